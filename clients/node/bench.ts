@@ -1,4 +1,5 @@
-// Checks a second and latency, of one caller and of many: as calls, and coalesced.
+// Checks a second and latency, of one caller and of many: as calls, and coalesced, beside the same calls of gRPC without the package.
+import { credentials, Client as GrpcClient } from "@grpc/grpc-js";
 import { Client, type ClientOptions } from "weir-client";
 import { startWeir } from "./test/support/weir.js";
 
@@ -11,30 +12,39 @@ const MODES: [string, ClientOptions][] = [
   ["coalesced, no retries", { coalesce: true, retries: 0 }],
 ];
 
+type Check = (key: string[]) => Promise<unknown>;
+
 const cleanups: (() => unknown)[] = [];
 const { address } = await startWeir({ after: (cleanup) => void cleanups.push(() => (cleanup as () => unknown)()) }, {}, POLICY);
 console.log("mode                   callers  checks/s   p50 us   p99 us");
 for (const callers of [1, 64]) {
+  const grpc = new GrpcClient(address, credentials.createInsecure());
+  await measure("gRPC alone", callers, (key) => bareCall(grpc, key));
+  grpc.close();
   for (const [mode, options] of MODES) {
     const weir = new Client(address, { deadlineMs: 5_000, ...options });
     await weir.ready();
-    await run(weir, callers, 1);
-    const latenciesUs = (await run(weir, callers, SECONDS)).sort((a, b) => a - b);
-    const rate = latenciesUs.length / SECONDS;
-    const figures = [callers, rate, quantile(latenciesUs, 0.5), quantile(latenciesUs, 0.99)].map((figure) => figure.toFixed(0).padStart(8));
-    console.log(`${mode.padEnd(22)}${figures.join(" ")}`);
+    await measure(mode, callers, (key) => weir.check(key));
     weir.close();
   }
 }
 for (const cleanup of cleanups.reverse()) await cleanup();
 
+async function measure(mode: string, callers: number, check: Check): Promise<void> {
+  await run(check, callers, 1);
+  const latenciesUs = (await run(check, callers, SECONDS)).sort((a, b) => a - b);
+  const rate = latenciesUs.length / SECONDS;
+  const figures = [callers, rate, quantile(latenciesUs, 0.5), quantile(latenciesUs, 0.99)].map((figure) => figure.toFixed(0).padStart(8));
+  console.log(`${mode.padEnd(22)}${figures.join(" ")}`);
+}
+
 /** Latencies in microseconds of callers that check one after the other. */
-async function run(weir: Client, callers: number, seconds: number): Promise<number[]> {
+async function run(check: Check, callers: number, seconds: number): Promise<number[]> {
   const latenciesUs: number[] = [];
   const endMs = performance.now() + seconds * 1_000;
   const caller = async (_: unknown, index: number): Promise<void> => {
     for (let beginMs = performance.now(); beginMs < endMs; ) {
-      await weir.check(["user", `${index}`]);
+      await check(["user", `${index}`]);
       const nowMs = performance.now();
       latenciesUs.push((nowMs - beginMs) * 1_000);
       beginMs = nowMs;
@@ -46,4 +56,16 @@ async function run(weir: Client, callers: number, seconds: number): Promise<numb
 
 function quantile(sorted: readonly number[], part: number): number {
   return sorted[Math.floor(sorted.length * part)] ?? NaN;
+}
+
+/** A CheckRequest of this key alone, written by hand, and its answer not read. */
+function bareCall(grpc: GrpcClient, key: string[]): Promise<unknown> {
+  const request = Buffer.concat(key.map((segment) => Buffer.concat([Buffer.from([0x12, segment.length]), Buffer.from(segment)])));
+  const same = (bytes: Buffer) => bytes;
+  return new Promise((resolve, reject) => {
+    const options = { deadline: Date.now() + 5_000 };
+    grpc.makeUnaryRequest("/weir.v1.RateLimiter/Check", same, same, request, options, (error, answer) =>
+      error ? reject(error) : resolve(answer),
+    );
+  });
 }

@@ -18,7 +18,7 @@ from support import Service
 POLICY = """
 schema: { user: { children: { "*": { limits: [{ gcra: { burst: 1000000, count: 1000000, period: 1s } }] } } } }
 """
-CHECKS = 20_000
+CHECKS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 ROUNDS = 3
 KEY = ["user", "alex"]
 

@@ -74,10 +74,13 @@ impl<S: Store> Limiter<S> {
         self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
     }
 
-    /// Puts other overrides in force, likewise.
-    pub fn replace_overrides(&self, overrides: Overrides) {
+    /// Changes the overrides in force, likewise.
+    pub fn change_overrides(&self, change: impl FnOnce(&mut Overrides)) {
         let _replacing = self.replacing.lock();
-        self.current.store(Arc::new(self.current.load().overridden(overrides)));
+        let current = self.current.load();
+        let mut overrides = current.policy.overrides().clone();
+        change(&mut overrides);
+        self.current.store(Arc::new(current.overridden(overrides)));
     }
 
     /// The policy in force, to be held while a request is answered.

@@ -14,10 +14,8 @@ use super::document;
 pub(super) struct Known {
     /// The place in the log up to which all is known.
     pub since: Option<ChangeId>,
-    /// Whether the store has been asked.
-    pub is_read: bool,
     by_name: BTreeMap<String, Entry>,
-    /// The next moment at which one starts or ends; `None`: none does.
+    /// The next moment at which one may start or end; `None`: none does.
     next_edge: Option<Micros>,
 }
 
@@ -26,9 +24,15 @@ struct Entry {
     what: Arc<Override>,
 }
 
+/// What has become of an override.
+pub(super) enum Edit {
+    Put(Arc<Override>),
+    Removed(Arc<Override>),
+}
+
 impl Known {
     /// All of them, by domain and pattern.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Override>> {
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &Arc<Override>> {
         self.by_name.values().map(|entry| &entry.what)
     }
 
@@ -37,57 +41,64 @@ impl Known {
         self.by_name.get(name).map(|entry| &entry.what)
     }
 
-    /// Takes in what has changed; whether anything has.
-    pub(super) fn apply(&mut self, changes: Changes, bounds: &Bounds) -> bool {
-        let is_first = !std::mem::replace(&mut self.is_read, true);
+    /// Takes in what has changed.
+    pub(super) fn apply(&mut self, changes: Changes, bounds: &Bounds, now: Micros) -> Vec<Edit> {
+        let mut edits = Vec::new();
         match changes {
-            Changes::Some(changes) if changes.is_empty() => return is_first,
             Changes::Some(changes) => {
                 for changed in changes {
                     self.since = Some(changed.id);
-                    self.put(changed.name, changed.after, bounds);
+                    self.put(changed.name, changed.after, bounds, &mut edits);
                 }
             }
             Changes::All(documents, since) => {
                 self.since = since;
-                self.by_name.clear();
-                documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds));
+                edits.extend(std::mem::take(&mut self.by_name).into_values().map(|entry| Edit::Removed(entry.what)));
+                documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds, &mut edits));
             }
         }
-        true
+        for edit in &edits {
+            if let Edit::Put(one) = edit {
+                self.next_edge = self.next_edge.into_iter().chain(edges(one, now)).min();
+            }
+        }
+        edits
     }
 
-    fn put(&mut self, name: String, document: Option<String>, bounds: &Bounds) {
+    fn put(&mut self, name: String, document: Option<String>, bounds: &Bounds, edits: &mut Vec<Edit>) {
         let read = document.map(|document| (document::read(&document, bounds), document));
-        match read {
-            Some((Ok(what), document)) => drop(self.by_name.insert(name, Entry { document, what })),
-            None => drop(self.by_name.remove(&name)),
-            Some((Err(error), _)) => {
-                self.by_name.remove(&name);
-                warn!(name, error = &error as &dyn std::error::Error, "a stored override is not in force");
+        let before = match read {
+            Some((Ok(what), document)) => {
+                edits.push(Edit::Put(Arc::clone(&what)));
+                self.by_name.insert(name, Entry { document, what });
+                return;
             }
-        }
+            None => self.by_name.remove(&name),
+            Some((Err(error), _)) => {
+                warn!(name, error = &error as &dyn std::error::Error, "a stored override is not in force");
+                self.by_name.remove(&name)
+            }
+        };
+        edits.extend(before.map(|entry| Edit::Removed(entry.what)));
     }
 
-    /// Takes out those that have ended, by name and document. Whether one has started since, or ended, is told too.
-    pub(super) fn pass_edges(&mut self, now: Micros) -> (bool, Vec<(String, String)>) {
-        let has_passed = self.next_edge.is_some_and(|edge| edge <= now);
+    /// Takes out those that have ended, by name and document. `None`: none has started or ended since this was last asked.
+    pub(super) fn pass_edges(&mut self, now: Micros) -> Option<Vec<(String, String, Arc<Override>)>> {
+        self.next_edge.filter(|edge| *edge <= now)?;
         let mut ended = Vec::new();
-        if has_passed {
-            self.by_name.retain(|name, Entry { document, what }| {
-                let has_ended = what.end.is_some_and(|end| end <= now);
-                if has_ended {
-                    ended.push((name.clone(), document.clone()));
-                }
-                !has_ended
-            });
-        }
-        (has_passed, ended)
+        self.by_name.retain(|name, Entry { document, what }| {
+            let has_ended = what.end.is_some_and(|end| end <= now);
+            if has_ended {
+                ended.push((name.clone(), document.clone(), Arc::clone(what)));
+            }
+            !has_ended
+        });
+        self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
+        Some(ended)
     }
+}
 
-    /// Finds the next moment at which one starts or ends.
-    pub(super) fn find_next_edge(&mut self, now: Micros) {
-        let edges = self.all().flat_map(|one| [Some(one.start).filter(|start| *start > now), one.end]);
-        self.next_edge = edges.flatten().min();
-    }
+/// When an override starts and ends, of what is to come.
+fn edges(one: &Override, now: Micros) -> impl Iterator<Item = Micros> {
+    [Some(one.start).filter(|start| *start > now), one.end].into_iter().flatten()
 }

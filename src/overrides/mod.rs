@@ -30,7 +30,7 @@ use weir_telemetry::LogLimit;
 
 use crate::{limiter::Limiter, telemetry::OverrideMeter};
 pub use document::{Unreadable, read};
-use known::Known;
+use known::{Edit, Known};
 
 /// The name of the documents.
 pub const DOCUMENTS: &str = "overrides";
@@ -119,6 +119,7 @@ impl OverrideService {
     pub fn new(documents: Documents, limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
         let (clock, meter) = (limiter.store().clock(), OverrideMeter::new(limiter.metrics()));
         let (known, reading, warnings) = Default::default();
+        limiter.change_overrides(|overrides| *overrides = Overrides::new(Arc::clone(&clock)));
         Self { documents, limiter, clock, bounds, known, reading, meter, warnings }
     }
 
@@ -149,8 +150,9 @@ impl OverrideService {
         let since = self.known.lock().since;
         let changes = self.documents.changes(since).await?;
         let mut known = self.known.lock();
-        if known.apply(changes, &self.bounds) {
-            self.put_in_force(&mut known);
+        let edits = known.apply(changes, &self.bounds, self.clock.now());
+        if !edits.is_empty() {
+            self.put_in_force(&known, edits);
         }
         self.meter.read();
         Ok(())
@@ -160,13 +162,12 @@ impl OverrideService {
     async fn pass_edges(&self) {
         let ended = {
             let mut known = self.known.lock();
-            let (has_passed, ended) = known.pass_edges(self.clock.now());
-            if has_passed {
-                self.put_in_force(&mut known);
-            }
+            let Some(ended) = known.pass_edges(self.clock.now()) else { return };
+            // Also where one has started: what is leased is asked for anew.
+            self.put_in_force(&known, ended.iter().map(|(.., what)| Edit::Removed(Arc::clone(what))).collect());
             ended
         };
-        for (name, document) in ended {
+        for (name, document, _) in ended {
             let change =
                 DocumentChange { name, document: None, expected: Some(document.clone()), actor: BY_TIME.to_owned() };
             // Or another replica was first, or the store is away, where the next one to read it finds it ended.
@@ -176,12 +177,16 @@ impl OverrideService {
         }
     }
 
-    fn put_in_force(&self, known: &mut Known) {
-        let now = self.clock.now();
-        known.find_next_edge(now);
-        let overrides: Vec<_> = known.all().cloned().collect();
-        self.meter.overrides.set(overrides.len() as f64);
-        self.limiter.replace_overrides(Overrides::new(overrides, Arc::clone(&self.clock)));
+    fn put_in_force(&self, known: &Known, edits: Vec<Edit>) {
+        self.meter.overrides.set(known.all().len() as f64);
+        self.limiter.change_overrides(|overrides| {
+            for edit in edits {
+                match edit {
+                    Edit::Put(one) => overrides.put(one),
+                    Edit::Removed(one) => overrides.remove(&one.domain, &one.pattern),
+                }
+            }
+        });
     }
 
     /// Sets an override in place of the one for the same keys, or says only what would become of it (`dry_run`).

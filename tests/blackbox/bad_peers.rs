@@ -61,7 +61,7 @@ fn protocol_errors_of_clients_are_not_logged_by_default() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_above_the_limit_are_closed_at_once_and_counted() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();
     let mut held = Vec::new();

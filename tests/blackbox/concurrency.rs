@@ -204,7 +204,7 @@ async fn a_request_may_bring_a_limit_on_concurrency() {
     assert!(!reserve(&mut client, request()).await.hold.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_survive_resets_and_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("weir.snapshot");

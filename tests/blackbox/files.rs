@@ -50,7 +50,7 @@ async fn limit(server: &Server) -> u64 {
     server.client().await.check(peek(&["a"])).await.expect("an answer").into_inner().limit
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fifo_as_credentials_file_blocks_neither_reload_nor_shutdown() {
     let (revoked, metrics) = (token(), token());
     let watcher = caller("m", "metrics", &metrics, "");

@@ -104,7 +104,7 @@ async fn a_repeated_reservation_is_the_same_one() {
     assert_eq!(left(&mut client, &KEY).await, 96);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_is_remembered_for_the_window_and_over_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("snapshot").display().to_string();

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used)]
 
 mod abuse;
+mod adaptive;
 mod admin;
 mod bad_peers;
 mod bad_requests;

@@ -39,7 +39,7 @@ async fn wait_for_health(server: &Server, status: ServingStatus) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readiness_follows_a_required_store() {
     let redis = Redis::start(Options::socket());
     let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", "true").start();
@@ -58,7 +58,7 @@ async fn readiness_follows_a_required_store() {
     assert_eq!(server.wait_for_end(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readiness_reports_a_store_that_was_never_reachable() {
     for (required, status, health) in [("true", 503, ServingStatus::NotServing), ("false", 200, ServingStatus::Serving)]
     {

@@ -526,7 +526,7 @@ async fn many_clients_spend_no_more_than_the_limit_and_their_overage() {
     assert_eq!(left(&mut client, &["a", "b"]).await, QUOTA.saturating_sub(spent.charged));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_keeps_reservations() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("snapshot");

@@ -36,6 +36,12 @@ async fn open(server: &Server) -> QuotaStream {
     QuotaStream::open(server.channel().await, "api").await.expect("a stream")
 }
 
+/// Reads what both are told until shares that grow have been told, half a second after those that shrink.
+async fn listen(first: &mut QuotaStream, second: &mut QuotaStream) {
+    let time = Duration::from_millis(600);
+    tokio::join!(first.listen(time), second.listen(time));
+}
+
 #[test]
 fn the_service_is_off_until_a_domain_is_named() {
     runtime().block_on(async {
@@ -72,17 +78,15 @@ fn a_limit_is_divided_among_streams_by_demand() {
         for _ in 0..3 {
             second.report(bucket("alex"), 1_000, 4_000, 1).await;
             first.report(bucket("alex"), 1_000, 4_000, 1).await;
-            second.listen(Duration::from_millis(600)).await;
-            first.listen(Duration::from_millis(600)).await;
+            listen(&mut first, &mut second).await;
         }
         assert_eq!((first.rate("alex"), second.rate("alex")), (500.0, 500.0));
 
         // The second one has little to do.
         for _ in 0..3 {
-            second.report(bucket("alex"), 60, 0, 1).await;
+            second.report(bucket("alex"), 30, 0, 1).await;
             first.report(bucket("alex"), 1_000, 4_000, 1).await;
-            second.listen(Duration::from_millis(600)).await;
-            first.listen(Duration::from_millis(600)).await;
+            listen(&mut first, &mut second).await;
         }
         assert!(first.rate("alex") >= 900.0 && second.rate("alex") >= 50.0, "{:?} {:?}", first.told, second.told);
         assert!(first.rate("alex") + second.rate("alex") <= 1_000.0);

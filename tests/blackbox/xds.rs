@@ -264,7 +264,7 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_of_a_file_go_on_under_the_same_policy_of_a_control_plane() {
     let data = tempfile::tempdir().expect("a directory");
     let snapshot = data.path().join("snapshot");

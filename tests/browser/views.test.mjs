@@ -159,7 +159,7 @@ test("a theme is chosen and remembered; without a choice it is the system's", as
 });
 
 /** Each view with something in it. */
-const PLACES = ["#/overview", "#/policy?filter=tr", "#/keys?key=user/mia/trade", "#/simulate?key=user/mia"];
+const PLACES = ["#/overview", "#/policy?filter=tr", "#/keys?key=user/mia/trade", "#/overrides?key=user/mia", "#/simulate?key=user/mia"];
 
 test("every view fits a screen of 360 pixels", async () => {
   for (let turn = 0; turn < 8; turn += 1) await service.check(["user", "mia", "trade"]);

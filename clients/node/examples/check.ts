@@ -1,7 +1,7 @@
 // The first check: may alex trade?
 import { Client } from "weir-client";
 
-const weir = new Client(process.env["WEIR_ADDR"] ?? "127.0.0.1:8081");
+const weir = new Client(process.env.WEIR_ADDR ?? "127.0.0.1:8081", { deadlineMs: 5_000 });
 await weir.ready();
 const decision = await weir.check(["user", "alex", "trade"]);
 if (decision.allowed) console.log(`allowed, ${decision.remaining} of ${decision.limit} left`);

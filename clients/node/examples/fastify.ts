@@ -8,7 +8,8 @@ export async function shop(weir: Client): Promise<FastifyInstance> {
   const user = byHeader("user", "x-user");
 
   app.get("/health", async () => ({ healthy: true }));
-  app.get("/login", { onRequest: rateLimit(weir, (request) => [...user(request), "login"], { failClosed: true }) }, async () => ({ welcome: true }));
+  const login = rateLimit(weir, (request) => [...user(request), "login"], { failClosed: true });
+  app.get("/login", { onRequest: login }, async () => ({ welcome: true }));
   await app.register(async (trades) => {
     await trades.register(rateLimitPlugin, { client: weir, key: byRoute(user) });
     trades.get("/trades/:id", async () => ({ traded: true }));

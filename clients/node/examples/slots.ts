@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "weir-client";
 
-const weir = new Client(process.env["WEIR_ADDR"] ?? "127.0.0.1:8081");
+const weir = new Client(process.env.WEIR_ADDR ?? "127.0.0.1:8081", { deadlineMs: 5_000 });
 await weir.ready();
 const exports_ = ["exports", "alex"];
 await weir.withSlot(exports_, {}, async (slot) => {

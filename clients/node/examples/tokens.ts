@@ -6,7 +6,7 @@ async function complete(prompt: string): Promise<{ answer: string; used: number 
   return { answer: prompt.toUpperCase(), used: 4 };
 }
 
-const weir = new Client(process.env["WEIR_ADDR"] ?? "127.0.0.1:8081");
+const weir = new Client(process.env.WEIR_ADDR ?? "127.0.0.1:8081", { deadlineMs: 5_000 });
 await weir.ready();
 // Longer than any call takes: what is not settled then counts as spent. Where the call fails, the reservation is cancelled.
 const outcome = await weir.withReservation(["user", "alex"], { cost: 10, ttlMs: 120_000 }, async (reservation) => {

@@ -10,7 +10,7 @@ import { guard, type GuardOptions, type Verdict } from "./guard.js";
 import type { CallOptions, ClientOptions, OnFailure } from "./options.js";
 import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
 import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
-import { Rpc } from "./rpc.js";
+import { Rpc, type CallContext } from "./rpc.js";
 import { Slot, withSlot, type SlotOptions } from "./slot.js";
 import { Coalescer } from "./stream.js";
 import type { Operation, Telemetry } from "./telemetry.js";
@@ -74,7 +74,7 @@ export class Client implements Disposable {
       operation: "check",
       domain: options.domain,
       options,
-      run: async (deadlineMs) => fromResponse(await this.#rpc.check(checkRequest(key, options, this.#mayRetry), deadlineMs)),
+      run: async (context) => fromResponse(await this.#rpc.check(checkRequest(key, options, this.#mayRetry), context)),
       fallback: (decision) => decision,
       results: (decision) => [decision],
     });
@@ -87,9 +87,9 @@ export class Client implements Disposable {
       operation: "check_batch",
       domain: checks[0]?.domain,
       options,
-      run: async (deadlineMs) => {
+      run: async (context) => {
         const request = { checks: checks.map((check) => checkRequest(check.key, check, this.#mayRetry)) };
-        const plan = { deadlineMs, isRepeatable: request.checks.every(isRepeatable) };
+        const plan = { ...context, isRepeatable: request.checks.every(isRepeatable) };
         const { results } = await this.#rpc.call(RateLimiterService.checkBatch, request, plan);
         return results.map((result) => (result.error ? withFallback(fromEntry(result.error), onFailure) : fromResponse(result)));
       },
@@ -104,9 +104,9 @@ export class Client implements Disposable {
       operation: "check_all",
       domain: checks[0]?.domain,
       options,
-      run: async (deadlineMs) => {
+      run: async (context) => {
         const request = { checks: checks.map((check) => checkRequest(check.key, check, false)) };
-        const plan = { deadlineMs, isRepeatable: request.checks.every(isRepeatable) };
+        const plan = { ...context, isRepeatable: request.checks.every(isRepeatable) };
         const { allowed, results } = await this.#rpc.call(RateLimiterService.checkAll, request, plan);
         return { allowed, decisions: results.map(fromResponse) };
       },
@@ -122,14 +122,14 @@ export class Client implements Disposable {
       operation: "reserve",
       domain: options.domain,
       options,
-      run: async () => {
+      run: async (context) => {
         const check = checkRequest(key, options, this.#mayRetry);
         const request = {
           check,
           ttl: options.ttlMs === undefined ? undefined : duration(options.ttlMs),
           onExpiry: options.onExpiry === "release" ? OnExpiry.RELEASE : OnExpiry.KEEP,
         };
-        const response = await this.#rpc.call(RateLimiterService.reserve, request, { deadlineMs, isRepeatable: isRepeatable(check) });
+        const response = await this.#rpc.call(RateLimiterService.reserve, request, { ...context, isRepeatable: isRepeatable(check) });
         if (!response.decision) throw new WeirError("INTERNAL", "an answer to Reserve without a decision");
         return new Reservation(fromResponse(response.decision), response, this.#rpc, deadlineMs);
       },
@@ -188,15 +188,15 @@ export class Client implements Disposable {
 
   /** Runs a call that decides: watched by telemetry, and answered by `onFailure` during an outage. */
   async #decide<Result>(call: Deciding<Result>): Promise<Result> {
-    const end = this.#telemetry?.begin(call.operation, call.domain ?? "");
+    const observation = this.#telemetry?.begin(call.operation, call.domain ?? "");
     try {
-      const result = await call.run(call.options.deadlineMs ?? this.#deadlineMs);
-      end?.(call.results(result));
+      const result = await call.run({ deadlineMs: call.options.deadlineMs ?? this.#deadlineMs, headers: observation?.headers });
+      observation?.end(call.results(result));
       return result;
     } catch (error) {
       if (!(error instanceof WeirError)) throw error;
       const instead = withFallback(error, call.options.onFailure ?? this.#onFailure);
-      end?.([instead]);
+      observation?.end([instead]);
       if (instead instanceof WeirError) throw instead;
       return call.fallback(instead);
     }
@@ -207,7 +207,7 @@ interface Deciding<Result> {
   operation: Operation;
   domain: string | undefined;
   options: CallOptions;
-  run(deadlineMs: number): Promise<Result>;
+  run(context: CallContext): Promise<Result>;
   fallback(decision: Decision): Result;
   results(result: Result): readonly (Decision | WeirError)[];
 }

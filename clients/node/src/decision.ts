@@ -41,6 +41,8 @@ export interface Decision {
   readonly never: boolean;
   /** Nothing left, allowed or refused: the time until a unit is. */
   readonly nextAfterMs: number | null;
+  /** The id of the operator's override or ban that acted. `null`: none did. */
+  readonly override: string | null;
   /** The service decided without its shared store. */
   readonly degraded: boolean;
   /** Decided from units that were leased in advance. */
@@ -66,6 +68,7 @@ export function fromResponse(response: CheckResponse): Decision {
     waitMs: response.wait ? milliseconds(response.wait) : 0,
     never: response.never,
     nextAfterMs: millisecondsOrNull(response.nextAfter),
+    override: response.override || null,
     degraded: response.degraded,
     leased: response.leased,
     binding: (response.binding !== undefined && levels[response.binding]) || null,
@@ -86,6 +89,7 @@ export function fallback(allowed: boolean, error: WeirError): Decision {
     waitMs: 0,
     never: false,
     nextAfterMs: null,
+    override: null,
     degraded: false,
     leased: false,
     binding: null,

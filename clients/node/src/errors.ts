@@ -26,7 +26,7 @@ export class WeirError extends Error {
   readonly retryAfterMs: number | null;
 
   constructor(code: ErrorCode, message: string, details: { field?: string; retryAfterMs?: number; cause?: unknown } = {}) {
-    super(message, { cause: details.cause });
+    super(message, "cause" in details ? { cause: details.cause } : {});
     this.code = code;
     this.field = details.field || null;
     this.retryAfterMs = details.retryAfterMs ?? null;

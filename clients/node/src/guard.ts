@@ -5,7 +5,10 @@ import type { FailureLog } from "./failure-log.js";
 import type { CheckOptions, Key } from "./request.js";
 
 export interface GuardOptions extends Pick<CheckOptions, "domain" | "cost" | "limits" | "charge" | "factor"> {
-  /** Without a decision refuse with 503, as at a login, where endless attempts would be worse. Default: whether the client's `onFailure` is `"deny"`. */
+  /**
+   * Without a decision refuse with 503, as at a login, where endless attempts would be worse. Default: whether the client's `onFailure`
+   * is `"deny"`.
+   */
   failClosed?: boolean;
   deadlineMs?: number;
 }

@@ -11,4 +11,4 @@ export type { Check, CheckOptions, Key } from "./request.js";
 export type { Outcome, Reservation, ReserveOptions, Settlement } from "./reservation.js";
 export type { Slot, SlotOptions } from "./slot.js";
 export type { CoalesceOptions } from "./stream.js";
-export type { Operation, Telemetry } from "./telemetry.js";
+export type { Observation, Operation, Telemetry } from "./telemetry.js";

@@ -1,5 +1,16 @@
 /** Metrics and spans by OpenTelemetry. */
-import { metrics, SpanKind, SpanStatusCode, trace, type Attributes, type MeterProvider, type Span, type TracerProvider } from "@opentelemetry/api";
+import {
+  context,
+  metrics,
+  propagation,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+  type Attributes,
+  type MeterProvider,
+  type Span,
+  type TracerProvider,
+} from "@opentelemetry/api";
 import type { BreakerState } from "./breaker.js";
 import type { Decision } from "./decision.js";
 import { WeirError } from "./errors.js";
@@ -18,7 +29,7 @@ export interface OpenTelemetryOptions {
 
 /**
  * For the option `telemetry`: the counter `weir.client.checks`, the histogram `weir.client.duration`, the gauge `weir.client.breaker`
- * (0 closed, 1 half-open, 2 open), and a span for each call that decides. Keys are not in them.
+ * (0 closed, 1 half-open, 2 open), and a span for each call that decides, of which the service's is a child. Keys are not in them.
  */
 export function openTelemetry({ meterProvider = metrics, tracerProvider = trace }: OpenTelemetryOptions = {}): Telemetry {
   const meter = meterProvider.getMeter(NAME);
@@ -34,13 +45,19 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
   });
   return {
     begin(operation, domain) {
+      // As the service's own metrics name it.
       const attributes = { domain: domain || "default" };
       const span = tracer.startSpan(`weir.${operation}`, { kind: SpanKind.CLIENT, attributes: { "weir.domain": attributes.domain } });
+      const headers: Record<string, string> = {};
+      propagation.inject(trace.setSpan(context.active(), span), headers);
       const beginMs = performance.now();
-      return (results) => {
-        duration.record((performance.now() - beginMs) / 1_000, { ...attributes, operation });
-        for (const result of results) checks.add(1, { ...attributes, ...outcomeOf(result) });
-        endSpan(span, results);
+      return {
+        headers,
+        end(results) {
+          duration.record((performance.now() - beginMs) / 1_000, attributes);
+          for (const result of results) checks.add(1, { ...attributes, ...outcomeOf(result) });
+          endSpan(span, results);
+        },
       };
     },
     watchBreaker(target, state) {
@@ -53,7 +70,7 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
 }
 
 function outcomeOf(result: Decision | WeirError): Attributes {
-  if (result instanceof WeirError) return { outcome: "error", source: "none" };
+  if (result instanceof WeirError) return { outcome: "error", source: "service" };
   return { outcome: result.allowed ? "allowed" : "refused", source: result.source };
 }
 

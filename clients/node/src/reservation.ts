@@ -1,5 +1,6 @@
 import type { Decision } from "./decision.js";
 import { duration, milliseconds } from "./duration.js";
+import { WeirError } from "./errors.js";
 import { RateLimiterService, type ReserveResponse } from "./generated/weir/v1/weir.js";
 import type { CallOptions } from "./options.js";
 import type { CheckOptions } from "./request.js";
@@ -33,7 +34,8 @@ const NOTHING_HELD: Settlement = { charged: 0, refunded: 0, overage: 0, degraded
 
 /**
  * Units that are held until their real cost is known. Settled by the end of an `await using` block: in full, unless `commit` or
- * `cancel` was called. JavaScript does not tell that end whether the block has failed; `Client.withReservation` cancels then.
+ * `cancel` was called. JavaScript does not tell that end whether the block has failed; `Client.withReservation` cancels then. What
+ * cannot be settled at that end settles itself after its ttl.
  */
 export class Reservation implements AsyncDisposable {
   /** Refused: nothing is held, and settling does nothing. */
@@ -85,7 +87,7 @@ export class Reservation implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (!this.#isSettled) await this.commit();
+    if (!this.#isSettled) await endsByItself(this.commit());
   }
 
   #plan(deadlineMs = this.#deadlineMs): { deadlineMs: number; isRepeatable: true } {
@@ -100,13 +102,18 @@ export async function withReservation<Value>(
 ): Promise<Outcome<Value>> {
   const { decision } = reservation;
   if (!decision.allowed) return { allowed: false, decision };
+  await using settled = reservation;
   try {
-    const value = await work(reservation);
-    if (!reservation.isSettled) await reservation.commit();
-    return { allowed: true, decision, value };
+    return { allowed: true, decision, value: await work(settled) };
   } catch (error) {
-    // Where this fails too, the reservation ends by itself, and the error of the work is the one that matters.
-    if (!reservation.isSettled) await reservation.cancel().catch(() => {});
+    if (!settled.isSettled) await endsByItself(settled.cancel());
     throw error;
   }
+}
+
+/** A settlement that no caller waits for: what is not settled ends by itself, after its ttl. */
+async function endsByItself(settlement: Promise<Settlement>): Promise<void> {
+  await settlement.catch((error: unknown) => {
+    if (!(error instanceof WeirError)) throw error;
+  });
 }

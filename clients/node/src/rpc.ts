@@ -13,8 +13,13 @@ interface Method<Request, Response> {
   responseDeserialize(bytes: Buffer): Response;
 }
 
-interface CallOptions {
+export interface CallContext {
   deadlineMs: number;
+  /** Sent along, beside the token. */
+  headers?: Readonly<Record<string, string>> | undefined;
+}
+
+interface CallOptions extends CallContext {
   /** Sent twice, it has the effect of once. */
   isRepeatable: boolean;
 }
@@ -39,16 +44,18 @@ export class Rpc {
   }
 
   call<Request, Response>(method: Method<Request, Response>, request: Request, options: CallOptions): Promise<Response> {
-    return this.#guarded(method, request, options, (bytes, deadline, isRetry) => this.#unary(method, bytes, deadline, isRetry));
+    return this.#guarded(method, request, options, (bytes, deadline, isRetry) =>
+      this.#unary(method, bytes, deadline, this.#metadata(options.headers, isRetry)),
+    );
   }
 
   /** A check: over the stream where checks are coalesced, and a retry as a call of its own. */
-  check(request: CheckRequest, deadlineMs: number): Promise<CheckResponse> {
+  check(request: CheckRequest, context: CallContext): Promise<CheckResponse> {
     const method = RateLimiterService.check;
-    const options = { deadlineMs, isRepeatable: isRepeatable(request) };
+    const options = { ...context, isRepeatable: isRepeatable(request) };
     return this.#guarded(method, request, options, (bytes, deadline, isRetry) => {
       const coalesced = isRetry ? null : this.#parts.coalescer?.check(bytes, deadline);
-      return coalesced ?? this.#unary(method, bytes, deadline, isRetry);
+      return coalesced ?? this.#unary(method, bytes, deadline, this.#metadata(context.headers, isRetry));
     });
   }
 
@@ -84,16 +91,24 @@ export class Rpc {
     { path, responseDeserialize }: Method<never, Response>,
     request: Buffer,
     deadline: number,
-    isRetry: boolean,
+    metadata: Metadata,
   ): Promise<Response> {
-    const { channel, credentials } = this.#parts;
-    const metadata = isRetry ? waitForReady(credentials.metadata()) : credentials.metadata();
     return new Promise((resolve, reject) => {
-      channel.makeUnaryRequest(path, encoded, responseDeserialize, request, metadata, { deadline }, (error, response) => {
+      this.#parts.channel.makeUnaryRequest(path, encoded, responseDeserialize, request, metadata, { deadline }, (error, response) => {
         if (response) resolve(response);
         else reject(error ? fromServiceError(error) : new WeirError("INTERNAL", "neither an answer nor an error"));
       });
     });
+  }
+
+  /** The token, the headers, and for a retry that it waits for a connection: a first attempt fails at once where there is none. */
+  #metadata(headers: CallContext["headers"], isRetry: boolean): Metadata {
+    const shared = this.#parts.credentials.metadata();
+    if (!headers && !isRetry) return shared;
+    const metadata = shared.clone();
+    metadata.setOptions({ waitForReady: isRetry });
+    for (const [name, value] of Object.entries(headers ?? {})) metadata.set(name, value);
+    return metadata;
   }
 }
 
@@ -130,11 +145,4 @@ function encode<Request>({ requestSerialize }: Method<Request, unknown>, request
 /** A request is encoded once, for all its attempts. */
 function encoded(request: Buffer): Buffer {
   return request;
-}
-
-/** A call fails at once where there is no connection; with this it waits for one. */
-function waitForReady(metadata: Metadata): Metadata {
-  const waiting = metadata.clone();
-  waiting.setOptions({ waitForReady: true });
-  return waiting;
 }

@@ -52,26 +52,18 @@ export class Slot implements AsyncDisposable {
     this.#extendAfter(heldMs / 3);
   }
 
-  #extendAfter(thirdMs: number): void {
+  #extendAfter(waitMs: number): void {
     const timer = setTimeout(async () => {
-      const heldMs = await this.#extend(thirdMs);
+      const extended = await this.#reservation.extend(this.#ttlMs, { deadlineMs: waitMs }).catch((error: unknown) => error);
       // Released meanwhile.
       if (this.#timer !== timer) return;
-      if (heldMs) this.#heldFor(heldMs);
-      else if (performance.now() < this.#expiresAtMs) this.#extendAfter(Math.min(thirdMs, this.#expiresAtMs - performance.now()));
-      else this.#lose(new WeirError("NOT_FOUND", "the slot has expired, since it could not be extended"));
-    }, thirdMs);
+      const leftMs = this.#expiresAtMs - performance.now();
+      if (typeof extended === "number" && extended > 0) this.#heldFor(extended);
+      else if (extended instanceof WeirError && !extended.isOutage) this.#lose(extended);
+      else if (leftMs > 0) this.#extendAfter(Math.min(waitMs, leftMs));
+      else this.#lose(new WeirError("NOT_FOUND", "the slot has expired, since it could not be extended", { cause: extended }));
+    }, waitMs);
     this.#timer = timer.unref();
-  }
-
-  /** For how long the slot is held from now on. 0: not known. */
-  async #extend(deadlineMs: number): Promise<number> {
-    try {
-      return await this.#reservation.extend(this.#ttlMs, { deadlineMs });
-    } catch (error) {
-      if (error instanceof WeirError && !error.isOutage) this.#lose(error);
-      return 0;
-    }
   }
 
   #lose(why: WeirError): void {

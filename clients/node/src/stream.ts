@@ -35,7 +35,7 @@ export class Coalescer {
     const metadata = this.#credentials.metadata();
     if (this.#stream?.isOpen && this.#stream.metadata === metadata) return this.#stream;
     // The token is another one: what was sent with the old one is still answered.
-    this.#stream?.end();
+    if (this.#stream?.isOpen) this.#stream.end();
     // A stream that waits for a connection would hold checks beyond their deadlines, and send them afterwards.
     const isReady = this.#channel.getChannel().getConnectivityState(true) === connectivityState.READY;
     this.#stream = isReady ? new CheckStream(this.#channel, metadata) : null;

@@ -7,8 +7,16 @@ export type Operation = "check" | "check_all" | "check_batch" | "reserve";
 
 /** Watches a client: `openTelemetry()` of `weir-client/opentelemetry`, or your own. Keys are never shown to it. */
 export interface Telemetry {
-  /** A call begins. What it returns is called at its end, with a result for each check in it. */
-  begin(operation: Operation, domain: string): (results: readonly (Decision | WeirError)[]) => void;
+  /** A call begins. */
+  begin(operation: Operation, domain: string): Observation;
   /** A client is made. What it returns is called when the client is closed. */
   watchBreaker(target: string, state: () => BreakerState): () => void;
+}
+
+/** A call that is watched. */
+export interface Observation {
+  /** Sent along with a call, but not over the stream of coalesced checks: the trace, in which the service goes on. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The call has ended, with a result for each check in it. */
+  end(results: readonly (Decision | WeirError)[]): void;
 }

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 import { WeirError, type Limit } from "weir-client";
-import { connect, startWeir } from "./support/weir.js";
+import { scratch } from "./support/process.js";
+import { BINARY, connect, startWeir } from "./support/weir.js";
 
 const DAY_MS = 86_400_000;
 
@@ -106,8 +108,18 @@ test("checks together are all charged or none", async (t) => {
   assert.equal((await weir.check(alex, { cost: 0 })).remaining, 3);
 });
 
+test("a decision names the ban that refused it", async (t) => {
+  const { address } = await startWeir(t);
+  const weir = await connect(t, address);
+  assert.equal((await weir.check(["user", "alex"])).override, null);
+  const options = ["--reason", "a test", "--addr", address, "--json"];
+  const banned = execFileSync(BINARY, ["ban", "user/alex", ...options], { encoding: "utf8" });
+  const { allowed, override } = await weir.check(["user", "alex"]);
+  assert.equal(allowed, false);
+  assert.ok(override && banned.includes(override), banned);
+});
+
 test("a unix socket", async (t) => {
-  const { scratch } = await import("./support/process.js");
   const address = `unix:${scratch(t)}/weir.sock`;
   await startWeir(t, { WEIR_GRPC__LISTEN: address });
   const weir = await connect(t, address);

@@ -36,22 +36,27 @@ async function inOrder(client: Client): Promise<unknown[]> {
 }
 
 test("checks over the stream are answered as calls are", async (t) => {
-  const coalescing = await connect(t, (await startWeir(t)).address, { coalesce: true });
+  const weir = await startWeir(t);
+  const coalescing = await connect(t, weir.address, { coalesce: true });
   const calling = await connect(t, (await startWeir(t)).address);
   assert.deepEqual(await results(coalescing), await inOrder(calling));
+  assert.ok((await weir.checks("grpc_stream")) > 0);
+  assert.equal(await weir.checks("grpc"), 0);
 });
 
 test("more checks than the stream takes are calls of their own", async (t) => {
-  const weir = await connect(t, (await startWeir(t)).address, { coalesce: { maxInFlight: 4 } });
-  const decisions = await Promise.all(Array.from({ length: 50 }, () => weir.check(["many"])));
+  const weir = await startWeir(t);
+  const client = await connect(t, weir.address, { coalesce: { maxInFlight: 4 } });
+  const decisions = await Promise.all(Array.from({ length: 50 }, () => client.check(["many"])));
   assert.equal(new Set(decisions.map(({ remaining }) => remaining)).size, 50);
+  assert.deepEqual([await weir.checks("grpc_stream"), await weir.checks("grpc")], [4, 46]);
 });
 
 test("a check on the stream has its own deadline, and a late answer is not that of another check", async (t) => {
   const { address, server } = await startWeir(t);
   const weir = await connect(t, address, { coalesce: true, breaker: false });
   await weir.check(["user", "alex", "trade"]);
-  server.freeze();
+  await server.freeze();
   const late = weir.check(["user", "alex", "trade"], { deadlineMs: 50 });
   const patient = weir.check(["user", "berta", "trade"], { cost: 0 });
   await assert.rejects(late, { code: "DEADLINE_EXCEEDED" });

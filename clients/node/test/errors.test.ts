@@ -63,7 +63,7 @@ test("without a connection a check fails at once, or as onFailure decides", asyn
 test("the deadline ends a call that is not answered", async (t) => {
   const { address, server } = await startWeir(t);
   const weir = await connect(t, address, { onFailure: "deny", deadlineMs: 50 });
-  server.freeze();
+  await server.freeze();
   const begin = performance.now();
   const decision = await weir.check(["user", "alex"]);
   assert.deepEqual([decision.allowed, decision.error?.code], [false, "DEADLINE_EXCEEDED"]);
@@ -82,8 +82,8 @@ test("a retry that waits in vain tells why the first attempt failed", async (t) 
 
 test("the circuit breaker opens, fails calls at once, and closes when the service answers again", async (t) => {
   const weir = await startWeir(t);
-  const client = await connect(t, weir.address, { deadlineMs: 100, breaker: { failures: 3, openMs: 300 } });
-  weir.server.freeze();
+  const client = await connect(t, weir.address, { deadlineMs: 100, breaker: { failures: 3, openMs: 1_000 } });
+  await weir.server.freeze();
   for (let i = 0; i < 3; i++) {
     assert.equal(client.breakerState, "closed");
     assert.equal((await failure(client.check(["user", "alex"]))).code, "DEADLINE_EXCEEDED");

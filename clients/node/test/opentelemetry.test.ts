@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SpanStatusCode } from "@opentelemetry/api";
-import { AggregationTemporality, InMemoryMetricExporter, MeterProvider, PeriodicExportingMetricReader, type DataPoint } from "@opentelemetry/sdk-metrics";
+import { propagation, SpanStatusCode } from "@opentelemetry/api";
+import { W3CTraceContextPropagator } from "@opentelemetry/core";
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+  type DataPoint,
+} from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { openTelemetry } from "weir-client/opentelemetry";
 import { connect, startWeir } from "./support/weir.js";
@@ -31,16 +38,21 @@ test("metrics and spans", async (t) => {
   await server.stop();
   await weir.check(["user", secret], { onFailure: "allow" });
 
-  const checks = (await points("weir.client.checks")).map(({ value, attributes }) => [attributes["domain"], attributes["outcome"], attributes["source"], value]);
+  const checks = (await points("weir.client.checks")).map(({ value, attributes: { domain, outcome, source } }) => [
+    domain,
+    outcome,
+    source,
+    value,
+  ]);
   assert.deepEqual(checks, [
     ["default", "allowed", "service", 4],
     ["default", "refused", "service", 1],
-    ["unknown", "error", "none", 1],
-    ["default", "error", "none", 1],
+    ["unknown", "error", "service", 1],
+    ["default", "error", "service", 1],
     ["default", "allowed", "fallback", 1],
   ]);
   const durations = await points("weir.client.duration");
-  assert.deepEqual(durations.map(({ attributes }) => attributes["operation"]), ["check", "check", "check_batch"]);
+  assert.deepEqual(durations.map(({ attributes }) => attributes["domain"]), ["default", "unknown"]);
   const breaker = await points("weir.client.breaker");
   assert.deepEqual(breaker.map(({ value, attributes }) => [attributes["server.address"], value]), [[address, 2]]);
 
@@ -51,4 +63,17 @@ test("metrics and spans", async (t) => {
   assert.deepEqual(first?.attributes, attributes);
   assert.equal(finished[4]?.status.code, SpanStatusCode.ERROR);
   assert.ok(!JSON.stringify(finished.map(({ name, attributes, events, status }) => [name, attributes, events, status])).includes(secret));
+});
+
+test("the service goes on in the trace of the caller", async (t) => {
+  propagation.setGlobalPropagator(new W3CTraceContextPropagator());
+  t.after(() => propagation.disable());
+  const spans = new InMemorySpanExporter();
+  const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] });
+  t.after(() => tracerProvider.shutdown());
+  const { address, server } = await startWeir(t, { WEIR_LOG__LEVEL: "weir::access=debug,info" });
+  const weir = await connect(t, address, { telemetry: openTelemetry({ tracerProvider }) });
+  await weir.check(["user", "alex"]);
+  const traceId = spans.getFinishedSpans()[0]?.spanContext().traceId ?? "";
+  await server.line((line) => line.includes('"call":"weir.v1.RateLimiter/Check"') && line.includes(`"trace_id":"${traceId}"`));
 });

@@ -74,6 +74,13 @@ for (const coalesce of [false, true]) {
   });
 }
 
+test("calls are balanced over all addresses", async (t) => {
+  const { replicas, target } = await startReplicas(t);
+  const client = await connect(t, target);
+  // The second connection may be made a moment after the first one.
+  while ((await replicas[0].checks("grpc")) === 0 || (await replicas[1].checks("grpc")) === 0) await client.check(["many"]);
+});
+
 test("a restart of the only replica fails no check that can wait for it", async (t) => {
   let weir = await startWeir(t);
   const client = await connect(t, weir.address, { deadlineMs: 20_000 });

@@ -113,7 +113,7 @@ test("a slot is lost when it could not be extended in time", async (t) => {
   const client = await connect(t, address, { retries: 0 });
   const begin = performance.now();
   const slot = await client.slot(SLOTS, { ttlMs: 500 });
-  server.freeze();
+  await server.freeze();
   await once(slot.lost, "abort");
   assert.ok(performance.now() - begin >= 500 * (15 / 16), "not before it has ended");
 });

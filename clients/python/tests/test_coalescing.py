@@ -121,6 +121,23 @@ async def test_what_tasks_gave_up_before_it_was_sent_is_not_sent() -> None:
     assert await sent.get() == 1
 
 
+async def test_one_that_is_shed_is_an_outage_of_its_own() -> None:
+    shed = pb.CheckBatchResponse(results=[pb.CheckResponse(error=pb.Error(code=8, message="shed"))])
+
+    def send(request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
+        return shed
+
+    async def send_async(request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
+        return shed
+
+    batches = Batches(send)
+    with pytest.raises(weir.Overloaded):
+        batches.check(pb.CheckRequest(), a_call())
+    batches.close()
+    with pytest.raises(weir.Overloaded):
+        await AsyncBatches(send_async).check(pb.CheckRequest(), a_call())
+
+
 def a_call(deadline: float = PATIENCE_SECONDS) -> Call:
     return Call(weir.Breaker(), deadline, 0)
 

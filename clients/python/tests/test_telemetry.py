@@ -86,7 +86,7 @@ def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect
     assert "alex" not in str([span.to_json() for span in (allowed, failed)])
 
 
-def test_open_breakers_and_fallbacks_are_counted(service: Service, connect: Callable[..., Any]) -> None:
+def test_the_breaker_and_fallbacks_are_told(service: Service, connect: Callable[..., Any]) -> None:
     collector = Collector()
     breaker = weir.Breaker(failures=1, open_for=0)
     client = connect(
@@ -95,7 +95,7 @@ def test_open_breakers_and_fallbacks_are_counted(service: Service, connect: Call
     service.kill()
     client.check(TRADE)
     (state,) = collector.points("weir.client.breaker").values()
-    assert state.value == 1
+    assert state.value == 2
     assert collector.counts() == {("", "allowed", "fallback"): 1}
     service.start()
     client.check(TRADE, deadline=20)

@@ -12,6 +12,7 @@ import {
 } from "./health.js";
 import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
+import { showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page } from "./page.js";
 import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
@@ -29,6 +30,9 @@ const PARTS = [
   ["hot", "metrics"],
   ["simulation", "metrics"],
   ["state", "check"],
+  ["override-set", "admin"],
+  ["override-list", "admin"],
+  ["audit", "admin"],
 ];
 
 let timer = 0;
@@ -122,6 +126,7 @@ async function poll() {
   try {
     if (page.version !== null) await pollLive();
     await inspect();
+    if (route().view === "overrides") await showOverrides();
     answered();
   } catch (error) {
     failed(error);
@@ -226,6 +231,7 @@ async function onRoute() {
   }
   if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
   await inspectRoute().catch(failed);
+  if (route().view === "overrides") await poll();
 }
 
 $("search").oninput = calmly(() => {

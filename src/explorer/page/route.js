@@ -2,9 +2,9 @@
 
 import { $ } from "./page.js";
 
-const VIEWS = ["overview", "policy", "keys", "simulate"];
+const VIEWS = ["overview", "policy", "keys", "overrides", "simulate"];
 /** The element that shows a view. */
-const ELEMENTS = { overview: "overview", policy: "policy", keys: "keys", simulate: "simulation" };
+const ELEMENTS = { overview: "overview", policy: "policy", keys: "keys", overrides: "overrides", simulate: "simulation" };
 const FIELDS = ["domain", "key", "cost", "filter", "search"];
 
 /** What the URL says; a field that it does not have is null. */

@@ -40,16 +40,23 @@ export async function inspect() {
   $("levels").hidden = !answer.levels.length;
   $("levels").tBodies[0].replaceChildren(...answer.levels.map((level, at) => levelRow(level, at === answer.binding)));
   $("resets").hidden = !may("reset");
+  $("overriding").hidden = !may("admin");
 }
 
 function hide() {
   wanted = seen = null;
   say("verdict", "");
-  $("levels").hidden = $("resets").hidden = true;
+  $("levels").hidden = $("resets").hidden = $("overriding").hidden = true;
 }
 
-function verdict({ allowed, binding, degraded, levels, never, retry_after_us, unlimited }) {
-  const how = degraded ? " (degraded: decided without the shared store)" : "";
+function verdict({ allowed, ban_reason, binding, degraded, levels, never, override, retry_after_us, unlimited }) {
+  const by = override ? ` (override ${override})` : "";
+  if (ban_reason) {
+    const end = never ? "until the ban is ended" : `for ${time(retry_after_us)}`;
+    return [`Banned ${end}: ${ban_reason}${by}.`, "bad"];
+  }
+  if (!levels.length && override) return [`Unlimited: an override lifts the limits of this key${by}.`, "good"];
+  const how = (degraded ? " (degraded: decided without the shared store)" : "") + by;
   if (!levels.length && unlimited) return ["Unlimited: a factor of 0 lifts the limits of this key.", "good"];
   if (!levels.length) return ["No limit matches this key: every request is allowed.", "warn"];
   if (allowed) return [`A cost of ${wanted.cost} is allowed${how}.`, "good"];

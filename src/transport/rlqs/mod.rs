@@ -12,6 +12,8 @@ mod book;
 pub mod quotas;
 pub mod session;
 pub mod settings;
+#[cfg(test)]
+mod tests;
 pub mod wire;
 
 pub use quotas::Quotas;

@@ -61,7 +61,11 @@ pub struct Quotas<S> {
 impl<S: Store> Quotas<S> {
     /// Divides what `settings` say.
     pub fn new(limiter: Arc<Limiter<S>>, settings: &RlqsSettings, is_shared: bool) -> Arc<Self> {
-        let terms = settings.terms();
+        let mut terms = settings.terms();
+        if is_shared {
+            // What others still use is held in the store, also while they have not reported yet.
+            terms.reports = terms.lag;
+        }
         let names = settings.domains.iter().map(|domain| domain_label(&domain.domain));
         let meter = RlqsMeter::new(limiter.metrics().registry(), names);
         let book = Book::new(Divider::new(terms), settings.domains.len(), rand::random());

@@ -306,7 +306,8 @@ impl Server {
         self.child.try_wait().expect("its state").is_none()
     }
 
-    /// Waits for its end, and tells the exit code.
+    /// Waits for its end, and tells the exit code. It blocks: the service waits for connections that are still open, and those of
+    /// the caller's own runtime end only if that has another thread.
     pub fn wait_for_end(&mut self) -> i32 {
         let status = eventually("the service ends", || self.child.try_wait().expect("its state"));
         status.code().unwrap_or_else(|| panic!("a signal ended it: {status}"))

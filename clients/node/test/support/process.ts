@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -16,9 +16,20 @@ export function scratch(t: Pick<TestContext, "after">): string {
 /** A program that serves. */
 export class Server {
   readonly #child: ChildProcess;
+  readonly #lines: readonly string[];
 
-  private constructor(child: ChildProcess) {
+  private constructor(child: ChildProcess, lines: readonly string[]) {
     this.#child = child;
+    this.#lines = lines;
+  }
+
+  /** A line of the output, which may be still to come. */
+  async line(isIt: (line: string) => boolean): Promise<string> {
+    for (;;) {
+      const found = this.#lines.find(isIt);
+      if (found !== undefined) return found;
+      await new Promise(setImmediate);
+    }
   }
 
   /** Starts a program; resolves with what `isServing` finds in a line of its output. */
@@ -42,12 +53,15 @@ export class Server {
       child.once("error", reject);
       child.once("exit", (code) => reject(new Error(`${command} ended with ${code}:\n${lines.join("\n")}`)));
     });
-    return [new Server(child), found];
+    return [new Server(child, lines), found];
   }
 
-  /** SIGSTOP: the program does not answer, but its connections stay. */
-  freeze(): void {
+  /** SIGSTOP: the program does not answer, but its connections stay. Resolves when all its threads have stopped (Linux). */
+  async freeze(): Promise<void> {
     this.#child.kill("SIGSTOP");
+    const tasks = `/proc/${this.#child.pid}/task`;
+    const isRunning = (task: string): boolean => !/\) [Tt] /.test(readFileSync(`${tasks}/${task}/stat`, "utf8"));
+    while (readdirSync(tasks).some(isRunning)) await new Promise(setImmediate);
   }
 
   thaw(): void {

@@ -4,7 +4,8 @@ import type { TestContext } from "node:test";
 import { Client, type ClientOptions } from "weir-client";
 import { scratch, Server } from "./process.js";
 
-const BINARY = process.env["WEIR_BINARY"] ?? resolve("../../target/debug/weir");
+/** The program under test. */
+export const BINARY = process.env.WEIR_BINARY ?? resolve("../../target/debug/weir");
 
 type Scope = Pick<TestContext, "after">;
 
@@ -24,6 +25,8 @@ schema:
 export interface Weir {
   readonly address: string;
   readonly server: Server;
+  /** How many checks it has answered over a transport: `grpc`, `grpc_stream`. */
+  checks(transport: string): Promise<number>;
   /** The same service again, at the same address. */
   restart(): Promise<Weir>;
 }
@@ -39,13 +42,23 @@ export async function startWeir(t: Scope, env: NodeJS.ProcessEnv = {}, policy = 
     WEIR_SHUTDOWN__DELAY: "1ms",
     ...env,
   };
-  const [server, address] = await Server.start([BINARY, "serve", "--limits", limits], settings, servingAt);
+  const [server, { grpc: address, http }] = await Server.start([BINARY, "serve", "--limits", limits], settings, servingAt);
   t.after(() => server.stop("SIGKILL"));
-  return { server, address, restart: () => startWeir(t, { ...env, WEIR_GRPC__LISTEN: address }, policy) };
+  return {
+    address,
+    server,
+    checks: async (transport) => countChecks(await (await fetch(`http://${http}/metrics`)).text(), transport),
+    restart: () => startWeir(t, { ...env, WEIR_GRPC__LISTEN: address }, policy),
+  };
 }
 
-function servingAt(line: string): string | undefined {
-  return /"message":"serving".*"grpc":"([^"]*)"/.exec(line)?.[1];
+function servingAt(line: string): { grpc: string; http: string } | undefined {
+  return line.includes('"message":"serving"') ? (JSON.parse(line) as { grpc: string; http: string }) : undefined;
+}
+
+function countChecks(metrics: string, transport: string): number {
+  const samples = metrics.split("\n").filter((line) => line.startsWith("weir_checks_total{") && line.includes(`transport="${transport}"`));
+  return samples.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
 
 /** Replicas over one Redis, and the target of a client that balances over them. */

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
 _SCOPE = "weir"
+_GAUGE = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
 class Observation:
@@ -90,10 +91,10 @@ class OpenTelemetry:
         self._duration = meter.create_histogram(
             "weir.client.duration", unit="s", description="Time of a call, with its retries"
         )
-        self._open = meter.create_up_down_counter(
-            "weir.client.breaker", unit="{breaker}", description="Circuit breakers that are not closed"
+        self._breaker = meter.create_gauge(
+            "weir.client.breaker", description="The circuit breaker: 0 closed, 1 half-open, 2 open"
         )
-        self._was_closed = True
+        self._breaker_changed(breaker.state)
         breaker.on_change(self._breaker_changed)
 
     @contextmanager
@@ -115,10 +116,7 @@ class OpenTelemetry:
                     self._checks.add(1, {**_labels(decision), "domain": domain})
 
     def _breaker_changed(self, state: State) -> None:
-        is_closed = state is State.CLOSED
-        if is_closed is not self._was_closed:
-            self._was_closed = is_closed
-            self._open.add(-1 if is_closed else 1)
+        self._breaker.set(_GAUGE[state])
 
 
 def _labels(decision: Decision | WeirError) -> dict[str, str]:

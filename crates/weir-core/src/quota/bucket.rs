@@ -10,6 +10,8 @@ use crate::domain::Micros;
 
 /// Other shares shrink when a holder lacks more than this part of its own.
 const HYSTERESIS: u64 = 32;
+/// An Envoy that is back is confirmed in all of what it uses but this part.
+const MOST: u64 = 4;
 /// The parts of an even share that a newcomer, and any other holder, demands at least.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
@@ -109,13 +111,15 @@ impl Bucket {
         let targets: Vec<(u32, u64)> = demands.iter().map(|(id, _)| *id).zip(targets).collect();
 
         let (mut lacking, mut releasing) = (0, 0);
-        for (id, target) in &targets {
+        for ((id, target), quanta) in targets.iter().zip(&quanta) {
             let Some(member) = self.members.get(*id) else { continue };
             let rate = member.rate();
             releasing += member.live - rate;
+            // What is spare is no reason for others to shrink.
+            let needed = (*target).min(quanta * quantum);
             lacking += match rate {
                 0 => target + debit(burst, steps),
-                _ if *target >= rate + step(rate) => target - rate,
+                _ if needed >= rate + step(rate) => needed - rate,
                 _ => 0,
             };
         }
@@ -125,7 +129,7 @@ impl Bucket {
             for (id, target) in &targets {
                 let Some(member) = self.members.get_mut(*id) else { continue };
                 let rate = member.rate();
-                if rate > *target && (is_over || rate >= target + step(rate)) {
+                if rate > *target {
                     // What it had counts on, so nothing is free yet.
                     released += rate - target;
                     tell(*id, member.assign(*target, terms, now));
@@ -161,13 +165,14 @@ impl Bucket {
                 more += member.live - before;
             }
         }
-        // What goes on by itself for a while is confirmed where there is room for it anyway.
+        // What goes on by itself for a while is confirmed once there is room for most of it.
         for (id, member) in self.members.iter_mut() {
             if !member.is_back(now) {
                 continue;
             }
-            let rate = member.observed(steps);
-            if rate + debit(burst, steps) <= free {
+            let used = member.used(steps);
+            let rate = used.min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
+            if rate > 0 && rate >= used - used / MOST {
                 tell(id, member.begin(rate, burst, steps, terms, now));
                 // By then all that are back have said what they use.
                 member.waits_until = member.waits_until.min(now + terms.reports);
@@ -190,7 +195,7 @@ impl Bucket {
     /// What those use that are back and were told nothing yet.
     fn back(&self, now: Micros) -> u64 {
         let back = self.members.iter().filter(|(_, member)| member.is_back(now));
-        back.map(|(_, member)| member.observed(self.steps)).sum()
+        back.map(|(_, member)| member.used(self.steps)).sum()
     }
 
     /// What may be in use by those that take no part.

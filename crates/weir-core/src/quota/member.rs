@@ -11,8 +11,9 @@ const REPORTS_UNTIL_KNOWN: u8 = 2;
 /// One holder.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// What it was asked for, by its last report.
+    /// What it was asked for, and what it allowed of that, by its last report.
     demand: u64,
+    allowed: u64,
     reports: u8,
     /// It holds nothing, or what another replica or an earlier stream gave it: until then that goes on by itself.
     pub(super) waits_until: Micros,
@@ -36,12 +37,12 @@ pub(super) struct Member {
 impl Member {
     /// A holder that reports for the first time. One that has spent for a while had an assignment from elsewhere.
     pub(super) fn new(usage: &Usage, terms: &Terms, now: Micros) -> Self {
-        let (hits, waits_until) =
-            if usage.elapsed > 0 { (usage.allowed, now + terms.ttl) } else { (usage.allowed + usage.denied, now) };
+        let elapsed = usage.elapsed.max(SECOND);
         Self {
-            demand: rate(hits, usage.elapsed.max(SECOND)),
+            demand: rate(usage.allowed + usage.denied, elapsed),
+            allowed: rate(usage.allowed, elapsed),
             reports: 1,
-            waits_until,
+            waits_until: if usage.elapsed > 0 { now + terms.ttl } else { now },
             reported: now,
             asked: now,
             assigned: None,
@@ -57,7 +58,8 @@ impl Member {
     /// It reports again. `false`: it was not asked for anything for too long.
     pub(super) fn report(&mut self, usage: &Usage, terms: &Terms, now: Micros) -> bool {
         let hits = usage.allowed + usage.denied;
-        self.demand = rate(hits, (now - self.reported).max(MEASURED_OVER_MIN));
+        let elapsed = (now - self.reported).max(MEASURED_OVER_MIN);
+        (self.demand, self.allowed) = (rate(hits, elapsed), rate(usage.allowed, elapsed));
         self.reported = now;
         self.reports = self.reports.saturating_add(1);
         if hits > 0 {
@@ -79,9 +81,9 @@ impl Member {
         (self.demand + self.demand / 10).div_ceil(steps.quantum).max(floor)
     }
 
-    /// What it was asked for, as its bucket tells rates; at least one step.
-    pub(super) fn observed(&self, steps: Steps) -> u64 {
-        self.demand.div_ceil(steps.quantum).max(1) * steps.quantum
+    /// What it uses, as its bucket tells rates; at least one step.
+    pub(super) fn used(&self, steps: Steps) -> u64 {
+        self.allowed.div_ceil(steps.quantum).max(1) * steps.quantum
     }
 
     /// Whether it takes part in the division.

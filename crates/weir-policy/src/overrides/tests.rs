@@ -49,7 +49,9 @@ fn met(overrides: Vec<Override>, key: &str, factor: f64) -> (Vec<String>, String
 }
 
 fn met_at(overrides: Vec<Override>, key: &str, factor: f64, clock: Arc<dyn Clock>) -> (Vec<String>, String) {
-    let policy = policy().overridden(Overrides::new(overrides.into_iter().map(Arc::new).collect(), clock));
+    let mut compiled = Overrides::new(clock);
+    overrides.into_iter().for_each(|one| compiled.put(Arc::new(one)));
+    let policy = policy().overridden(compiled);
     let key = Key::new("", &key.split('/').collect::<Vec<_>>()).unwrap();
     let mut levels = policy.domain("").unwrap().levels(&key, 1, factor).unwrap();
     let acting = policy.overrides().acting("", key.segments());

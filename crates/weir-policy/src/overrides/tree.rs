@@ -1,11 +1,12 @@
 //! The overrides of all domains, found by a key.
 
 use std::{
-    collections::HashMap,
     fmt::{self, Debug, Formatter},
     sync::Arc,
 };
 
+use archery::ArcTK;
+use rpds::HashTrieMap;
 use smallvec::SmallVec;
 use weir_core::{
     domain::{Clock, Micros},
@@ -14,31 +15,25 @@ use weir_core::{
 
 use super::{ANY, Active, Change, Override};
 
-/// The overrides over one policy.
+type Map<K, V> = HashTrieMap<K, V, ArcTK, foldhash::fast::RandomState>;
+
+/// The overrides over one policy. A copy shares what is not changed, so that a change takes as long for many as for few.
 ///
 /// At each level the override of the most segments acts, of those that are not longer than what the limit covers; of several
 /// of one length the first with an exact segment where the others have [`ANY`]. A ban acts whatever else does.
+#[derive(Clone)]
 pub struct Overrides {
-    domains: HashMap<Box<str>, Tree, foldhash::fast::RandomState>,
+    domains: Map<Box<str>, Node>,
     clock: Option<Arc<dyn Clock>>,
-    all: Vec<Arc<Override>>,
 }
 
-/// A domain's, by their patterns. The root is the first.
-struct Tree(Vec<Node>);
-
-impl Default for Tree {
-    fn default() -> Self {
-        Self(vec![Node::default()])
-    }
-}
-
-#[derive(Default)]
+/// Overrides by their patterns.
+#[derive(Clone, Default)]
 struct Node {
-    exact: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
-    any: Option<u32>,
+    exact: Map<Box<[u8]>, Arc<Node>>,
+    any: Option<Arc<Node>>,
     /// The override whose pattern ends here.
-    own: Option<Box<Active>>,
+    own: Option<Arc<Active>>,
 }
 
 /// The overrides that act on a key: of each length at most one, the shortest first.
@@ -51,26 +46,40 @@ pub struct Acting<'a> {
 impl Overrides {
     /// None.
     pub fn none() -> Self {
-        Self { domains: HashMap::default(), clock: None, all: Vec::new() }
+        Self { domains: Map::default(), clock: None }
     }
 
-    /// These, of which no two are for the same keys. The clock says which act.
-    pub fn new(all: Vec<Arc<Override>>, clock: Arc<dyn Clock>) -> Self {
-        Self::compiled(all, Some(clock))
+    /// None yet. The clock says which act.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..Self::none() }
+    }
+
+    /// Adds one, in place of the one for the same keys.
+    pub fn put(&mut self, one: Arc<Override>) {
+        let (domain, pattern) = (one.domain.clone(), one.pattern.clone());
+        self.set(domain, &pattern, Some(Arc::new(Active::new(one))));
+    }
+
+    /// Takes out the one of this pattern.
+    pub fn remove(&mut self, domain: &str, pattern: &[Box<str>]) {
+        self.set(domain.into(), pattern, None);
+    }
+
+    fn set(&mut self, domain: Box<str>, pattern: &[Box<str>], own: Option<Arc<Active>>) {
+        let tree = self.domains.get(&domain).cloned().unwrap_or_default().with(pattern, own);
+        if tree.is_empty() {
+            self.domains.remove_mut(&domain);
+        } else {
+            self.domains.insert_mut(domain, tree);
+        }
     }
 
     /// The same, for another policy: what they have made of its limits is not theirs any more.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self::compiled(self.all.clone(), self.clock.clone())
-    }
-
-    fn compiled(all: Vec<Arc<Override>>, clock: Option<Arc<dyn Clock>>) -> Self {
-        let mut domains: HashMap<_, Tree, _> = HashMap::default();
-        for one in &all {
-            domains.entry(one.domain.clone()).or_default().add(Arc::clone(one));
-        }
-        Self { domains, clock, all }
+        let mut anew = Self { domains: Map::default(), clock: self.clock.clone() };
+        self.domains.values().for_each(|tree| tree.each(&mut |one| anew.put(Arc::clone(one))));
+        anew
     }
 
     /// Those that act on a key now.
@@ -82,7 +91,7 @@ impl Overrides {
         let tree = self.domains.get(domain)?;
         let segments: SmallVec<[&[u8]; 8]> = segments.collect();
         let mut acting = Acting { found: SmallVec::new(), ban: None, now: Micros::MIN };
-        tree.find(0, &segments, self.clock.as_deref()?, &mut acting);
+        tree.find(&segments, self.clock.as_deref()?, &mut acting);
         if acting.found.is_empty() {
             return None;
         }
@@ -97,32 +106,43 @@ impl Debug for Overrides {
     }
 }
 
-impl Tree {
-    fn add(&mut self, one: Arc<Override>) {
-        let mut node = 0_u32;
-        for segment in &one.pattern {
-            let next = self.0.len() as u32;
-            let Node { exact, any, .. } = &mut self.0[node as usize];
-            node = match &**segment {
-                ANY => *any.get_or_insert(next),
-                segment => *exact.entry(segment.as_bytes().into()).or_insert(next),
-            };
-            if node == next {
-                self.0.push(Node::default());
-            }
+impl Node {
+    /// The same, with this at a pattern.
+    fn with(&self, pattern: &[Box<str>], own: Option<Arc<Active>>) -> Self {
+        let mut node = self.clone();
+        let Some((segment, rest)) = pattern.split_first() else { return Self { own, ..node } };
+        let known = match &**segment {
+            ANY => self.any.as_ref(),
+            segment => self.exact.get(segment.as_bytes()),
+        };
+        let child =
+            known.map_or_else(|| Self::default().with(rest, own.clone()), |known| known.with(rest, own.clone()));
+        let child = Some(Arc::new(child)).filter(|child| !child.is_empty());
+        match (&**segment, child) {
+            (ANY, child) => node.any = child,
+            (segment, Some(child)) => node.exact.insert_mut(segment.as_bytes().into(), child),
+            (segment, None) => drop(node.exact.remove_mut(segment.as_bytes())),
         }
-        self.0[node as usize].own = Some(Box::new(Active::new(one)));
+        node
+    }
+
+    fn is_empty(&self) -> bool {
+        self.own.is_none() && self.any.is_none() && self.exact.is_empty()
+    }
+
+    fn each(&self, told: &mut impl FnMut(&Arc<Override>)) {
+        self.own.iter().for_each(|own| told(&own.what));
+        self.exact.values().chain(&self.any).for_each(|node| node.each(told));
     }
 
     /// Adds what acts at this node and below it, exact segments first.
-    fn find<'a>(&'a self, node: u32, segments: &[&[u8]], clock: &dyn Clock, acting: &mut Acting<'a>) {
-        let node = &self.0[node as usize];
-        if let Some(own) = &node.own {
+    fn find<'a>(&'a self, segments: &[&[u8]], clock: &dyn Clock, acting: &mut Acting<'a>) {
+        if let Some(own) = &self.own {
             acting.add(own, clock);
         }
         let Some((segment, rest)) = segments.split_first() else { return };
-        for next in node.exact.get(*segment).into_iter().chain(&node.any) {
-            self.find(*next, rest, clock, acting);
+        for next in self.exact.get(*segment).into_iter().chain(&self.any) {
+            next.find(rest, clock, acting);
         }
     }
 }

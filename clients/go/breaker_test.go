@@ -1,0 +1,77 @@
+package weir
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := breaker{maxFailures: 5, pause: time.Second}
+		call := func(o outcome) {
+			t.Helper()
+			probe, err := b.enter()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.leave(probe, o)
+		}
+		rejected := func() {
+			t.Helper()
+			if _, err := b.enter(); !errors.Is(err, ErrCircuitOpen) || !err.Outage() {
+				t.Fatalf("%v", err)
+			}
+		}
+		in := func(want BreakerState) {
+			t.Helper()
+			if state := b.state(); state != want {
+				t.Fatalf("%v, not %v", state, want)
+			}
+		}
+		for range 4 {
+			call(outage)
+		}
+		// Not in a row.
+		call(answered)
+		for range 4 {
+			call(outage)
+		}
+		call(unknown)
+		in(BreakerClosed)
+		call(outage)
+		in(BreakerOpen)
+		rejected()
+
+		time.Sleep(time.Second)
+		in(BreakerHalfOpen)
+		probe, err := b.enter()
+		if !probe || err != nil {
+			t.Fatal(probe, err)
+		}
+		rejected()
+		b.leave(probe, outage)
+		in(BreakerOpen)
+		rejected()
+
+		time.Sleep(time.Second)
+		// A probe that its caller gives up lets the next one try.
+		call(unknown)
+		call(answered)
+		in(BreakerClosed)
+		call(outage)
+		in(BreakerClosed)
+	})
+}
+
+func TestBreakerTurnedOff(t *testing.T) {
+	b := breaker{}
+	for range 100 {
+		probe, err := b.enter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.leave(probe, outage)
+	}
+}

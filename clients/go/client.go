@@ -1,0 +1,167 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/OWNER/weir/clients/go/weirv1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// Client is a connection to Weir, for the whole process. It is safe for concurrent use.
+type Client struct {
+	conn      *grpc.ClientConn
+	service   weirv1.RateLimiterClient
+	deadline  time.Duration
+	onFailure FailureMode
+	retries   int
+	breaker   *breaker
+	telemetry *telemetry
+	log       *outageLog
+	// Nil: each check is a call of its own.
+	coalescer *coalescer
+}
+
+// New connects to a target, without waiting for it: host:port, unix:PATH, dns:///NAME:PORT, or a list host:port,host:port. Calls are
+// balanced over all addresses. An error is one of the configuration: files that cannot be read, a target that is malformed.
+func New(target string, options ...Option) (*Client, error) {
+	config := defaults()
+	for _, option := range options {
+		option(&config)
+	}
+	conn, err := dial(target, &config)
+	if err != nil {
+		return nil, fmt.Errorf("weir: %w", err)
+	}
+	c := &Client{
+		conn:      conn,
+		service:   weirv1.NewRateLimiterClient(conn),
+		deadline:  config.deadline,
+		onFailure: config.onFailure,
+		retries:   config.retries,
+		breaker:   &config.breaker,
+		log:       newOutageLog(config.logger),
+	}
+	if c.telemetry, err = newTelemetry(&config, c.breaker); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("weir: %w", err)
+	}
+	// So that the first check need not wait for it.
+	conn.Connect()
+	if config.inFlight > 0 {
+		c.coalescer = newCoalescer(c.service, config.inFlight)
+	}
+	return c, nil
+}
+
+// Close ends the connection. Calls in flight fail.
+func (c *Client) Close() error {
+	if c.coalescer != nil {
+		c.coalescer.close()
+	}
+	c.telemetry.close()
+	return c.conn.Close()
+}
+
+// BreakerState is the state of the circuit breaker.
+func (c *Client) BreakerState() BreakerState {
+	return c.breaker.state()
+}
+
+// Check decides one key: every limit on its path, in one atomic step.
+func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (Decision, error) {
+	request := NewRequest(key, options...)
+	ctx, observed := c.telemetry.begin(ctx, request.message.GetDomain())
+	answer, failure := c.check(ctx, &request)
+	decision, err := settle(newDecision(answer), failure, c.mode(&request))
+	observed.end(decision, err)
+	return decision, err
+}
+
+func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.CheckResponse, failure *Error) {
+	if c.retries > 0 {
+		request.identify()
+	}
+	failure = c.call(ctx, request.deadline, true,
+		func(ctx context.Context, options ...grpc.CallOption) (err error) {
+			if c.coalescer != nil {
+				var sent bool
+				if answer, sent, err = c.coalescer.check(ctx, request.message); sent {
+					return err
+				}
+			}
+			answer, err = c.service.Check(ctx, request.message, options...)
+			return err
+		})
+	return answer, failure
+}
+
+// Reset removes the state of a key: its next check finds it full, as if never used. It reports whether there was any.
+func (c *Client) Reset(ctx context.Context, domain string, key Key) (existed bool, err error) {
+	return c.reset(ctx, &weirv1.ResetRequest{Domain: domain, Key: key})
+}
+
+// ResetSubtree removes the states of a key and of all keys below it.
+func (c *Client) ResetSubtree(ctx context.Context, domain string, key Key) (existed bool, err error) {
+	return c.reset(ctx, &weirv1.ResetRequest{Domain: domain, Key: key, Subtree: true})
+}
+
+func (c *Client) reset(ctx context.Context, request *weirv1.ResetRequest) (bool, error) {
+	var answer *weirv1.ResetResponse
+	failure := c.call(ctx, 0, true, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		answer, err = c.service.Reset(ctx, request, options...)
+		return err
+	})
+	if failure != nil {
+		return false, failure
+	}
+	return answer.GetExisted() || answer.GetRemoved(), nil
+}
+
+func (c *Client) mode(request *Request) FailureMode {
+	if request.onFailure != nil {
+		return *request.onFailure
+	}
+	return c.onFailure
+}
+
+// call sends a call, within the deadline (0: the client's), and again where it may be repeated and found no service.
+func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bool,
+	send func(context.Context, ...grpc.CallOption) error) *Error {
+	probe, failure := c.breaker.enter()
+	if failure != nil {
+		return failure
+	}
+	if deadline == 0 {
+		deadline = c.deadline
+	}
+	bounded, cancel := context.WithTimeout(traced(ctx), deadline)
+	defer cancel()
+	failure = asError(send(bounded))
+	for n := 0; n < c.retries && repeatable && failure != nil && failure.Code == codes.Unavailable; n++ {
+		// It waits for a connection, since the first attempt has not.
+		again := asError(send(bounded, grpc.WaitForReady(true)))
+		if again != nil && bounded.Err() != nil {
+			// Why the first attempt failed says more than that there was no time for another.
+			break
+		}
+		failure = again
+	}
+	c.breaker.leave(probe, outcomeOf(ctx, failure))
+	return failure
+}
+
+func outcomeOf(ctx context.Context, failure *Error) outcome {
+	switch {
+	case failure == nil:
+		return answered
+	case ctx.Err() != nil:
+		return unknown
+	case failure.Outage():
+		return outage
+	default:
+		return answered
+	}
+}

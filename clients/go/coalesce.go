@@ -1,0 +1,189 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/OWNER/weir/clients/go/weirv1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	minReopen = 10 * time.Millisecond
+	maxReopen = time.Second
+)
+
+// coalescer sends the checks of concurrent callers over one CheckStream, which it opens again whenever it ends.
+type coalescer struct {
+	service     weirv1.RateLimiterClient
+	maxInFlight int
+	cancel      context.CancelFunc
+	closed      chan struct{}
+	// Nil while there is none.
+	current atomic.Pointer[pipeline]
+}
+
+// pipeline is one stream. Answers are in the order of the checks.
+type pipeline struct {
+	stream grpc.BidiStreamingClient[weirv1.CheckRequest, weirv1.CheckResponse]
+	// A place for each check that has no answer yet. The channels below have room for all of these, so that nobody waits for them.
+	places chan struct{}
+	queue  chan *entry
+	sent   chan *entry
+	// Closed once err is set.
+	ended chan struct{}
+	err   error
+	// Whether it has ever answered.
+	useful bool
+}
+
+type entry struct {
+	ctx     context.Context
+	request *weirv1.CheckRequest
+	answer  chan *weirv1.CheckResponse
+}
+
+func newCoalescer(service weirv1.RateLimiterClient, maxInFlight int) *coalescer {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &coalescer{service: service, maxInFlight: maxInFlight, cancel: cancel, closed: make(chan struct{})}
+	go c.run(ctx)
+	return c
+}
+
+func (c *coalescer) close() {
+	c.cancel()
+	<-c.closed
+}
+
+// check sends a check over the stream, unless there is none or it has no room.
+func (c *coalescer) check(ctx context.Context, request *weirv1.CheckRequest) (answer *weirv1.CheckResponse, sent bool, err error) {
+	p := c.current.Load()
+	if p == nil || !encodable(request) {
+		return nil, false, nil
+	}
+	select {
+	case p.places <- struct{}{}:
+	default:
+		return nil, false, nil
+	}
+	e := &entry{ctx: ctx, request: request, answer: make(chan *weirv1.CheckResponse, 1)}
+	p.queue <- e
+	select {
+	case answer = <-e.answer:
+	case <-ctx.Done():
+		return nil, true, status.FromContextError(ctx.Err()).Err()
+	case <-p.ended:
+		select {
+		case answer = <-e.answer:
+		default:
+			return nil, true, p.err
+		}
+	}
+	if answer.GetError() != nil {
+		return nil, true, entryError(answer.GetError())
+	}
+	return answer, true, nil
+}
+
+// encodable reports whether a check cannot end the stream, which belongs to all: protobuf has only text that is UTF-8.
+func encodable(request *weirv1.CheckRequest) bool {
+	if request.LimitSpec != nil || !utf8.ValidString(request.Domain) || !utf8.ValidString(request.RequestId) {
+		return false
+	}
+	for _, segment := range request.Key {
+		if !utf8.ValidString(segment) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *coalescer) run(ctx context.Context) {
+	defer close(c.closed)
+	pause := minReopen
+	for ctx.Err() == nil {
+		if c.serve(ctx) {
+			pause = minReopen
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, maxReopen)
+		}
+	}
+}
+
+// serve opens a stream and works until it ends. It reports whether the stream was of use.
+func (c *coalescer) serve(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.service.CheckStream(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return false
+	}
+	// A stream that the service rejects has no headers, and gets no checks.
+	if headers, err := stream.Header(); headers == nil || err != nil {
+		return false
+	}
+	p := &pipeline{
+		stream: stream,
+		places: make(chan struct{}, c.maxInFlight),
+		queue:  make(chan *entry, c.maxInFlight),
+		sent:   make(chan *entry, c.maxInFlight),
+		ended:  make(chan struct{}),
+	}
+	go p.send()
+	c.current.Store(p)
+	p.receive()
+	c.current.Store(nil)
+	return p.useful
+}
+
+func (p *pipeline) send() {
+	for {
+		select {
+		case <-p.ended:
+			return
+		case e := <-p.queue:
+			if e.ctx.Err() != nil {
+				<-p.places
+				continue
+			}
+			p.sent <- e
+			if p.stream.Send(e.request) != nil {
+				// receive gets the reason.
+				return
+			}
+		}
+	}
+}
+
+func (p *pipeline) receive() {
+	defer close(p.ended)
+	for {
+		answer, err := p.stream.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = status.Error(codes.Unavailable, "the service has ended the stream")
+			}
+			p.err = err
+			return
+		}
+		p.useful = true
+		select {
+		case e := <-p.sent:
+			e.answer <- answer
+			<-p.places
+		default:
+			p.err = status.Error(codes.Internal, "an answer without a check")
+			return
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package weir_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	weir "github.com/OWNER/weir/clients/go"
+	"github.com/OWNER/weir/clients/go/internal/weirtest"
+)
+
+const streamed = `weir_checks_total{domain="default",transport="grpc_stream",outcome="allowed"}`
+
+// streaming waits until checks go over the stream.
+func streaming(t testing.TB, client *weir.Client, servers ...*weirtest.Server) {
+	t.Helper()
+	weirtest.Until(t, "a check over the stream", func() bool {
+		check(t, client, weir.Key{"unlimited"}, weir.Cost(0))
+		for _, server := range servers {
+			if server.Metric(t, streamed) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestCoalescedChecksAreAsOthers(t *testing.T) {
+	server, unary := started(t)
+	client := connect(t, server.Grpc, weir.WithCoalescing(0))
+	streaming(t, client, server)
+
+	one, other := weir.Key{"user", "one", "trade"}, weir.Key{"user", "other", "trade"}
+	for range 4 {
+		want, got := check(t, unary, one, weir.Levels()), check(t, client, other, weir.Levels())
+		equal(t, "allowed", got.Allowed, want.Allowed)
+		equal(t, "remaining", got.Remaining, want.Remaining)
+		equal(t, "binding", got.Binding.Name, want.Binding.Name)
+		equal(t, "levels", len(got.Levels), len(want.Levels))
+	}
+	_, err := client.Check(ctx, weir.Key{})
+	equal(t, "field", failed(t, err, weir.ErrInvalidRequest).Field, "key")
+	_, err = client.Check(ctx, trade, weir.Domain("unknown"))
+	failed(t, err, weir.ErrNotFound)
+	// Text that is not UTF-8 must not end the stream of all.
+	_, err = client.Check(ctx, weir.Key{"\xff"})
+	failed(t, err, weir.ErrInvalidRequest)
+	_, err = unary.Check(ctx, weir.Key{"\xff"})
+	failed(t, err, weir.ErrInvalidRequest)
+	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
+}
+
+func TestConcurrentCoalescedChecksGetTheirOwnAnswers(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	// So few that many checks are calls of their own.
+	client := connect(t, server.Grpc, weir.WithCoalescing(4))
+	streaming(t, client, server)
+	var workers sync.WaitGroup
+	for worker := range 16 {
+		workers.Go(func() {
+			key := weir.Key{"many", fmt.Sprint(worker)}
+			for left := uint64(manyLimit - 1); left > manyLimit-50; left-- {
+				decision, err := client.Check(ctx, key)
+				if err != nil || decision.Remaining != left {
+					t.Errorf("%d: %+v, %v", left, decision, err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func TestCoalescedChecksSurviveRestarts(t *testing.T) {
+	c := newCluster(t)
+	client := connect(t, c.target(), weir.WithCoalescing(0))
+	streaming(t, client, c.replicas[:]...)
+	load := newLoad(t, client)
+	for i := range c.replicas {
+		load.goOn(t, 200)
+		c.replicas[i].Stop()
+		load.goOn(t, 200)
+		c.restart(t, i)
+	}
+	for i := range c.replicas {
+		load.goOn(t, 200)
+		c.replicas[i].Kill()
+		load.goOn(t, 200)
+		c.restart(t, i)
+	}
+	load.goOn(t, 200)
+	answered := load.end()
+	equal(t, "charged", manyLimit-remaining(t, client, many), answered)
+	streaming(t, client, c.replicas[:]...)
+}
+
+func TestACoalescedCheckHasItsOwnDeadline(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	client := connect(t, server.Grpc, weir.WithCoalescing(0), weir.WithBreaker(0, 0))
+	streaming(t, client, server)
+	server.Freeze(t)
+	slow := make(chan error)
+	go func() {
+		_, err := client.Check(ctx, trade)
+		slow <- err
+	}()
+	_, err := client.Check(ctx, trade, weir.Deadline(20*time.Millisecond))
+	failed(t, err, weir.ErrDeadlineExceeded)
+	server.Thaw()
+	succeeded(t, <-slow)
+}
+
+func TestARejectedStreamLeavesChecksAsTheyAre(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits, "WEIR_GRPC__MAX_OPEN_STREAMS=1")
+	first := connect(t, server.Grpc, weir.WithCoalescing(0))
+	streaming(t, first, server)
+	second := connect(t, server.Grpc, weir.WithCoalescing(0))
+	for range 3 {
+		check(t, second, trade)
+	}
+}

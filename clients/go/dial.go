@@ -1,0 +1,110 @@
+package weir
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+)
+
+// The scheme of a list of addresses.
+const listScheme = "weir"
+
+var dialOptions = []grpc.DialOption{
+	// Every replica behind a DNS name (a headless service in Kubernetes) gets its share.
+	grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+	// Retries in DNS records would charge twice. Those of this package do not.
+	grpc.WithDisableServiceConfig(),
+	grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
+	// An idle connection is kept, so that no check waits for a new one.
+	grpc.WithIdleTimeout(0),
+	// The default grows to two minutes, in which nothing would be limited after an outage.
+	grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: time.Second,
+	}),
+}
+
+func dial(target string, c *config) (*grpc.ClientConn, error) {
+	options := dialOptions[:len(dialOptions):len(dialOptions)]
+	transport, err := transportCredentials(c.tls)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, grpc.WithTransportCredentials(transport))
+	switch {
+	case c.tokenFile != "":
+		file, err := newTokenFile(c.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("token file: %w", err)
+		}
+		options = append(options, grpc.WithPerRPCCredentials(file))
+	case c.token != "":
+		options = append(options, grpc.WithPerRPCCredentials(&token{value: c.token}))
+	}
+	if strings.Contains(target, ",") {
+		list, err := newList(target)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, grpc.WithResolvers(list))
+		target = listScheme + ":///" + target
+	}
+	return grpc.NewClient(target, append(options, c.dialOption...)...)
+}
+
+// newList resolves host:port,host:port to all of them.
+func newList(target string) (resolver.Builder, error) {
+	var state resolver.State
+	for address := range strings.SplitSeq(target, ",") {
+		address = strings.TrimSpace(address)
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, fmt.Errorf("target: %w", err)
+		}
+		one := resolver.Address{Addr: address, ServerName: host}
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{one}})
+	}
+	list := manual.NewBuilderWithScheme(listScheme)
+	list.InitialState(state)
+	return list, nil
+}
+
+func transportCredentials(files *TLS) (credentials.TransportCredentials, error) {
+	if files == nil {
+		return insecure.NewCredentials(), nil
+	}
+	config := &tls.Config{ServerName: files.ServerName}
+	if files.CA != "" {
+		pem, err := os.ReadFile(files.CA)
+		if err != nil {
+			return nil, fmt.Errorf("TLS: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("TLS: %s has no certificate in PEM", files.CA)
+		}
+	}
+	if files.Cert != "" || files.Key != "" {
+		// A mistake is told at start, a renewed certificate used by the next connection.
+		if _, err := tls.LoadX509KeyPair(files.Cert, files.Key); err != nil {
+			return nil, fmt.Errorf("TLS: %w", err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+			return &pair, err
+		}
+	}
+	return credentials.NewTLS(config), nil
+}

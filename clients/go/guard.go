@@ -1,0 +1,105 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The service takes no more.
+const (
+	maxSegments     = 32
+	maxSegmentBytes = 1024
+)
+
+// Verdict is what a server does with a request.
+type Verdict struct {
+	// Pass says that the request passes.
+	Pass bool
+	// Status of the answer to a request that does not pass: 429, or 503 where there is no decision.
+	Status int
+	// Header has what to add to the answer, also where the request passes: RateLimit, RateLimit-Policy, Retry-After. Of an answer to a
+	// request that does not pass also its Content-Type.
+	Header http.Header
+	// Body is a problem document (RFC 9457), of a request that does not pass.
+	Body []byte
+	// Decision is the decision; a Fallback, with the reason, where the service has not decided.
+	Decision Decision
+}
+
+// Guard checks a request of a server. It never fails: without a decision requests pass (fail open), or, with OnFailure(Deny), are
+// refused with 503 (fail closed). Why is logged, at most once in ten seconds for each reason; a wrong configuration as an error.
+//
+// Users cannot make a check invalid, and so pass: empty and overlong segments of the key are repaired, those after the 32nd left out. A
+// user who hangs up does not end the check.
+func (c *Client) Guard(ctx context.Context, key Key, options ...CheckOption) Verdict {
+	request := NewRequest(nil, options...)
+	mode := c.mode(&request)
+	if mode == ReturnError {
+		mode = Allow
+	}
+	all := append([]CheckOption{Levels()}, options...)
+	decision, err := c.Check(context.WithoutCancel(ctx), repaired(key), append(all, OnFailure(mode))...)
+	if err != nil {
+		decision = Decision{Allowed: mode == Allow, Source: Fallback, Err: err}
+	}
+	verdict := Verdict{Pass: decision.Allowed, Header: http.Header{}, Decision: decision}
+	setHeaders(verdict.Header, decision)
+	switch {
+	case decision.Source == Fallback:
+		c.log.tell(decision.Err, mode)
+		if !verdict.Pass {
+			verdict.refuse(http.StatusServiceUnavailable, ceilSeconds(retryAfter(decision.Err)), "temporary-reduced-capacity")
+		}
+	case !verdict.Pass && decision.RetryAfter > 0:
+		verdict.refuse(http.StatusTooManyRequests, ceilSeconds(decision.RetryAfter), "quota-exceeded")
+	case !verdict.Pass:
+		verdict.refuse(http.StatusTooManyRequests, 0, "quota-exceeded")
+	}
+	return verdict
+}
+
+func retryAfter(err error) time.Duration {
+	var e *Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return e.RetryAfter
+}
+
+func (v *Verdict) refuse(status int, retry seconds, problem string) {
+	v.Status = status
+	v.Header.Set("Content-Type", "application/problem+json")
+	if retry > 0 {
+		v.Header.Set("Retry-After", retry.String())
+	}
+	// It has no value that cannot be encoded.
+	v.Body, _ = json.Marshal(map[string]any{
+		"type":   "https://iana.org/assignments/http-problem-types#" + problem,
+		"title":  http.StatusText(status),
+		"status": status,
+	})
+}
+
+// repaired is the key without what the service would refuse: bytes that are no text, empty segments, long ones, too many.
+func repaired(key Key) Key {
+	key = key[:min(len(key), maxSegments)]
+	whole := make(Key, len(key))
+	for i, segment := range key {
+		segment = strings.ToValidUTF8(segment, "?")
+		if len(segment) > maxSegmentBytes {
+			end := maxSegmentBytes
+			for !utf8.RuneStart(segment[end]) {
+				end--
+			}
+			segment = segment[:end]
+		}
+		whole[i] = cmp.Or(segment, "-")
+	}
+	return whole
+}

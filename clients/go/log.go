@@ -1,0 +1,66 @@
+package weir
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const logEvery = 10 * time.Second
+
+// outageLog tells of checks without a decision, each reason at most once in ten seconds.
+type outageLog struct {
+	logger *slog.Logger
+
+	mu sync.Mutex
+	// By reason, of which there are few.
+	told map[string]*told
+}
+
+type told struct {
+	checks     int
+	quietUntil time.Time
+}
+
+func newOutageLog(logger *slog.Logger) *outageLog {
+	return &outageLog{logger: logger, told: map[string]*told{}}
+}
+
+func (l *outageLog) tell(err error, mode FailureMode) {
+	checks, now := l.due(reason(err))
+	if !now {
+		return
+	}
+	impact := "requests pass unlimited"
+	if mode == Deny {
+		impact = "requests are refused"
+	}
+	code, outage := "Unknown", false
+	var e *Error
+	if errors.As(err, &e) {
+		code, outage = e.Code.String(), e.Outage()
+	}
+	if outage {
+		l.logger.Warn(impact+": no answer from weir", "code", code, "error", err, "checks", checks)
+		return
+	}
+	l.logger.Error(impact+": weir is set up wrongly", "code", code, "error", err, "checks", checks)
+}
+
+// due counts a check, and reports whether to tell of it.
+func (l *outageLog) due(reason string) (checks int, now bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.told[reason]
+	if t == nil {
+		t = &told{}
+		l.told[reason] = t
+	}
+	t.checks++
+	if time.Now().Before(t.quietUntil) {
+		return 0, false
+	}
+	t.quietUntil = time.Now().Add(logEvery)
+	return t.checks, true
+}

@@ -1,0 +1,179 @@
+package weir
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/OWNER/weir/clients/go/weirv1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// ReserveOption changes a reservation or a slot. Every CheckOption is one.
+type ReserveOption interface {
+	reserve(*reserveRequest)
+}
+
+type reserveRequest struct {
+	check   Request
+	message *weirv1.ReserveRequest
+}
+
+func (o CheckOption) reserve(r *reserveRequest) { o(&r.check) }
+
+type reserveOption func(*reserveRequest)
+
+func (o reserveOption) reserve(r *reserveRequest) { o(r) }
+
+// TTL is how long a reservation or a slot is held that is neither settled nor extended, 10 ms to 24 hours. It is required without a
+// concurrency limit on the path, whose ttl is the default and the most.
+func TTL(ttl time.Duration) ReserveOption {
+	return reserveOption(func(r *reserveRequest) { r.message.Ttl = durationpb.New(ttl) })
+}
+
+// ReleaseOnExpiry gives back what a reservation held that is not settled in time. By default it counts as spent.
+func ReleaseOnExpiry() ReserveOption {
+	return reserveOption(func(r *reserveRequest) { r.message.OnExpiry = weirv1.OnExpiry_ON_EXPIRY_RELEASE })
+}
+
+// Reservation holds units until their real cost is known. Settle it by Commit, and let go of it by a deferred Cancel:
+//
+//	reservation, err := client.Reserve(ctx, key, estimate, weir.TTL(2*time.Minute))
+//	if err != nil || !reservation.Decision.Allowed {
+//		…
+//	}
+//	defer reservation.Cancel(ctx)
+//	…
+//	settlement, err := reservation.Commit(ctx, used)
+//
+// Of a Fallback or a Degraded decision nothing is held, and settling changes nothing.
+type Reservation struct {
+	// Decision says whether units are held.
+	Decision Decision
+	// ExpiresAfter is for how long, from the answer on.
+	ExpiresAfter time.Duration
+
+	client   *Client
+	hold     string
+	ttl      *durationpb.Duration
+	deadline time.Duration
+	settled  atomic.Bool
+}
+
+// Settlement is how a reservation was settled.
+type Settlement struct {
+	// Charged is what it cost.
+	Charged int64
+	// Refunded is what was given back of what was reserved.
+	Refunded int64
+	// Overage is what was charged beyond what was reserved.
+	Overage uint64
+	// Degraded says that nothing was held, so that nothing was settled.
+	Degraded bool
+}
+
+// Reserve decides as Check does, and holds the cost where it is allowed.
+func (c *Client) Reserve(ctx context.Context, key Key, cost int64, options ...ReserveOption) (*Reservation, error) {
+	request := reserveRequest{check: NewRequest(key, Cost(cost)), message: &weirv1.ReserveRequest{}}
+	for _, option := range options {
+		option.reserve(&request)
+	}
+	request.message.Check = request.check.message
+	return c.reserve(ctx, &request)
+}
+
+func (c *Client) reserve(ctx context.Context, request *reserveRequest) (*Reservation, error) {
+	ctx, observed := c.telemetry.begin(ctx, request.check.message.GetDomain())
+	if c.retries > 0 {
+		request.check.identify()
+	}
+	var answer *weirv1.ReserveResponse
+	failure := c.call(ctx, request.check.deadline, true,
+		func(ctx context.Context, options ...grpc.CallOption) (err error) {
+			answer, err = c.service.Reserve(ctx, request.message, options...)
+			return err
+		})
+	decision, err := settle(newDecision(answer.GetDecision()), failure, c.mode(&request.check))
+	observed.end(decision, err)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{
+		Decision:     decision,
+		ExpiresAfter: answer.GetExpiresAfter().AsDuration(),
+		client:       c,
+		hold:         answer.GetHold(),
+		ttl:          request.message.GetTtl(),
+		deadline:     request.check.deadline,
+	}, nil
+}
+
+// Commit settles the reservation by what it really cost; what is beyond the reserved units is charged in any case. It is idempotent:
+// the first settlement counts. ErrNotFound: it has expired. An outage: repeat it, for as long as it is worth to you.
+func (r *Reservation) Commit(ctx context.Context, actual int64) (Settlement, error) {
+	return r.commit(ctx, &weirv1.CommitRequest{Hold: r.hold, Actual: &actual})
+}
+
+// CommitAll settles the reservation by what was reserved.
+func (r *Reservation) CommitAll(ctx context.Context) (Settlement, error) {
+	return r.commit(ctx, &weirv1.CommitRequest{Hold: r.hold})
+}
+
+func (r *Reservation) commit(ctx context.Context, request *weirv1.CommitRequest) (Settlement, error) {
+	if r.hold == "" {
+		return Settlement{Degraded: true}, nil
+	}
+	var answer *weirv1.CommitResponse
+	failure := r.client.call(ctx, r.deadline, true, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		answer, err = r.client.service.Commit(ctx, request, options...)
+		return err
+	})
+	if failure != nil {
+		return Settlement{}, failure
+	}
+	r.settled.Store(true)
+	return Settlement{
+		Charged:  answer.GetCharged(),
+		Refunded: answer.GetRefunded(),
+		Overage:  answer.GetOverage(),
+		Degraded: answer.GetDegraded(),
+	}, nil
+}
+
+// Cancel gives back all that was reserved. After a Commit it does nothing, so it can be deferred. It is sent also where the context has
+// ended. An error means that the reservation ends by its TTL.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	if r.hold == "" || r.settled.Load() {
+		return nil
+	}
+	failure := r.client.call(context.WithoutCancel(ctx), r.deadline, true, func(ctx context.Context, options ...grpc.CallOption) error {
+		_, err := r.client.service.Cancel(ctx, &weirv1.CancelRequest{Hold: r.hold}, options...)
+		return err
+	})
+	if failure != nil {
+		return failure
+	}
+	r.settled.Store(true)
+	return nil
+}
+
+// Extend holds the reservation for another TTL from now on, 0: that of Reserve. It says for how long it is held.
+func (r *Reservation) Extend(ctx context.Context, ttl time.Duration) (expiresAfter time.Duration, err error) {
+	if r.hold == "" {
+		return 0, nil
+	}
+	request := &weirv1.ExtendRequest{Hold: r.hold, Ttl: r.ttl}
+	if ttl != 0 {
+		request.Ttl = durationpb.New(ttl)
+	}
+	var answer *weirv1.ExtendResponse
+	failure := r.client.call(ctx, r.deadline, true, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		answer, err = r.client.service.Extend(ctx, request, options...)
+		return err
+	})
+	if failure != nil {
+		return 0, failure
+	}
+	return answer.GetExpiresAfter().AsDuration(), nil
+}

@@ -1,0 +1,191 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	weir "github.com/OWNER/weir/clients/go"
+	"github.com/OWNER/weir/clients/go/internal/weirtest"
+)
+
+var (
+	ctx  = context.Background()
+	user = weir.Key{"user", "alex"}
+)
+
+func reserve(t testing.TB, client *weir.Client, cost int64) *weir.Reservation {
+	t.Helper()
+	reservation, err := client.Reserve(ctx, user, cost, weir.TTL(time.Minute))
+	succeeded(t, err)
+	return reservation
+}
+
+func TestReserveAndCommit(t *testing.T) {
+	_, client := started(t)
+	for _, test := range []struct {
+		actual int64
+		want   weir.Settlement
+		left   uint64
+	}{
+		{4, weir.Settlement{Charged: 4, Refunded: 6}, 96},
+		{12, weir.Settlement{Charged: 12, Overage: 2}, 84},
+	} {
+		reservation := reserve(t, client, 10)
+		equal(t, "allowed", reservation.Decision.Allowed, true)
+		if reservation.ExpiresAfter < 50*time.Second || reservation.ExpiresAfter > time.Minute {
+			t.Errorf("expires after %v", reservation.ExpiresAfter)
+		}
+		settlement, err := reservation.Commit(ctx, test.actual)
+		succeeded(t, err)
+		equal(t, "settlement", settlement, test.want)
+		// As a deferred one: the first settlement counts.
+		succeeded(t, reservation.Cancel(ctx))
+		equal(t, "left", remaining(t, client, user), test.left)
+	}
+	settlement, err := reserve(t, client, 10).CommitAll(ctx)
+	succeeded(t, err)
+	equal(t, "in full", settlement, weir.Settlement{Charged: 10})
+}
+
+func TestCancelIsSentAfterTheContextHasEnded(t *testing.T) {
+	_, client := started(t)
+	reservation := reserve(t, client, 10)
+	equal(t, "held", remaining(t, client, user), 90)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	succeeded(t, reservation.Cancel(gone))
+	equal(t, "left", remaining(t, client, user), 100)
+}
+
+func TestRefusedReservations(t *testing.T) {
+	_, client := started(t)
+	refused := reserve(t, client, 101)
+	equal(t, "allowed", refused.Decision.Allowed, false)
+	succeeded(t, refused.Cancel(ctx))
+	settlement, err := refused.CommitAll(ctx)
+	succeeded(t, err)
+	equal(t, "settlement", settlement, weir.Settlement{Degraded: true})
+	_, err = client.Reserve(ctx, user, 1)
+	equal(t, "without a ttl", failed(t, err, weir.ErrInvalidRequest).Field, "ttl")
+}
+
+func TestExpiredReservations(t *testing.T) {
+	_, client := started(t)
+	reservation, err := client.Reserve(ctx, user, 10, weir.TTL(20*time.Millisecond), weir.ReleaseOnExpiry())
+	succeeded(t, err)
+	weirtest.Until(t, "the reservation ends", func() bool { return remaining(t, client, user) == 100 })
+	_, err = reservation.CommitAll(ctx)
+	failed(t, err, weir.ErrNotFound)
+}
+
+func TestExtend(t *testing.T) {
+	_, client := started(t)
+	reservation := reserve(t, client, 10)
+	for ttl, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, 0: time.Minute} {
+		expiresAfter, err := reservation.Extend(ctx, ttl)
+		succeeded(t, err)
+		if expiresAfter < want*15/16 || expiresAfter > want {
+			t.Errorf("%v: expires after %v", ttl, expiresAfter)
+		}
+	}
+}
+
+func TestReservationsWithoutService(t *testing.T) {
+	client := connect(t, weirtest.FreeAddress(t), weir.WithDeadline(50*time.Millisecond))
+	_, err := client.Reserve(ctx, user, 1, weir.TTL(time.Minute))
+	failed(t, err, weir.ErrUnavailable)
+	reservation, err := client.Reserve(ctx, user, 1, weir.TTL(time.Minute), weir.OnFailure(weir.Allow))
+	succeeded(t, err)
+	equal(t, "allowed", reservation.Decision.Allowed, true)
+	settlement, err := reservation.Commit(ctx, 1)
+	succeeded(t, err)
+	equal(t, "settlement", settlement, weir.Settlement{Degraded: true})
+
+	slot, err := client.Slot(ctx, exports, weir.OnFailure(weir.Allow))
+	succeeded(t, err)
+	succeeded(t, slot.Context().Err())
+	succeeded(t, slot.Release(ctx))
+}
+
+func TestAReservationIsMadeOnceThoughItsReplicaIsKilled(t *testing.T) {
+	c := newCluster(t)
+	client := connect(t, c.target())
+	const holders, each = 8, 10
+	errs := make(chan error)
+	for range holders {
+		go func() {
+			var err error
+			for range each {
+				_, one := client.Reserve(ctx, many, 1, weir.TTL(time.Hour))
+				err = errors.Join(err, one)
+			}
+			errs <- err
+		}()
+	}
+	c.replicas[0].Kill()
+	for range holders {
+		succeeded(t, <-errs)
+	}
+	equal(t, "held", manyLimit-remaining(t, client, many), holders*each)
+}
+
+var exports = weir.Key{"exports", "alex"}
+
+func TestSlot(t *testing.T) {
+	_, client := started(t)
+	slot, err := client.Slot(ctx, exports)
+	succeeded(t, err)
+	equal(t, "allowed", slot.Decision.Allowed, true)
+	other, err := client.Slot(ctx, exports)
+	succeeded(t, err)
+	equal(t, "allowed", other.Decision.Allowed, false)
+	if other.Context().Err() == nil {
+		t.Error("a refused slot has no context to work in")
+	}
+	succeeded(t, other.Release(ctx))
+
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	succeeded(t, slot.Release(gone))
+	equal(t, "lost", slot.Lost(), false)
+	if slot.Context().Err() == nil {
+		t.Error("the context of a slot ends with it")
+	}
+	slot, err = client.Slot(ctx, exports)
+	succeeded(t, err)
+	equal(t, "given back", slot.Decision.Allowed, true)
+	succeeded(t, slot.Release(ctx))
+}
+
+const extended = `weir_reservations_total{domain="default",outcome="extended"}`
+
+func TestASlotIsExtendedWhileItIsHeld(t *testing.T) {
+	server, client := started(t)
+	began := time.Now()
+	slot, err := client.Slot(ctx, exports, weir.TTL(600*time.Millisecond))
+	succeeded(t, err)
+	weirtest.Until(t, "it is extended", func() bool {
+		return server.Metric(t, extended) >= 4 && time.Since(began) > 700*time.Millisecond || slot.Lost()
+	})
+	equal(t, "lost", slot.Lost(), false)
+	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)
+	succeeded(t, slot.Release(ctx))
+	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 1)
+}
+
+func TestALostSlotIsNoticed(t *testing.T) {
+	server, client := started(t)
+	slot, err := client.Slot(ctx, exports, weir.TTL(300*time.Millisecond))
+	succeeded(t, err)
+	server.Kill()
+	select {
+	case <-slot.Context().Done():
+	case <-time.After(weirtest.Patient):
+		t.Fatal("not noticed")
+	}
+	equal(t, "lost", slot.Lost(), true)
+	equal(t, "cause", context.Cause(slot.Context()), weir.ErrSlotLost)
+	succeeded(t, slot.Release(ctx))
+}

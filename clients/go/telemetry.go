@@ -1,0 +1,139 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+)
+
+const scope = "github.com/OWNER/weir/clients/go"
+
+// telemetry is the client's metrics and spans. The key is in none of them.
+type telemetry struct {
+	tracer   trace.Tracer
+	checks   metric.Int64Counter
+	duration metric.Float64Histogram
+	breaker  metric.Registration
+}
+
+func newTelemetry(config *config, b *breaker) (*telemetry, error) {
+	meter := config.meters.Meter(scope)
+	t := &telemetry{tracer: config.tracers.Tracer(scope)}
+	var err error
+	if t.checks, err = meter.Int64Counter("weir.client.checks", metric.WithUnit("{check}"),
+		metric.WithDescription("Checks by their outcome: allowed, refused, error.")); err != nil {
+		return nil, err
+	}
+	if t.duration, err = meter.Float64Histogram("weir.client.duration", metric.WithUnit("s"),
+		metric.WithDescription("Time from a call to its answer, retries included."),
+		metric.WithExplicitBucketBoundaries(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1)); err != nil {
+		return nil, err
+	}
+	gauge, err := meter.Int64ObservableGauge("weir.client.breaker",
+		metric.WithDescription("The circuit breaker: 0 closed, 1 half-open, 2 open."))
+	if err != nil {
+		return nil, err
+	}
+	t.breaker, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(gauge, int64(b.state()))
+		return nil
+	}, gauge)
+	return t, err
+}
+
+func (t *telemetry) close() {
+	// Of a provider that has ended already.
+	_ = t.breaker.Unregister()
+}
+
+// traced lets the service go on in the caller's trace.
+func traced(ctx context.Context) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	fields := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, fields)
+	for name, value := range fields {
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
+	}
+	return ctx
+}
+
+// observed is one check under way.
+type observed struct {
+	telemetry *telemetry
+	ctx       context.Context
+	span      trace.Span
+	domain    string
+	began     time.Time
+}
+
+func (t *telemetry) begin(ctx context.Context, domain string) (context.Context, observed) {
+	ctx, span := t.tracer.Start(ctx, "weir.check", trace.WithSpanKind(trace.SpanKindClient))
+	return ctx, observed{telemetry: t, ctx: ctx, span: span, domain: domain, began: time.Now()}
+}
+
+func (o observed) end(decision Decision, err error) {
+	t := o.telemetry
+	if t.duration.Enabled(o.ctx) {
+		t.duration.Record(o.ctx, time.Since(o.began).Seconds(), metric.WithAttributes(domainAttribute(o.domain)))
+	}
+	t.count(o.ctx, o.domain, decision, err)
+	if o.span.IsRecording() {
+		o.span.SetAttributes(attribute.String("weir.domain", domainName(o.domain)))
+		if err != nil {
+			// Without the message, which may quote the key.
+			o.span.SetStatus(codes.Error, reason(err))
+		} else {
+			o.span.SetAttributes(
+				attribute.Bool("weir.allowed", decision.Allowed),
+				attribute.Int64("weir.limit", int64(decision.Limit)),
+				attribute.Int64("weir.remaining", int64(decision.Remaining)),
+				attribute.String("weir.source", decision.Source.String()),
+			)
+		}
+	}
+	o.span.End()
+}
+
+func (t *telemetry) count(ctx context.Context, domain string, decision Decision, err error) {
+	if !t.checks.Enabled(ctx) {
+		return
+	}
+	outcome := "refused"
+	switch {
+	case err != nil:
+		outcome = "error"
+	case decision.Allowed:
+		outcome = "allowed"
+	}
+	t.checks.Add(ctx, 1, metric.WithAttributes(
+		attribute.String("outcome", outcome),
+		attribute.String("source", decision.Source.String()),
+		domainAttribute(domain),
+	))
+}
+
+func domainAttribute(domain string) attribute.KeyValue {
+	return attribute.String("domain", domainName(domain))
+}
+
+func domainName(domain string) string {
+	return cmp.Or(domain, "default")
+}
+
+func reason(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return "error"
+	}
+	return e.reason()
+}

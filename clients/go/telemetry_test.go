@@ -1,0 +1,101 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	weir "github.com/OWNER/weir/clients/go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// series are all that a reader collects: counts of checks and of durations, and the gauge.
+func series(t testing.TB, reader metric.Reader) map[string]int64 {
+	t.Helper()
+	var collected metricdata.ResourceMetrics
+	succeeded(t, reader.Collect(context.Background(), &collected))
+	all := map[string]int64{}
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, point := range data.DataPoints {
+				all[m.Name+labels(point.Attributes)] = point.Value
+			}
+		case metricdata.Histogram[float64]:
+			for _, point := range data.DataPoints {
+				all[m.Name+labels(point.Attributes)] = int64(point.Count)
+			}
+		case metricdata.Gauge[int64]:
+			for _, point := range data.DataPoints {
+				all[m.Name+labels(point.Attributes)] = point.Value
+			}
+		}
+	}
+	return all
+}
+
+func labels(set attribute.Set) string {
+	var all []string
+	for _, label := range set.ToSlice() {
+		all = append(all, fmt.Sprintf("%s=%s", label.Key, label.Value.String()))
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+func TestMetrics(t *testing.T) {
+	reader := metric.NewManualReader()
+	server, client := started(t, weir.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))), weir.WithBreaker(2, time.Hour))
+	for range 4 {
+		check(t, client, trade)
+	}
+	_, err := client.Check(context.Background(), trade, weir.Domain("unknown"))
+	failed(t, err, weir.ErrNotFound)
+	server.Kill()
+	for range 2 {
+		check(t, client, trade, weir.OnFailure(weir.Allow), weir.Deadline(20*time.Millisecond))
+	}
+	got := series(t, reader)
+	for name, want := range map[string]int64{
+		"weir.client.checks{domain=default,outcome=allowed,source=service}":  3,
+		"weir.client.checks{domain=default,outcome=refused,source=service}":  1,
+		"weir.client.checks{domain=unknown,outcome=error,source=service}":    1,
+		"weir.client.checks{domain=default,outcome=allowed,source=fallback}": 2,
+		"weir.client.duration{domain=default}":                               6,
+		"weir.client.duration{domain=unknown}":                               1,
+		"weir.client.breaker{}":                                              int64(weir.BreakerOpen),
+	} {
+		equal(t, name, got[name], want)
+	}
+	equal(t, "series", len(got), 7)
+}
+
+func TestSpans(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	var sent []string
+	intercept := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		sent = append(sent, md.Get("traceparent")...)
+		return invoke(ctx, method, request, reply, conn, options...)
+	}
+	_, client := started(t, weir.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(spans))),
+		weir.WithDialOptions(grpc.WithUnaryInterceptor(intercept)))
+	check(t, client, trade)
+	_, err := client.Check(context.Background(), trade, weir.Domain("unknown"))
+	failed(t, err, weir.ErrNotFound)
+	var got []string
+	for i, span := range spans.Ended() {
+		equal(t, "traceparent", sent[i], fmt.Sprintf("00-%v-%v-01", span.SpanContext().TraceID(), span.SpanContext().SpanID()))
+		got = append(got, span.Name()+labels(attribute.NewSet(span.Attributes()...))+span.Status().Description)
+	}
+	equal(t, "spans", strings.Join(got, "\n"),
+		"weir.check{weir.allowed=true,weir.domain=default,weir.limit=3,weir.remaining=2,weir.source=service}\n"+
+			"weir.check{weir.domain=unknown}not found")
+}

@@ -1,0 +1,186 @@
+package dev.weir.client;
+
+import io.grpc.CallOptions;
+import io.grpc.Deadline;
+import io.grpc.Status;
+import io.grpc.stub.ClientCallStreamObserver;
+import io.grpc.stub.ClientCalls;
+import io.grpc.stub.ClientResponseObserver;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import weir.v1.RateLimiterGrpc;
+import weir.v1.Weir.CheckRequest;
+import weir.v1.Weir.CheckResponse;
+
+/**
+ * Sends the checks of all threads over one stream, which answers in order. A stream that breaks is replaced by the next
+ * check, and what it has not answered is sent again where that is safe.
+ */
+final class CheckStream {
+    /** One timer for all checks is much cheaper than one each; a deadline ends at most this much late. */
+    private static final long SWEEP_MS = 5;
+
+    /** A check that was sent. One that has missed its deadline stays in its place until the answer comes. */
+    private static final class Entry {
+        final CheckRequest request;
+        final Deadline deadline;
+        final CompletableFuture<CheckResponse> answer = new CompletableFuture<>();
+        int retriesLeft;
+
+        Entry(CheckRequest request, Deadline deadline, int retries) {
+            this.request = request;
+            this.deadline = deadline;
+            this.retriesLeft = retries;
+        }
+    }
+
+    private final Connection connection;
+    private final ScheduledExecutorService timer;
+    private final int retries;
+    private final int maxInFlight;
+    private final long stallNs;
+
+    // The rest is guarded by this.
+    private Live live;
+    private boolean sweeping;
+
+    /** A stream without any answer for as long as {@code stall}, while checks miss their deadlines, is replaced. */
+    CheckStream(
+            Connection connection, ScheduledExecutorService timer, int retries, int maxInFlight, Duration stall) {
+        this.connection = connection;
+        this.timer = timer;
+        this.retries = retries;
+        this.maxInFlight = maxInFlight;
+        this.stallNs = stall.toNanos();
+    }
+
+    /** The answer to come; or nothing where too many are in flight, and the check needs a call of its own. */
+    Optional<CompletableFuture<CheckResponse>> send(CheckRequest request, Deadline deadline, boolean repeatable) {
+        var entry = new Entry(request, deadline, repeatable ? retries : 0);
+        return send(entry) ? Optional.of(entry.answer) : Optional.empty();
+    }
+
+    private synchronized boolean send(Entry entry) {
+        if (live == null) {
+            live = new Live();
+        }
+        // A channel that is closed ends a stream before it begins.
+        if (live.over || live.sent.size() >= maxInFlight) {
+            return false;
+        }
+        live.send(entry);
+        if (!sweeping) {
+            sweeping = true;
+            timer.schedule(this::sweep, SWEEP_MS, TimeUnit.MILLISECONDS);
+        }
+        return true;
+    }
+
+    private void sweep() {
+        var expired = new ArrayList<Entry>();
+        Live stalled = null;
+        synchronized (this) {
+            sweeping = live != null && !live.sent.isEmpty();
+            if (!sweeping) {
+                return;
+            }
+            live.sent.stream().filter(entry -> entry.deadline.isExpired()).forEach(expired::add);
+            if (!expired.isEmpty() && live.isSilent()) {
+                stalled = live;
+                live = null;
+            }
+            timer.schedule(this::sweep, SWEEP_MS, TimeUnit.MILLISECONDS);
+        }
+        for (var entry : expired) {
+            entry.answer.completeExceptionally(new WeirException(
+                    WeirException.Kind.DEADLINE_EXCEEDED, "no answer on the stream before the deadline"));
+        }
+        if (stalled != null) {
+            stalled.requests.cancel("the stream is stalled", null);
+        }
+    }
+
+    /** Sends it again, or ends it with this error. */
+    private void lost(Entry entry, WeirException error) {
+        var again = Caller.isLost(error) && !entry.answer.isDone() && entry.retriesLeft-- > 0 && !entry.deadline.isExpired();
+        if (!again || !send(entry)) {
+            entry.answer.completeExceptionally(error);
+        }
+    }
+
+    /** One stream of the service. */
+    private final class Live implements ClientResponseObserver<CheckRequest, CheckResponse> {
+        final Deque<Entry> sent = new ArrayDeque<>();
+        private ClientCallStreamObserver<CheckRequest> requests;
+        private long progressNs;
+        private boolean over;
+
+        Live() {
+            var call = connection.channel().newCall(RateLimiterGrpc.getCheckStreamMethod(), CallOptions.DEFAULT);
+            ClientCalls.asyncBidiStreamingCall(call, this);
+        }
+
+        void send(Entry entry) {
+            if (sent.isEmpty()) {
+                progressNs = System.nanoTime();
+            }
+            sent.add(entry);
+            requests.onNext(entry.request);
+        }
+
+        boolean isSilent() {
+            return System.nanoTime() - progressNs > stallNs;
+        }
+
+        @Override
+        public void beforeStart(ClientCallStreamObserver<CheckRequest> observer) {
+            requests = observer;
+        }
+
+        @Override
+        public void onNext(CheckResponse response) {
+            Entry entry;
+            synchronized (CheckStream.this) {
+                entry = sent.remove();
+                progressNs = System.nanoTime();
+            }
+            if (response.hasError()) {
+                lost(entry, WeirException.of(response.getError()));
+            } else {
+                entry.answer.complete(response);
+            }
+        }
+
+        @Override
+        public void onError(Throwable failure) {
+            // A stream that this client has cancelled is as lost as any other.
+            var cancelled = Status.fromThrowable(failure).getCode() == Status.Code.CANCELLED;
+            end(cancelled ? Status.UNAVAILABLE.withCause(failure).asRuntimeException() : failure);
+        }
+
+        @Override
+        public void onCompleted() {
+            end(Status.UNAVAILABLE.withDescription("the stream has ended").asRuntimeException());
+        }
+
+        private void end(Throwable failure) {
+            List<Entry> unanswered;
+            synchronized (CheckStream.this) {
+                over = true;
+                if (live == this) {
+                    live = null;
+                }
+                unanswered = new ArrayList<>(sent);
+                sent.clear();
+            }
+            unanswered.forEach(entry -> lost(entry, WeirException.of(failure)));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+package dev.weir.client;
+
+import io.grpc.Deadline;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
+import weir.v1.RateLimiterGrpc;
+import weir.v1.Weir.CheckAllRequest;
+import weir.v1.Weir.CheckBatchRequest;
+import weir.v1.Weir.CheckRequest;
+import weir.v1.Weir.CheckResponse;
+import weir.v1.Weir.ReserveRequest;
+
+/** The calls with checks: their requests, and what their answers and failures mean. */
+final class Checks {
+    private final Caller caller;
+    private final Optional<CheckStream> stream;
+    private final Settler settler;
+    private final Telemetry telemetry;
+    private final Duration deadline;
+    private final OnFailure onFailure;
+    private final RequestIds requestIds = new RequestIds();
+
+    Checks(
+            Caller caller,
+            Optional<CheckStream> stream,
+            Settler settler,
+            Telemetry telemetry,
+            Duration deadline,
+            OnFailure onFailure) {
+        this.caller = caller;
+        this.stream = stream;
+        this.settler = settler;
+        this.telemetry = telemetry;
+        this.deadline = deadline;
+        this.onFailure = onFailure;
+    }
+
+    CompletableFuture<Decision> decide(Check check) {
+        var observation = telemetry.begin(List.of(check));
+        var request = request(check);
+        return caller.protect(() -> send(request, deadline(check))).handle((response, failure) -> {
+            var result = result(check, response, failure);
+            observation.end(List.of(result));
+            return result.orElseThrow();
+        });
+    }
+
+    private CompletableFuture<CheckResponse> send(CheckRequest request, Deadline until) {
+        var repeatable = RequestIds.isRepeatable(request);
+        return stream.flatMap(open -> open.send(request, until, repeatable))
+                .orElseGet(() -> caller.attempt(RateLimiterGrpc.getCheckMethod(), request, until, repeatable));
+    }
+
+    CompletableFuture<List<CheckResult>> decideBatch(List<Check> checks) {
+        var observation = telemetry.begin(checks);
+        var requests = checks.stream().map(this::request).toList();
+        var batch = CheckBatchRequest.newBuilder().addAllChecks(requests).build();
+        var repeatable = requests.stream().allMatch(RequestIds::isRepeatable);
+        return caller.call(RateLimiterGrpc.getCheckBatchMethod(), batch, deadline(checks), repeatable)
+                .handle((response, failure) -> {
+                    var results = results(checks, failure == null ? response.getResultsList() : List.of(), failure);
+                    observation.end(results);
+                    return results;
+                });
+    }
+
+    CompletableFuture<JointDecision> decideAll(List<Check> checks) {
+        var observation = telemetry.begin(checks);
+        // The service takes no request ids here.
+        var requests = checks.stream().map(Check::request).toList();
+        var all = CheckAllRequest.newBuilder().addAllChecks(requests).build();
+        var repeatable = requests.stream().allMatch(RequestIds::isRepeatable);
+        return caller.call(RateLimiterGrpc.getCheckAllMethod(), all, deadline(checks), repeatable)
+                .handle((response, failure) -> {
+                    var results = results(checks, failure == null ? response.getResultsList() : List.of(), failure);
+                    observation.end(results);
+                    var decisions = results.stream().map(CheckResult::orElseThrow).toList();
+                    return new JointDecision(decisions.stream().allMatch(Decision::allowed), decisions);
+                });
+    }
+
+    CompletableFuture<Reservation> hold(Check check, Optional<Duration> ttl, OnExpiry onExpiry) {
+        var observation = telemetry.begin(List.of(check));
+        var request = request(check);
+        var reserve = ReserveRequest.newBuilder().setCheck(request).setOnExpiry(Wire.onExpiry(onExpiry));
+        ttl.map(Wire::duration).ifPresent(reserve::setTtl);
+        var repeatable = RequestIds.isRepeatable(request);
+        return caller.call(RateLimiterGrpc.getReserveMethod(), reserve.build(), deadline(check), repeatable)
+                .handle((response, failure) -> {
+                    var result = result(check, failure == null ? response.getDecision() : null, failure);
+                    observation.end(List.of(result));
+                    var decision = result.orElseThrow();
+                    return failure == null
+                            ? new Reservation(decision, response.getHold(), Wire.duration(response.getExpiresAfter()), settler)
+                            : new Reservation(decision, "", Duration.ZERO, settler);
+                });
+    }
+
+    private CheckRequest request(Check check) {
+        return caller.repeats() ? requestIds.identified(check.request()) : check.request();
+    }
+
+    private List<CheckResult> results(List<Check> checks, List<CheckResponse> responses, Throwable failure) {
+        return IntStream.range(0, checks.size())
+                .mapToObj(i -> result(checks.get(i), failure == null ? responses.get(i) : null, failure))
+                .toList();
+    }
+
+    private CheckResult result(Check check, CheckResponse response, Throwable failure) {
+        if (failure != null) {
+            return undecided(check, Caller.error(failure));
+        }
+        return response.hasError()
+                ? undecided(check, WeirException.of(response.getError()))
+                : new CheckResult.Decided(Wire.decision(response));
+    }
+
+    private CheckResult undecided(Check check, WeirException error) {
+        var action = check.onFailure().orElse(onFailure);
+        if (action == OnFailure.ERROR || !error.kind().isOutage()) {
+            return new CheckResult.Failed(error);
+        }
+        return new CheckResult.Decided(Decision.fallback(action == OnFailure.ALLOW, error));
+    }
+
+    private Deadline deadline(Check check) {
+        return after(check.deadline().orElse(deadline));
+    }
+
+    /** The earliest of them. */
+    private Deadline deadline(List<Check> checks) {
+        return after(checks.stream().flatMap(check -> check.deadline().stream()).min(Duration::compareTo).orElse(deadline));
+    }
+
+    static Deadline after(Duration timeout) {
+        return Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
+    }
+}

@@ -1,0 +1,76 @@
+package dev.weir.client;
+
+import java.time.Duration;
+import java.util.function.Consumer;
+import java.util.function.LongSupplier;
+
+/** Opens after consecutive outages, then lets one call at a time probe the service. */
+final class CircuitBreaker {
+    private final int threshold;
+    private final long pauseNs;
+    private final LongSupplier clockNs;
+    private final Consumer<BreakerState> listener;
+
+    private volatile BreakerState state = BreakerState.CLOSED;
+    private volatile int failures;
+    private long openedAtNs;
+
+    /** A threshold of 0 never opens it. */
+    CircuitBreaker(int threshold, Duration pause, LongSupplier clockNs, Consumer<BreakerState> listener) {
+        this.threshold = threshold;
+        this.pauseNs = pause.toNanos();
+        this.clockNs = clockNs;
+        this.listener = listener;
+    }
+
+    BreakerState state() {
+        return state;
+    }
+
+    /** Whether a call may be sent. Each call that may must be told of by {@link #record}. */
+    boolean admits() {
+        return state == BreakerState.CLOSED || becomesProbe();
+    }
+
+    private synchronized boolean becomesProbe() {
+        if (state == BreakerState.CLOSED) {
+            return true;
+        }
+        if (state == BreakerState.HALF_OPEN || clockNs.getAsLong() - openedAtNs < pauseNs) {
+            return false;
+        }
+        change(BreakerState.HALF_OPEN);
+        return true;
+    }
+
+    /** How a call ended. Errors that are no outage count as answers. */
+    void record(boolean outage) {
+        if (outage) {
+            failed();
+        } else if (failures > 0 || state != BreakerState.CLOSED) {
+            succeeded();
+        }
+    }
+
+    private synchronized void succeeded() {
+        failures = 0;
+        if (state != BreakerState.CLOSED) {
+            change(BreakerState.CLOSED);
+        }
+    }
+
+    private synchronized void failed() {
+        failures = Math.min(failures + 1, threshold);
+        // A call that was sent before the circuit opened must not put off the next probe.
+        var opens = state == BreakerState.HALF_OPEN || state == BreakerState.CLOSED && failures == threshold;
+        if (threshold > 0 && opens) {
+            openedAtNs = clockNs.getAsLong();
+            change(BreakerState.OPEN);
+        }
+    }
+
+    private void change(BreakerState next) {
+        state = next;
+        listener.accept(next);
+    }
+}

@@ -1,0 +1,54 @@
+package dev.weir.client;
+
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
+import java.util.EnumMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/** Logs each kind of failure at most once in ten seconds, and how often it has happened. */
+final class FailureLog {
+    private static final Logger LOG = System.getLogger("dev.weir.client");
+    private static final long INTERVAL_NS = TimeUnit.SECONDS.toNanos(10);
+
+    private final String outage;
+    private final String fault;
+    private final Map<WeirException.Kind, Tally> tallies = new EnumMap<>(WeirException.Kind.class);
+
+    private static final class Tally {
+        long count;
+        long nextLineNs = System.nanoTime();
+    }
+
+    /** What an outage and what a wrong configuration means for the caller. */
+    FailureLog(String outage, String fault) {
+        this.outage = outage;
+        this.fault = fault;
+    }
+
+    void add(WeirException error) {
+        var count = count(error.kind());
+        if (count > 0) {
+            var isOutage = error.kind().isOutage();
+            LOG.log(
+                    isOutage ? Level.WARNING : Level.ERROR,
+                    "{0}: {1} ({2}); {3} so far",
+                    isOutage ? outage : fault,
+                    error.kind(),
+                    error.getMessage(),
+                    count);
+        }
+    }
+
+    /** How often it has happened; 0 where no line is due. */
+    private synchronized long count(WeirException.Kind kind) {
+        var tally = tallies.computeIfAbsent(kind, any -> new Tally());
+        tally.count++;
+        var now = System.nanoTime();
+        if (now - tally.nextLineNs < 0) {
+            return 0;
+        }
+        tally.nextLineNs = now + INTERVAL_NS;
+        return tally.count;
+    }
+}

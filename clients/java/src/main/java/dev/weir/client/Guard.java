@@ -1,0 +1,114 @@
+package dev.weir.client;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * Decides what a server does with a request: the part that all middleware has in common. It never fails: without a
+ * decision requests pass (fail open) or are refused with 503 (fail closed), and the reason is logged, each kind at most
+ * once in ten seconds.
+ *
+ * <p>Users cannot make a check invalid, and so pass unlimited: segments of the key that are empty or too long are repaired.
+ */
+public final class Guard {
+    private static final int MAX_SEGMENTS = 32;
+    private static final int MAX_SEGMENT_BYTES = 1024;
+
+    private final WeirClient weir;
+    private final OnFailure onFailure;
+    private final FailureLog log =
+            new FailureLog("no answer from weir", "WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED");
+
+    private Guard(WeirClient weir, OnFailure onFailure) {
+        this.weir = weir;
+        this.onFailure = onFailure;
+    }
+
+    /**
+     * Requests pass without a decision, unless {@linkplain Check#withOnFailure their check} says {@link OnFailure#DENY}.
+     *
+     * @param weir the client
+     * @return a guard that fails open
+     */
+    public static Guard failingOpen(WeirClient weir) {
+        return new Guard(weir, OnFailure.ALLOW);
+    }
+
+    /**
+     * Requests are refused without a decision, unless {@linkplain Check#withOnFailure their check} says
+     * {@link OnFailure#ALLOW}.
+     *
+     * @param weir the client
+     * @return a guard that fails closed
+     */
+    public static Guard failingClosed(WeirClient weir) {
+        return new Guard(weir, OnFailure.DENY);
+    }
+
+    /**
+     * Decides a request.
+     *
+     * @param check what it counts for
+     * @return what to do with it
+     */
+    public Verdict judge(Check check) {
+        try {
+            return decided(weir.check(guarded(check)));
+        } catch (WeirException error) {
+            return undecided(check, error);
+        }
+    }
+
+    /**
+     * As {@link #judge}, without blocking.
+     *
+     * @param check what it counts for
+     * @return what to do with it
+     */
+    public CompletableFuture<Verdict> judgeAsync(Check check) {
+        return weir.checkAsync(guarded(check))
+                .handle((decision, failure) ->
+                        failure == null ? decided(decision) : undecided(check, Caller.error(failure)));
+    }
+
+    private static Check guarded(Check check) {
+        return check.withKey(repaired(check.key())).withLevels().withOnFailure(OnFailure.ERROR);
+    }
+
+    private static Verdict decided(Decision decision) {
+        var headers = RateLimitHeaders.of(decision);
+        return decision.allowed() ? Verdict.pass(headers, Optional.of(decision)) : Verdict.refused(headers, decision);
+    }
+
+    private Verdict undecided(Check check, WeirException error) {
+        log.add(error);
+        var action = check.onFailure().orElse(onFailure);
+        return action == OnFailure.DENY
+                ? Verdict.undecided(RateLimitHeaders.retryAfter(error.retryAfter().orElse(Duration.ZERO)))
+                : Verdict.pass(Map.of(), Optional.empty());
+    }
+
+    private static List<String> repaired(List<String> key) {
+        return key.stream().limit(MAX_SEGMENTS).map(Guard::repaired).toList();
+    }
+
+    private static String repaired(String segment) {
+        if (segment.isEmpty()) {
+            return "-";
+        }
+        var bytes = segment.getBytes(StandardCharsets.UTF_8);
+        if (bytes.length <= MAX_SEGMENT_BYTES) {
+            return segment;
+        }
+        // Not within a character, whose further bytes are 10xxxxxx.
+        var end = MAX_SEGMENT_BYTES;
+        while ((bytes[end] & 0xC0) == 0x80) {
+            end--;
+        }
+        return new String(bytes, 0, end, StandardCharsets.UTF_8);
+    }
+}

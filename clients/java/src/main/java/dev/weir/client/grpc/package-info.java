@@ -1,0 +1,2 @@
+/** Guards grpc-java servers. */
+package dev.weir.client.grpc;

@@ -1,0 +1,2 @@
+/** OpenTelemetry metrics and spans. Needs {@code io.opentelemetry:opentelemetry-api}. */
+package dev.weir.client.otel;

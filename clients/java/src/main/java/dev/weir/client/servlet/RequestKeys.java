@@ -1,0 +1,46 @@
+package dev.weir.client.servlet;
+
+import jakarta.servlet.http.HttpServletRequest;
+import java.security.Principal;
+import java.util.Objects;
+import java.util.Optional;
+
+/** Segments of keys, from requests. */
+public final class RequestKeys {
+    /** What stands for a caller who is not known: all such callers share the limits of one. */
+    public static final String ANONYMOUS = "anonymous";
+
+    private RequestKeys() {}
+
+    /**
+     * Who the container's or Spring Security's authentication has found.
+     *
+     * @param request a request
+     * @return the name of its principal, or {@link #ANONYMOUS}
+     */
+    public static String principal(HttpServletRequest request) {
+        return Optional.ofNullable(request.getUserPrincipal()).map(Principal::getName).orElse(ANONYMOUS);
+    }
+
+    /**
+     * The value of a header. A caller may send what he likes: take one that a proxy in front sets.
+     *
+     * @param request a request
+     * @param name the header's name
+     * @return its first value, or {@link #ANONYMOUS}
+     */
+    public static String header(HttpServletRequest request, String name) {
+        return Objects.requireNonNullElse(request.getHeader(name), ANONYMOUS);
+    }
+
+    /**
+     * The route, as the container maps it, so that callers cannot make up new ones: the path of the servlet. Under a servlet
+     * for all paths, such as Spring's, this is the whole path.
+     *
+     * @param request a request
+     * @return the method and the path, as in {@code GET /trade}
+     */
+    public static String route(HttpServletRequest request) {
+        return request.getMethod() + " " + request.getServletPath();
+    }
+}

@@ -1,0 +1,84 @@
+package dev.weir.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.weir.client.WeirException.Kind;
+import java.nio.file.Path;
+import java.util.Collections;
+import java.util.List;
+import java.util.Optional;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class BatchTest {
+    private static final Check ALEX = Check.of("user", "alex", "trade");
+    private static final Check INVALID = Check.of("user", "");
+
+    @TempDir
+    private static Path directory;
+
+    private static Weir server;
+    private static WeirClient weir;
+
+    @BeforeAll
+    static void start() {
+        server = Weir.start(directory);
+        weir = server.client().build();
+    }
+
+    @AfterAll
+    static void stop() {
+        weir.close();
+        server.close();
+    }
+
+    @Test
+    void eachCheckOfABatchIsDecidedByItself() throws Exception {
+        var results = weir.checkBatch(List.of(ALEX, INVALID, ALEX, ALEX, ALEX));
+        assertEquals(2, results.get(0).orElseThrow().remaining());
+        var failed = assertInstanceOf(CheckResult.Failed.class, results.get(1)).error();
+        assertEquals(Kind.INVALID_REQUEST, failed.kind());
+        assertEquals(Optional.of("key[1]"), failed.field());
+        assertThrows(WeirException.class, results.get(1)::orElseThrow);
+        assertTrue(results.get(3).orElseThrow().allowed());
+        assertFalse(results.get(4).orElseThrow().allowed());
+        assertEquals(List.of(), weir.checkBatchAsync(List.of()).get());
+    }
+
+    @Test
+    void aBatchThatIsTooLargeFailsEachOfItsChecks() {
+        var results = weir.checkBatch(Collections.nCopies(1001, ALEX));
+        assertEquals(1001, results.size());
+        assertEquals(Kind.INVALID_REQUEST, assertInstanceOf(CheckResult.Failed.class, results.get(1000)).error().kind());
+    }
+
+    @Test
+    void eachCheckOfABatchFailsAsItSays() {
+        try (var nowhere = Weir.client("127.0.0.1:1").build()) {
+            var results = nowhere.checkBatch(List.of(
+                    ALEX, ALEX.withOnFailure(OnFailure.ALLOW), ALEX.withOnFailure(OnFailure.DENY)));
+            assertInstanceOf(CheckResult.Failed.class, results.get(0));
+            assertTrue(results.get(1).orElseThrow().allowed());
+            assertFalse(results.get(2).orElseThrow().allowed());
+        }
+    }
+
+    @Test
+    void allPassTogetherOrNone() throws Exception {
+        var berta = Check.of("user", "berta");
+        var trade = Check.of("user", "berta", "trade").withCost(2);
+        var passed = weir.checkAll(List.of(berta, trade));
+        assertTrue(passed.allowed());
+        assertEquals(1, passed.decisions().get(1).remaining());
+        var refused = weir.checkAllAsync(List.of(berta, trade)).get();
+        assertFalse(refused.allowed());
+        assertEquals(97, weir.check(berta.withCost(0)).remaining());
+        assertThrows(WeirException.class, () -> weir.checkAll(List.of(berta, INVALID)));
+    }
+}

@@ -1,0 +1,118 @@
+package dev.weir.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+import java.util.logging.SimpleFormatter;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class GuardTest {
+    private static final String NAME = "\"trades \\\"fair\\\"\"";
+
+    @TempDir
+    private static Path directory;
+
+    private static Weir server;
+    private static WeirClient weir;
+
+    @BeforeAll
+    static void start() {
+        server = Weir.start(directory);
+        weir = server.client().build();
+    }
+
+    @AfterAll
+    static void stop() {
+        weir.close();
+        server.close();
+    }
+
+    @Test
+    void headersTellOfTheBindingLimit() throws Exception {
+        var guard = Guard.failingOpen(weir);
+        var check = Check.of("user", "alex", "trade");
+        var first = guard.judge(check);
+        assertTrue(first.passes());
+        assertEquals(Map.of("RateLimit-Policy", NAME + ";q=3", "RateLimit", NAME + ";r=2"), first.headers());
+        guard.judge(check);
+        assertTrue(guard.judge(check).headers().get("RateLimit").matches(".*;r=0;t=86[34]..$"));
+        var refused = guard.judgeAsync(check).get();
+        assertFalse(refused.passes());
+        assertEquals(429, refused.status());
+        assertTrue(refused.headers().get("Retry-After").matches("86[34].."));
+        assertTrue(refused.body().contains("\"status\": 429"));
+        assertEquals(Map.of(), guard.judge(Check.of("unlimited")).headers());
+    }
+
+    @Test
+    void usersCannotMakeACheckInvalid() {
+        var guard = Guard.failingClosed(weir);
+        for (var segment : List.of("", "x".repeat(3000), "ä".repeat(2000), "\uD83D\uDE00".repeat(700), "\uD83D")) {
+            assertTrue(guard.judge(Check.of("user", segment)).decision().isPresent(), segment);
+        }
+        assertTrue(guard.judge(Check.of(Collections.nCopies(40, "deep"))).decision().isPresent());
+        guard.judge(Check.of("user", "é".repeat(512) + "1"));
+        assertEquals(98, guard.judge(Check.of("user", "é".repeat(512) + "2")).decision().orElseThrow().remaining());
+    }
+
+    @Test
+    void withoutADecisionItFailsAsItIsTold() {
+        try (var nowhere = Weir.client("127.0.0.1:1").build()) {
+            var open = Guard.failingOpen(nowhere);
+            var closed = Guard.failingClosed(nowhere);
+            var login = Check.of("user", "alex", "login");
+            assertTrue(open.judge(login).passes());
+            assertTrue(closed.judge(login.withOnFailure(OnFailure.ALLOW)).passes());
+            assertEquals(503, open.judge(login.withOnFailure(OnFailure.DENY)).status());
+            var refused = closed.judge(login);
+            assertFalse(refused.passes());
+            assertEquals(Map.of("Retry-After", "1"), refused.headers());
+            assertTrue(refused.body().contains("temporary-reduced-capacity"));
+        }
+    }
+
+    @Test
+    void eachKindOfFailureIsLoggedOnceInAWhile() {
+        var lines = new ArrayList<String>();
+        var handler = new Handler() {
+            @Override
+            public void publish(LogRecord logged) {
+                lines.add(logged.getLevel() + " " + new SimpleFormatter().formatMessage(logged));
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        var logger = Logger.getLogger("dev.weir.client");
+        logger.addHandler(handler);
+        try (var nowhere = Weir.client("127.0.0.1:1").breaker(0, Duration.ZERO).build()) {
+            var unavailable = Guard.failingOpen(nowhere);
+            var misconfigured = Guard.failingOpen(weir);
+            for (var i = 0; i < 3; i++) {
+                unavailable.judge(Check.of("user", "alex"));
+                misconfigured.judge(Check.of("user", "alex").withDomain("unknown"));
+            }
+        } finally {
+            logger.removeHandler(handler);
+        }
+        assertEquals(2, lines.size());
+        assertTrue(lines.get(0).startsWith("WARNING no answer from weir: UNAVAILABLE"), lines.get(0));
+        assertTrue(lines.get(1).startsWith("SEVERE WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED: NOT_FOUND"), lines.get(1));
+    }
+}

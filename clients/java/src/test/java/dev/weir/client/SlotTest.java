@@ -1,0 +1,94 @@
+package dev.weir.client;
+
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class SlotTest {
+    @TempDir
+    private static Path directory;
+
+    private static Weir server;
+    private static WeirClient weir;
+
+    @BeforeAll
+    static void start() {
+        server = Weir.start(directory);
+        weir = server.client().build();
+    }
+
+    @AfterAll
+    static void stop() {
+        weir.close();
+        server.close();
+    }
+
+    @Test
+    void aSlotIsGivenBack() {
+        var exports = Check.of("exports", "alex");
+        try (var slot = weir.slot(exports)) {
+            assertTrue(slot.isHeld());
+            try (var another = weir.slot(exports)) {
+                assertFalse(another.isHeld());
+                assertTrue(another.decision().retryAfter().isPresent());
+            }
+        }
+        assertThrows(IllegalStateException.class, () -> {
+            try (var slot = weir.slot(exports)) {
+                assertTrue(slot.isHeld());
+                throw new IllegalStateException("the export has failed");
+            }
+        });
+        try (var slot = weir.slot(exports)) {
+            assertTrue(slot.isHeld());
+        }
+    }
+
+    @Test
+    void aSlotIsExtended() {
+        var exports = Check.of("exports", "berta");
+        var ttl = Duration.ofSeconds(1);
+        try (var slot = weir.slot(exports, ttl)) {
+            var twice = System.nanoTime() + 2 * ttl.toNanos();
+            Wait.until(Duration.ofSeconds(20), () -> System.nanoTime() > twice);
+            assertTrue(slot.isHeld());
+            assertFalse(weir.slot(exports).isHeld());
+        }
+    }
+
+    @Test
+    void aSlotThatIsLostIsNoticed(@TempDir Path other) throws Exception {
+        try (var forgetful = Weir.start(other);
+                var client = forgetful.client().breaker(0, Duration.ZERO).build()) {
+            try (var slot = client.slot(Check.of("exports", "carla"), Duration.ofMillis(300))) {
+                forgetful.kill();
+                slot.whenLost().get(20, TimeUnit.SECONDS);
+                assertFalse(slot.isHeld());
+            }
+            forgetful.start();
+            client.awaitReady(Duration.ofSeconds(20));
+            try (var slot = client.slot(Check.of("exports", "carla"), Duration.ofSeconds(30))) {
+                forgetful.kill();
+                forgetful.start();
+                slot.whenLost().get(25, TimeUnit.SECONDS);
+            }
+        }
+    }
+
+    @Test
+    void withoutAServiceItIsAsTheCheckSays() {
+        try (var nowhere = Weir.client("127.0.0.1:1").build();
+                var slot = nowhere.slot(Check.of("exports", "dora").withOnFailure(OnFailure.ALLOW))) {
+            assertTrue(slot.isHeld());
+        }
+    }
+}

@@ -1,0 +1,197 @@
+package dev.weir.client;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.io.Writer;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/** A real Weir on free loopback ports, with its files in a directory of the test. */
+public final class Weir implements AutoCloseable {
+    /** Nothing comes back while a test runs. */
+    public static final String POLICY = """
+            schema:
+              user:
+                children:
+                  "*":
+                    limits: [{ gcra: { burst: 99, count: 1, period: 1d }, name: per-user }]
+                    children:
+                      trade: { limits: [{ gcra: { burst: 2, count: 1, period: 1d }, name: 'trades "fair"' }] }
+                      weir.v1.RateLimiter/Reset: { limits: [{ gcra: { burst: 2, count: 1, period: 1d } }] }
+              many: { children: { "*": { limits: [{ gcra: { burst: 999999, count: 1, period: 1000s }, name: many }] } } }
+              exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports }] } } }
+            """;
+    private static final HttpClient HTTP = HttpClient.newHttpClient();
+    private static final Pattern SERVING = Pattern.compile("\"message\":\"serving\".*\"grpc\":\"([^\"]*)\".*\"http\":\"([^\"]*)\"");
+
+    private final Path directory;
+    private final Map<String, String> settings;
+    private Process process;
+    private String address;
+    private String http;
+
+    private Weir(Path directory, Map<String, String> settings) {
+        this.directory = directory;
+        this.settings = new HashMap<>(settings);
+    }
+
+    public static Weir start(Path directory) {
+        return start(directory, Map.of());
+    }
+
+    /** With settings, as environment variables. */
+    public static Weir start(Path directory, Map<String, String> settings) {
+        var weir = new Weir(directory, settings);
+        weir.start();
+        return weir;
+    }
+
+    /** Starts, again at the same address. */
+    public void start() {
+        try {
+            var limits = directory.resolve("limits.yaml");
+            if (!Files.exists(limits)) {
+                Files.writeString(limits, POLICY);
+            }
+            var builder = new ProcessBuilder(binary(), "serve", "--limits", limits.toString());
+            // Such as WEIR_BINARY, which the service does not know.
+            builder.environment().keySet().removeIf(name -> name.startsWith("WEIR_"));
+            builder.environment().putAll(Map.of(
+                    "WEIR_GRPC__LISTEN", address == null ? "127.0.0.1:0" : address,
+                    "WEIR_HTTP__LISTEN", "127.0.0.1:0",
+                    "WEIR_LOG__FORMAT", "json",
+                    "WEIR_SHUTDOWN__DELAY", "1ms",
+                    "WEIR_LIMITS_POLL", "50ms"));
+            builder.environment().putAll(settings);
+            process = builder.redirectOutput(ProcessBuilder.Redirect.DISCARD).start();
+            address = served(process.errorReader());
+        } catch (IOException failed) {
+            throw new UncheckedIOException(failed);
+        }
+    }
+
+    private String served(BufferedReader log) throws IOException {
+        var told = new StringBuilder();
+        for (String line; (line = log.readLine()) != null; told.append(line).append('\n')) {
+            var serving = SERVING.matcher(line);
+            if (serving.find()) {
+                // So that it never waits for a reader.
+                var rest = new Thread(() -> drain(log), "log of weir");
+                rest.setDaemon(true);
+                rest.start();
+                http = serving.group(2);
+                return serving.group(1);
+            }
+        }
+        throw new IllegalStateException("weir does not start:\n" + told);
+    }
+
+    private static void drain(BufferedReader log) {
+        try {
+            log.transferTo(Writer.nullWriter());
+        } catch (IOException killed) {
+            // There is nothing more to read.
+        }
+    }
+
+    static String binary() {
+        var named = System.getenv("WEIR_BINARY");
+        return named != null ? named : Path.of("../../target/debug/weir").toAbsolutePath().toString();
+    }
+
+    /** Runs a command of weir, and returns what it prints. */
+    public static String run(String... arguments) throws IOException, InterruptedException {
+        var command = Stream.concat(Stream.of(binary()), Stream.of(arguments)).toList();
+        var process = new ProcessBuilder(command).start();
+        var printed = new String(process.getInputStream().readAllBytes());
+        process.waitFor();
+        return printed;
+    }
+
+    public String address() {
+        return address;
+    }
+
+    /** A client that waits for a machine that is busy with other things. */
+    public WeirClientBuilder client() {
+        return client(address);
+    }
+
+    public static WeirClientBuilder client(String target) {
+        return WeirClient.builder(target).deadline(Duration.ofSeconds(20));
+    }
+
+    /** Whether a client is connected. */
+    public boolean isConnected() {
+        var metrics = HttpRequest.newBuilder(URI.create("http://" + http + "/metrics")).build();
+        try {
+            return HTTP.send(metrics, HttpResponse.BodyHandlers.ofLines())
+                    .body()
+                    .anyMatch(line -> line.startsWith("weir_connections{") && line.contains("grpc") && !line.endsWith(" 0"));
+        } catch (IOException | InterruptedException failed) {
+            throw new IllegalStateException(failed);
+        }
+    }
+
+    public void kill() {
+        process.destroyForcibly();
+        ended();
+    }
+
+    /** Stops gracefully. */
+    public void stop() {
+        process.destroy();
+        ended();
+    }
+
+    private void ended() {
+        try {
+            process.waitFor();
+        } catch (InterruptedException interrupted) {
+            throw new IllegalStateException(interrupted);
+        }
+    }
+
+    /** Does not answer until it goes on. */
+    public void freeze() {
+        signal("-STOP");
+        // The signal takes a while on a busy machine. The state comes after the name, which is in brackets.
+        var stat = Path.of("/proc/" + process.pid() + "/stat");
+        Wait.until(Duration.ofSeconds(20), () -> read(stat).contains(") T "));
+    }
+
+    private static String read(Path file) {
+        try {
+            return Files.readString(file);
+        } catch (IOException unreadable) {
+            throw new UncheckedIOException(unreadable);
+        }
+    }
+
+    public void thaw() {
+        signal("-CONT");
+    }
+
+    private void signal(String signal) {
+        try {
+            new ProcessBuilder("kill", signal, Long.toString(process.pid())).start().waitFor();
+        } catch (IOException | InterruptedException failed) {
+            throw new IllegalStateException(failed);
+        }
+    }
+
+    @Override
+    public void close() {
+        kill();
+    }
+}

@@ -1,0 +1,162 @@
+//! The circuit breaker: after several outages in a row calls fail at once, until a probe is answered.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::Error;
+
+/// When the circuit breaker opens, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct BreakerSettings {
+    /// So many outages in a row open it; 0: it never opens.
+    pub failures: u32,
+    /// For so long calls fail at once; then one probe at a time goes through.
+    pub open_for: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self { failures: 5, open_for: Duration::from_secs(1) }
+    }
+}
+
+/// The state of the circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls go through.
+    Closed,
+    /// Calls fail at once.
+    Open,
+    /// A probe is under way; other calls fail at once.
+    HalfOpen,
+}
+
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    settings: BreakerSettings,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Instant },
+    HalfOpen,
+}
+
+impl Breaker {
+    pub(crate) fn new(settings: BreakerSettings) -> Self {
+        Self { settings, state: Mutex::new(State::Closed { failures: 0 }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> BreakerState {
+        match *self.lock() {
+            State::Closed { .. } => BreakerState::Closed,
+            State::Open { .. } => BreakerState::Open,
+            State::HalfOpen => BreakerState::HalfOpen,
+        }
+    }
+
+    /// Lets a call through, or not.
+    pub(crate) fn permit(&self) -> Result<Permit<'_>, Error> {
+        let mut state = self.lock();
+        let probe = match *state {
+            State::Closed { .. } => false,
+            State::Open { until } if until <= Instant::now() => {
+                *state = State::HalfOpen;
+                true
+            }
+            State::Open { .. } | State::HalfOpen => return Err(Error::CircuitOpen),
+        };
+        Ok(Permit { breaker: self, probe })
+    }
+}
+
+/// A call that was let through. Dropped without an outcome, as when its caller has gone, it counts for nothing.
+pub(crate) struct Permit<'a> {
+    breaker: &'a Breaker,
+    probe: bool,
+}
+
+impl Permit<'_> {
+    /// The call ended so.
+    pub(crate) fn record(mut self, outage: bool) {
+        let mut state = self.breaker.lock();
+        let BreakerSettings { failures: most, open_for } = self.breaker.settings;
+        let open = State::Open { until: Instant::now() + open_for };
+        match (&mut *state, outage) {
+            (State::Closed { failures }, true) if most > 0 => {
+                *failures += 1;
+                if *failures >= most {
+                    *state = open;
+                }
+            }
+            // Calls that were let through before it opened change nothing.
+            (State::Open { .. }, _) => {}
+            (State::HalfOpen, _) if !self.probe => {}
+            (State::HalfOpen, true) => *state = open,
+            _ => *state = State::Closed { failures: 0 },
+        }
+        self.probe = false;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if self.probe {
+            *self.breaker.lock() = State::Open { until: Instant::now() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, pause};
+
+    use super::*;
+
+    fn call(breaker: &Breaker, outage: bool) {
+        breaker.permit().expect("let through").record(outage);
+    }
+
+    #[tokio::test]
+    async fn opens_after_failures_in_a_row_and_probes_one_at_a_time() {
+        pause();
+        let breaker = Breaker::new(BreakerSettings::default());
+        for outage in [true, true, true, true, false, true, true, true, true] {
+            call(&breaker, outage);
+        }
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        let late = breaker.permit().expect("closed");
+        call(&breaker, true);
+        assert_eq!(breaker.state(), BreakerState::Open);
+        late.record(false);
+        advance(Duration::from_millis(999)).await;
+        assert_eq!(breaker.permit().err(), Some(Error::CircuitOpen));
+
+        advance(Duration::from_millis(1)).await;
+        let probe = breaker.permit().expect("a probe");
+        assert_eq!((breaker.state(), breaker.permit().err()), (BreakerState::HalfOpen, Some(Error::CircuitOpen)));
+        drop(probe);
+        call(&breaker, true);
+        assert_eq!(breaker.permit().err(), Some(Error::CircuitOpen));
+        advance(Duration::from_secs(1)).await;
+        call(&breaker, false);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+
+    #[tokio::test]
+    async fn with_zero_failures_it_never_opens() {
+        let breaker = Breaker::new(BreakerSettings { failures: 0, ..BreakerSettings::default() });
+        (0..100).for_each(|_| call(&breaker, true));
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+}

@@ -1,0 +1,133 @@
+use std::time::Duration;
+
+use crate::{
+    limit::duration,
+    proto::{Charge, CheckRequest, Limit},
+};
+
+/// What happens where there is no decision, since the service is not reachable, too late or overloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The call fails.
+    #[default]
+    Error,
+    /// Fail open: the answer is an allowed [`Decision`](crate::Decision) of [`Source::Fallback`](crate::Source::Fallback).
+    Allow,
+    /// Fail closed: the answer is a refused one.
+    Deny,
+}
+
+/// A check: may `cost` units pass under a key? A key alone converts into one.
+///
+/// ```
+/// use weir_client::Check;
+///
+/// let check = Check::new(["user", "alex", "trade"]).domain("api").cost(2);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a check does nothing until a client sends it"]
+pub struct Check {
+    pub(crate) request: CheckRequest,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) on_failure: Option<OnFailure>,
+}
+
+impl<K: IntoIterator<Item: Into<String>>> From<K> for Check {
+    fn from(key: K) -> Self {
+        Self::new(key)
+    }
+}
+
+impl Check {
+    /// One unit of this key, by the policy of the default domain. The key's segments go root first.
+    pub fn new(key: impl IntoIterator<Item: Into<String>>) -> Self {
+        let request = CheckRequest {
+            key: key.into_iter().map(Into::into).collect(),
+            // A limit that shapes traffic refuses instead of making wait a caller who did not say that it can.
+            max_wait: duration(Duration::ZERO),
+            summary_only: true,
+            ..CheckRequest::default()
+        };
+        Self { request, deadline: None, on_failure: None }
+    }
+
+    /// The domain whose policy decides. Default: the default domain.
+    pub fn domain(mut self, domain: impl Into<String>) -> Self {
+        self.request.domain = domain.into();
+        self
+    }
+
+    /// The units. 0 is a preview, and a negative cost is a refund. Default: 1.
+    pub fn cost(mut self, units: i64) -> Self {
+        self.request.cost = Some(units);
+        self
+    }
+
+    /// Limits of its own, in place of those of the policy: any of the algorithms in [`proto`](crate::proto).
+    pub fn limits(mut self, limits: impl IntoIterator<Item: Into<Limit>>) -> Self {
+        self.request.limit_spec.get_or_insert_default().limits = limits.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What a refusal charges of its own [`limits`](Self::limits). Default: nothing.
+    pub fn charge(mut self, charge: Charge) -> Self {
+        self.request.limit_spec.get_or_insert_default().set_charge(charge);
+        self
+    }
+
+    /// The longest [`wait`](crate::Decision::wait) that is acceptable from limits that shape traffic. Default: none.
+    pub fn max_wait(mut self, wait: Duration) -> Self {
+        self.request.max_wait = duration(wait);
+        self
+    }
+
+    /// Divides the counts of all limits on the path: 0.5 allows twice as much. Default: 1.
+    pub fn factor(mut self, factor: f64) -> Self {
+        self.request.factor = Some(factor);
+        self
+    }
+
+    /// Decided as always, but nothing is charged.
+    pub fn dry_run(mut self) -> Self {
+        self.request.dry_run = true;
+        self
+    }
+
+    /// The id by which a repeated check is charged once. By default the client draws one for each check that charges, if it
+    /// retries at all.
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.request.request_id = id.into();
+        self
+    }
+
+    /// With every limit on the path in [`Decision::levels`](crate::Decision::levels).
+    pub fn levels(mut self) -> Self {
+        self.request.summary_only = false;
+        self
+    }
+
+    /// How long the call may take, with its retries. Default: the client's.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// What happens without a decision. Default: the client's.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = Some(on_failure);
+        self
+    }
+
+    /// The same check under an id, so that it may be repeated.
+    pub(crate) fn repeatable(mut self) -> Self {
+        if charges(&self.request) && self.request.request_id.is_empty() {
+            self.request.request_id = format!("{:032x}", rand::random::<u128>());
+        }
+        self
+    }
+}
+
+/// Whether it changes counts, so that without an id it must not be carried out twice.
+pub(crate) fn charges(check: &CheckRequest) -> bool {
+    check.cost != Some(0) && !check.dry_run
+}

@@ -1,0 +1,286 @@
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, task::JoinSet};
+use tonic::Request;
+
+use crate::{
+    BreakerSettings, BreakerState, Check, Decision, Error, OnFailure, Reset, Together,
+    breaker::Breaker,
+    call::{Caller, Failure, Repeat, unary},
+    check::charges,
+    net::{Connection, Dialer, Pool},
+    proto::{CheckAllRequest, CheckBatchRequest, CheckResponse},
+    telemetry::Telemetry,
+    token::Token,
+};
+
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// A client of a service. Clones share it.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) caller: Caller,
+    deadline: Duration,
+    on_failure: Option<OnFailure>,
+    coalesce: bool,
+    telemetry: Telemetry,
+    pub(crate) logged: crate::guard::Logged,
+    /// They keep the connections, and end with this.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("breaker", &self.breaker_state()).finish_non_exhaustive()
+    }
+}
+
+/// The options of a client.
+#[derive(Clone)]
+#[must_use = "options do nothing until the client is built"]
+pub struct Builder {
+    target: String,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::Tls>,
+    token: Option<String>,
+    token_file: Option<PathBuf>,
+    deadline: Duration,
+    on_failure: Option<OnFailure>,
+    retries: u32,
+    breaker: BreakerSettings,
+    coalesce: bool,
+}
+
+impl Builder {
+    /// TLS, or mTLS. Default: none.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// A bearer token. Use TLS with it, except on loopback.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// A file with the bearer token, which is read again at most once a second.
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.token_file = Some(path.into());
+        self
+    }
+
+    /// How long a call may take, with its retries. Default: 50 ms.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// What happens without a decision. Default: the call fails, and [`Client::guard`] lets pass.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = Some(on_failure);
+        self
+    }
+
+    /// How often a call without an answer is repeated within its deadline. With 0 checks carry no `request_id`, which costs the
+    /// service a record each. Default: 1.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// When the circuit breaker opens. Default: after 5 outages in a row, for 1 s.
+    pub fn breaker(mut self, breaker: BreakerSettings) -> Self {
+        self.breaker = breaker;
+        self
+    }
+
+    /// Checks that are made at the same time go over one stream of each connection. Default: off.
+    pub fn coalesce(mut self, coalesce: bool) -> Self {
+        self.coalesce = coalesce;
+        self
+    }
+
+    /// The client. It connects in the background, on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// The target, the token or a file is wrong; or there is no Tokio runtime.
+    pub fn build(self) -> Result<Client, Error> {
+        if Handle::try_current().is_err() {
+            return Err(Error::Configuration("a client needs a Tokio runtime".to_owned()));
+        }
+        let target = self.target.parse()?;
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            tls.config().map_err(|error| Error::Configuration(error.to_string()))?;
+        }
+        let token = match (&self.token, self.token_file) {
+            (Some(token), None) => Token::fixed(token)?,
+            (None, Some(path)) => Token::file(path)?,
+            (None, None) => Token::None,
+            (Some(_), Some(_)) => return Err(Error::Configuration("a token and a token file are given".to_owned())),
+        };
+        let dialer = Dialer {
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        };
+        let mut tasks = JoinSet::new();
+        let pool = Pool::open(target, dialer, &mut tasks);
+        let inner = Inner {
+            caller: Caller { pool, breaker: Breaker::new(self.breaker), token, retries: self.retries },
+            deadline: self.deadline,
+            on_failure: self.on_failure,
+            coalesce: self.coalesce,
+            telemetry: Telemetry::default(),
+            logged: crate::guard::Logged::default(),
+            tasks: Mutex::new(tasks),
+        };
+        Ok(Client { inner: Arc::new(inner) })
+    }
+}
+
+impl Client {
+    /// A client with the default options. It does not wait for the service.
+    ///
+    /// # Errors
+    /// The target is wrong, or there is no Tokio runtime.
+    pub fn new(target: impl Into<String>) -> Result<Self, Error> {
+        Self::builder(target).build()
+    }
+
+    /// A client of `host:port`, `dns:///host:port`, `unix:PATH`, or several of them with commas between. All servers that are
+    /// found get calls in turn.
+    pub fn builder(target: impl Into<String>) -> Builder {
+        Builder {
+            target: target.into(),
+            #[cfg(feature = "tls")]
+            tls: None,
+            token: None,
+            token_file: None,
+            deadline: DEADLINE,
+            on_failure: None,
+            retries: 1,
+            breaker: BreakerSettings::default(),
+            coalesce: false,
+        }
+    }
+
+    /// Decides one key.
+    ///
+    /// # Errors
+    /// There is no decision, and [`OnFailure`] gives none: always after an error that is not an [outage](Error::is_outage).
+    pub async fn check(&self, check: impl Into<Check>) -> Result<Decision, Error> {
+        let (check, inner) = (self.prepared(check.into()), &*self.inner);
+        let domain = check.request.domain.clone();
+        let decide = async {
+            let on_failure = self.on_failure(&check).unwrap_or_default();
+            let repeat = Repeat::from(&check.request);
+            let coalesce = inner.coalesce;
+            let attempt = |connection: Connection, request| async move {
+                if coalesce {
+                    connection.check_coalesced(request).await
+                } else {
+                    Ok(connection.client().check(request).await?.into_inner())
+                }
+            };
+            let answer = self.call_within(check.deadline, check.request, repeat, attempt).await;
+            answer.map(Decision::from).or_else(|error| Decision::fallback(on_failure, error))
+        };
+        inner.telemetry.observe(&domain, &inner.caller.breaker, decide).await
+    }
+
+    /// Decides up to 1,000 checks, each by itself: an answer for each, in order. Deadline and [`OnFailure`] are the client's.
+    pub async fn check_batch(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Vec<Result<Decision, Error>> {
+        let checks: Vec<_> = checks.into_iter().map(|check| self.prepared(check.into()).request).collect();
+        let charged_twice = |check| Repeat::from(check) == Repeat::IfUnsent;
+        let repeat = if checks.iter().any(charged_twice) { Repeat::IfUnsent } else { Repeat::Safe };
+        let (count, message) = (checks.len(), CheckBatchRequest { checks });
+        let call = self.call(message, repeat, unary!(check_batch));
+        let on_failure = self.inner.on_failure.unwrap_or_default();
+        let decide = |result: Result<CheckResponse, Error>| match result {
+            Ok(CheckResponse { error: Some(error), .. }) => Decision::fallback(on_failure, error.into()),
+            Ok(response) => Ok(response.into()),
+            Err(error) => Decision::fallback(on_failure, error),
+        };
+        match call.await {
+            Ok(response) => response.results.into_iter().map(|response| decide(Ok(response))).collect(),
+            Err(error) => (0..count).map(|_| decide(Err(error.clone()))).collect(),
+        }
+    }
+
+    /// Decides 1 to 32 checks of one domain together: either all are charged or none. Such a call has no `request_id`, so one
+    /// that charges is repeated only if it was certainly not carried out. Deadline and [`OnFailure`] are the client's.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub async fn check_all(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Result<Together, Error> {
+        let checks: Vec<_> = checks.into_iter().map(|check| check.into().request).collect();
+        let repeat = if checks.iter().any(charges) { Repeat::IfUnsent } else { Repeat::Safe };
+        let answer = self.call(CheckAllRequest { checks }, repeat, unary!(check_all)).await;
+        answer.map(Together::from).or_else(|error| {
+            let Decision { allowed, source, .. } =
+                Decision::fallback(self.inner.on_failure.unwrap_or_default(), error)?;
+            Ok(Together { allowed, decisions: Vec::new(), source })
+        })
+    }
+
+    /// Forgets the state of a key. Returns whether there was any.
+    ///
+    /// # Errors
+    /// The service does not say that it has.
+    pub async fn reset(&self, reset: impl Into<Reset>) -> Result<bool, Error> {
+        let answer = self.call(reset.into().request, Repeat::Safe, unary!(reset)).await?;
+        Ok(answer.existed)
+    }
+
+    /// What happens to this check without a decision, where that was said.
+    pub(crate) fn on_failure(&self, check: &Check) -> Option<OnFailure> {
+        check.on_failure.or(self.inner.on_failure)
+    }
+
+    /// The state of the circuit breaker.
+    pub fn breaker_state(&self) -> BreakerState {
+        self.inner.caller.breaker.state()
+    }
+
+    /// Closes all connections, also for clones. Calls under way may fail, later ones do. Dropping the last clone does the same.
+    pub fn close(&self) {
+        self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    }
+
+    /// A call with the client's deadline.
+    pub(crate) async fn call<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        message: M,
+        repeat: Repeat,
+        attempt: impl Fn(Connection, Request<M>) -> F,
+    ) -> Result<T, Error> {
+        self.call_within(None, message, repeat, attempt).await
+    }
+
+    /// A call with a deadline of its own.
+    pub(crate) async fn call_within<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        deadline: Option<Duration>,
+        message: M,
+        repeat: Repeat,
+        attempt: impl Fn(Connection, Request<M>) -> F,
+    ) -> Result<T, Error> {
+        self.inner.caller.call(message, deadline.unwrap_or(self.inner.deadline), repeat, attempt).await
+    }
+
+    /// A check as it is sent: with an id if it may be repeated.
+    pub(crate) fn prepared(&self, check: Check) -> Check {
+        if self.inner.caller.retries > 0 { check.repeatable() } else { check }
+    }
+}

@@ -1,0 +1,122 @@
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::proto;
+
+/// Why there is no decision.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The target, a file or a setting of this client is wrong.
+    #[error("{0}")]
+    Configuration(String),
+    /// INVALID_ARGUMENT: the service rejects the request as it is.
+    #[error("invalid request: {message}")]
+    InvalidRequest {
+        /// What is wrong.
+        message: String,
+        /// The invalid field, as in `limit_spec.limits[0].gcra.count`.
+        field: Option<String>,
+    },
+    /// UNAUTHENTICATED: no valid token or certificate.
+    #[error("unauthenticated: {0}")]
+    Unauthenticated(String),
+    /// PERMISSION_DENIED: the client lacks the role, or the policy forbids limits of the request's own.
+    #[error("permission denied: {0}")]
+    PermissionDenied(String),
+    /// NOT_FOUND: the domain is not defined; or the reservation was never made, has expired, or is another client's.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// FAILED_PRECONDITION: a limit on the path cannot be checked, or not be reserved.
+    #[error("failed precondition: {0}")]
+    FailedPrecondition(String),
+    /// RESOURCE_EXHAUSTED: the service sheds load.
+    #[error("overloaded: {message}")]
+    Overloaded {
+        /// What the service says.
+        message: String,
+        /// When to try again.
+        retry_after: Option<Duration>,
+    },
+    /// UNAVAILABLE: no connection, a connection that broke, or a service that cannot decide.
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    /// DEADLINE_EXCEEDED: no answer in time.
+    #[error("deadline exceeded: {0}")]
+    DeadlineExceeded(String),
+    /// The circuit breaker is open: the call was not sent.
+    #[error("circuit breaker open")]
+    CircuitOpen,
+    /// Any other status, such as INTERNAL.
+    #[error("{message} ({code:?})")]
+    Other {
+        /// The status.
+        code: Code,
+        /// What the service says.
+        message: String,
+    },
+}
+
+impl Error {
+    /// The gRPC status code; `Unavailable` of an open circuit breaker.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Configuration(_) | Self::InvalidRequest { .. } => Code::InvalidArgument,
+            Self::Unauthenticated(_) => Code::Unauthenticated,
+            Self::PermissionDenied(_) => Code::PermissionDenied,
+            Self::NotFound(_) => Code::NotFound,
+            Self::FailedPrecondition(_) => Code::FailedPrecondition,
+            Self::Overloaded { .. } => Code::ResourceExhausted,
+            Self::Unavailable(_) | Self::CircuitOpen => Code::Unavailable,
+            Self::DeadlineExceeded(_) => Code::DeadlineExceeded,
+            Self::Other { code, .. } => *code,
+        }
+    }
+
+    /// The field of the request that is wrong, where the service names one.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::InvalidRequest { field, .. } => field.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether this passes by itself (UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL). Such errors open the circuit
+    /// breaker, and [`OnFailure`](crate::OnFailure) decides in their place. All others repeat until the request or the
+    /// configuration is corrected.
+    pub fn is_outage(&self) -> bool {
+        matches!(self.code(), Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Internal)
+    }
+
+    fn new(code: Code, message: String, field: Option<String>, retry_after: Option<Duration>) -> Self {
+        match code {
+            Code::InvalidArgument => Self::InvalidRequest { message, field },
+            Code::Unauthenticated => Self::Unauthenticated(message),
+            Code::PermissionDenied => Self::PermissionDenied(message),
+            Code::NotFound => Self::NotFound(message),
+            Code::FailedPrecondition => Self::FailedPrecondition(message),
+            Code::ResourceExhausted => Self::Overloaded { message, retry_after },
+            Code::Unavailable => Self::Unavailable(message),
+            Code::DeadlineExceeded => Self::DeadlineExceeded(message),
+            code => Self::Other { code, message },
+        }
+    }
+}
+
+impl From<&Status> for Error {
+    fn from(status: &Status) -> Self {
+        let request = status.get_details_bad_request();
+        let field = request.and_then(|request| Some(request.field_violations.into_iter().next()?.field));
+        let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        Self::new(status.code(), status.message().to_owned(), field, retry_after)
+    }
+}
+
+impl From<proto::Error> for Error {
+    fn from(error: proto::Error) -> Self {
+        let field = Some(error.field).filter(|field| !field.is_empty());
+        Self::new(Code::from(error.code), error.message, field, None)
+    }
+}

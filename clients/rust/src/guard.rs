@@ -1,0 +1,184 @@
+//! The guard: what a service answers its own client by a decision.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tokio::time::Instant;
+
+use crate::{Check, Client, Decision, Error, Level, OnFailure, Source};
+
+const LOG_EVERY: Duration = Duration::from_secs(10);
+const MAX_SEGMENT_BYTES: usize = 1024;
+/// Of a longer name the header has the beginning.
+const MAX_NAME_CHARS: usize = 256;
+
+/// Whether a request passes the guard.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It does. These headers belong on its response; none where nothing is limited.
+    Pass(HeaderMap),
+    /// It does not: this is the response.
+    Refuse(Refusal),
+}
+
+/// The response to a request that does not pass.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// 429; or 503 if there is no decision.
+    pub status: StatusCode,
+    /// `Retry-After` (unless no wait helps), `RateLimit`, `RateLimit-Policy` and the type of the body.
+    pub headers: HeaderMap,
+    /// A problem document (RFC 9457).
+    pub body: &'static str,
+    /// When the same request may pass.
+    pub retry_after: Option<Duration>,
+}
+
+/// When a kind of failure was last logged, by its status code.
+#[derive(Default)]
+pub(crate) struct Logged(Mutex<HashMap<i32, Instant>>);
+
+impl Client {
+    /// Decides a request of this service's own client, and says what to answer.
+    ///
+    /// Users cannot make the check invalid, and so pass unlimited: empty segments of the key become `-`, and long ones are cut.
+    /// Without a decision the request passes (fail open), or with [`OnFailure::Deny`], of the check or the client, is refused with
+    /// 503 (fail closed); that holds for errors of the configuration too, which are logged as such. Each kind of failure is logged
+    /// at most once in 10 s.
+    pub async fn guard(&self, check: impl Into<Check>) -> Verdict {
+        let mut check = check.into().levels();
+        check.request.key.iter_mut().for_each(repair);
+        let fails_closed = self.on_failure(&check) == Some(OnFailure::Deny);
+        let error = match self.check(check.on_failure(OnFailure::Error)).await {
+            Ok(decision) => return Verdict::from(&decision),
+            Err(error) => error,
+        };
+        self.inner.logged.log(&error);
+        if !fails_closed {
+            return Verdict::Pass(HeaderMap::new());
+        }
+        let retry_after = Duration::from_secs(1);
+        let headers = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from(retry_after.as_secs()))]);
+        const BODY: &str = r#"{"type":"about:blank","title":"Service Unavailable","status":503}"#;
+        Verdict::Refuse(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, headers, BODY, Some(retry_after)))
+    }
+}
+
+impl From<&Decision> for Verdict {
+    fn from(decision: &Decision) -> Self {
+        let mut headers = decision.binding().map(limit_headers).unwrap_or_default();
+        if decision.allowed {
+            return Self::Pass(headers);
+        }
+        if matches!(decision.source, Source::Service)
+            && let Some(retry_after) = decision.retry_after
+        {
+            headers.insert(header::RETRY_AFTER, whole_seconds(retry_after).into());
+        }
+        const BODY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429}"#;
+        Self::Refuse(Refusal::new(StatusCode::TOO_MANY_REQUESTS, headers, BODY, decision.retry_after))
+    }
+}
+
+impl Refusal {
+    fn new(status: StatusCode, mut headers: HeaderMap, body: &'static str, retry_after: Option<Duration>) -> Self {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        Self { status, headers, body, retry_after }
+    }
+}
+
+/// Makes valid what users send.
+fn repair(segment: &mut String) {
+    if segment.is_empty() {
+        segment.push('-');
+    }
+    if segment.len() > MAX_SEGMENT_BYTES {
+        let end = (0..=MAX_SEGMENT_BYTES).rev().find(|end| segment.is_char_boundary(*end));
+        segment.truncate(end.unwrap_or_default());
+    }
+}
+
+/// The headers of draft-ietf-httpapi-ratelimit-headers-11, from the level that decided.
+fn limit_headers(level: &Level) -> HeaderMap {
+    let name = structured_string(&level.name);
+    let left = match level.next_after {
+        Some(next) => format!("{name};r={};t={}", level.remaining, whole_seconds(next)),
+        None => format!("{name};r={}", level.remaining),
+    };
+    let headers = [("ratelimit-policy", format!("{name};q={}", level.limit)), ("ratelimit", left)];
+    // Both are ASCII.
+    let value = |text| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+    headers.into_iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
+}
+
+/// Rounded up, so that a client that comes back then is not early.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
+/// A string of RFC 9651, which holds printable ASCII alone; the rest is percent-encoded.
+fn structured_string(text: &str) -> String {
+    let end = text.char_indices().nth(MAX_NAME_CHARS).map_or(text.len(), |(at, _)| at);
+    let mut string = String::from('"');
+    for byte in text[..end].bytes() {
+        match byte {
+            b'"' | b'\\' => string.extend(['\\', char::from(byte)]),
+            b'%' | ..b' ' | b'\x7f'.. => drop(write!(string, "%{byte:02X}")),
+            byte => string.push(char::from(byte)),
+        }
+    }
+    string + "\""
+}
+
+impl Logged {
+    fn log(&self, error: &Error) {
+        let (code, now) = (error.code(), Instant::now());
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = last.get(&(code as i32)).is_some_and(|last| now.duration_since(*last) < LOG_EVERY);
+        if quiet {
+            return;
+        }
+        last.insert(code as i32, now);
+        if error.is_outage() {
+            tracing::warn!(?code, %error, "no answer from weir");
+        } else {
+            tracing::error!(?code, %error, "WEIR IS SET UP WRONGLY, nothing is limited");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_repaired() {
+        let long = "ü".repeat(513);
+        for (segment, expected) in
+            [("", "-"), ("a", "a"), (&long, &long[..1024]), (&format!("a{long}"), &format!("a{long}")[..1023])]
+        {
+            let mut repaired = segment.to_owned();
+            repair(&mut repaired);
+            assert_eq!(repaired, expected);
+        }
+    }
+
+    #[test]
+    fn headers_are_structured_fields() {
+        let level = crate::proto::LevelResult { name: "a\"b\\ü%\n".to_owned(), limit: 3, ..Default::default() };
+        let mut level = Level::from(level);
+        let header = |level: &Level, name| limit_headers(level)[name].to_str().unwrap().to_owned();
+        assert_eq!(header(&level, "ratelimit-policy"), r#""a\"b\\%C3%BC%25%0A";q=3"#);
+        assert_eq!(header(&level, "ratelimit"), r#""a\"b\\%C3%BC%25%0A";r=0"#);
+        level.next_after = Some(Duration::from_micros(1_000_001));
+        assert!(header(&level, "ratelimit").ends_with(";r=0;t=2"));
+        level.name = "n".repeat(300);
+        assert_eq!(header(&level, "ratelimit-policy").len(), 256 + r#""";q=3"#.len());
+    }
+}

@@ -1,0 +1,101 @@
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// How connections are encrypted. Its files are read for each new connection, so certificates rotate without a restart.
+///
+/// ```
+/// let tls = weir_client::Tls::new().ca("/etc/weir/ca.pem").identity("/etc/weir/client.pem", "/etc/weir/client.key");
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "it does nothing until it is given to a client"]
+pub struct Tls {
+    ca: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+    server_name: Option<String>,
+}
+
+impl Tls {
+    /// TLS that trusts the system's CA certificates.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the CA certificates of this PEM file alone.
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// mTLS: presents this certificate, of which this is the private key, both in PEM files.
+    pub fn identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// The name that the server's certificate must have. Default: the host of the target.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Reads the files.
+    pub(crate) fn config(&self) -> io::Result<ClientConfig> {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(self.roots()?);
+        let mut config = match &self.identity {
+            None => config.with_no_client_auth(),
+            Some((cert, key)) => {
+                let chain = read(cert, |pem| CertificateDer::pem_slice_iter(pem).collect())?;
+                let key = read(key, PrivateKeyDer::from_pem_slice)?;
+                config.with_client_auth_cert(chain, key).map_err(io::Error::other)?
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+
+    fn roots(&self) -> io::Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+            Some(ca) => {
+                let certs: Vec<_> = read(ca, |pem| CertificateDer::pem_slice_iter(pem).collect())?;
+                for cert in certs {
+                    roots.add(cert).map_err(|error| io::Error::other(format!("{}: {error}", ca.display())))?;
+                }
+            }
+        }
+        if roots.is_empty() {
+            let place = self.ca.as_ref().map_or("the system".to_owned(), |ca| ca.display().to_string());
+            return Err(io::Error::other(format!("{place} has no CA certificate")));
+        }
+        Ok(roots)
+    }
+
+    pub(super) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(self.server_name.as_deref().unwrap_or(host).to_owned());
+        let name = name.map_err(io::Error::other)?;
+        TlsConnector::from(Arc::new(self.config()?)).connect(name, stream).await
+    }
+}
+
+fn read<T, E: std::fmt::Display>(path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, E>) -> io::Result<T> {
+    let named = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
+    let pem = fs::read(path).map_err(|error| named(&error))?;
+    parse(&pem).map_err(|error| named(&error))
+}

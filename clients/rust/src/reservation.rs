@@ -1,0 +1,260 @@
+//! Reservations: units held until their real cost is known.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::{
+    Check, Client, Decision, Error,
+    call::{Repeat, unary},
+    limit::duration,
+    proto::{
+        CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, OnExpiry, ReserveRequest,
+        ReserveResponse,
+    },
+};
+
+/// What to reserve, and for how long.
+///
+/// ```
+/// use std::time::Duration;
+/// use weir_client::{Check, Reserve};
+///
+/// let tokens = Reserve::new(Check::new(["tenant", "acme"]).domain("llm").cost(1_200)).ttl(Duration::from_secs(120));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a reservation is made when a client sends it"]
+pub struct Reserve {
+    check: Check,
+    pub(crate) ttl: Option<Duration>,
+    on_expiry: OnExpiry,
+}
+
+impl<C: Into<Check>> From<C> for Reserve {
+    fn from(check: C) -> Self {
+        Self::new(check)
+    }
+}
+
+impl Reserve {
+    /// The cost of this check, the estimate.
+    pub fn new(check: impl Into<Check>) -> Self {
+        Self { check: check.into(), ttl: None, on_expiry: OnExpiry::Unspecified }
+    }
+
+    /// For how long, unless it is extended: 10 ms to 24 hours. Default: the `ttl` of the concurrency limits on the path; without
+    /// those it is required.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// What becomes of it if it is not settled in time. Default: [`OnExpiry::Keep`], so it counts as spent.
+    pub fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
+        self.on_expiry = on_expiry;
+        self
+    }
+}
+
+/// Whether something is held.
+#[derive(Debug)]
+#[must_use = "what is held is given back when it is dropped"]
+pub enum Acquired<T> {
+    /// It is.
+    Held(T),
+    /// The limits refuse.
+    Refused(Box<Decision>),
+}
+
+impl<T> Acquired<T> {
+    /// What is held, or else the refusal.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn into_result(self) -> Result<T, Box<Decision>> {
+        match self {
+            Self::Held(held) => Ok(held),
+            Self::Refused(decision) => Err(decision),
+        }
+    }
+
+    pub(crate) fn map<U>(self, with: impl FnOnce(T) -> U) -> Acquired<U> {
+        match self {
+            Self::Held(held) => Acquired::Held(with(held)),
+            Self::Refused(decision) => Acquired::Refused(decision),
+        }
+    }
+}
+
+/// How a reservation was settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settlement {
+    /// The units that it cost.
+    pub charged: u64,
+    /// The units that were given back.
+    pub refunded: u64,
+    /// The units charged beyond what was reserved.
+    pub overage: u64,
+    /// It was made without the shared store, as a check that counts what was reserved, and settling it changed nothing.
+    pub degraded: bool,
+}
+
+/// Units that are held. Settle them by [`commit`](Self::commit) or [`cancel`](Self::cancel).
+///
+/// Dropped unsettled, as when the work ended early by an error, it is cancelled in the background; if that fails too, it ends by its
+/// [`on_expiry`](Reserve::on_expiry).
+#[derive(Debug)]
+pub struct Reservation {
+    client: Client,
+    hold: Hold,
+    decision: Decision,
+    expires_after: Duration,
+}
+
+/// The name of a reservation; empty where nothing is to be settled: it has been, or the service did not make it.
+struct Hold(String);
+
+// Whoever has it can settle the reservation.
+impl std::fmt::Debug for Hold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "open" })
+    }
+}
+
+impl Client {
+    /// Holds the units of a check until their real cost is known.
+    ///
+    /// Without a service, [`OnFailure::Allow`](crate::OnFailure::Allow) gives a reservation under which nothing is held.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); `FailedPrecondition` where a limit on the path cannot be reserved.
+    pub async fn reserve(&self, reserve: impl Into<Reserve>) -> Result<Acquired<Reservation>, Error> {
+        let Reserve { check, ttl, on_expiry } = reserve.into();
+        let check = self.prepared(check);
+        let repeat = Repeat::from(&check.request);
+        let deadline = check.deadline;
+        let on_failure = self.on_failure(&check).unwrap_or_default();
+        let message =
+            ReserveRequest { check: Some(check.request), ttl: ttl.and_then(duration), on_expiry: on_expiry.into() };
+        let response = match self.call_within(deadline, message, repeat, unary!(reserve)).await {
+            Ok(response) => response,
+            Err(error) => {
+                let decision = Decision::fallback(on_failure, error)?;
+                return Ok(self.acquired(decision, String::new(), ttl.unwrap_or_default()));
+            }
+        };
+        let ReserveResponse { decision, hold, expires_after } = response;
+        let expires_after = expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
+        Ok(self.acquired(decision.unwrap_or_default().into(), hold, expires_after))
+    }
+
+    fn acquired(&self, decision: Decision, hold: String, expires_after: Duration) -> Acquired<Reservation> {
+        if !decision.allowed {
+            return Acquired::Refused(Box::new(decision));
+        }
+        Acquired::Held(Reservation { client: self.clone(), hold: Hold(hold), decision, expires_after })
+    }
+}
+
+impl Reservation {
+    /// The decision that made it.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// For how long it was held when it was made, or last extended: between 15/16 of its `ttl` and its `ttl`.
+    pub fn expires_after(&self) -> Duration {
+        self.expires_after
+    }
+
+    /// Settles it by what it really cost; `None`: what was reserved. More than that is charged in any case.
+    ///
+    /// # Errors
+    /// `NotFound`: it has ended. After an outage it ends by itself.
+    pub async fn commit(mut self, actual: impl Into<Option<u64>>) -> Result<Settlement, Error> {
+        let actual = actual.into().map(|units| i64::try_from(units).unwrap_or(i64::MAX));
+        let Some(hold) = self.take() else { return Ok(Settlement::default()) };
+        let message = CommitRequest { hold, actual };
+        self.client.call(message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
+    }
+
+    /// Gives everything back.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn cancel(mut self) -> Result<Settlement, Error> {
+        let Some(hold) = self.take() else { return Ok(Settlement::default()) };
+        cancel(&self.client, hold).await
+    }
+
+    /// Holds it for so long from now on.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn extend(&mut self, ttl: Duration) -> Result<(), Error> {
+        self.extend_by(Some(ttl)).await
+    }
+
+    /// For so long, or as long as the concurrency limits on the path say.
+    pub(crate) async fn extend_by(&mut self, ttl: Option<Duration>) -> Result<(), Error> {
+        if self.hold.0.is_empty() {
+            return Ok(());
+        }
+        let message = ExtendRequest { hold: self.hold.0.clone(), ttl: ttl.and_then(duration) };
+        let response = self.client.call(message, Repeat::Safe, unary!(extend)).await?;
+        self.expires_after = response.expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
+        Ok(())
+    }
+
+    /// Nothing is to be settled.
+    pub(crate) fn is_fallback(&self) -> bool {
+        self.hold.0.is_empty()
+    }
+
+    /// It has ended: there is nothing to give back.
+    pub(crate) fn forget(mut self) {
+        self.take();
+    }
+
+    fn take(&mut self) -> Option<String> {
+        Some(std::mem::take(&mut self.hold.0)).filter(|hold| !hold.is_empty())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(hold) = self.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let client = self.client.clone();
+            runtime.spawn(async move {
+                if let Err(error) = cancel(&client, hold).await {
+                    tracing::debug!(%error, "a reservation was not cancelled");
+                }
+            });
+        }
+    }
+}
+
+async fn cancel(client: &Client, hold: String) -> Result<Settlement, Error> {
+    client.call(CancelRequest { hold }, Repeat::Safe, unary!(cancel)).await.map(Settlement::from)
+}
+
+fn units(units: i64) -> u64 {
+    units.try_into().unwrap_or_default()
+}
+
+impl From<CommitResponse> for Settlement {
+    fn from(response: CommitResponse) -> Self {
+        let CommitResponse { charged, refunded, overage, degraded } = response;
+        Self { charged: units(charged), refunded: units(refunded), overage, degraded }
+    }
+}
+
+impl From<CancelResponse> for Settlement {
+    fn from(response: CancelResponse) -> Self {
+        let CancelResponse { charged, refunded, degraded } = response;
+        Self { charged: units(charged), refunded: units(refunded), overage: 0, degraded }
+    }
+}

@@ -1,0 +1,140 @@
+//! Metrics and spans of checks, by the API of OpenTelemetry; without the feature nothing. They never name a key.
+
+#[cfg(feature = "opentelemetry")]
+pub(crate) use api::Telemetry;
+#[cfg(not(feature = "opentelemetry"))]
+pub(crate) use none::Telemetry;
+
+#[cfg(not(feature = "opentelemetry"))]
+mod none {
+    use crate::{Decision, Error, breaker::Breaker};
+
+    #[derive(Default)]
+    pub(crate) struct Telemetry;
+
+    impl Telemetry {
+        pub(crate) async fn observe(
+            &self,
+            _domain: &str,
+            _breaker: &Breaker,
+            check: impl Future<Output = Result<Decision, Error>>,
+        ) -> Result<Decision, Error> {
+            check.await
+        }
+    }
+}
+
+#[cfg(feature = "opentelemetry")]
+mod api {
+    use std::{
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        time::Instant,
+    };
+
+    use opentelemetry::{
+        KeyValue, global,
+        global::{BoxedSpan, BoxedTracer},
+        metrics::{Counter, Gauge, Histogram},
+        trace::{Span as _, SpanKind, Status, Tracer as _},
+    };
+
+    use crate::{BreakerState, Decision, Error, Source, breaker::Breaker};
+
+    const SCOPE: &str = "weir-client";
+    /// Powers of two around what a check takes, from 62.5 µs to 1 s.
+    const BOUNDARIES_S: [f64; 15] =
+        [62.5e-6, 125e-6, 250e-6, 500e-6, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3, 128e-3, 256e-3, 512e-3, 1.0];
+
+    pub(crate) struct Telemetry {
+        checks: Counter<u64>,
+        duration: Histogram<f64>,
+        breaker: Gauge<u64>,
+        last_breaker: AtomicU64,
+        tracer: BoxedTracer,
+    }
+
+    impl Default for Telemetry {
+        fn default() -> Self {
+            let meter = global::meter(SCOPE);
+            let breaker = meter
+                .u64_gauge("weir.client.breaker")
+                .with_description("State of the circuit breaker: 0 closed, 1 half-open (a probe is under way), 2 open.")
+                .build();
+            breaker.record(0, &[]);
+            Self {
+                checks: meter
+                    .u64_counter("weir.client.checks")
+                    .with_description(
+                        "Checks, by outcome (allowed, refused, error) and by who decided (service, fallback).",
+                    )
+                    .build(),
+                duration: meter
+                    .f64_histogram("weir.client.duration")
+                    .with_unit("s")
+                    .with_description("Duration of checks, retries included.")
+                    .with_boundaries(BOUNDARIES_S.to_vec())
+                    .build(),
+                breaker,
+                last_breaker: AtomicU64::new(0),
+                tracer: global::tracer(SCOPE),
+            }
+        }
+    }
+
+    impl Telemetry {
+        pub(crate) async fn observe(
+            &self,
+            domain: &str,
+            breaker: &Breaker,
+            check: impl Future<Output = Result<Decision, Error>>,
+        ) -> Result<Decision, Error> {
+            // As the service's own metrics name it.
+            let name = if domain.is_empty() { "default" } else { domain };
+            let domain = KeyValue::new("domain", name.to_owned());
+            let mut span = self.tracer.span_builder("weir.check").with_kind(SpanKind::Client).start(&self.tracer);
+            span.set_attribute(KeyValue::new("weir.domain", name.to_owned()));
+            let since = Instant::now();
+            let result = check.await;
+            self.duration.record(since.elapsed().as_secs_f64(), std::slice::from_ref(&domain));
+            let (outcome, source) = match &result {
+                Ok(decision) => (
+                    if decision.allowed { "allowed" } else { "refused" },
+                    if decision.source == Source::Service { "service" } else { "fallback" },
+                ),
+                Err(_) => ("error", "service"),
+            };
+            self.checks.add(1, &[domain, KeyValue::new("outcome", outcome), KeyValue::new("source", source)]);
+            describe(&mut span, &result);
+            span.end();
+            self.record_breaker(breaker.state());
+            result
+        }
+
+        fn record_breaker(&self, state: BreakerState) {
+            let state = match state {
+                BreakerState::Closed => 0,
+                BreakerState::HalfOpen => 1,
+                BreakerState::Open => 2,
+            };
+            if self.last_breaker.swap(state, Relaxed) != state {
+                self.breaker.record(state, &[]);
+            }
+        }
+    }
+
+    fn describe(span: &mut BoxedSpan, result: &Result<Decision, Error>) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        match result {
+            Ok(decision) => {
+                span.set_attribute(KeyValue::new("weir.allowed", decision.allowed));
+                span.set_attribute(KeyValue::new("weir.limit", number(decision.limit)));
+                span.set_attribute(KeyValue::new("weir.remaining", number(decision.remaining)));
+                if let Source::Fallback(error) = &decision.source {
+                    span.set_status(Status::error(format!("{:?}", error.code())));
+                }
+            }
+            // The text of an error may quote the request.
+            Err(error) => span.set_status(Status::error(format!("{:?}", error.code()))),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+
+use crate::Error;
+
+/// A token file is read at most this often.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+type Value = MetadataValue<Ascii>;
+
+/// The credentials of calls.
+pub(crate) enum Token {
+    None,
+    Fixed(Value),
+    File { path: PathBuf, last: Mutex<(Instant, Value)> },
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Fixed(_) => f.write_str("Fixed"),
+            Self::File { path, .. } => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+impl Token {
+    pub(crate) fn fixed(token: &str) -> Result<Self, Error> {
+        bearer(token).map(Self::Fixed)
+    }
+
+    pub(crate) fn file(path: PathBuf) -> Result<Self, Error> {
+        let value = read(&path)?;
+        Ok(Self::File { path, last: Mutex::new((Instant::now(), value)) })
+    }
+
+    /// The header's value. A file that cannot be read leaves the last one.
+    pub(crate) fn value(&self) -> Option<Value> {
+        match self {
+            Self::None => None,
+            Self::Fixed(value) => Some(value.clone()),
+            Self::File { path, last } => {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                if last.0.elapsed() >= READ_EVERY {
+                    last.0 = Instant::now();
+                    match read(path) {
+                        Ok(value) => last.1 = value,
+                        Err(error) => tracing::warn!(%error, "the token of the last reading is used"),
+                    }
+                }
+                Some(last.1.clone())
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Value, Error> {
+    let wrong = |error: &dyn fmt::Display| Error::Configuration(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    bearer(text.trim()).map_err(|error| wrong(&error))
+}
+
+fn bearer(token: &str) -> Result<Value, Error> {
+    let wrong = |what: &str| Error::Configuration(what.to_owned());
+    if token.is_empty() {
+        return Err(wrong("the token is empty"));
+    }
+    let value = MetadataValue::try_from(format!("Bearer {token}"));
+    let mut value = value.map_err(|_| wrong("the token has characters that no header can hold"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}

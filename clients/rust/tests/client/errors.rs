@@ -1,0 +1,87 @@
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use weir_client::{Check, Client, Error, duration, proto::Gcra};
+
+use crate::support::{POLICY, Setup, TRADE, Weir, dir, started};
+
+#[tokio::test]
+async fn invalid_requests_name_the_field() {
+    let dir = dir();
+    let (_service, weir) = started(&dir);
+    let error = weir.check(["user", ""]).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidRequest { .. }) && error.field() == Some("key[1]"), "{error:?}");
+    let limit = Gcra { burst: 1, count: 0, period: duration(Duration::from_secs(1)) };
+    let error = weir.check(Check::new(["a"]).limits([limit])).await.unwrap_err();
+    assert_eq!(error.field(), Some("limit_spec.limits[0].gcra.count"), "{error:?}");
+    let error = weir.check(Check::new(TRADE).domain("unknown")).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_)) && error.field().is_none(), "{error:?}");
+    let error = weir.check(["exports", "acme"]).await.unwrap_err();
+    assert!(matches!(&error, Error::FailedPrecondition(message) if message.contains("exports-at-once")), "{error:?}");
+    assert!(!error.is_outage());
+}
+
+#[tokio::test]
+async fn limits_of_the_request_may_be_forbidden() {
+    let dir = dir();
+    let service = Setup::new(&dir, &format!("limit_spec: deny\n{POLICY}")).start();
+    let weir = service.client();
+    let limit = Gcra { burst: 1, count: 1, period: duration(Duration::from_secs(1)) };
+    let error = weir.check(Check::new(["a"]).limits([limit])).await.unwrap_err();
+    assert!(matches!(error, Error::PermissionDenied(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_unavailable() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let weir = Client::builder(free.to_string()).deadline(crate::support::PATIENCE).build().unwrap();
+    let error = weir.check(TRADE).await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable(why) if why.contains(&free.to_string())), "{error:?}");
+    assert!(error.is_outage());
+}
+
+#[tokio::test]
+async fn a_service_that_is_silent_exceeds_the_deadline() {
+    let dir = dir();
+    let service = Weir::start(&dir);
+    let weir = service.client();
+    weir.check(TRADE).await.unwrap();
+    service.freeze();
+    let error = weir.check(Check::new(TRADE).deadline(Duration::from_millis(50))).await.unwrap_err();
+    assert_eq!(error.to_string(), "deadline exceeded: no answer within 50ms");
+}
+
+#[tokio::test]
+async fn options_are_checked() {
+    let missing = Client::builder("h:1").token_file("/does/not/exist").build().unwrap_err();
+    assert!(missing.to_string().starts_with("/does/not/exist: No such file"), "{missing}");
+    for wrong in [
+        Client::builder("h:1").token("a\nb"),
+        Client::builder("h:1").token(""),
+        Client::builder("h:1").token("a").token_file("b"),
+        Client::builder("h:1").tls(weir_client::Tls::new().ca("/does/not/exist")),
+        Client::builder("h"),
+    ] {
+        assert!(matches!(wrong.build(), Err(Error::Configuration(_))));
+    }
+}
+
+#[test]
+fn without_a_runtime_there_is_no_client() {
+    assert!(matches!(Client::new("127.0.0.1:1"), Err(Error::Configuration(_))));
+}
+
+#[tokio::test]
+async fn a_closed_client_is_unavailable() {
+    let dir = dir();
+    let service = Weir::start(&dir);
+    let weir = service.client();
+    weir.check(TRADE).await.unwrap();
+    weir.close();
+    crate::support::eventually("closed", async || {
+        matches!(weir.check(TRADE).await, Err(Error::Unavailable(_))).then_some(())
+    })
+    .await;
+    // Nothing keeps it from its end.
+    service.end();
+}

@@ -1,0 +1,16 @@
+//! The client against real services, which each test starts on sockets of its own. The program is named by `WEIR_BINARY`, or is the
+//! one that the workspace's build puts beside the tests.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod checks;
+mod coalescing;
+mod errors;
+mod guards;
+mod middleware;
+mod outages;
+mod replicas;
+mod reservations;
+mod security;
+mod slots;
+mod support;

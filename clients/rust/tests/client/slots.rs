@@ -1,0 +1,56 @@
+use std::time::Duration;
+
+use weir_client::{Acquired, Client, Reserve, Slot};
+
+use crate::support::{POLICY, Setup, dir, eventually, patient, started};
+
+const EXPORT: [&str; 2] = ["exports", "acme"];
+
+async fn slot(weir: &Client) -> Option<Slot> {
+    weir.slot(EXPORT).await.unwrap().into_result().ok()
+}
+
+#[tokio::test]
+async fn a_slot_is_given_back() {
+    let dir = dir();
+    let (_service, weir) = started(&dir);
+    let first = slot(&weir).await.unwrap();
+    assert!(!first.is_lost());
+    let Acquired::Refused(decision) = weir.slot(EXPORT).await.unwrap() else { panic!("there are two") };
+    assert_eq!(decision.retry_after, Some(Duration::from_secs(1)));
+    first.release().await.unwrap();
+    drop(slot(&weir).await.unwrap());
+    eventually("free again", async || slot(&weir).await).await;
+}
+
+#[tokio::test]
+async fn a_slot_is_extended() {
+    let dir = dir();
+    let (_service, weir) = started(&dir);
+    let short = Reserve::new(EXPORT).ttl(Duration::from_millis(1_500));
+    let held = weir.slot(short).await.unwrap().into_result().unwrap();
+    // Longer than it would last.
+    let until = tokio::time::Instant::now() + Duration::from_millis(2_000);
+    while tokio::time::Instant::now() < until {
+        assert!(slot(&weir).await.is_none());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!held.is_lost());
+    held.release().await.unwrap();
+    assert!(slot(&weir).await.is_some());
+}
+
+#[tokio::test]
+async fn a_lost_slot_is_noticed() {
+    let dir = dir();
+    let service = Setup::new(&dir, POLICY).socket("weir.sock").start();
+    let weir = patient(&service.address).build().unwrap();
+    let short = || Reserve::new(EXPORT).ttl(Duration::from_millis(300));
+    let held = weir.slot(short()).await.unwrap().into_result().unwrap();
+    drop(service);
+    // It keeps nothing, so it does not know the slot.
+    let _service = Setup::new(&dir, POLICY).socket("weir.sock").start();
+    tokio::time::timeout(crate::support::PATIENCE, held.lost()).await.unwrap();
+    assert!(held.is_lost());
+    held.release().await.unwrap_err();
+}

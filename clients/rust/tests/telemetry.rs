@@ -1,0 +1,96 @@
+//! Metrics and spans, through the SDK of OpenTelemetry. They are global, so this is a process of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
+
+#[path = "client/support.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+
+use opentelemetry::{KeyValue, global};
+use opentelemetry_sdk::{
+    metrics::{
+        InMemoryMetricExporter, PeriodicReader, SdkMeterProvider,
+        data::{AggregatedMetrics, MetricData},
+    },
+    trace::{InMemorySpanExporter, SdkTracerProvider},
+};
+use weir_client::{BreakerSettings, Check, OnFailure};
+
+use support::{TRADE, Weir, dir, patient};
+
+fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
+    let labels: BTreeMap<_, _> = attributes.map(|label| (label.key.as_str(), label.value.to_string())).collect();
+    labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+}
+
+/// The last value of each series; of a histogram its count.
+fn series(exporter: &InMemoryMetricExporter) -> BTreeMap<String, u64> {
+    let mut series = BTreeMap::new();
+    for metrics in exporter.get_finished_metrics().expect("exported") {
+        for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+            let name = |labels| format!("{}{{{labels}}}", metric.name());
+            match metric.data() {
+                AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                    series.extend(sum.data_points().map(|point| (name(labels(point.attributes())), point.value())));
+                }
+                AggregatedMetrics::U64(MetricData::Gauge(gauge)) => {
+                    series.extend(gauge.data_points().map(|point| (name(labels(point.attributes())), point.value())));
+                }
+                AggregatedMetrics::F64(MetricData::Histogram(timed)) => {
+                    series.extend(timed.data_points().map(|point| (name(labels(point.attributes())), point.count())));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    series
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_are_counted_timed_and_traced() {
+    let (metrics, spans) = (InMemoryMetricExporter::default(), InMemorySpanExporter::default());
+    let meters = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(metrics.clone()).build()).build();
+    global::set_meter_provider(meters.clone());
+    global::set_tracer_provider(SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build());
+
+    let dir = dir();
+    let service = Weir::start(&dir);
+    let breaker = BreakerSettings { failures: 2, ..BreakerSettings::default() };
+    let weir = patient(&service.address).breaker(breaker).build().unwrap();
+    weir.check(Check::new(TRADE).cost(3)).await.unwrap();
+    weir.check(TRADE).await.unwrap();
+    weir.check(Check::new(TRADE).domain("unknown")).await.unwrap_err();
+    drop(service);
+    weir.check(TRADE).await.unwrap_err();
+    weir.check(Check::new(TRADE).on_failure(OnFailure::Allow)).await.unwrap();
+
+    meters.force_flush().unwrap();
+    let series = series(&metrics);
+    let expected = [
+        ("weir.client.breaker{}", 2),
+        ("weir.client.checks{domain=default,outcome=allowed,source=fallback}", 1),
+        ("weir.client.checks{domain=default,outcome=allowed,source=service}", 1),
+        ("weir.client.checks{domain=default,outcome=error,source=service}", 1),
+        ("weir.client.checks{domain=default,outcome=refused,source=service}", 1),
+        ("weir.client.checks{domain=unknown,outcome=error,source=service}", 1),
+        ("weir.client.duration{domain=default}", 4),
+        ("weir.client.duration{domain=unknown}", 1),
+    ];
+    assert_eq!(series, expected.map(|(name, value)| (name.to_owned(), value)).into());
+
+    let spans = spans.get_finished_spans().unwrap();
+    assert!(spans.iter().all(|span| span.name == "weir.check"), "{spans:?}");
+    let labels: Vec<_> = spans.iter().map(|span| labels(span.attributes.iter())).collect();
+    assert_eq!(
+        labels[..3],
+        [
+            "weir.allowed=true,weir.domain=default,weir.limit=3,weir.remaining=0",
+            "weir.allowed=false,weir.domain=default,weir.limit=3,weir.remaining=0",
+            "weir.domain=unknown",
+        ]
+    );
+    // Of an outage too.
+    assert!(!format!("{spans:?}").contains("alex"));
+    assert_eq!(spans.len(), 5);
+}

@@ -1,0 +1,132 @@
+// Overrides and bans: set, see and end them, and who has changed them.
+
+import { element } from "./draw.js";
+import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
+import { go, link, route } from "./route.js";
+
+/** Most overrides and changes that are shown. */
+const MOST_SHOWN = 200;
+
+/** The key of the URL that the form was last filled in with, and what was last shown. */
+let proposed = null;
+let shown = "";
+
+/** Shows the overrides of the domain, and the last changes. */
+export async function showOverrides() {
+  const { key } = route();
+  if (key !== proposed) $("override-key").value = key ?? "";
+  proposed = key;
+  if (!may("admin")) return;
+  const answers = await Promise.all([
+    ask("v1/admin/list_overrides", { domain: page.domain ?? "", pageSize: MOST_SHOWN }),
+    ask("v1/admin/list_audit", { pageSize: 50 }),
+  ]);
+  // What has the focus keeps it.
+  if (JSON.stringify(answers) === shown) return;
+  shown = JSON.stringify(answers);
+  const [{ overrides, nextCursor }, { events }] = answers;
+  $("override-rows").replaceChildren(...overrides.map(row));
+  if (!overrides.length) $("override-rows").append(note(5, "none in this domain"));
+  if (nextCursor) $("override-rows").append(note(5, `the first ${MOST_SHOWN}: weir overrides lists all`));
+  $("audit-rows").replaceChildren(...events.map(change));
+  if (!events.length) $("audit-rows").append(note(3, "none yet"));
+}
+
+const note = (columns, text) => element("tr", {}, element("td", { className: "about", colSpan: columns, text }));
+const moment = (text) => new Date(text).toLocaleString("en-GB");
+const pattern = (key) => (key.length ? written(key) : "all keys of the domain");
+
+function described({ ban, factor, limits, shadow, unlimited }) {
+  if (ban) return "banned";
+  if (unlimited) return "unlimited";
+  if (shadow) return "shadow";
+  if (limits) return `limits ${limits}`;
+  return factor < 1 ? `limits times ${Number((1 / factor).toFixed(6))}` : `limits divided by ${factor}`;
+}
+
+function row(one) {
+  const end = element("button", { type: "button", text: "End", title: `End the override of ${pattern(one.key)}` });
+  end.onclick = () => endOne(one);
+  const begins = new Date(one.start) > new Date() ? `from ${moment(one.start)} ` : "";
+  const href = link({ view: "keys", key: written(one.key), cost: null });
+  const isKey = one.key.length && !one.key.includes("*");
+  const name = isKey ? element("a", { className: "key", text: written(one.key), href }) : pattern(one.key);
+  return element(
+    "tr",
+    { className: one.ban ? "bad" : "" },
+    element("td", { data: { label: "Keys" } }, name),
+    element("td", { data: { label: "Change" }, text: described(one) }),
+    element("td", { data: { label: "Until" }, text: begins + (one.end ? moment(one.end) : "it is ended") }),
+    element("td", { data: { label: "Why" }, text: `${one.reason} (${one.author})` }),
+    element("td", {}, end),
+  );
+}
+
+function change({ actor, after, at, before }) {
+  const of = after ?? before;
+  const what = !of
+    ? "a change that this version cannot read"
+    : `${after ? "set" : "ended"} ${pattern(of.key)}${of.domain ? ` of ${of.domain}` : ""}: ${described(of)}; ${of.reason}`;
+  return element("tr", {}, ...[moment(at), actor, what].map((text) => element("td", { text })));
+}
+
+async function endOne({ domain, key }) {
+  try {
+    const { ended } = await ask("v1/admin/end_override", { domain, key });
+    say("override-done", ended ? `The override of ${pattern(key)} has ended.` : "It had ended already.", "good");
+    await showOverrides();
+  } catch (error) {
+    say("override-done", error.message, "bad");
+  }
+}
+
+/** What the form says. */
+function wanted() {
+  const typed = $("override-key").value;
+  const [kind, value] = [$("override-change").value, $("override-value").value];
+  const changes = {
+    times: { factor: 1 / Number(value) },
+    limits: { limits: value },
+    unlimited: { unlimited: true },
+    shadow: { shadow: true },
+    ban: { ban: true },
+  };
+  const override = {
+    domain: page.domain ?? "",
+    key: typed ? segmentsOf(typed) : [],
+    reason: $("override-reason").value,
+    ...changes[kind],
+  };
+  const hours = Number($("override-hours").value);
+  return hours > 0 ? { override, ttl: `${Math.round(hours * 3600)}s` } : { override };
+}
+
+async function set(dryRun) {
+  try {
+    const { effects, override, replaced } = await ask("v1/admin/set_override", { ...wanted(), dryRun });
+    const instead = replaced ? `, in place of: ${described(replaced)}` : "";
+    say("override-done", `${dryRun ? "Would set" : "Set"} ${pattern(override.key)}: ${described(override)}${instead}.`, "good");
+    const lines = effects.map(({ after, before, limit }) => element("li", { text: `${limit}: ${before} → ${after}` }));
+    if (!lines.length && !override.ban) lines.push(element("li", { text: "No limit of the policy is changed." }));
+    $("override-effects").replaceChildren(...lines);
+    if (!dryRun) await showOverrides();
+  } catch (error) {
+    say("override-done", error.message, "bad");
+    $("override-effects").replaceChildren();
+  }
+}
+
+function showValue() {
+  const kind = $("override-change").value;
+  $("override-value-label").hidden = !["times", "limits"].includes(kind);
+  $("override-value").value = kind === "times" ? "10" : "";
+  $("override-value").placeholder = kind === "limits" ? "{ name: per-user, gcra: { burst: 99, count: 30, period: 60s } }" : "";
+}
+
+$("override-change").onchange = showValue;
+$("override-form").onsubmit = (event) => {
+  event.preventDefault();
+  set(event.submitter?.id === "override-try");
+};
+$("override-this").onclick = () => go({ view: "overrides" });
+showValue();

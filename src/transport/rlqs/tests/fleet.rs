@@ -1,0 +1,301 @@
+//! Replicas over one store, and Envoys that report to them as their client does, in virtual time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use bytes::{Bytes, BytesMut};
+use envoy_types::pb::{
+    envoy::{
+        service::rate_limit_quota::v3::{
+            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+            rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
+        },
+        r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
+    },
+    google::protobuf::Duration as WireDuration,
+};
+use prost::Message;
+use tokio::{task::JoinHandle, time::Instant};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Clock, Key, Micros, time::SECOND},
+    hold::{Grant, Renewal},
+    plan::Plan,
+};
+use weir_store::{Decide, Failure, MemoryStore, ResetDone, Store, StoreError, memory::MemorySettings};
+
+use crate::{
+    limiter::Limiter,
+    telemetry::Metrics,
+    transport::rlqs::{Quotas, RlqsSettings, Session},
+};
+
+const START: Micros = 1_790_000_000 * SECOND;
+/// How exactly Envoys' time passes.
+const TICK: Duration = Duration::from_millis(50);
+/// How often Envoy reports.
+const REPORTS: Duration = Duration::from_secs(5);
+
+/// The runtime's time.
+#[derive(Clone, Copy, Debug)]
+struct VirtualClock(Instant);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Micros {
+        START + self.0.elapsed().as_micros() as Micros
+    }
+
+    fn is_monotonic(&self) -> bool {
+        true
+    }
+}
+
+/// The store that all replicas share.
+type Shared = Arc<ArcSwap<MemoryStore<VirtualClock>>>;
+
+/// The store, as a replica reaches it: over a network that may be cut.
+#[derive(Clone)]
+pub(super) struct Link {
+    store: Shared,
+    is_cut: Arc<AtomicBool>,
+}
+
+fn empty_store(clock: VirtualClock) -> MemoryStore<VirtualClock> {
+    MemoryStore::new(MemorySettings::default(), clock)
+}
+
+impl Store for Link {
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+        Decide::Ready(self.store.load().verdict(plan))
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        Ok(self.store.load().reset_now(key, anchor, subtree))
+    }
+
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        if self.is_cut.load(Relaxed) {
+            return Err(StoreError::Unavailable(Failure::Connect("cut".into())));
+        }
+        self.store.load_full().renew(plan, renewal).await
+    }
+}
+
+struct Replica {
+    quotas: Arc<Quotas<Link>>,
+    is_cut: Arc<AtomicBool>,
+    running: JoinHandle<()>,
+}
+
+/// An Envoy with one bucket, `{user: alex}`, that denies where it has no assignment.
+pub(super) struct Envoy {
+    /// Requests a second.
+    pub demand: f64,
+    session: Option<Session<Link>>,
+    /// Where it reports.
+    replica: usize,
+    per_second: f64,
+    max_tokens: f64,
+    tokens: f64,
+    expires: Instant,
+    reports_at: Instant,
+    reported: Option<Instant>,
+    due: f64,
+    usage: [u64; 2],
+    /// Requests that passed.
+    pub admitted: u64,
+}
+
+/// All of them.
+pub(super) struct Fleet {
+    policy: String,
+    clock: VirtualClock,
+    store: Shared,
+    replicas: Vec<Option<Replica>>,
+    pub envoys: Vec<Envoy>,
+}
+
+impl Fleet {
+    /// So many replicas with a policy for the domain `api` and the path `user / alex`.
+    pub fn new(policy: &str, replicas: usize) -> Self {
+        let clock = VirtualClock(Instant::now());
+        let store = Arc::new(ArcSwap::from_pointee(empty_store(clock)));
+        let mut fleet = Self { policy: policy.to_owned(), clock, store, replicas: Vec::new(), envoys: Vec::new() };
+        fleet.replicas.resize_with(replicas, || None);
+        (0..replicas).for_each(|number| fleet.start(number));
+        fleet
+    }
+
+    /// Starts a replica, which knows nothing of an earlier one.
+    pub fn start(&mut self, number: usize) {
+        let policy = weir_policy::parse(&self.policy, &Bounds::default()).expect("a policy");
+        let link = Link { store: Arc::clone(&self.store), is_cut: Arc::default() };
+        let is_cut = Arc::clone(&link.is_cut);
+        let limiter = Arc::new(Limiter::new(link, policy, Metrics::new()));
+        let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
+        let quotas = Quotas::new(limiter, &RlqsSettings { domains, ..RlqsSettings::default() }, true);
+        let running = tokio::spawn(Arc::clone(&quotas).run());
+        self.replicas[number] = Some(Replica { quotas, is_cut, running });
+    }
+
+    /// An Envoy that begins to report to a replica.
+    pub fn join(&mut self, replica: usize, demand: f64) {
+        // Envoys do not report all at the same time.
+        let offset = TICK * 13 * self.envoys.len() as u32;
+        self.envoys.push(Envoy {
+            demand,
+            session: None,
+            replica,
+            per_second: 0.0,
+            max_tokens: 0.0,
+            tokens: 0.0,
+            expires: Instant::now(),
+            reports_at: Instant::now() + offset,
+            reported: None,
+            due: 0.0,
+            usage: [0, 0],
+            admitted: 0,
+        });
+    }
+
+    /// Ends a replica without a word. Its Envoys report to another one from now on.
+    pub fn kill(&mut self, number: usize, instead: usize) {
+        let Replica { running, .. } = self.replicas[number].take().expect("a replica");
+        running.abort();
+        self.leave(number, instead, |_| {});
+    }
+
+    /// Ends a replica as it ends by itself: its Envoys are told for how long they have what they have.
+    pub async fn stop(&mut self, number: usize, instead: usize) {
+        let Replica { quotas, running, .. } = self.replicas[number].take().expect("a replica");
+        self.leave(number, instead, |envoy| {
+            let farewell = envoy.session.as_mut().and_then(Session::farewell);
+            farewell.into_iter().for_each(|answer| envoy.hear(&answer));
+        });
+        running.abort();
+        quotas.finish().await;
+    }
+
+    fn leave(&mut self, number: usize, instead: usize, end: impl Fn(&mut Envoy)) {
+        for envoy in self.envoys.iter_mut().filter(|envoy| envoy.replica == number) {
+            end(envoy);
+            (envoy.replica, envoy.session) = (instead, None);
+        }
+    }
+
+    /// A replica does not reach the store, or does again.
+    pub fn cut(&self, number: usize, is_cut: bool) {
+        self.replicas[number].as_ref().expect("a replica").is_cut.store(is_cut, Relaxed);
+    }
+
+    /// The store has lost all it had.
+    pub fn empty_the_store(&self) {
+        self.store.store(Arc::new(empty_store(self.clock)));
+    }
+
+    /// Passes time; what the Envoys may use together is at most this, always. How much of the limit they used.
+    pub async fn pass(&mut self, seconds: u64, limit: f64) -> f64 {
+        let (end, before) = (Instant::now() + Duration::from_secs(seconds), self.admitted());
+        while Instant::now() < end {
+            tokio::time::sleep(TICK).await;
+            for envoy in &mut self.envoys {
+                envoy.step(&self.replicas);
+            }
+            assert!(self.rate() <= limit + 0.001, "{:?} of {limit}", self.rates());
+        }
+        (self.admitted() - before) as f64 / (seconds as f64 * limit)
+    }
+
+    /// What each Envoy may use, in requests a second.
+    pub fn rates(&self) -> Vec<f64> {
+        self.envoys.iter().map(Envoy::rate).collect()
+    }
+
+    /// What they may use together.
+    pub fn rate(&self) -> f64 {
+        self.rates().iter().sum()
+    }
+
+    fn admitted(&self) -> u64 {
+        self.envoys.iter().map(|envoy| envoy.admitted).sum()
+    }
+}
+
+impl Envoy {
+    fn rate(&self) -> f64 {
+        if Instant::now() < self.expires { self.per_second } else { 0.0 }
+    }
+
+    fn step(&mut self, replicas: &[Option<Replica>]) {
+        let seconds = TICK.as_secs_f64();
+        self.tokens += self.rate() * seconds;
+        self.due += self.demand * seconds;
+        while self.due >= 1.0 {
+            self.due -= 1.0;
+            let passes = self.tokens >= 1.0 && Instant::now() < self.expires;
+            self.usage[usize::from(!passes)] += 1;
+            if passes {
+                (self.tokens, self.admitted) = (self.tokens - 1.0, self.admitted + 1);
+            }
+        }
+        self.tokens = self.tokens.min(self.max_tokens);
+        // The first hit is reported at once.
+        let asked = self.reported.is_some() || self.usage != [0, 0];
+        if asked && self.reports_at <= Instant::now() {
+            self.report(replicas);
+        }
+        let answers: Vec<BytesMut> = match &mut self.session {
+            Some(session) => std::iter::from_fn(|| session.answer().expect("the stream goes on")).collect(),
+            None => Vec::new(),
+        };
+        answers.iter().for_each(|answer| self.hear(answer));
+    }
+
+    fn report(&mut self, replicas: &[Option<Replica>]) {
+        let now = Instant::now();
+        self.reports_at = now + REPORTS;
+        let Some(replica) = &replicas[self.replica] else { return };
+        let is_new = self.session.is_none();
+        let session = self.session.get_or_insert_with(|| Session::new(Arc::clone(&replica.quotas)));
+        let elapsed = self.reported.replace(now).map_or(0, |before| (now - before).as_secs());
+        let [allowed, denied] = std::mem::take(&mut self.usage);
+        let usage = BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket: [("user".to_owned(), "alex".to_owned())].into() }),
+            time_elapsed: Some(WireDuration { seconds: elapsed as i64, nanos: 0 }),
+            num_requests_allowed: allowed,
+            num_requests_denied: denied,
+        };
+        let domain = if is_new { "api".to_owned() } else { String::new() };
+        let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: vec![usage] };
+        session.receive(&Bytes::from(message.encode_to_vec())).expect("a report");
+    }
+
+    fn hear(&mut self, answer: &[u8]) {
+        for action in RateLimitQuotaResponse::decode(answer).expect("an answer").bucket_action {
+            let Some(BucketAction::QuotaAssignmentAction(told)) = action.bucket_action else {
+                self.expires = Instant::now();
+                continue;
+            };
+            let ttl = told.assignment_time_to_live.expect("a time").seconds;
+            self.expires = Instant::now() + Duration::from_secs(ttl as u64);
+            match told.rate_limit_strategy.and_then(|strategy| strategy.strategy).expect("a strategy") {
+                Strategy::TokenBucket(bucket) => {
+                    let interval = bucket.fill_interval.expect("a time").seconds as f64;
+                    if self.per_second == 0.0 {
+                        self.tokens = bucket.max_tokens.into();
+                    }
+                    self.max_tokens = bucket.max_tokens.into();
+                    self.per_second = f64::from(bucket.tokens_per_fill.expect("a number").value) / interval;
+                }
+                Strategy::BlanketRule(rule) if rule == BlanketRule::DenyAll as i32 => self.per_second = 0.0,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What all replicas' Envoys may use together, whatever becomes of replicas and their store: [`Fleet::pass`] compares it with
+//! the limit at every moment.
+
+mod fleet;
+
+use fleet::Fleet;
+
+const LIMIT: f64 = 1_000.0;
+
+fn policy(on_store_failure: &str) -> String {
+    format!(
+        "domain: api\non_store_failure: {on_store_failure}\nschema: {{ user: {{ children: {{ alex: {{ limits: [{{ token_bucket: \
+         {{ capacity: 1000, count: 1000, period: 1s }} }}] }} }} }} }}"
+    )
+}
+
+/// Replicas, whose Envoys have these demands.
+async fn fleet(rule: &str, demands: &[&[f64]]) -> Fleet {
+    let mut fleet = Fleet::new(&policy(rule), demands.len());
+    for (replica, demands) in demands.iter().enumerate() {
+        demands.iter().for_each(|demand| fleet.join(replica, *demand));
+    }
+    fleet.pass(20, LIMIT).await;
+    fleet
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_divide_a_limit_by_demand() {
+    let mut fleet = fleet("local", &[&[5_000.0], &[5_000.0]]).await;
+    assert!(fleet.rates().iter().all(|rate| *rate >= 450.0), "{:?}", fleet.rates());
+    for turn in [0, 1, 0] {
+        (fleet.envoys[turn].demand, fleet.envoys[1 - turn].demand) = (900.0, 50.0);
+        fleet.pass(14, LIMIT).await;
+        let rates = fleet.rates();
+        assert!(rates[turn] >= 850.0 && rates[1 - turn] >= 40.0, "{rates:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_replicas_envoys_may_use_is_no_one_elses_until_it_is_over() {
+    let mut fleet = fleet("local", &[&[5_000.0], &[5_000.0]]).await;
+    let gone = fleet.rates()[1];
+    // They report nowhere.
+    fleet.kill(1, 1);
+    fleet.pass(8, LIMIT).await;
+    assert!(fleet.rates()[1] == gone && gone >= 450.0, "{:?}", fleet.rates());
+    fleet.pass(15, LIMIT).await;
+    assert!(fleet.rates()[0] >= 990.0, "{:?}", fleet.rates());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_costs_little_more_than_the_time_until_what_was_told_is_over() {
+    for (name, demands, restarted, instead) in [
+        ("the busier one of two", &[&[1080.0][..], &[60.0, 60.0]][..], 0, 1),
+        ("the other one", &[&[60.0], &[1080.0, 60.0]], 0, 1),
+        ("the only one", &[&[1080.0, 60.0, 60.0]], 0, 0),
+        ("the only one of equals", &[&[400.0, 400.0, 400.0]], 0, 0),
+    ] {
+        let restart = async |is_killed: bool| {
+            let mut fleet = fleet("local", demands).await;
+            if is_killed {
+                fleet.kill(restarted, instead);
+            } else {
+                fleet.stop(restarted, instead).await;
+            }
+            fleet.start(restarted);
+            fleet.pass(30, LIMIT).await
+        };
+        // Stopped, it keeps nothing beyond the 7 s that its Envoys were told; killed, what it held comes back after 20.
+        for (is_killed, least) in [(false, 0.87), (true, 0.62)] {
+            let used = restart(is_killed).await;
+            assert!(used >= least, "{name}, killed: {is_killed}: {used}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_away_shares_stay_or_are_withdrawn_as_the_policy_says() {
+    for (rule, stays) in [("local", true), ("allow", true), ("deny", false), ("error", false)] {
+        let mut fleet = fleet(rule, &[&[900.0], &[50.0]]).await;
+        let before = fleet.rates();
+        (0..2).for_each(|replica| fleet.cut(replica, true));
+        fleet.pass(10, LIMIT).await;
+        assert_eq!(fleet.rates(), before, "{rule}");
+        fleet.pass(20, LIMIT).await;
+        assert_eq!(fleet.rates(), if stays { before } else { vec![0.0, 0.0] }, "{rule}");
+        // It comes back empty.
+        fleet.empty_the_store();
+        (0..2).for_each(|replica| fleet.cut(replica, false));
+        fleet.pass(6, LIMIT).await;
+        (fleet.envoys[0].demand, fleet.envoys[1].demand) = (50.0, 900.0);
+        fleet.pass(15, LIMIT).await;
+        assert!(fleet.rates()[0] >= 40.0 && fleet.rates()[1] >= 850.0, "{rule}: {:?}", fleet.rates());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_cut_off_from_the_store_withdraws_its_shares_before_another_one_gets_them() {
+    for rule in ["deny", "error"] {
+        let mut fleet = fleet(rule, &[&[900.0], &[900.0]]).await;
+        fleet.cut(0, true);
+        fleet.pass(30, LIMIT).await;
+        assert!(fleet.rates()[0] == 0.0 && fleet.rates()[1] >= 900.0, "{rule}: {:?}", fleet.rates());
+        fleet.cut(0, false);
+        fleet.pass(15, LIMIT).await;
+        assert!(fleet.rates().iter().all(|rate| *rate >= 450.0), "{rule}: {:?}", fleet.rates());
+    }
+}

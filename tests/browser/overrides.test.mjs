@@ -1,0 +1,64 @@
+// Overrides and bans by mouse.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { browserAndService, inspect, open, picture, shows, until, view } from "./service.mjs";
+
+const POLICY =
+  "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 10, period: 1d }, name: per-user }] } } } }";
+
+const { chromium, service } = await browserAndService(POLICY);
+const rows = (page, id) => page.locator(`#${id} tr`).count();
+
+test("a key's limits are raised from its page, shown, and end", async () => {
+  const { page, context, wrong } = await open(chromium, service, { place: "#/keys?key=user/ada" });
+  await shows(page, "#verdict", /^A cost of 1 is allowed\.$/);
+  await page.click("#override-this");
+  await until("the key is proposed", async () => (await page.inputValue("#override-key")) === "user/ada");
+  await page.fill("#override-reason", "a launch");
+  await page.click("#override-try");
+  await shows(page, "#override-done", /^Would set user\/ada: limits times 10\.$/);
+  await shows(page, "#override-effects", /per-user: fixed_window { count: 10, period: 1d } → fixed_window { count: 100, period: 1d }/);
+  assert.match(await page.locator("#override-rows").textContent(), /none in this domain/);
+  await page.click("#override-do");
+  await shows(page, "#override-done", /^Set user\/ada: limits times 10\.$/);
+  await shows(page, "#override-rows", /user\/ada\s*limits times 10[^]*a launch \(127\.0\.0\.1\)/);
+  await picture(page, "explorer-overrides");
+  await page.click("#override-rows a");
+  await shows(page, "#levels", /100 of 100/);
+  await shows(page, "#verdict", /^A cost of 1 is allowed \(override [0-9a-f]{12}\)\.$/);
+  await view(page, "overrides");
+  await page.click("#override-rows button");
+  await shows(page, "#override-done", /^The override of user\/ada has ended\.$/);
+  await shows(page, "#override-rows", /none in this domain/);
+  await until("both changes", async () => (await rows(page, "audit-rows")) === 2);
+  await shows(page, "#audit-rows", /ended user\/ada: limits times 10; a launch/);
+  assert.deepEqual(wrong, []);
+  await context.close();
+});
+
+test("a ban is set with its reason, which the key's page shows", async () => {
+  const { page, context, wrong } = await open(chromium, service, { place: "#/overrides?key=user/eve" });
+  await page.selectOption("#override-change", "ban");
+  assert.equal(await page.locator("#override-value").isVisible(), false);
+  await page.fill("#override-hours", "2");
+  await page.fill("#override-reason", "<b>abuse</b>");
+  await page.click("#override-do");
+  await shows(page, "#override-done", /^Set user\/eve: banned\.$/);
+  assert.equal(await service.check(["user", "eve"]), 429);
+  await view(page, "keys");
+  await inspect(page, "user/eve");
+  await shows(page, "#verdict", /^Banned for 1 h 59 m: <b>abuse<\/b> \(override [0-9a-f]{12}\)\.$/);
+  assert.deepEqual(wrong, []);
+  await context.close();
+});
+
+test("what the service refuses is told", async () => {
+  const { page, context } = await open(chromium, service, { place: "#/overrides?key=user/bob" });
+  await page.selectOption("#override-change", "limits");
+  await page.fill("#override-value", "{ gcra: { burts: 1 } }");
+  await page.fill("#override-reason", "a test");
+  await page.click("#override-try");
+  await shows(page, "#override-done", /burts/);
+  await context.close();
+});
