@@ -1,6 +1,8 @@
 //! The messages of callers, read with bounds that hold before anything is made of the bytes. A check is borrowed from its
 //! bytes, so that to read one allocates nothing but for the limits that it brings.
 
+mod lease;
+
 use prost::Message;
 use prost_types::Duration;
 use smallvec::SmallVec;
@@ -10,6 +12,8 @@ use crate::{
     limiter::Invalid,
     proto::{self, CancelRequest, CommitRequest, ExtendRequest, LimitSpec, ResetRequest, SuggestRequest},
 };
+
+pub use lease::LeaseMessage;
 
 /// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
 /// the wire may become a few hundred in memory.
@@ -33,18 +37,6 @@ mod reserve_field {
     pub(super) const CHECK: u64 = 1;
     pub(super) const TTL: u64 = 2;
     pub(super) const ON_EXPIRY: u64 = 3;
-}
-
-/// The fields of `LeaseRequest`.
-mod lease_field {
-    pub(super) const CHECK: u64 = 1;
-    pub(super) const HOLDER: u64 = 2;
-    pub(super) const LEASE: u64 = 3;
-    pub(super) const SEQUENCE: u64 = 4;
-    pub(super) const SPENT: u64 = 5;
-    pub(super) const KEPT: u64 = 6;
-    pub(super) const WANT: u64 = 7;
-    pub(super) const GENERATION: u64 = 8;
 }
 
 /// The field of `CheckBatchRequest` that holds checks.
@@ -179,60 +171,6 @@ impl<'a> ReserveMessage<'a> {
                 (reserve_field::TTL, Value::Bytes(ttl)) => message.ttl.get_or_insert_default().merge(ttl).ok()?,
                 (reserve_field::ON_EXPIRY, Value::Varint(number)) => message.on_expiry = number as i32,
                 (reserve_field::CHECK..=reserve_field::ON_EXPIRY, _) => return None,
-                _ => {}
-            }
-        }
-        message.check.merge(check.unwrap_or_default())?;
-        Some(message)
-    }
-}
-
-/// A `LeaseRequest`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LeaseMessage<'a> {
-    /// The key, and what is to be decided.
-    pub check: CheckMessage<'a>,
-    /// Who holds.
-    pub holder: &'a [u8],
-    /// Its number for the lease.
-    pub lease: u64,
-    /// The number of the request.
-    pub sequence: u64,
-    /// Units spent since the lease began.
-    pub spent: u64,
-    /// Units kept.
-    pub kept: u64,
-    /// Units wanted in addition.
-    pub want: u64,
-    /// That of the terms that the client knows.
-    pub generation: u64,
-}
-
-impl<'a> LeaseMessage<'a> {
-    /// Reads all of the bytes, as [`ReserveMessage::read`] does.
-    ///
-    /// # Errors
-    /// [`Invalid`] with [`UNREADABLE`].
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
-        Self::parse(bytes).ok_or_else(unreadable)
-    }
-
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (mut message, mut check) = (Self::default(), None);
-        for (index, field) in Fields::new(bytes).enumerate() {
-            if index == MAX_FIELDS {
-                return None;
-            }
-            match field? {
-                (lease_field::CHECK, Value::Bytes(bytes)) if check.is_none() => check = Some(bytes),
-                (lease_field::HOLDER, Value::Bytes(bytes)) => message.holder = bytes,
-                (lease_field::LEASE, Value::Varint(number)) => message.lease = number,
-                (lease_field::SEQUENCE, Value::Varint(number)) => message.sequence = number,
-                (lease_field::SPENT, Value::Varint(units)) => message.spent = units,
-                (lease_field::KEPT, Value::Varint(units)) => message.kept = units,
-                (lease_field::WANT, Value::Varint(units)) => message.want = units,
-                (lease_field::GENERATION, Value::Fixed64(bits)) => message.generation = bits,
-                (lease_field::CHECK..=lease_field::GENERATION, _) => return None,
                 _ => {}
             }
         }
