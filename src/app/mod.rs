@@ -3,6 +3,7 @@
 mod check;
 mod error;
 mod export;
+mod host;
 mod http;
 mod policy;
 mod readiness;
@@ -46,7 +47,7 @@ use crate::{
     telemetry::{HotKeys, Metrics},
     transport::{
         Guarded, Pages,
-        admin::{AdminService, ThisReplica},
+        admin::{AdminService, Fleet},
         check_service::CheckService,
         grpc::Calls,
         http::Sites,
@@ -74,6 +75,7 @@ pub struct App {
     snapshots: Arc<Snapshots>,
     overrides: Arc<OverrideService>,
     quotas: Option<Arc<Quotas<AnyStore>>>,
+    fleet: Arc<Fleet>,
     readiness: Readiness,
     security: Security,
     drain: Drain,
@@ -145,8 +147,10 @@ impl App {
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
-        let replica = ThisReplica::new(settings.grpc.listen.to_string());
-        let operators = Arc::new(AdminService::new(Arc::clone(&limiter), replica, Arc::clone(&overrides)));
+        let grpc_listener = listen("grpc.listen", &settings.grpc.listen).await?;
+        let fleet = Arc::new(Fleet::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
+        let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&fleet), Arc::clone(&overrides));
+        let operators = Arc::new(operators);
         let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
@@ -160,7 +164,7 @@ impl App {
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
-            listener: listen("grpc.listen", &settings.grpc.listen).await?,
+            listener: grpc_listener,
             service: Guarded::new(
                 routes,
                 security.authentication("grpc"),
@@ -244,6 +248,7 @@ impl App {
             snapshots,
             overrides,
             quotas,
+            fleet,
             readiness,
             security,
             drain,
@@ -282,6 +287,7 @@ impl App {
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
+        background.push(tokio::spawn(Arc::clone(&self.fleet).run()));
         background.push(tokio::spawn(self.overrides.run()));
         background.extend(self.quotas.clone().map(|quotas| tokio::spawn(quotas.run())));
         let when_full = self.settings.store.when_full.name();
@@ -317,6 +323,7 @@ impl App {
         if let Some(quotas) = self.quotas {
             quotas.finish().await;
         }
+        self.fleet.finish().await;
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
         if let Some(shared) = self.limiter.store().shared() {

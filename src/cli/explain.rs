@@ -1,13 +1,19 @@
 //! `weir limits explain`
 
 mod descriptors;
+mod overrides;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::json;
 use weir_core::domain::{Charge, Key, time::format_duration};
-use weir_policy::{Domain, tree::Found};
+use weir_core::plan::Limit;
+use weir_policy::{
+    Domain,
+    overrides::{Acting, Applied},
+    tree::Found,
+};
 
 use super::{CommandResult, Failure, hint, out::say, rules::RulesArgs};
 
@@ -22,6 +28,9 @@ pub(super) struct Explain {
     /// The domain whose policy decides
     #[arg(long, default_value = "")]
     domain: String,
+    /// Also say what these overrides change: a file with what `weir overrides --json` has printed
+    #[arg(long, value_name = "FILE")]
+    overrides: Option<PathBuf>,
     #[command(flatten)]
     rules: RulesArgs,
     /// Print JSON
@@ -33,7 +42,10 @@ impl Explain {
     pub(super) fn run(self) -> CommandResult {
         hint::check_expansion(&self.key)?;
         let rules = self.rules.rules()?;
-        let policy = weir_policy::load(&self.path, &rules)?.policy;
+        let mut policy = weir_policy::load(&self.path, &rules)?.policy;
+        if let Some(path) = &self.overrides {
+            policy = policy.overridden(overrides::load(path, &rules.bounds)?);
+        }
         let Some(domain) = policy.domain(&self.domain) else {
             let known = hint::domains(&self.domain, &policy.domains_near(&self.domain));
             return Err(Failure(format!("no file defines the domain `{}`{known}", self.domain)));
@@ -44,9 +56,9 @@ impl Explain {
         let key = Key::new(&self.domain, &self.key)?;
         let steps: Vec<_> = domain.walk(&key).collect();
         if self.json {
-            say(self.as_json(domain, &steps))?;
+            say(self.as_json(domain, &steps, policy.overrides().acting(&self.domain, key.segments()).as_ref()))?;
         } else {
-            self.print(domain, &steps)?;
+            self.print(domain, &steps, policy.overrides().acting(&self.domain, key.segments()).as_ref())?;
         }
         if !domain.is_matched(&key) {
             eprintln!("weir: warning: {}", hint::unlimited(&self.key, Some(&domain.near(&self.key))));
@@ -54,7 +66,7 @@ impl Explain {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)]) -> io::Result<()> {
+    fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)], acting: Option<&Acting<'_>>) -> io::Result<()> {
         let charge = match domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
             Charge::Independent => "every limit that passes is charged (independent)",
@@ -63,7 +75,7 @@ impl Explain {
         say(format_args!("domain `{}`: {charge}; anchor {}{shadow}", domain.name, domain.anchor))?;
         for (index, segment) in self.key.iter().enumerate() {
             let path = self.key[..=index].join(" / ");
-            let Some((_, found, node)) = steps.get(index) else {
+            let Some((depth, found, node)) = steps.get(index) else {
                 say(format_args!("{path}: no node for `{segment}`; the walk ends here"))?;
                 break;
             };
@@ -86,26 +98,56 @@ impl Explain {
                     limit.name,
                     limit.ident_text()
                 ))?;
+                if let Some(change) = acting.and_then(|acting| changed(acting, *depth, limit)) {
+                    say(format_args!("        {change}"))?;
+                }
             }
         }
         let total: usize = steps.iter().map(|(_, _, node)| domain.limits_at(*node).len()).sum();
         if total == 0 {
             say(format_args!("no limit on the path: everything is allowed"))?;
         }
+        if let Some(banned) = acting.and_then(banned) {
+            say(banned)?;
+        }
         Ok(())
     }
 
-    fn as_json(&self, domain: &Domain, steps: &[(usize, Found, u32)]) -> serde_json::Value {
+    fn as_json(
+        &self,
+        domain: &Domain,
+        steps: &[(usize, Found, u32)],
+        acting: Option<&Acting<'_>>,
+    ) -> serde_json::Value {
         let steps = steps.iter().map(|(depth, found, node)| {
             let limits = domain.limits_at(*node).iter().map(|limit| {
                 json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
                     "shadow": limit.shadow, "leased": limit.leased_for().is_some(),
-                    "counted_as": limit.ident_text() })
+                    "counted_as": limit.ident_text(),
+                    "override": acting.and_then(|acting| changed(acting, *depth, limit)) })
             });
             json!({ "segment": self.key[depth - 1], "depth": depth, "found": format!("{found:?}").to_lowercase(),
                 "limits": limits.collect::<Vec<_>>() })
         });
         let charge = if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
-        json!({ "domain": domain.name, "charge": charge, "anchor": domain.anchor, "shadow": domain.shadow, "steps": steps.collect::<Vec<_>>() })
+        json!({ "domain": domain.name, "charge": charge, "anchor": domain.anchor, "shadow": domain.shadow,
+            "ban": acting.and_then(banned), "steps": steps.collect::<Vec<_>>() })
     }
+}
+
+/// What an override makes of a limit.
+fn changed(acting: &Acting<'_>, depth: usize, limit: &Limit) -> Option<String> {
+    match acting.at(depth as u8, limit) {
+        Applied::Unchanged => None,
+        Applied::Lifted(by) => Some(format!("lifted by override {}", by.id)),
+        Applied::Changed(limit, by) => {
+            let shadow = if limit.shadow { ", shadow" } else { "" };
+            Some(format!("under override {}: {} {}{shadow}", by.id, limit.params.name(), limit.params.describe()))
+        }
+    }
+}
+
+fn banned(acting: &Acting<'_>) -> Option<String> {
+    let by = acting.ban()?;
+    Some(format!("refused by the ban {}: {}", by.id, by.ban?.reason))
 }

@@ -12,6 +12,8 @@ mod extend;
 mod health;
 mod hint;
 mod key;
+mod key_rows;
+mod keys;
 mod lint;
 mod migrate;
 mod out;
@@ -29,6 +31,7 @@ mod signals;
 #[doc(hidden)]
 pub mod simulate;
 mod token;
+mod usage;
 
 use std::{
     env,
@@ -64,6 +67,8 @@ enum Command {
     Cancel(cancel::Cancel),
     Extend(extend::Extend),
     Reset(reset::Reset),
+    Keys(keys::Keys),
+    Usage(usage::Usage),
     Replicas(replicas::Replicas),
     #[command(subcommand)]
     Override(overrides::Override),
@@ -161,6 +166,8 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
         Some(Command::Cancel(command)) => command.run(),
         Some(Command::Extend(command)) => command.run(),
         Some(Command::Reset(command)) => command.run(),
+        Some(Command::Keys(command)) => command.run(),
+        Some(Command::Usage(command)) => command.run(),
         Some(Command::Replicas(command)) => command.run(),
         Some(Command::Override(command)) => command.run(),
         Some(Command::Overrides(command)) => command.run(),

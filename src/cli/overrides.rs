@@ -194,16 +194,20 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
         ..Default::default()
     };
     let request = SetOverrideRequest { r#override: Some(one), ttl: ttl.map(duration), dry_run };
-    let SetOverrideResponse { r#override: set, replaced, effects } = block_on(async {
+    let SetOverrideResponse { r#override: set, replaced, effects, keys, more_keys } = block_on(async {
         let mut service = AdminClient::new(client.connect().await?);
         let answer = service.set_override(request).await;
         Ok(answer.map_err(|status| client.failure(&status))?.into_inner())
     })?;
     let set = set.ok_or_else(|| Failure("the service has not said what was set".to_owned()))?;
     if json {
-        say(print::set_json(&set, replaced.as_ref(), &effects, dry_run))?;
+        say(print::set_json(&set, replaced.as_ref(), &effects, keys))?;
     } else {
         say(print::set_text(&set, replaced.as_ref(), &effects, dry_run))?;
+        if let Some(keys) = keys {
+            let least = if more_keys { "at least " } else { "" };
+            say(format!("  keys with a state that it would concern: {least}{keys}"))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, client::Client, out::say};
+use super::{CommandResult, block_on, client::Client, out::say, render::shown};
 use crate::proto::{ListReplicasRequest, Replica, admin_client::AdminClient};
 
-/// List the replicas: version, policy, store
+/// List the replicas of the service: version, policy, store
 #[derive(Args)]
 pub(super) struct Replicas {
     /// Print JSON, a line for each replica
@@ -25,7 +25,10 @@ impl Replicas {
             Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner().replicas)
         })?;
         if !self.json {
-            say(format!("{:16} {:24} {:9} {:16} {:>10} store", "id", "address", "version", "policy", "uptime"))?;
+            say(format!(
+                "{:16} {:9} {:16} {:>12} {:6} {:>10} address",
+                "id", "version", "policy", "uptime", "store", "degraded/s"
+            ))?;
         }
         for replica in &replicas {
             if self.json { say(json(replica))? } else { say(line(replica))? }
@@ -39,7 +42,7 @@ fn uptime_seconds(replica: &Replica) -> i64 {
 }
 
 fn json(replica: &Replica) -> serde_json::Value {
-    let Replica { id, address, version, policy_hash, store_healthy, answering, .. } = replica;
+    let Replica { id, address, version, policy_hash, store_healthy, degraded_per_second, answering, .. } = replica;
     serde_json::json!({
         "id": id,
         "address": address,
@@ -47,13 +50,15 @@ fn json(replica: &Replica) -> serde_json::Value {
         "policy_hash": policy_hash,
         "uptime_seconds": uptime_seconds(replica),
         "store_healthy": store_healthy,
+        "degraded_per_second": degraded_per_second,
         "answering": answering,
     })
 }
 
 fn line(replica: &Replica) -> String {
-    let Replica { id, address, version, policy_hash, store_healthy, .. } = replica;
+    let Replica { id, address, version, policy_hash, store_healthy, degraded_per_second, .. } = replica;
     let policy = if policy_hash.is_empty() { "none" } else { policy_hash };
     let store = if *store_healthy { "up" } else { "down" };
-    format!("{id:16} {address:24} {version:9} {policy:16} {:>9}s {store}", uptime_seconds(replica))
+    let uptime = shown(uptime_seconds(replica) * 1_000_000);
+    format!("{id:16} {version:9} {policy:16} {uptime:>12} {store:6} {degraded_per_second:>10.1} {address}")
 }

@@ -39,7 +39,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The page and its files: path, kind and text.
-const FILES: [(&str, &str, &str); 16] = [
+const FILES: [(&str, &str, &str); 17] = [
     ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
     ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
     ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
@@ -55,6 +55,7 @@ const FILES: [(&str, &str, &str); 16] = [
     ("/ui/overrides.js", JAVASCRIPT, include_str!("page/overrides.js")),
     ("/ui/state.js", JAVASCRIPT, include_str!("page/state.js")),
     ("/ui/reset.js", JAVASCRIPT, include_str!("page/reset.js")),
+    ("/ui/usage.js", JAVASCRIPT, include_str!("page/usage.js")),
     ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
 ];
 

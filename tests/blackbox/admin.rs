@@ -19,8 +19,10 @@ use crate::{
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 
 /// The pages of the API.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 7] = [
     "/v1/admin/list_replicas",
+    "/v1/admin/list_keys",
+    "/v1/admin/list_hot_keys",
     "/v1/admin/list_overrides",
     "/v1/admin/list_audit",
     "/v1/admin/end_override",
@@ -85,6 +87,7 @@ async fn without_authentication_only_this_machine_may_call() {
         let by_grpc = AdminClient::new(channel).list_replicas(ListReplicasRequest {}).await;
         let mut client = Client::connect(&at(&server.http, host)).expect("it accepts connections");
         let by_http = client.ask(&format!("POST {}", PAGES[0]), &[], b"{}").expect("an answer");
+        let mut client = Client::connect(&at(&server.http, host)).expect("it accepts connections");
         let session = client.ask("GET /ui/api/session", &[], b"").expect("an answer").json();
         let is_admin = session["roles"].as_array().is_some_and(|roles| roles.contains(&json!("admin")));
         (by_grpc.map(drop), by_http, is_admin)

@@ -22,7 +22,7 @@ pub const POLICY: &str = "
             limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
             children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
 
-pub const PAGES: [&str; 16] = [
+pub const PAGES: [&str; 17] = [
     "/ui",
     "/ui/explorer.css",
     "/ui/explorer.js",
@@ -38,6 +38,7 @@ pub const PAGES: [&str; 16] = [
     "/ui/overrides.js",
     "/ui/state.js",
     "/ui/reset.js",
+    "/ui/usage.js",
     "/ui/simulation.js",
 ];
 pub const API: [&str; 5] =

@@ -75,7 +75,7 @@ macro_rules! reflection {
                     panic!("no list")
                 };
                 let services: BTreeSet<_> = services.service.into_iter().map(|service| service.name).collect();
-                for service in ["weir.v1.RateLimiter", "grpc.health.v1.Health"] {
+                for service in ["weir.v1.RateLimiter", "weir.v1.Admin", "grpc.health.v1.Health"] {
                     assert!(services.contains(service), "{services:?}");
                 }
 

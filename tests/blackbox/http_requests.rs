@@ -12,7 +12,7 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const JSON: (&str, &str) = ("content-type", "application/json");
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/v1/check",
     "/v1/check_batch",
     "/v1/reserve",
@@ -21,6 +21,7 @@ const PATHS: [&str; 8] = [
     "/v1/extend",
     "/v1/reset",
     "/v1/admin/list_replicas",
+    "/v1/admin/list_keys",
 ];
 
 fn client(server: &Server) -> Client {

@@ -72,4 +72,5 @@ mod tokens;
 mod tokens_reload;
 mod tracing;
 mod unmatched;
+mod usage;
 mod xds;

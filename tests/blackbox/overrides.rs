@@ -209,6 +209,15 @@ async fn commands_set_list_and_end() {
         (&json!(true), &json!(0.1), &json!(2.0))
     );
     assert_eq!(limits(&server, &TRADE).await, [100, 40], "a dry run changes nothing");
+    for user in ["alex", "sam", "kim"] {
+        ask(&server, check(&["user", user, "trade"])).await;
+    }
+    for (pattern, keys) in [("user/alex", 2), ("user/*", 6), ("user/*/trade", 3), ("user/nobody", 0)] {
+        let dry = command(&server, &["ban", pattern, "--reason", "x", "--dry-run"]);
+        let told = format!("keys with a state that it would concern: {keys}\n");
+        assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&told), "{}", dry.out);
+    }
+
     let banned = command(&server, &["ban", "user", "mallory", "--reason", "abuse"]);
     assert_eq!(banned.code, 0, "{}", banned.err);
     let listed = command(&server, &["overrides", "user", "mallory"]);
@@ -227,6 +236,34 @@ async fn commands_set_list_and_end() {
         let run = command(&server, args);
         assert!(run.code == 2 && run.err.contains(message), "{args:?}: {}", run.err);
     }
+}
+
+#[tokio::test]
+async fn explain_says_what_exported_overrides_change() {
+    let server = Server::with_policy(POLICY);
+    set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
+    set(&server, over(&["user", "alex", "trade"], Change::Unlimited(true))).await;
+    set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
+    let (policy, exported) = (server.dir.path().join("policy.yaml"), server.dir.path().join("overrides.jsonl"));
+    std::fs::write(&policy, POLICY).expect("written");
+    std::fs::write(&exported, command(&server, &["overrides", "--json"]).out).expect("written");
+    let explain = |key: &[&str]| {
+        let mut explain = weir();
+        explain.args(["limits", "explain"]).arg(&policy).args(key).arg("--overrides").arg(&exported);
+        finish(&mut explain)
+    };
+    let explained = explain(&TRADE).out;
+    assert!(
+        explained.contains(": fixed_window { count: 100, period: 1d }") && explained.contains("lifted by override "),
+        "{explained}"
+    );
+    assert!(
+        explain(&["user", "eve"]).out.contains("refused by the ban ")
+            && !explain(&["user", "sam"]).out.contains("override")
+    );
+    std::fs::write(&exported, "{}\n").expect("written");
+    let wrong = explain(&TRADE);
+    assert!(wrong.code == 2 && wrong.err.contains("overrides.jsonl, line 1: "), "{}", wrong.err);
 }
 
 #[tokio::test]

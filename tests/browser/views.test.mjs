@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { test } from "node:test";
-import { Service, browserAndService, inspect, open, picture, shows, until, view } from "./service.mjs";
+import { Service, browserAndService, caller, inspect, open, picture, shows, until, view } from "./service.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const LIMIT = "limits: [{ gcra: { burst: 9, count: 1, period: 1h }, name: per-user }]";
@@ -51,6 +51,51 @@ test("views, domain, key and filters are in the URL, and the back button works",
   assert.equal(await page.inputValue("#filter"), "trade");
   assert.deepEqual(wrong, []);
   await context.close();
+});
+
+test("usage lists the fullest keys below a prefix, and the replicas", async () => {
+  const own = await Service.start(POLICY);
+  try {
+    assert.equal(await own.check(["user", "much"], { cost: 9 }), 200);
+    assert.equal(await own.check(["user", "little"]), 200);
+    assert.equal(await own.check(["ip", "192.0.2.1"]), 200);
+    const { page, context, wrong } = await open(chromium, own, { place: "#/usage" });
+    await shows(page, "#replica-rows", /answers here/);
+    assert.equal(await page.locator("#replicas-differ").isVisible(), false);
+    await page.fill("#usage-prefix", "user");
+    await page.click("#usage-form button");
+    await shows(page, "#usage-read", /rows read\. The/);
+    await shows(page, "#usage-rows tr:first-child", /user\/much[^]*per-user[^]*9 of 10/);
+    await shows(page, "#usage-rows", /user\/little/);
+    assert.equal((await page.locator("#usage-rows").innerText()).includes("192.0.2.1"), false);
+    await picture(page, "usage");
+    await page.click("#usage-rows tr:first-child a");
+    await shows(page, "#verdict", /refused by per-user|allowed/);
+    assert.equal(await page.inputValue("#key"), "user/much");
+    assert.deepEqual(wrong, []);
+    await context.close();
+  } finally {
+    await own.stop();
+  }
+});
+
+test("usage is for the role admin", async () => {
+  const [reads, admin] = [caller("reads", "metrics"), caller("ops", "admin, metrics")];
+  const own = await Service.start(POLICY, { callers: `callers:\n${reads.lines}${admin.lines}` });
+  try {
+    for (const [{ token }, denied] of [[reads, true], [admin, false]]) {
+      const { page, context, wrong } = await open(chromium, own, { place: "#/usage" });
+      await page.fill("#token", token);
+      await page.click("#token-form button");
+      if (denied) await shows(page, "#usage", /requires the role “admin”/);
+      else await shows(page, "#replica-rows", /answers here/);
+      assert.equal(await page.locator("#usage-form button").isDisabled(), denied);
+      assert.deepEqual(wrong, []);
+      await context.close();
+    }
+  } finally {
+    await own.stop();
+  }
 });
 
 test("a domain is chosen by the URL or the list, and an unknown one gives the first", async () => {
@@ -159,7 +204,14 @@ test("a theme is chosen and remembered; without a choice it is the system's", as
 });
 
 /** Each view with something in it. */
-const PLACES = ["#/overview", "#/policy?filter=tr", "#/keys?key=user/mia/trade", "#/overrides?key=user/mia", "#/simulate?key=user/mia"];
+const PLACES = [
+  "#/overview",
+  "#/policy?filter=tr",
+  "#/keys?key=user/mia/trade",
+  "#/usage",
+  "#/overrides?key=user/mia",
+  "#/simulate?key=user/mia",
+];
 
 test("every view fits a screen of 360 pixels", async () => {
   for (let turn = 0; turn < 8; turn += 1) await service.check(["user", "mia", "trade"]);

@@ -29,4 +29,5 @@ mod start;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;
+mod usage;
 mod wire;

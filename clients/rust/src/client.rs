@@ -141,7 +141,7 @@ impl Builder {
             deadline: self.deadline,
             on_failure: self.on_failure,
             coalesce: self.coalesce,
-            telemetry: Telemetry::default(),
+            telemetry: Telemetry::new(),
             logged: crate::guard::Logged::default(),
             tasks: Mutex::new(tasks),
         };

@@ -120,3 +120,45 @@ impl From<proto::Error> for Error {
         Self::new(Code::from(error.code), error.message, field, None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn statuses_become_errors() {
+        for (code, is_outage) in [
+            (Code::InvalidArgument, false),
+            (Code::Unauthenticated, false),
+            (Code::PermissionDenied, false),
+            (Code::NotFound, false),
+            (Code::FailedPrecondition, false),
+            (Code::Unimplemented, false),
+            (Code::ResourceExhausted, true),
+            (Code::Unavailable, true),
+            (Code::DeadlineExceeded, true),
+            (Code::Internal, true),
+        ] {
+            let error = Error::from(&Status::new(code, "why"));
+            assert_eq!((error.code(), error.is_outage()), (code, is_outage));
+            assert!(error.to_string().contains("why"));
+            let entry = proto::Error { code: code.into(), message: "why".to_owned(), field: String::new() };
+            assert_eq!(Error::from(entry), error);
+        }
+        assert!(Error::CircuitOpen.is_outage());
+    }
+
+    #[test]
+    fn details_say_the_field_and_when_to_retry() {
+        let details = ErrorDetails::with_bad_request_violation("key[1]", "is empty");
+        let status = Status::with_error_details(Code::InvalidArgument, "wrong", details);
+        assert_eq!(Error::from(&status).field(), Some("key[1]"));
+        let second = Duration::from_secs(1);
+        let details = ErrorDetails::with_retry_info(Some(second));
+        let status = Status::with_error_details(Code::ResourceExhausted, "busy", details);
+        let expected = Error::Overloaded { message: "busy".to_owned(), retry_after: Some(second) };
+        assert_eq!(Error::from(&status), expected);
+    }
+}

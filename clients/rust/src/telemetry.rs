@@ -9,10 +9,13 @@ pub(crate) use none::Telemetry;
 mod none {
     use crate::{Decision, Error, breaker::Breaker};
 
-    #[derive(Default)]
     pub(crate) struct Telemetry;
 
     impl Telemetry {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
         pub(crate) async fn observe(
             &self,
             _domain: &str,
@@ -53,8 +56,8 @@ mod api {
         tracer: BoxedTracer,
     }
 
-    impl Default for Telemetry {
-        fn default() -> Self {
+    impl Telemetry {
+        pub(crate) fn new() -> Self {
             let meter = global::meter(SCOPE);
             let breaker = meter
                 .u64_gauge("weir.client.breaker")
@@ -79,9 +82,7 @@ mod api {
                 tracer: global::tracer(SCOPE),
             }
         }
-    }
 
-    impl Telemetry {
         pub(crate) async fn observe(
             &self,
             domain: &str,

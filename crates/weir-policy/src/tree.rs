@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::descriptors::Descriptors;
 use weir_core::{
     algorithm::ParamError,
-    domain::{Charge, Key, OnStoreFailure},
+    domain::{Charge, Key, OnStoreFailure, key::MAX_PLAIN_BYTES},
     plan::{Level, Limit, identify},
 };
 
@@ -201,6 +201,21 @@ impl Domain {
         self.walk_along(key.segments())
     }
 
+    /// Whether a key of which long segments are hashes ([`Key::of_name`]) goes the same way as the key that was asked for.
+    pub fn is_certain(&self, key: &Key) -> bool {
+        let mut node = 0;
+        (0..key.depth()).all(|index| {
+            let here = &self.nodes[node as usize];
+            let is_any = !key.is_hashed(index)
+                || here.patterns.is_empty() && here.children.keys().all(|name| name.len() <= MAX_PLAIN_BYTES);
+            match self.child(node, key.segment(index)) {
+                Some((_, next)) => node = next,
+                None => return true,
+            }
+            is_any
+        })
+    }
+
     /// The same for the segments of a key.
     pub fn walk_along<'s>(
         &self,
@@ -326,6 +341,22 @@ mod tests {
         assert_eq!(find("zzz"), Some((Found::Any, any)));
         let key = Key::new("", &["abc", "below"]).unwrap();
         assert_eq!(domain.walk(&key).count(), 1);
+    }
+
+    #[test]
+    fn it_is_certain_where_a_hashed_segment_leads_unless_its_text_could_matter() {
+        let text = "schema: { any: { children: { short: , '*': } }, pattern: { children: { 'a*': , '*': } }, none: , \
+                    exact: { children: { LONG: , '*': } } }";
+        let text = text.replace("LONG", &"l".repeat(65));
+        let policy = crate::parse(&text, &weir_core::algorithm::Bounds::default()).unwrap();
+        let domain = policy.domain("").unwrap();
+        for (first, long_is_certain) in [("any", true), ("pattern", false), ("none", true), ("exact", false)] {
+            for (segment, expected) in [("short".to_owned(), true), ("l".repeat(65), long_is_certain)] {
+                let key = Key::new("", &[first, &segment]).unwrap();
+                let stored = Key::of_name(&[key.prefix(2), &[weir_core::domain::key::END]].concat()).unwrap();
+                assert_eq!(domain.is_certain(&stored), expected, "{first} {segment}");
+            }
+        }
     }
 
     #[test]

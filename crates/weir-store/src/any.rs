@@ -3,8 +3,8 @@
 use std::{io, path::Path, sync::Arc};
 
 use super::{
-    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, redis::RedisStore,
-    shared::SharedStore,
+    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
+    redis::RedisStore, shared::SharedStore,
 };
 use weir_core::{
     domain::{Clock, Key},
@@ -16,6 +16,7 @@ use weir_telemetry::{Registry, Render};
 use crate::{
     documents::{Documents, FileError, MemoryDocuments},
     metrics::StoreMeter,
+    scan::{Page, Scan, ScanError},
 };
 
 /// A store by settings.
@@ -53,6 +54,42 @@ impl AnyStore {
         match self {
             Self::Memory(memory) => memory,
             Self::Shared(shared) => shared.local(),
+        }
+    }
+
+    /// A page of what is stored; of a shared store what all replicas have stored there.
+    ///
+    /// # Errors
+    /// [`ScanError`]. The same page can be asked for again.
+    pub async fn scan(&self, scan: &Scan, cursor: Option<&[u8]>) -> Result<Page, ScanError> {
+        match self {
+            Self::Memory(memory) => memory.scan(scan, cursor).await,
+            Self::Shared(shared) => shared.redis().scan(scan, cursor).await,
+        }
+    }
+
+    /// Decides a plan by what is stored: nothing stands in for a store that does not answer, and no lease is spent.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn stored_verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.verdict(plan)),
+            Self::Shared(shared) => shared.redis().verdict(plan).await.map_err(|undecided| undecided.failure.into()),
+        }
+    }
+
+    /// The units that are held of each level of a plan.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn outstanding(&self, plan: &Plan<'_>) -> Result<Vec<u64>, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.outstanding(plan)),
+            Self::Shared(shared) => {
+                let holds = shared.redis().holds(plan).await?;
+                Ok(holds.iter().map(|holds| holds.iter().map(|held| held.units).sum()).collect())
+            }
         }
     }
 

@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod near;
 pub mod outage_charges;
 pub mod redis;
+pub mod scan;
 mod settings;
 mod shared;
 pub mod url;

@@ -84,11 +84,12 @@ pub(super) fn set_json(
     set: &Override,
     replaced: Option<&Override>,
     effects: &[OverrideEffect],
-    dry_run: bool,
+    keys: Option<u64>,
 ) -> Value {
     let effect = |OverrideEffect { limit, before, after }: &OverrideEffect| json!({ "limit": limit, "before": before, "after": after });
     json!({
-        "dry_run": dry_run,
+        "dry_run": keys.is_some(),
+        "keys": keys,
         "override": json(set),
         "replaced": replaced.map(json),
         "effects": effects.iter().map(effect).collect::<Vec<_>>(),

@@ -18,6 +18,7 @@ import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
 import { inspect, inspectRoute } from "./state.js";
 import { beginTree, loadTree, showRates } from "./tree.js";
+import { beginUsage, showReplicas } from "./usage.js";
 
 const POLL_MS = 2000;
 /** Of so many polls, one is made while the page is not visible, so that its charts go on. */
@@ -30,6 +31,8 @@ const PARTS = [
   ["hot", "metrics"],
   ["simulation", "metrics"],
   ["state", "check"],
+  ["fleet", "admin"],
+  ["usage-list", "admin"],
   ["override-set", "admin"],
   ["override-list", "admin"],
   ["audit", "admin"],
@@ -126,6 +129,7 @@ async function poll() {
   try {
     if (page.version !== null) await pollLive();
     await inspect();
+    if (route().view === "usage" && may("admin")) await showReplicas();
     if (route().view === "overrides") await showOverrides();
     answered();
   } catch (error) {
@@ -231,7 +235,7 @@ async function onRoute() {
   }
   if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
   await inspectRoute().catch(failed);
-  if (route().view === "overrides") await poll();
+  if (["usage", "overrides"].includes(route().view)) await poll();
 }
 
 $("search").oninput = calmly(() => {
@@ -256,4 +260,5 @@ $("skip").onclick = (event) => {
 };
 showView();
 beginTree(failed);
+beginUsage(failed);
 begin();

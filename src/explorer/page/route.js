@@ -2,9 +2,16 @@
 
 import { $ } from "./page.js";
 
-const VIEWS = ["overview", "policy", "keys", "overrides", "simulate"];
+const VIEWS = ["overview", "policy", "keys", "usage", "overrides", "simulate"];
 /** The element that shows a view. */
-const ELEMENTS = { overview: "overview", policy: "policy", keys: "keys", overrides: "overrides", simulate: "simulation" };
+const ELEMENTS = {
+  overview: "overview",
+  policy: "policy",
+  keys: "keys",
+  usage: "usage",
+  overrides: "overrides",
+  simulate: "simulation",
+};
 const FIELDS = ["domain", "key", "cost", "filter", "search"];
 
 /** What the URL says; a field that it does not have is null. */

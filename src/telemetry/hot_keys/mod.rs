@@ -94,6 +94,13 @@ pub struct HotKey {
     pub seconds_ago: f64,
 }
 
+impl HotKey {
+    /// Whether both are one key at one limit.
+    fn is_of(&self, other: &Self) -> bool {
+        self.segments == other.segments && self.limit == other.limit && self.domain == other.domain
+    }
+}
+
 impl HotKeys {
     /// For at most `most` hot keys, and as many near their limits.
     pub fn new(most: usize) -> Self {
@@ -122,6 +129,21 @@ impl HotKeys {
         let seen = self.seen.lock();
         let wanted = |facts: &Facts| &*facts.domain == domain && wanted(&facts.segments);
         (seen.top(&seen.busy, now, most, wanted), seen.top(&seen.near, now, most, wanted))
+    }
+
+    /// Of all domains at most `most` of the busiest keys, and as many of those near their limits that were refused most often.
+    pub fn hottest(&self, most: usize) -> Vec<HotKey> {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+        let now = self.origin.elapsed().as_secs_f64();
+        let seen = self.seen.lock();
+        let mut hottest = seen.top(&seen.busy, now, most, |_| true);
+        let mut near = seen.top(&seen.near, now, usize::MAX, |facts| facts.refused > 0.0);
+        drop(seen);
+        near.sort_by(|one, other| other.refused_per_second.total_cmp(&one.refused_per_second));
+        near.truncate(most);
+        near.retain(|near| !hottest.iter().any(|hot| hot.is_of(near)));
+        hottest.extend(near);
+        hottest
     }
 }
 
@@ -261,6 +283,23 @@ mod tests {
         assert_eq!((seen.busy.entries().len(), seen.near.entries().len()), (50, 50));
         assert!(seen.top(&seen.busy, 1.0, 99, all).iter().all(|key| key.segments[0].len() < 9));
         assert_eq!(seen.top(&seen.busy, 1.0, 7, all).len(), 7);
+    }
+
+    #[test]
+    fn the_hottest_are_the_busiest_and_the_most_refused() {
+        let hot = HotKeys::new(50);
+        for _ in 0..9 {
+            sees(&mut hot.seen.lock(), 1.0, "busy", true, 50);
+        }
+        for key in 0..40 {
+            sees(&mut hot.seen.lock(), 1.0, &format!("near{key}"), true, 1);
+        }
+        sees(&mut hot.seen.lock(), 1.0, "refused", false, 0);
+        let hottest = hot.hottest(1);
+        assert_eq!(keys(&hottest), ["busy", "refused"]);
+        assert!(hottest[1].refused_per_second > 0.0);
+        sees(&mut hot.seen.lock(), 1.0, "busy", false, 0);
+        assert_eq!(keys(&hot.hottest(2)).iter().filter(|key| **key == "busy").count(), 1);
     }
 
     #[test]

@@ -1,17 +1,26 @@
 //! `weir.v1.Admin`: what operators ask and change, from the bytes of a message to those of its answer. gRPC and HTTP
 //! (`http::admin`) both go through [`AdminService::answer`]. The roles are in `routes`, the rule without authentication in `guard`.
 
+mod cursor;
+mod fleet;
+mod keys;
 mod overrides;
 mod replicas;
+mod turns;
 
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use weir_core::domain::Key;
 use weir_store::AnyStore;
 
 use super::{audit::Actor, grpc::call::encoded, message, status::Rejected};
-use crate::{limiter::Limiter, overrides::OverrideService};
-pub use replicas::ThisReplica;
+use crate::{
+    limiter::{Invalid, Limiter},
+    overrides::OverrideService,
+};
+pub use fleet::Fleet;
+use turns::Turns;
 
 /// Names each call once: its method, and the last part of its page.
 macro_rules! calls {
@@ -55,6 +64,10 @@ macro_rules! calls {
 }
 
 calls! {
+    /// The keys that are stored.
+    ListKeys = "list_keys",
+    /// The keys that are checked or refused most often.
+    ListHotKeys = "list_hot_keys",
     /// The replicas.
     ListReplicas = "list_replicas",
     /// Sets an override.
@@ -77,14 +90,15 @@ impl AdminCall {
 /// What answers operators.
 pub struct AdminService {
     limiter: Arc<Limiter<AnyStore>>,
-    replica: ThisReplica,
+    fleet: Arc<Fleet>,
+    turns: Turns,
     overrides: Arc<OverrideService>,
 }
 
 impl AdminService {
     /// The service of this replica, over its limiter.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, replica: ThisReplica, overrides: Arc<OverrideService>) -> Self {
-        Self { limiter, replica, overrides }
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>, overrides: Arc<OverrideService>) -> Self {
+        Self { limiter, fleet, turns: Turns::default(), overrides }
     }
 
     /// Answers a call of `actor`, of which nothing is read but these bytes.
@@ -93,11 +107,28 @@ impl AdminService {
     /// [`Rejected`] for what is no request, and where there is no answer.
     pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
-            AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?)),
+            AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
+            AdminCall::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
+            AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
             AdminCall::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),
             AdminCall::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
             AdminCall::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
             AdminCall::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
         })
     }
+}
+
+/// The key that a request names, of a domain or of all; `None`: all keys.
+fn domain_and_prefix(domain: &str, prefix: &[String], all_domains: bool) -> Result<Option<Key>, Invalid> {
+    if all_domains && !(domain.is_empty() && prefix.is_empty()) {
+        return Err(Invalid::field_error("all_domains", "the keys of all domains have no domain or prefix in common"));
+    }
+    if prefix.is_empty() {
+        // The name of the domain is checked too.
+        return Ok(Key::new(domain, &["-"]).map(|_| None)?);
+    }
+    let invalid = |error: weir_core::domain::KeyError| {
+        Invalid::field_error(error.field().replace("key", "prefix"), error.to_string())
+    };
+    Key::new(domain, prefix).map(Some).map_err(invalid)
 }

@@ -1,18 +1,20 @@
 //! `SetOverride`, `EndOverride`, `ListOverrides`, `ListAudit`.
 
+use std::time::{Duration, Instant};
+
 use prost_types::Timestamp;
 use tonic::Code;
 use tracing::warn;
 use weir_core::{
     algorithm::message::micros,
-    domain::{Micros, time::SECOND},
+    domain::{Key, Micros, time::SECOND},
 };
-use weir_policy::overrides::{Change, Effect, LimitChanges, Override};
+use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
 use weir_store::{StoreError, documents::ChangeError};
 
 use super::AdminService;
 use crate::{
-    limiter::{CheckError, Invalid},
+    limiter::{CheckError, Invalid, stored_keys::KeyQuery},
     overrides::{Ending, NewOverride, SetError},
     proto::{
         self, AuditEvent, EndOverrideRequest, EndOverrideResponse, ListAuditRequest, ListAuditResponse,
@@ -22,8 +24,10 @@ use crate::{
     transport::{audit::Actor, status::Rejected},
 };
 
-/// Most overrides and changes of a page.
+/// Most overrides and changes of a page, and about the keys of one.
 const MAX_PAGE: usize = 1_000;
+/// How long a dry run counts keys.
+const COUNTING: Duration = Duration::from_secs(1);
 /// Changes of a page, unless the request says how many.
 const AUDIT_PAGE: usize = 100;
 
@@ -56,12 +60,34 @@ impl AdminService {
         let new =
             NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
         let set = self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(refused)?;
+        let counted = if request.dry_run { Some(self.keys_under(&set.what).await?) } else { None };
         let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
         Ok(SetOverrideResponse {
             r#override: Some(message(&set.what)),
             replaced: set.replaced.as_deref().map(message),
             effects: set.effects.into_iter().map(effect).collect(),
+            keys: counted.map(|(keys, _)| keys),
+            more_keys: counted.is_some_and(|(_, more)| more),
         })
+    }
+
+    /// The stored keys that an override concerns, and whether there are more than could be counted in time.
+    async fn keys_under(&self, one: &Override) -> Result<(u64, bool), Rejected> {
+        let exact: Vec<_> = one.pattern.iter().take_while(|segment| ***segment != *ANY).collect();
+        let prefix = if exact.is_empty() { None } else { Some(Key::new(&one.domain, &exact).map_err(Invalid::from)?) };
+        let query = KeyQuery { domain: Some(&one.domain), prefix, count: MAX_PAGE };
+        let is_shared = self.limiter.store().shared().is_some();
+        let (mut keys, mut cursor, until) = (0, None, Instant::now() + COUNTING);
+        loop {
+            let page = self.turns.take(is_shared, self.limiter.stored_keys(&query, cursor.as_deref())).await?;
+            let (mut page, next) = page?;
+            page.dedup_by(|one, other| one.key == other.key);
+            keys += page.iter().filter(|stored| one.concerns(&stored.key)).count() as u64;
+            cursor = next;
+            if cursor.is_none() || Instant::now() >= until {
+                return Ok((keys, cursor.is_some()));
+            }
+        }
     }
 
     pub(super) async fn end_override(

@@ -6,6 +6,8 @@ mod pool;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod verifier;
 
 pub(crate) use connection::{Connection, Lost};
 pub(crate) use dial::Dialer;

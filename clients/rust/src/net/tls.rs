@@ -1,4 +1,5 @@
 use std::{
+    error::Error,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -6,11 +7,13 @@ use std::{
 
 use rustls::{
     ClientConfig, RootCertStore,
-    crypto::ring,
+    crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::verifier::Verifier;
 
 /// How connections are encrypted. Its files are read for each new connection, so certificates rotate without a restart.
 ///
@@ -31,7 +34,7 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts the CA certificates of this PEM file alone.
+    /// Trusts the CA certificates of this PEM file alone, also where one of them is the server's own.
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(path.into());
         self
@@ -51,10 +54,17 @@ impl Tls {
 
     /// Reads the files.
     pub(crate) fn config(&self) -> io::Result<ClientConfig> {
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(self.roots()?);
+            .map_err(io::Error::other)?;
+        let config = match &self.ca {
+            None => config.with_root_certificates(system_roots()?),
+            Some(ca) => {
+                let verifier = read(ca, |pem| verifier(pem, provider))?;
+                config.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        };
         let mut config = match &self.identity {
             None => config.with_no_client_auth(),
             Some((cert, key)) => {
@@ -67,26 +77,6 @@ impl Tls {
         Ok(config)
     }
 
-    fn roots(&self) -> io::Result<RootCertStore> {
-        let mut roots = RootCertStore::empty();
-        match &self.ca {
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-            Some(ca) => {
-                let certs: Vec<_> = read(ca, |pem| CertificateDer::pem_slice_iter(pem).collect())?;
-                for cert in certs {
-                    roots.add(cert).map_err(|error| io::Error::other(format!("{}: {error}", ca.display())))?;
-                }
-            }
-        }
-        if roots.is_empty() {
-            let place = self.ca.as_ref().map_or("the system".to_owned(), |ca| ca.display().to_string());
-            return Err(io::Error::other(format!("{place} has no CA certificate")));
-        }
-        Ok(roots)
-    }
-
     pub(super) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(self.server_name.as_deref().unwrap_or(host).to_owned());
         let name = name.map_err(io::Error::other)?;
@@ -94,8 +84,27 @@ impl Tls {
     }
 }
 
-fn read<T, E: std::fmt::Display>(path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, E>) -> io::Result<T> {
+fn system_roots() -> io::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(io::Error::other("the system has no CA certificate"));
+    }
+    Ok(roots)
+}
+
+/// Of the certificates of a CA file.
+fn verifier(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Verifier, Box<dyn Error>> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
+    let mut roots = RootCertStore::empty();
+    for certificate in &certificates {
+        roots.add(certificate.clone())?;
+    }
+    Ok(Verifier::new(roots, certificates, provider)?)
+}
+
+fn read<T, E: Into<Box<dyn Error>>>(path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, E>) -> io::Result<T> {
     let named = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
     let pem = fs::read(path).map_err(|error| named(&error))?;
-    parse(&pem).map_err(|error| named(&error))
+    parse(&pem).map_err(|error| named(&error.into()))
 }

@@ -32,7 +32,9 @@ const NEVER: BreakerSettings = BreakerSettings { failures: 0, open_for: Duration
 async fn the_circuit_breaker_opens_and_closes() {
     let dir = dir();
     let service = Weir::start(&dir);
-    let weir = service.client();
+    // Open for longer than a busy machine needs between two calls.
+    let breaker = BreakerSettings { open_for: Duration::from_secs(3), ..BreakerSettings::default() };
+    let weir = patient(&service.address).breaker(breaker).build().unwrap();
     weir.check(TRADE).await.unwrap();
     service.freeze();
     for _ in 0..5 {

@@ -96,3 +96,30 @@ async fn both_sides_have_certificates() {
         assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     }
 }
+
+/// What `openssl req -x509` makes: signed by its own key, and an authority. In files.
+fn self_signed(dir: &Path, not_after: i32) -> [std::path::PathBuf; 2] {
+    let mut params = CertificateParams::new(["weir.test".to_owned()]).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(not_after, 1, 1);
+    let key = KeyPair::generate().expect("a key");
+    let files = [dir.join("own.pem"), dir.join("own.key")];
+    fs::write(&files[0], params.self_signed(&key).expect("a certificate").pem()).expect("written");
+    fs::write(&files[1], key.serialize_pem()).expect("written");
+    files
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_is_its_own_authority() {
+    for (not_after, name, passes) in
+        [(2100, "weir.test", true), (2100, "other.test", false), (2020, "weir.test", false)]
+    {
+        let dir = dir();
+        let [cert, key] = self_signed(dir.path(), not_after);
+        let setup = Setup::new(&dir, POLICY).env("WEIR_GRPC__TLS__CERT", text(&cert));
+        let service = setup.env("WEIR_GRPC__TLS__KEY", text(&key)).start();
+        let weir = patient(&service.address).tls(Tls::new().ca(&cert).server_name(name)).build().unwrap();
+        let answer = weir.check(TRADE).await;
+        assert_eq!(answer.is_ok(), passes, "{answer:?}");
+    }
+}

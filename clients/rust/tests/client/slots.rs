@@ -27,10 +27,10 @@ async fn a_slot_is_given_back() {
 async fn a_slot_is_extended() {
     let dir = dir();
     let (_service, weir) = started(&dir);
-    let short = Reserve::new(EXPORT).ttl(Duration::from_millis(1_500));
+    let short = Reserve::new(EXPORT).ttl(Duration::from_secs(3));
     let held = weir.slot(short).await.unwrap().into_result().unwrap();
     // Longer than it would last.
-    let until = tokio::time::Instant::now() + Duration::from_millis(2_000);
+    let until = tokio::time::Instant::now() + Duration::from_millis(3_500);
     while tokio::time::Instant::now() < until {
         assert!(slot(&weir).await.is_none());
         tokio::time::sleep(Duration::from_millis(20)).await;

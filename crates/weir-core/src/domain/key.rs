@@ -10,7 +10,7 @@ pub const MAX_SEGMENT_BYTES: usize = 1_024;
 
 /// Longest segment that a state's name holds as it is. Of a longer one it holds a hash, so that what callers send does
 /// not decide how large a state is.
-const MAX_PLAIN_BYTES: usize = 64;
+pub const MAX_PLAIN_BYTES: usize = 64;
 
 /// The byte that starts a segment's hash in the name of a state, and the length of the hash behind it.
 const HASHED: u8 = 0xfe;
@@ -119,6 +119,30 @@ impl Key {
         Self { written, short: None }
     }
 
+    /// The key of a state's name, which is a [`Key::prefix`] with [`END`] and anything behind it; `None`: this is none. What is
+    /// hashed there stays so, and every prefix of the key is named as in the name.
+    pub fn of_name(name: &[u8]) -> Option<Self> {
+        let end = parts_end(name, usize::MAX).filter(|end| name.get(*end) == Some(&END))?;
+        let (mut written, mut start) = (Encoding::default(), 0);
+        while start < end {
+            let part = &name[start..start + parts_end(&name[start..], 1)?];
+            written.bytes.extend_from_slice(part);
+            start += part.len();
+            written.ends.push(u16::try_from(start).ok()?);
+        }
+        Some(Self { written, short: None })
+    }
+
+    /// The domain's name as it was written; of a key of [`Key::of_name`] and [`Key::of_any`] a long one is its hash.
+    pub fn domain(&self) -> &[u8] {
+        self.written.part(0)
+    }
+
+    /// Whether the segment at this index is a hash, in a key of [`Key::of_name`] or [`Key::of_any`].
+    pub fn is_hashed(&self, index: usize) -> bool {
+        self.written.bytes.get(self.written.end(index)) == Some(&HASHED) && index < self.depth()
+    }
+
     /// How many segments the path has.
     pub fn depth(&self) -> usize {
         self.written.ends.len() - 1
@@ -131,7 +155,7 @@ impl Key {
     }
 
     /// The segments in order, as bytes.
-    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> + Clone {
         (0..self.depth()).map(|index| self.segment(index))
     }
 
@@ -279,6 +303,32 @@ mod tests {
         }
         for no_name in [&[][..], &[END], &[0], &[65, END], &[0x80, 1, END], &[3, 1, 2]] {
             assert_eq!(parts_end(no_name, usize::MAX), None, "{no_name:?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_read_back_from_names() {
+        let long = "l".repeat(65);
+        for (domain, segments) in
+            [("", vec!["a"]), ("api", vec!["user", "älex", &long, "trade"]), (&long, vec![&long; 32])]
+        {
+            let key = Key::new(domain, &segments).unwrap();
+            let read = Key::of_name(&[key.prefix(99), &[END], b"pgcra#0"].concat()).unwrap();
+            assert_eq!(read.depth(), key.depth());
+            for depth in 0..=key.depth() {
+                assert_eq!(read.prefix(depth), key.prefix(depth));
+            }
+            for (index, segment) in segments.iter().enumerate() {
+                let is_long = segment.len() > MAX_PLAIN_BYTES;
+                assert_eq!(read.is_hashed(index), is_long);
+                assert!(is_long || read.segment(index) == segment.as_bytes());
+            }
+            assert!(!read.is_hashed(segments.len()) && (domain == long || read.domain() == domain.as_bytes()));
+        }
+        let of_any = Key::of_any("d", vec!["a"; 99]);
+        assert_eq!(Key::of_name(&[of_any.prefix(99), &[END]].concat()).map(|key| key.depth()), Some(33));
+        for no_name in [&b""[..], &[END], &[0], b"held", b"probe", &[0, 1], &[0, 1, b'a']] {
+            assert_eq!(Key::of_name(no_name), None, "{no_name:?}");
         }
     }
 

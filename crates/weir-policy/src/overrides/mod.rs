@@ -15,7 +15,7 @@ use thiserror::Error;
 use weir_core::{
     algorithm::{Bounds, Params},
     domain::{
-        Micros,
+        Key, Micros,
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
     },
     plan::Limit,
@@ -172,9 +172,11 @@ impl Override {
         self.start <= now && self.end.is_none_or(|end| now < end)
     }
 
-    /// Whether it is one for the same keys, which it replaces.
-    pub fn is_for_same_keys(&self, other: &Self) -> bool {
-        self.domain == other.domain && self.pattern == other.pattern
+    /// Whether its pattern matches a key of its domain.
+    pub fn concerns(&self, key: &Key) -> bool {
+        let matches = |(segment, of_key): (&str, &[u8])| segment == ANY || segment.as_bytes() == of_key;
+        let segments = self.pattern.iter().map(|segment| &**segment);
+        key.depth() >= self.pattern.len() && segments.zip(key.segments()).all(matches)
     }
 }
 

@@ -23,6 +23,8 @@ type Map<K, V> = HashTrieMap<K, V, ArcTK, foldhash::fast::RandomState>;
 /// of one length the first with an exact segment where the others have [`ANY`]. A ban acts whatever else does.
 #[derive(Clone)]
 pub struct Overrides {
+    /// Those of the default domain, which most services have alone.
+    default: Node,
     domains: Map<Box<str>, Node>,
     clock: Option<Arc<dyn Clock>>,
 }
@@ -46,7 +48,7 @@ pub struct Acting<'a> {
 impl Overrides {
     /// None.
     pub fn none() -> Self {
-        Self { domains: Map::default(), clock: None }
+        Self { default: Node::default(), domains: Map::default(), clock: None }
     }
 
     /// None yet. The clock says which act.
@@ -66,6 +68,10 @@ impl Overrides {
     }
 
     fn set(&mut self, domain: Box<str>, pattern: &[Box<str>], own: Option<Arc<Active>>) {
+        if domain.is_empty() {
+            self.default = self.default.with(pattern, own);
+            return;
+        }
         let tree = self.domains.get(&domain).cloned().unwrap_or_default().with(pattern, own);
         if tree.is_empty() {
             self.domains.remove_mut(&domain);
@@ -77,21 +83,25 @@ impl Overrides {
     /// The same, for another policy: what they have made of its limits is not theirs any more.
     #[must_use]
     pub fn anew(&self) -> Self {
-        let mut anew = Self { domains: Map::default(), clock: self.clock.clone() };
-        self.domains.values().for_each(|tree| tree.each(&mut |one| anew.put(Arc::clone(one))));
+        let mut anew = Self { clock: self.clock.clone(), ..Self::none() };
+        let trees = std::iter::once(&self.default).chain(self.domains.values());
+        trees.for_each(|tree| tree.each(&mut |one| anew.put(Arc::clone(one))));
         anew
     }
 
     /// Those that act on a key now.
     #[inline]
-    pub fn acting<'k>(&self, domain: &str, segments: impl Iterator<Item = &'k [u8]>) -> Option<Acting<'_>> {
-        if self.domains.is_empty() {
+    pub fn acting<'k>(&self, domain: &str, segments: impl Iterator<Item = &'k [u8]> + Clone) -> Option<Acting<'_>> {
+        let tree = match domain {
+            "" => &self.default,
+            _ if self.domains.is_empty() => return None,
+            named => self.domains.get(named)?,
+        };
+        if tree.is_empty() {
             return None;
         }
-        let tree = self.domains.get(domain)?;
-        let segments: SmallVec<[&[u8]; 8]> = segments.collect();
         let mut acting = Acting { found: SmallVec::new(), ban: None, now: Micros::MIN };
-        tree.find(&segments, self.clock.as_deref()?, &mut acting);
+        tree.find(segments, self.clock.as_deref()?, &mut acting);
         if acting.found.is_empty() {
             return None;
         }
@@ -102,7 +112,7 @@ impl Overrides {
 
 impl Debug for Overrides {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.domains.keys()).finish()
+        f.debug_struct("Overrides").finish_non_exhaustive()
     }
 }
 
@@ -136,13 +146,18 @@ impl Node {
     }
 
     /// Adds what acts at this node and below it, exact segments first.
-    fn find<'a>(&'a self, segments: &[&[u8]], clock: &dyn Clock, acting: &mut Acting<'a>) {
+    fn find<'a, 'k>(
+        &'a self,
+        mut segments: impl Iterator<Item = &'k [u8]> + Clone,
+        clock: &dyn Clock,
+        acting: &mut Acting<'a>,
+    ) {
         if let Some(own) = &self.own {
             acting.add(own, clock);
         }
-        let Some((segment, rest)) = segments.split_first() else { return };
-        for next in self.exact.get(*segment).into_iter().chain(&self.any) {
-            next.find(rest, clock, acting);
+        let Some(segment) = segments.next() else { return };
+        for next in self.exact.get(segment).into_iter().chain(&self.any) {
+            next.find(segments.clone(), clock, acting);
         }
     }
 }

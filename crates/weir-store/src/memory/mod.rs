@@ -7,6 +7,7 @@ mod horizon;
 mod locate;
 mod name;
 mod row;
+mod scan;
 mod shard;
 pub mod snapshot;
 #[cfg(test)]

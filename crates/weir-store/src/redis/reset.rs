@@ -165,7 +165,7 @@ async fn page(
 }
 
 /// A text that a pattern matches as it is.
-fn escaped(text: &[u8]) -> Vec<u8> {
+pub(super) fn escaped(text: &[u8]) -> Vec<u8> {
     let special = |byte: &u8| b"*?[]\\^-".contains(byte);
     text.iter().flat_map(|byte| special(byte).then_some(b'\\').into_iter().chain([*byte])).collect()
 }

@@ -47,7 +47,7 @@ pub(crate) struct Servers {
 
 enum Kind {
     /// One, or the master of the moment.
-    One(Box<Node>),
+    One(Arc<Node>),
     /// The masters of a Cluster.
     Cluster(Cluster),
 }
@@ -66,7 +66,7 @@ impl Servers {
         let (mut watching, time) = (None, Arc::clone(&factory.time));
         let kind = match topology {
             Topology::Single(address) => {
-                Kind::One(Box::new(factory.only(Target::Fixed(address.clone()), address.clone())))
+                Kind::One(Arc::new(factory.only(Target::Fixed(address.clone()), address.clone())))
             }
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
@@ -77,7 +77,7 @@ impl Servers {
                 let pause = factory.command_timeout();
                 let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool, pause).await });
                 watching = Some(AbortOnDropHandle::new(watch));
-                Kind::One(Box::new(node))
+                Kind::One(Arc::new(node))
             }
             Topology::Cluster { seeds } => Kind::Cluster(Cluster::start(seeds.clone(), factory)),
         };
@@ -228,6 +228,17 @@ impl Servers {
         match &self.kind {
             Kind::One(node) => node.command(&command(), false).await,
             Kind::Cluster(cluster) => cluster.command(slot_of(key), command, deadline).await,
+        }
+    }
+
+    /// Every server that has keys.
+    ///
+    /// # Errors
+    /// It is not known by the deadline.
+    pub(crate) async fn masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
+        match &self.kind {
+            Kind::One(node) => Ok(vec![Arc::clone(node)]),
+            Kind::Cluster(cluster) => cluster.all_masters(deadline).await,
         }
     }
 }

@@ -6,6 +6,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadPoolExecutor;
 import weir.v1.RateLimiterGrpc;
@@ -40,12 +42,21 @@ public final class WeirClient implements AutoCloseable {
         connection = new Connection(settings.target, settings.credentials, settings.token, timer);
         breaker = new CircuitBreaker(
                 settings.breakerFailures, settings.breakerPause, System::nanoTime, settings.telemetry::breakerChanged);
-        caller = new Caller(connection, breaker, settings.retries, settings.executor);
+        caller = new Caller(connection, breaker, settings.retries, settings.executor.orElseGet(WeirClient::executor));
         Optional<CheckStream> stream = settings.maxCoalesced == 0
                 ? Optional.empty()
                 : Optional.of(new CheckStream(connection, timer, settings.retries, settings.maxCoalesced, deadline));
         settler = new Settler(caller, deadline);
         calls = new Checks(caller, stream, settler, settings.telemetry, deadline, settings.onFailure);
+    }
+
+    /**
+     * Not the common pool: where that has one thread, futures start a thread for each task instead. It needs no end, since its
+     * threads do not outlive their work for long.
+     */
+    private static Executor executor() {
+        var threads = Math.max(2, Runtime.getRuntime().availableProcessors());
+        return new ForkJoinPool(threads, ForkJoinPool.defaultForkJoinWorkerThreadFactory, null, true);
     }
 
     private static ScheduledThreadPoolExecutor timer() {

@@ -7,7 +7,6 @@ import java.time.Duration;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.Executor;
-import java.util.concurrent.ForkJoinPool;
 
 /** The settings of a {@link WeirClient}. */
 public final class WeirClientBuilder {
@@ -20,7 +19,7 @@ public final class WeirClientBuilder {
     int breakerFailures = 5;
     Duration breakerPause = Duration.ofSeconds(1);
     int maxCoalesced;
-    Executor executor = ForkJoinPool.commonPool();
+    Optional<Executor> executor = Optional.empty();
     Telemetry telemetry = Telemetry.none();
 
     WeirClientBuilder(String target) {
@@ -139,13 +138,13 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Where the futures of asynchronous calls complete. Default: {@link ForkJoinPool#commonPool()}.
+     * Where the futures of asynchronous calls complete. Default: a pool of the client's own, with a thread for each core.
      *
      * @param executor the executor
      * @return this
      */
     public WeirClientBuilder executor(Executor executor) {
-        this.executor = Objects.requireNonNull(executor);
+        this.executor = Optional.of(executor);
         return this;
     }
 

@@ -12,6 +12,7 @@ import jakarta.servlet.ServletResponse;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.function.Function;
@@ -55,6 +56,6 @@ public final class GuardFilter implements Filter {
     private static void refuse(HttpServletResponse answer, Verdict verdict) throws IOException {
         answer.setStatus(verdict.status());
         answer.setContentType("application/problem+json");
-        answer.getWriter().write(verdict.body());
+        answer.getOutputStream().write(verdict.body().getBytes(StandardCharsets.UTF_8));
     }
 }

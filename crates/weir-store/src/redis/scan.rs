@@ -1,0 +1,225 @@
+//! The states of all servers, page by page: SCAN finds hashes, HSCAN their fields. The cursor holds the rest of what SCAN has told,
+//! so that nothing is asked twice.
+
+mod cursor;
+
+use std::time::Duration;
+
+use deadpool_redis::redis::{Pipeline, Value, from_redis_value};
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::{RedisStore, Servers, command::command, command::failure, node::Node, reset::escaped};
+use crate::{
+    Failure, StoreError,
+    failure::RefusalCode,
+    scan::{MAX_PAGE, Page, Scan, ScanError, Stored},
+};
+use cursor::Cursor;
+use weir_core::domain::Key;
+
+/// Keys and fields that the servers are asked to look at for one page.
+const MAX_LOOKED_AT: usize = 16 * MAX_PAGE;
+/// Least and most of them in one command, which takes a server less than a millisecond.
+const COUNT: (usize, usize) = (10, 1_000);
+/// Hashes that are read in one round trip.
+const HASHES: usize = 32;
+/// How long to look for the server of a key.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The field of a hash by which the script knows that units of its states may be held.
+const HELD: &[u8] = b"held";
+
+impl RedisStore {
+    /// A page of the states of all servers.
+    ///
+    /// # Errors
+    /// [`ScanError`]. The same page can be asked for again.
+    pub async fn scan(&self, scan: &Scan, cursor: Option<&[u8]>) -> Result<Page, ScanError> {
+        let hash = scan.anchor_path.as_ref().map(|path| [&self.prefix[..], path].concat());
+        let cursor = match cursor {
+            None => Cursor::start(hash),
+            Some(bytes) => Cursor::read(bytes).ok_or(ScanError::Cursor)?,
+        };
+        let paging = Paging {
+            prefix: self.prefix.to_vec(),
+            beginning: [&self.prefix[..], &scan.beginning].concat(),
+            count: scan.count,
+            cursor,
+            states: Vec::new(),
+            looked_at: 0,
+        };
+        let page = self.on_io(move |servers| async move { paging.page(&servers).await });
+        Ok(page.await.map_err(|error: StoreError| error)?)
+    }
+}
+
+/// A page on its way.
+struct Paging {
+    prefix: Vec<u8>,
+    /// How the names of the states begin, with the prefix of all keys.
+    beginning: Vec<u8>,
+    count: usize,
+    cursor: Cursor,
+    states: Vec<Stored>,
+    looked_at: usize,
+}
+
+impl Paging {
+    async fn page(mut self, servers: &Servers) -> Result<Page, Failure> {
+        let nodes = servers.masters(Instant::now() + TIMEOUT).await?;
+        let ids = join_all(nodes.iter().map(|node| id_of(node))).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.cursor.resume(&ids);
+        loop {
+            let is_full = self.states.len() >= self.count || self.looked_at >= MAX_LOOKED_AT;
+            if is_full && self.cursor.fits() {
+                return Ok(Page { states: self.states, next: Some(self.cursor.write()) });
+            }
+            if !self.cursor.hashes.is_empty() {
+                self.read_hashes(servers, &nodes, &ids).await?;
+                continue;
+            }
+            match self.cursor.server(&ids) {
+                Some((index, at)) => self.scan_keys(&nodes[index], at).await?,
+                None => return Ok(Page { states: self.states, next: None }),
+            }
+        }
+    }
+
+    /// As many as are missing, within bounds; more where few of those looked at are wanted.
+    fn next_count(&self) -> usize {
+        let missing = self.count.saturating_sub(self.states.len());
+        missing.max(self.looked_at / 4).clamp(COUNT.0, COUNT.1)
+    }
+
+    /// Asks a server for hashes.
+    async fn scan_keys(&mut self, node: &Node, at: u64) -> Result<(), Failure> {
+        let pattern = [&escaped(&self.beginning)[..], b"*"].concat();
+        let (at, count) = (at.to_string(), self.next_count());
+        let asked = command(&[
+            b"SCAN",
+            at.as_bytes(),
+            b"MATCH",
+            &pattern,
+            b"COUNT",
+            count.to_string().as_bytes(),
+            b"TYPE",
+            b"hash",
+        ]);
+        let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = read(node.command(&asked, false).await?)?;
+        self.looked_at += count;
+        self.cursor.scanned(number(&next)?, keys);
+        Ok(())
+    }
+
+    /// Reads the first of the hashes that are known, until there are enough states.
+    async fn read_hashes(
+        &mut self,
+        servers: &Servers,
+        nodes: &[std::sync::Arc<Node>],
+        ids: &[u64],
+    ) -> Result<(), Failure> {
+        let count = self.next_count().to_string();
+        let asked: Vec<_> = self.cursor.hashes.iter().take(HASHES).cloned().collect();
+        let mut replies = match self.cursor.server(ids) {
+            Some((index, _)) => {
+                let mut commands = Pipeline::with_capacity(2 * asked.len());
+                for (hash, at) in &asked {
+                    commands.add_command(command(&hscan(hash, at.to_string().as_bytes(), count.as_bytes())));
+                    commands.add_command(command(&[b"HMGET", hash, HELD]));
+                }
+                nodes[index].commands(&commands).await?
+            }
+            // The one hash of the scan, wherever it is.
+            None => Vec::new(),
+        }
+        .into_iter();
+        for (hash, at) in asked {
+            let [fields, held] = [replies.next(), replies.next()];
+            let (next, fields, may_be_held) = match fields.map(|fields| fields.extract_error().map_err(failure)) {
+                Some(Ok(fields)) => {
+                    let held = read::<Vec<Option<Vec<u8>>>>(held.unwrap_or_default());
+                    let held = held.is_ok_and(|held| held.iter().any(Option::is_some));
+                    let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(fields)?;
+                    (number(&next)?, fields, held)
+                }
+                Some(Err(failure)) if is_no_hash(&failure) => (0, Vec::new(), false),
+                Some(Err(failure)) if !is_elsewhere(&failure) => return Err(failure),
+                // On another server its cursor means nothing.
+                moved => {
+                    let (deadline, at) = (Instant::now() + TIMEOUT, if moved.is_some() { 0 } else { at });
+                    match servers
+                        .command(&hash, &hscan(&hash, at.to_string().as_bytes(), count.as_bytes()), deadline)
+                        .await
+                    {
+                        Ok(reply) => {
+                            let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(reply)?;
+                            (number(&next)?, fields, true)
+                        }
+                        Err(failure) if is_no_hash(&failure) => (0, Vec::new(), false),
+                        Err(failure) => return Err(failure),
+                    }
+                }
+            };
+            self.looked_at += 1 + fields.len() / 2;
+            self.tell(&hash, fields, may_be_held);
+            self.cursor.read_hash(next);
+            if self.states.len() >= self.count && self.cursor.fits() || next != 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The states that are fields of a hash: each with its value behind it.
+    fn tell(&mut self, hash: &[u8], fields: Vec<Vec<u8>>, may_be_held: bool) {
+        for field in fields.iter().step_by(2) {
+            let name = [hash, field].concat();
+            if !name.starts_with(&self.beginning) {
+                continue;
+            }
+            let name = name[self.prefix.len()..].to_vec();
+            // Others are the script's own.
+            if Key::of_name(&name).is_some() {
+                self.states.push(Stored { name, may_be_held });
+            }
+        }
+    }
+}
+
+fn hscan<'w>(hash: &'w [u8], at: &'w [u8], count: &'w [u8]) -> [&'w [u8]; 5] {
+    [b"HSCAN", hash, at, b"COUNT", count]
+}
+
+fn is_no_hash(failure: &Failure) -> bool {
+    matches!(failure, Failure::Server(text) if text.contains("WRONGTYPE"))
+}
+
+fn is_elsewhere(failure: &Failure) -> bool {
+    matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain))
+}
+
+/// What tells a server from every other, also from the one that it was before it started anew: that has its keys in another order.
+/// Without the right to `INFO` its address.
+async fn id_of(node: &Node) -> Result<u64, Failure> {
+    let name = match node.command(&command(&[b"INFO", b"server"]), false).await {
+        Ok(Value::VerbatimString { text, .. }) => run_id(&text),
+        Ok(Value::BulkString(bytes)) => run_id(&String::from_utf8_lossy(&bytes)),
+        Err(failure) if failure.refusal() != Some(RefusalCode::NoPerm) => return Err(failure),
+        _ => None,
+    };
+    let name = name.unwrap_or_else(|| node.address().to_string());
+    Ok(blake3::hash(name.as_bytes()).as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+}
+
+fn run_id(info: &str) -> Option<String> {
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned)
+}
+
+pub(super) fn read<T: deadpool_redis::redis::FromRedisValue>(reply: Value) -> Result<T, Failure> {
+    from_redis_value(reply).map_err(|_| Failure::Server("the reply to a scan cannot be read".into()))
+}
+
+pub(super) fn number(text: &[u8]) -> Result<u64, Failure> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Failure::Server("the cursor of a scan is no number".into()))
+}

@@ -1,0 +1,118 @@
+//! `weir keys`
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use tokio::time::sleep;
+use tonic::Code;
+
+use super::{
+    CommandResult, Failure, block_on,
+    client::{Client, Service},
+    hint,
+    key_rows::Format,
+};
+use crate::proto::{KeyUsage, ListKeysRequest, ListKeysResponse, admin_client::AdminClient};
+
+/// Entries of a page, where all or many are wanted.
+const PAGE: u32 = 1_000;
+/// Attempts at one page, and the pause before the second of them; it doubles.
+const PAGE_TRIES: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Which keys to list.
+#[derive(Args)]
+pub(super) struct Which {
+    /// Only this key and those below it: its segments, root first
+    #[arg(value_name = "PREFIX")]
+    pub prefix: Vec<String>,
+    /// The domain of the keys
+    #[arg(long, default_value = "")]
+    pub domain: String,
+    /// The keys of all domains
+    #[arg(long, conflicts_with_all = ["domain", "prefix"])]
+    pub all_domains: bool,
+}
+
+/// List the keys that are stored, and how much of their limits is used
+#[derive(Args)]
+pub(super) struct Keys {
+    #[command(flatten)]
+    which: Which,
+    /// How many entries: one for each limit of each key
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// All of them. A shared store is read slowly, so that checks are not delayed
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    client: Client,
+}
+
+impl Keys {
+    pub(super) fn run(self) -> CommandResult {
+        let most = if self.all { u64::MAX } else { self.limit };
+        self.format.head()?;
+        let rest = block_on(self.which.each(&self.client, most, |row| {
+            self.format.row(&row)?;
+            Ok(())
+        }))?;
+        if rest && !self.format.json && !self.format.csv {
+            eprintln!("weir: there are more: --limit N, or --all");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Which {
+    /// Calls `take` for each entry, of at most so many; whether there may be more.
+    pub(super) async fn each(
+        &self,
+        client: &Client,
+        most: u64,
+        mut take: impl FnMut(KeyUsage) -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
+        hint::check_expansion(&self.prefix)?;
+        let mut service: AdminClient<Service> =
+            AdminClient::new(client.connect().await?).max_decoding_message_size(64 << 20);
+        let (mut cursor, mut count) = (String::new(), 0);
+        loop {
+            let request = ListKeysRequest {
+                domain: self.domain.clone(),
+                prefix: self.prefix.clone(),
+                all_domains: self.all_domains,
+                page_size: u64::from(PAGE).min(most - count) as u32,
+                cursor,
+            };
+            let answer = page(&mut service, request).await.map_err(|status| client.failure(&status))?;
+            for row in answer.keys {
+                if count == most {
+                    return Ok(true);
+                }
+                count += 1;
+                take(row)?;
+            }
+            cursor = answer.next_cursor;
+            if cursor.is_empty() || count == most {
+                return Ok(!cursor.is_empty());
+            }
+        }
+    }
+}
+
+/// A page, asked for again while the service has no answer: of a long scan one page may meet a busy moment.
+async fn page(service: &mut AdminClient<Service>, request: ListKeysRequest) -> Result<ListKeysResponse, tonic::Status> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..PAGE_TRIES {
+        match service.list_keys(request.clone()).await {
+            Err(status) if matches!(status.code(), Code::Unavailable | Code::ResourceExhausted) => {
+                sleep(pause).await;
+                pause *= 2;
+            }
+            answer => return answer.map(tonic::Response::into_inner),
+        }
+    }
+    service.list_keys(request).await.map(tonic::Response::into_inner)
+}

@@ -1,0 +1,113 @@
+//! `weir usage`
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, HashSet},
+    process::ExitCode,
+};
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    CommandResult, Failure, block_on,
+    client::Client,
+    key_rows::{Format, share},
+    keys::Which,
+    out::say,
+};
+use crate::proto::{HotKey, HotKeyOrder, KeyUsage, ListHotKeysRequest, admin_client::AdminClient};
+
+/// Most entries that are kept on the way.
+const MAX_TOP: u64 = 10_000;
+
+/// Show the keys that use most of their limits, or are refused most often
+///
+/// `used` and `near` read all keys that are stored; a shared store is read slowly, so that checks are not delayed. `refused` is what
+/// the replicas have sampled of late, where http.ui.enabled is set.
+#[derive(Args)]
+pub(super) struct Usage {
+    #[command(flatten)]
+    which: Which,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MAX_TOP))]
+    top: u64,
+    /// By what
+    #[arg(long, value_enum, default_value_t = By::Used)]
+    by: By,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    client: Client,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum By {
+    /// Units used
+    Used,
+    /// Refusals a second, of late
+    Refused,
+    /// The part of the limit that is used: those at their limits first
+    Near,
+}
+
+impl Usage {
+    pub(super) fn run(self) -> CommandResult {
+        let found = match self.by {
+            By::Refused => block_on(self.refused()),
+            By::Used => block_on(self.top(|row| row.used)),
+            // To the millionth; of equal ones that with the longest time to wait.
+            By::Near => block_on(self.top(|row| {
+                let seconds = row.reset_after.map_or(0, |after| after.seconds).clamp(0, 0xffff_ffff) as u64;
+                ((share(row) * 1e6) as u64) << 32 | seconds
+            })),
+        };
+        found.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Prints the entries with the greatest `rank`.
+    async fn top(&self, rank: impl Fn(&KeyUsage) -> u64) -> Result<(), Failure> {
+        let (mut top, mut kept, mut number) = (BinaryHeap::new(), HashMap::new(), 0_u64);
+        let take = |row: KeyUsage| {
+            if row.known && row.used > 0 {
+                number += 1;
+                top.push(Reverse((rank(&row), Reverse(number))));
+                kept.insert(number, row);
+                if kept.len() as u64 > self.top
+                    && let Some(Reverse((_, Reverse(least)))) = top.pop()
+                {
+                    kept.remove(&least);
+                }
+            }
+            Ok(())
+        };
+        self.which.each(&self.client, u64::MAX, take).await?;
+        self.format.head()?;
+        let mut printed = HashSet::new();
+        for Reverse((_, Reverse(number))) in top.into_sorted_vec() {
+            let Some(row) = kept.remove(&number) else { continue };
+            // Where keys come and go, a row may be listed twice.
+            if printed.insert((row.domain.clone(), row.key.clone(), row.limit_name.clone())) {
+                self.format.row(&row)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn refused(&self) -> Result<(), Failure> {
+        let mut service = AdminClient::new(self.client.connect().await?);
+        let request = ListHotKeysRequest {
+            domain: self.which.domain.clone(),
+            prefix: self.which.prefix.clone(),
+            all_domains: self.which.all_domains,
+            count: self.top.min(100) as u32,
+            order: HotKeyOrder::Refused.into(),
+        };
+        let answer = service.list_hot_keys(request).await.map_err(|status| self.client.failure(&status))?.into_inner();
+        if answer.replicas == 0 {
+            return Err(Failure("no replica samples hot keys: set http.ui.enabled".to_owned()));
+        }
+        self.format.hot_head()?;
+        answer.keys.iter().try_for_each(|key: &HotKey| say(self.format.hot_key(key)))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+// Usage: the keys that are fullest, and the replicas. Both are the operators' API.
+
+import { bar, element, number, rate, time } from "./draw.js";
+import { $, ask, may, page, segmentsOf, written } from "./page.js";
+import { link } from "./route.js";
+
+/** Rows that one press of the button reads, in pages of so many. */
+const MAX_READ = 10_000;
+const PAGE = 500;
+/** Rows that are shown, of all that were read the fullest. */
+const MAX_SHOWN = 100;
+
+/** What was read so far: how many rows, the fullest of them, and where the next begin; empty: nowhere. */
+let read = { count: 0, fullest: [], cursor: "" };
+/** Rises with each new list, so that what is still asked for an older one is dropped. */
+let list = 0;
+
+/** A length of time as the API has it. */
+const micros = (text) => Math.round(Number.parseFloat(text) * 1e6);
+
+const share = (row) => Number(row.used) / Math.max(1, Number(row.limit));
+
+/** Reads on from where the list is, and shows the fullest rows. */
+async function readOn(mine) {
+  const wanted = read.count + MAX_READ;
+  const text = $("usage-prefix").value;
+  const asked = { domain: page.domain ?? "", prefix: text ? segmentsOf(text) : [], pageSize: PAGE };
+  $("usage-more").hidden = true;
+  do {
+    const { keys, nextCursor } = await ask("v1/admin/list_keys", { ...asked, cursor: read.cursor });
+    if (mine !== list) return;
+    const fullest = [...read.fullest, ...keys.filter((row) => row.known)];
+    fullest.sort((one, other) => share(other) - share(one));
+    read = { count: read.count + keys.length, fullest: fullest.slice(0, MAX_SHOWN), cursor: nextCursor };
+    show();
+  } while (read.cursor && read.count < wanted);
+  $("usage-more").hidden = !read.cursor;
+}
+
+function show() {
+  const shown = Math.min(read.fullest.length, MAX_SHOWN);
+  const more = read.cursor ? "; there are more" : "";
+  $("usage-read").textContent = `${number(read.count)} rows read${more}. The ${number(shown)} fullest:`;
+  $("usage-rows").replaceChildren(...read.fullest.map(row));
+  $("usage-table").hidden = !shown;
+}
+
+function row(found) {
+  const text = written(found.key);
+  // What is stored as a hash cannot be inspected by it.
+  const isPlain = may("check") && !found.hashed.length;
+  const name = isPlain
+    ? element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) })
+    : element("span", { className: "key", text });
+  const [used, limit] = [Number(found.used), Number(found.limit)];
+  const held = Number(found.outstanding);
+  const cells = [
+    element("td", {}, name, element("div", { className: "about", text: found.limitName + (found.shadow ? " (shadow)" : "") })),
+    element("td", { className: found.atLimit ? "bad" : "", data: { label: "Used" } }, bar(limit - used, limit), ` ${number(used)} of ${number(limit)}`),
+    element("td", { className: "number", data: { label: "Leased or reserved" }, text: number(held) }),
+    element("td", { className: "number", data: { label: "Full again in" }, text: time(micros(found.resetAfter)) }),
+  ];
+  return element("tr", {}, ...cells);
+}
+
+/** Shows the replicas as they are now. */
+export async function showReplicas() {
+  const { replicas } = await ask("v1/admin/list_replicas", {});
+  const hashes = new Set(replicas.map((replica) => replica.policyHash));
+  $("replicas-differ").hidden = hashes.size < 2;
+  $("replica-rows").replaceChildren(...replicas.map(replica));
+}
+
+function replica(found) {
+  const up = found.storeHealthy;
+  const cell = (label, className, ...children) => element("td", { className, data: { label } }, ...children);
+  const cells = [
+    element("td", { text: found.address + (found.answering ? " (answers here)" : ""), title: found.id }),
+    cell("Version", "", found.version),
+    cell("Policy", "", element("code", { text: found.policyHash || "none" })),
+    cell("Uptime", "number", time(micros(found.uptime))),
+    cell("Store", up ? "good" : "bad", up ? "up" : "down"),
+    cell("Degraded/s", found.degradedPerSecond > 0 ? "number bad" : "number", rate(found.degradedPerSecond)),
+  ];
+  return element("tr", {}, ...cells);
+}
+
+/** Wires the forms; `failed` is told of errors. */
+export function beginUsage(failed) {
+  const start = (event) => {
+    event.preventDefault();
+    list += 1;
+    read = { count: 0, fullest: [], cursor: "" };
+    readOn(list).catch(failed);
+  };
+  $("usage-form").onsubmit = start;
+  $("usage-more").onclick = () => readOn(list).catch(failed);
+}

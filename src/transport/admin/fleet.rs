@@ -1,0 +1,181 @@
+//! The replicas of one shared store: each tells the others of itself there, every few seconds.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, warn};
+use weir_core::{
+    algorithm::message::duration,
+    domain::{Micros, time::SECOND},
+};
+use weir_store::{
+    AnyStore, SharedStore, StoreError,
+    failure::RefusalCode,
+    machine::{Machine, System},
+};
+
+use crate::{
+    limiter::Limiter,
+    proto::{self, Replica, ReplicaReport},
+    telemetry,
+};
+
+/// How often a replica tells of itself.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// After so long without a report a replica is not listed any more.
+const GONE_AFTER: Micros = 20 * SECOND;
+/// Hot keys of each list in a report.
+const HOT_KEYS: usize = 50;
+/// Longest report that is read.
+const MAX_REPORT_BYTES: usize = 256 << 10;
+
+/// This replica among those of its store.
+pub struct Fleet {
+    limiter: Arc<Limiter<AnyStore>>,
+    id: u64,
+    address: String,
+    started: Instant,
+    degraded: Mutex<Degraded>,
+}
+
+/// Checks that were decided without the shared store.
+struct Degraded {
+    since: Instant,
+    count: u64,
+    per_second: f64,
+}
+
+impl Fleet {
+    /// A replica that starts now, and serves gRPC at this address.
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, address: String) -> Self {
+        let id = limiter.store().shared().map_or_else(|| System.random(), SharedStore::owner);
+        let degraded = Mutex::new(Degraded { since: Instant::now(), count: 0, per_second: 0.0 });
+        Self { limiter, id, address, started: Instant::now(), degraded }
+    }
+
+    /// The number of this replica, as it is shown.
+    pub(super) fn id(&self) -> String {
+        format!("{:016x}", self.id)
+    }
+
+    /// Tells the others of this replica, until it is aborted.
+    pub async fn run(self: Arc<Self>) {
+        let (mut ticks, mut failing) = (interval(TELL_EVERY), false);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.measure();
+            let Some(shared) = self.limiter.store().shared() else { continue };
+            let told = shared.redis().tell_member(&self.id(), self.report(shared).encode_to_vec()).await;
+            match &told {
+                // An outage has been logged.
+                Err(error) if !failing && is_forbidden(error) => {
+                    let error = error as &dyn std::error::Error;
+                    warn!(error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
+                }
+                Err(error) => debug!(error = error as &dyn std::error::Error, "the other replicas are not told"),
+                Ok(()) => {}
+            }
+            failing = told.is_err();
+        }
+    }
+
+    /// Takes leave of the others.
+    pub async fn finish(&self) {
+        if let Some(shared) = self.limiter.store().shared().filter(|shared| shared.redis().is_up()) {
+            // What it has told is over soon, anyway.
+            let _ = shared.redis().forget_members(vec![self.id().into_bytes()]).await;
+        }
+    }
+
+    fn measure(&self) {
+        let Some(shared) = self.limiter.store().shared() else { return };
+        let (count, mut degraded) = (shared.degraded().iter().sum::<u64>(), self.degraded.lock());
+        let seconds = degraded.since.elapsed().as_secs_f64();
+        if seconds >= 1.0 {
+            let per_second = (count - degraded.count) as f64 / seconds;
+            *degraded = Degraded { since: Instant::now(), count, per_second };
+        }
+    }
+
+    fn report(&self, shared: &SharedStore) -> ReplicaReport {
+        let replica = Replica { answering: false, ..self.own() };
+        ReplicaReport { replica: Some(replica), at_us: shared.redis().clock().now(), hot_keys: self.hot_keys() }
+    }
+
+    fn hot_keys(&self) -> Vec<proto::HotKey> {
+        let hottest = self.limiter.hot_keys().map(|keys| keys.hottest(HOT_KEYS)).unwrap_or_default();
+        hottest.into_iter().map(message).collect()
+    }
+
+    /// This replica.
+    fn own(&self) -> Replica {
+        let shared = self.limiter.store().shared();
+        Replica {
+            id: self.id(),
+            address: self.address.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            policy_hash: self.limiter.metrics().policy_hash(),
+            uptime: Some(duration(self.started.elapsed().as_micros() as Micros)),
+            store_healthy: shared.is_none_or(|shared| shared.redis().is_up()),
+            degraded_per_second: self.degraded.lock().per_second,
+            answering: true,
+            samples_hot_keys: self.limiter.hot_keys().is_some(),
+        }
+    }
+
+    /// What all replicas tell, this one at its end and as it is now. While the store does not answer that is all.
+    pub(super) async fn reports(&self) -> Vec<ReplicaReport> {
+        let own = ReplicaReport { replica: Some(self.own()), at_us: 0, hot_keys: self.hot_keys() };
+        let others = match self.limiter.store().shared() {
+            None => Ok(Vec::new()),
+            Some(shared) => self.others(shared).await,
+        };
+        let others = others.unwrap_or_else(|error| {
+            debug!(error = &error as &dyn std::error::Error, "the other replicas are not known");
+            Vec::new()
+        });
+        others.into_iter().chain([own]).collect()
+    }
+
+    async fn others(&self, shared: &SharedStore) -> Result<Vec<ReplicaReport>, StoreError> {
+        let (members, own) = (shared.redis().read_members().await?, self.id());
+        let (now, mut reports, mut gone) = (shared.redis().clock().now(), Vec::new(), Vec::new());
+        for (id, value) in members.into_iter().filter(|(id, _)| *id != own.as_bytes()) {
+            let report = Some(&value[..]).filter(|value| value.len() <= MAX_REPORT_BYTES);
+            let report = report.and_then(|value| ReplicaReport::decode(value).ok());
+            match report {
+                Some(report) if now - report.at_us < GONE_AFTER => reports.push(report),
+                // Of a newer version, perhaps.
+                None => {}
+                Some(_) => gone.push(id),
+            }
+        }
+        shared.redis().forget_members(gone).await?;
+        Ok(reports)
+    }
+}
+
+fn is_forbidden(error: &StoreError) -> bool {
+    let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = error;
+    failure.refusal() == Some(RefusalCode::NoPerm)
+}
+
+fn message(key: telemetry::HotKey) -> proto::HotKey {
+    proto::HotKey {
+        domain: key.domain.into(),
+        key: key.segments.iter().map(|segment| segment.to_string()).collect(),
+        limit_name: key.limit.into(),
+        shadow: key.shadow,
+        per_second: key.per_second,
+        error_per_second: key.error_per_second,
+        refused_per_second: key.refused_per_second,
+        limit: key.decision.limit,
+        remaining: key.decision.remaining,
+    }
+}

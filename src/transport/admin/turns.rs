@@ -1,0 +1,70 @@
+//! The turns of pages of scans: one at a time, and after each a pause, so that what they cost a shared store is bounded.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::{Instant, sleep_until},
+};
+use weir_server::Overload;
+
+/// Calls that may wait for their turn.
+const MAX_WAITING: usize = 16;
+/// How many times as long as a page took the store is left alone, and for how long at most.
+const PAUSE: (u32, Duration) = (3, Duration::from_millis(250));
+
+/// The turns of this replica.
+pub(super) struct Turns {
+    /// When the next page may begin.
+    next: Mutex<Instant>,
+    /// The page under way, and those that wait.
+    room: Semaphore,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { next: Mutex::new(Instant::now()), room: Semaphore::new(1 + MAX_WAITING) }
+    }
+}
+
+impl Turns {
+    /// Reads a page when it is its turn. With `pauses` others wait for a while afterwards.
+    ///
+    /// # Errors
+    /// [`Overload`]: too many wait.
+    pub(super) async fn take<T>(&self, pauses: bool, page: impl Future<Output = T>) -> Result<T, Overload> {
+        let _room = self.room.try_acquire().map_err(|_| Overload::Concurrency)?;
+        let mut next = self.next.lock().await;
+        sleep_until(*next).await;
+        let since = Instant::now();
+        let page = page.await;
+        if pauses {
+            *next = Instant::now() + (PAUSE.0 * since.elapsed()).min(PAUSE.1);
+        }
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_come_one_by_one_with_pauses_and_a_bounded_number_waits() {
+        let (turns, under_way, since) = (Turns::default(), AtomicUsize::new(0), Instant::now());
+        let page = || async {
+            assert_eq!(under_way.fetch_add(1, Ordering::Relaxed), 0);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            under_way.fetch_sub(1, Ordering::Relaxed);
+        };
+        let done = join_all((0..=MAX_WAITING + 1).map(|_| turns.take(true, page()))).await;
+        assert_eq!(done.iter().filter(|page| page.is_err()).count(), 1);
+        let pages = MAX_WAITING as u32 + 1;
+        let expected = Duration::from_millis(20) * pages + Duration::from_millis(60) * (pages - 1);
+        assert!(since.elapsed() >= expected && since.elapsed() < expected + Duration::from_millis(99));
+    }
+}

@@ -1,0 +1,272 @@
+//! Who uses what: `ListKeys` and `weir keys`, in memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tonic::{Code, transport::Channel};
+use weir::proto::{
+    CheckBatchRequest, CheckRequest, KeyUsage, Limit, LimitSpec, ListKeysRequest, ListKeysResponse, ReserveRequest,
+    admin_client::AdminClient, rate_limiter_client::RateLimiterClient,
+};
+
+use crate::support::{Server, finish, requests::check, server::Setup, weir};
+
+const POLICY: &str = "
+schema:
+  user:
+    children:
+      '*':
+        limits:
+          - { name: per-user, fixed_window: { count: 10, period: 1d } }
+          - { name: watched, shadow: true, fixed_window: { count: 20, period: 1d } }
+          - { name: slots, concurrency: { max: 3, ttl: 1h, check: peek } }
+        children: { trade: { limits: [{ name: trades, fixed_window: { count: 5, period: 1d } }] } }
+  long: { children: { '*': { limits: [{ name: any, fixed_window: { count: 5, period: 1d } }] } } }
+";
+
+fn of(key: &[&str], cost: i64) -> CheckRequest {
+    CheckRequest { cost: Some(cost), ..check(key) }
+}
+
+async fn spend(channel: &Channel, checks: Vec<CheckRequest>) {
+    let answers = RateLimiterClient::new(channel.clone()).check_batch(CheckBatchRequest { checks }).await;
+    answers.expect("answers").into_inner().results.iter().for_each(|answer| assert_eq!(answer.error, None));
+}
+
+async fn page(channel: &Channel, request: ListKeysRequest) -> ListKeysResponse {
+    AdminClient::new(channel.clone()).list_keys(request).await.expect("a page").into_inner()
+}
+
+/// All pages of a request.
+async fn all(channel: &Channel, request: ListKeysRequest) -> Vec<KeyUsage> {
+    let (mut keys, mut request) = (Vec::new(), request);
+    loop {
+        let ListKeysResponse { keys: found, next_cursor } = page(channel, request.clone()).await;
+        keys.extend(found);
+        request.cursor = next_cursor;
+        if request.cursor.is_empty() {
+            return keys;
+        }
+    }
+}
+
+fn prefix(segments: &[&str]) -> ListKeysRequest {
+    ListKeysRequest { prefix: segments.iter().map(|segment| (*segment).to_owned()).collect(), ..Default::default() }
+}
+
+fn names(keys: &[KeyUsage]) -> BTreeSet<(String, &str)> {
+    keys.iter().map(|row| (row.key.join("/"), row.limit_name.as_str())).collect()
+}
+
+#[tokio::test]
+async fn entries_say_what_a_check_of_cost_0_says_and_charge_nothing() {
+    let server = Server::with_policy(POLICY);
+    let channel = server.channel().await;
+    let mut client = RateLimiterClient::new(channel.clone());
+    spend(&channel, vec![of(&["user", "alex", "trade"], 3), of(&["user", "alex"], 7)]).await;
+    let reserve = ReserveRequest { check: Some(of(&["user", "sam"], 4)), ..Default::default() };
+    assert!(client.reserve(reserve).await.expect("an answer").into_inner().decision.expect("one").allowed);
+    for _ in 0..2 {
+        let keys = all(&channel, prefix(&["user"])).await;
+        let expected = [
+            ("user/alex", "per-user"),
+            ("user/alex", "watched"),
+            ("user/alex/trade", "trades"),
+            ("user/sam", "per-user"),
+            ("user/sam", "slots"),
+            ("user/sam", "watched"),
+        ];
+        let expected: BTreeSet<_> = expected.map(|(key, limit)| (key.to_owned(), limit)).into();
+        assert_eq!((names(&keys), keys.len()), (expected, 6), "{keys:?}");
+        for row in &keys {
+            let key: Vec<_> = row.key.iter().map(String::as_str).collect();
+            let answer = client.check(of(&key, 0)).await.expect("an answer").into_inner();
+            let level = answer.levels.iter().find(|level| level.name == row.limit_name).expect("its level");
+            let told = (row.limit, row.remaining, row.used, row.shadow);
+            assert_eq!(told, (level.limit, level.remaining, level.limit - level.remaining, level.shadow), "{row:?}");
+            let (listed, checked) = (row.reset_after.expect("one"), level.reset_after.expect("one"));
+            assert!(listed.seconds - checked.seconds <= 60 && listed.seconds >= checked.seconds, "{row:?} {level:?}");
+            assert_eq!((row.known, row.at_limit), (true, level.remaining == 0));
+        }
+        let row = |key: &str, limit: &str| {
+            keys.iter().find(|row| row.key.join("/") == key && row.limit_name == limit).expect("an entry")
+        };
+        assert_eq!((row("user/alex", "per-user").used, row("user/alex", "per-user").at_limit), (10, true));
+        assert_eq!((row("user/sam", "per-user").outstanding, row("user/sam", "slots").outstanding), (4, 1));
+    }
+}
+
+#[tokio::test]
+async fn prefixes_are_whole_segments_of_one_domain_or_all() {
+    let other = "domain: other\nschema: { user: { limits: [{ name: one, fixed_window: { count: 5, period: 1d } }] } }";
+    let setup = Setup::new();
+    std::fs::create_dir(setup.path("limits")).expect("a directory");
+    for (file, text) in [("a.yaml", POLICY), ("b.yaml", other)] {
+        std::fs::write(setup.path("limits").join(file), text).expect("a policy");
+    }
+    let limits = setup.path("limits");
+    let server = setup.limits(limits).start();
+    let channel = server.channel().await;
+    let in_other = CheckRequest { domain: "other".to_owned(), ..of(&["user"], 1) };
+    let own_limits = {
+        let mut one = of(&["user", "alex"], 1);
+        let gcra =
+            weir::proto::Gcra { burst: 1, count: 1, period: Some(prost_types::Duration { seconds: 99, nanos: 0 }) };
+        let limit = Limit { algorithm: Some(weir::proto::limit::Algorithm::Gcra(gcra)), ..Default::default() };
+        one.limit_spec = Some(LimitSpec { limits: vec![limit], charge: 0 });
+        one
+    };
+    let long = "l".repeat(100);
+    let checks =
+        vec![of(&["user", "alex"], 1), of(&["user", "alexa"], 1), in_other, own_limits, of(&["long", &long], 1)];
+    spend(&channel, checks).await;
+    let count = async |request| all(&channel, request).await.len();
+    assert_eq!(count(prefix(&["user", "alex"])).await, 3, "two limits of the policy, and one of the request");
+    assert_eq!(count(prefix(&["user", "a"])).await, 0);
+    assert_eq!(count(prefix(&["user"])).await, 5);
+    assert_eq!(count(ListKeysRequest { domain: "other".to_owned(), ..Default::default() }).await, 1);
+    assert_eq!(count(ListKeysRequest { domain: "none".to_owned(), ..Default::default() }).await, 0);
+    let everything = all(&channel, ListKeysRequest { all_domains: true, ..Default::default() }).await;
+    assert_eq!(everything.len(), 7, "{everything:?}");
+    let unknown: Vec<_> = everything.iter().filter(|row| !row.known).collect();
+    assert_eq!((unknown.len(), unknown[0].limit_name.starts_with("rgcra")), (1, true), "{unknown:?}");
+    // A long segment is stored as its hash, by which it is found.
+    let found = all(&channel, prefix(&["long", &long])).await;
+    assert_eq!((found.len(), &found[0].hashed[..], found[0].used), (1, &[1][..], 1), "{found:?}");
+    assert!(found[0].key[1].starts_with("hash:"), "{found:?}");
+}
+
+#[tokio::test]
+async fn pages_hold_every_key_exactly_once_and_survive_removals() {
+    const KEYS: usize = 5_000;
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "0").start();
+    let channel = server.channel().await;
+    let key = |number: usize| of(&["long", &format!("k{number}")], 1);
+    for first in (0..KEYS).step_by(1_000) {
+        spend(&channel, (first..first + 1_000).map(key).collect()).await;
+    }
+    for page_size in [0, 7, 1_000] {
+        let keys = all(&channel, ListKeysRequest { page_size, ..prefix(&["long"]) }).await;
+        let distinct: BTreeSet<_> = keys.iter().map(|row| &row.key[1]).collect();
+        assert_eq!((keys.len(), distinct.len()), (KEYS, KEYS), "pages of {page_size}");
+    }
+    // Every second key goes away on the way; those that stay are all seen.
+    let mut request = ListKeysRequest { page_size: 500, ..prefix(&["long"]) };
+    let (mut seen, mut removed) = (BTreeMap::<String, usize>::new(), (0..KEYS).step_by(2));
+    loop {
+        let ListKeysResponse { keys, next_cursor } = page(&channel, request.clone()).await;
+        assert!(keys.len() <= 500);
+        keys.into_iter().for_each(|row| *seen.entry(row.key[1].clone()).or_default() += 1);
+        for number in removed.by_ref().take(200) {
+            let reset = weir::proto::ResetRequest { key: key(number).key, ..Default::default() };
+            RateLimiterClient::new(channel.clone()).reset(reset).await.expect("a reset");
+        }
+        request.cursor = next_cursor;
+        if request.cursor.is_empty() {
+            break;
+        }
+    }
+    for number in (1..KEYS).step_by(2) {
+        assert!(seen.contains_key(&format!("k{number}")), "k{number} lives through the scan");
+    }
+}
+
+#[tokio::test]
+async fn invalid_pages_and_cursors_are_rejected() {
+    let server = Server::with_policy(POLICY);
+    let channel = server.channel().await;
+    spend(&channel, vec![of(&["user", "alex"], 1), of(&["user", "sam"], 1)]).await;
+    let first = page(&channel, ListKeysRequest { page_size: 1, ..prefix(&["user"]) }).await;
+    assert!(!first.next_cursor.is_empty());
+    let cursor = |cursor: &str| ListKeysRequest { cursor: cursor.to_owned(), ..prefix(&["user"]) };
+    let other = ListKeysRequest { cursor: first.next_cursor.clone(), ..prefix(&["user", "sam"]) };
+    let changed = format!("{}A", first.next_cursor);
+    for (request, field) in [
+        (ListKeysRequest { page_size: 1_001, ..Default::default() }, "page_size"),
+        (ListKeysRequest { all_domains: true, ..prefix(&["user"]) }, "all_domains"),
+        (prefix(&[""]), "prefix[0]"),
+        (prefix(&["a"; 33]), "prefix"),
+        (ListKeysRequest { domain: "d".repeat(1_025), ..Default::default() }, "domain"),
+        (cursor("AAAA"), "cursor"),
+        (cursor("not a cursor"), "cursor"),
+        (cursor(&changed), "cursor"),
+        (other, "cursor"),
+    ] {
+        let status = AdminClient::new(channel.clone()).list_keys(request.clone()).await.expect_err("it is invalid");
+        assert_eq!(status.code(), Code::InvalidArgument, "{request:?}");
+        let details = String::from_utf8_lossy(status.details()).into_owned();
+        assert!(details.contains(field), "{field}: {details}");
+    }
+    // In memory a cursor is of its process.
+    let elsewhere = Server::with_policy(POLICY);
+    let status = AdminClient::new(elsewhere.channel().await).list_keys(cursor(&first.next_cursor)).await;
+    assert_eq!(status.expect_err("it is another process").code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn the_program_prints_tables_csv_and_json() {
+    let server = Server::with_policy(POLICY);
+    spend(&server.channel().await, vec![of(&["user", "a/b", "trade"], 2), of(&["long", "x"], 5)]).await;
+    let keys = |args: &[&str]| {
+        let run = finish(weir().arg("keys").args(args).args(["--addr", &server.grpc]));
+        assert_eq!(run.code, 0, "{}", run.err);
+        run
+    };
+    let table = keys(&["long"]);
+    assert!(table.out.contains("100%") && table.out.contains("long/x  any"), "{}", table.out);
+    let csv = keys(&["user", "--csv"]).out;
+    assert!(csv.starts_with("domain,key,limit_name,"), "{csv}");
+    assert!(csv.contains("\n,user/a\\/b/trade,trades,true,2,5,3,"), "{csv}");
+    let lines: Vec<Value> =
+        keys(&["--json"]).out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let long = lines.iter().find(|line| line["key"] == json!(["long", "x"])).expect("its line");
+    assert_eq!((&long["used"], &long["at_limit"], &long["limit_name"]), (&json!(5), &json!(true), &json!("any")));
+    let first = keys(&["--limit", "1"]);
+    assert!(first.out.lines().count() == 2 && first.err.contains("there are more"), "{first:?}");
+}
+
+#[tokio::test]
+async fn the_first_page_of_many_keys_comes_soon() {
+    const KEYS: usize = 100_000;
+    let server = Setup::new().policy(POLICY).start();
+    let channel = server.channel().await;
+    for first in (0..KEYS).step_by(1_000) {
+        spend(&channel, (first..first + 1_000).map(|number| of(&["long", &number.to_string()], 1)).collect()).await;
+    }
+    let since = std::time::Instant::now();
+    assert_eq!(page(&channel, prefix(&["long"])).await.keys.len(), 100);
+    // Far above what it takes, for machines that are busy: a scan of all would take longer still.
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn the_top_is_by_units_by_share_or_by_refusals() {
+    let server = Setup::new().policy(POLICY).env("WEIR_HTTP__UI__ENABLED", "true").start();
+    let channel = server.channel().await;
+    let used = [(&["user", "much"], 8), (&["user", "little"], 1), (&["long", "full"], 5)];
+    spend(&channel, used.iter().map(|(key, cost)| of(*key, *cost)).collect()).await;
+    spend(&channel, (0..500).map(|_| of(&["long", "full"], 1)).collect()).await;
+    let top = |args: &[&str]| {
+        let run = finish(weir().arg("usage").args(args).args(["--json", "--addr", &server.grpc]));
+        assert_eq!(run.code, 0, "{}", run.err);
+        let lines = run.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        lines.map(|line| (line["key"][1].clone(), line["limit_name"].clone())).collect::<Vec<_>>()
+    };
+    let row = |key: &str, limit: &str| (json!(key), json!(limit));
+    assert_eq!(top(&["--top", "3"]).last(), Some(&row("full", "any")), "behind two with 8 units");
+    assert_eq!(top(&["--top", "2"]).len(), 2);
+    assert_eq!(top(&["--by", "near", "--top", "2"]), [row("full", "any"), row("much", "per-user")]);
+    assert_eq!(top(&["user", "--by", "near", "--top", "1"]), [row("much", "per-user")]);
+    assert_eq!(top(&["--by", "refused"]), [row("full", "any")]);
+    assert!(top(&["user", "--by", "refused"]).is_empty());
+    let table = finish(weir().args(["usage", "--by", "refused", "--addr", &server.grpc]));
+    assert!(table.out.contains("refused/s") && table.out.contains("long/full  any"), "{table:?}");
+
+    let blind = Server::with_policy(POLICY);
+    let refused = finish(weir().args(["usage", "--by", "refused", "--addr", &blind.grpc]));
+    assert!(refused.code == 2 && refused.err.contains("http.ui.enabled"), "{refused:?}");
+}
