@@ -69,7 +69,7 @@ impl Explain {
     fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)], acting: Option<&Acting<'_>>) -> io::Result<()> {
         let charge = match domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
-            Charge::Independent => "every limit that passes is charged (independent)",
+            Charge::Independent | Charge::OverLimitOnly => "every limit that passes is charged (independent)",
         };
         let shadow = if domain.shadow { "; shadow: every request passes" } else { "" };
         say(format_args!("domain `{}`: {charge}; anchor {}{shadow}", domain.name, domain.anchor))?;
@@ -129,8 +129,7 @@ impl Explain {
             json!({ "segment": self.key[depth - 1], "depth": depth, "found": format!("{found:?}").to_lowercase(),
                 "limits": limits.collect::<Vec<_>>() })
         });
-        let charge = if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
-        json!({ "domain": domain.name, "charge": charge, "anchor": domain.anchor, "shadow": domain.shadow,
+        json!({ "domain": domain.name, "charge": domain.charge.name(), "anchor": domain.anchor, "shadow": domain.shadow,
             "ban": acting.and_then(banned), "steps": steps.collect::<Vec<_>>() })
     }
 }

@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use weir_core::{domain::Charge, plan::Limit};
+use weir_core::plan::Limit;
 use weir_policy::{Domain, Policy, tree::NodeId};
 
 use super::{Explorer, Reply, json_reply, no_domain, read};
@@ -80,7 +80,7 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
     json!({
         "name": domain.name,
         "format": if domain.descriptors.is_some() { "descriptors" } else { "native" },
-        "charge": if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" },
+        "charge": domain.charge.name(),
         "on_store_failure": domain.on_store_failure.name(),
         "limit_spec": if policy.allows_spec(Some(domain)) { "allow" } else { "deny" },
         "anchor": domain.anchor,

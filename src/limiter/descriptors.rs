@@ -227,7 +227,7 @@ impl<'a> ResolvedDescriptor<'a> {
 impl DescriptorLimit {
     /// The limit: a window of the unit, which charges what is denied where the domain charges every descriptor for itself.
     fn limit(self, domain: &Domain) -> Limit {
-        let charge_denied = domain.charge == Charge::Independent;
+        let charge_denied = domain.charge != Charge::AllOrNothing;
         let window = FixedWindow::in_unit(self.requests_per_unit, self.unit.micros(), charge_denied);
         Limit::new(Origin::Override, None, "override", 0, false, Params::FixedWindow(window))
     }

@@ -101,9 +101,9 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "SHADOW_MODE=t\nQUOTA_MODE=TRUE\nMERGE_DOMAIN_CONFIG=1\nRESPONSE_DYNAMIC_METADATA=true\nBACKEND_TYPE=memcache\n\
-             MEMCACHE_HOST_PORT=m:11211\nREDIS_PERSECOND=false",
+             MEMCACHE_HOST_PORT=m:11211\nREDIS_PERSECOND=false\nSTOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true",
             json!({
-                "envoy.shadow_mode": true, "envoy.quota_mode": true, "envoy.merge_domains": true,
+                "envoy.charge": "over_limit_only", "envoy.shadow_mode": true, "envoy.quota_mode": true, "envoy.merge_domains": true,
                 "envoy.dynamic_metadata": true,
             }),
             [&["BACKEND_TYPE"], &["MEMCACHE_HOST_PORT"], &["REDIS_PERSECOND"]],

@@ -106,10 +106,6 @@ async fn the_last_policy_file_takes_its_limits_with_it() {
 fn what_would_be_decided_otherwise_stops_the_start() {
     for (variables, expected) in [
         ("BACKEND_TYPE=memcache", "BACKEND_TYPE: memcached is not supported"),
-        (
-            "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true",
-            "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: set `charge: all_or_nothing`",
-        ),
         ("GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT is not set"),
         ("REDIS_TLS=true", "REDIS_TLS: a unix socket is not encrypted"),
         ("LOG_LEVEL=loud", "LOG_LEVEL is not a level of that service"),

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tonic::Code;
+use tokio::time::timeout;
+use tonic::{Code, transport::Channel};
 
-use crate::support::{
-    Server,
-    quotas::{QuotaStream, Told, bucket},
-    server::Setup,
+use crate::{
+    support::{
+        PATIENCE, Server,
+        pki::put,
+        quotas::{QuotaStream, Told, bucket},
+        server::Setup,
+    },
+    tokens::{by, caller, token},
 };
 
 const POLICY: &str = "
@@ -200,4 +205,55 @@ fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
         assert_eq!(newcomer.rate("alex"), 0.0, "{:?}", newcomer.told);
         newcomer.until("alex", |told| told.rate() >= 1_000.0).await;
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_needs_the_role_check_and_ends_when_it_is_revoked() {
+    let (envoy, metrics) = (token(), token());
+    let other = caller("m", "metrics", &metrics, "");
+    let server = setup().callers(&format!("callers:\n{}{other}", caller("envoy", "check", &envoy, ""))).start();
+    let open = async |token| {
+        let metadata = by(token, ()).metadata().clone();
+        QuotaStream::open_with(server.channel().await, "api", metadata).await
+    };
+    let refused = [(None, Code::Unauthenticated), (Some(&*metrics.token), Code::PermissionDenied)];
+    for (token, code) in refused {
+        assert_eq!(open(token).await.err().expect("refused").code(), code, "{token:?}");
+    }
+    let mut stream = open(Some(&envoy.token)).await.expect("a stream");
+    stream.report(bucket("alex"), 1, 0, 0).await;
+    stream.until("alex", |told| told.rate() > 0.0).await;
+    put(&server.dir.path().join("auth.yaml"), &format!("callers:\n{other}"));
+    let end = loop {
+        match stream.hear(PATIENCE).await {
+            Ok(came) => assert!(came, "the stream goes on"),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end.code(), Code::Unauthenticated);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_client_that_does_not_read_no_more_is_read_and_others_are_served() {
+    const RULES: &str = "
+domain: api
+schema: { user: { children: { alex: { limits: [{ fixed_window: { count: 1000, period: 1s } }] } } } }
+";
+    let server = Setup::new().policy(RULES).env("WEIR_RLQS__DOMAINS", "api=user").start();
+    let endpoint = Channel::from_shared(format!("http://{}", server.grpc)).expect("an address");
+    // Room for one answer, which has the bucket's name.
+    let channel = endpoint.initial_stream_window_size(1_500).connect().await.expect("it accepts connections");
+    let mut slow = QuotaStream::open(channel, "api").await.expect("a stream");
+    let mut sent = 0;
+    while timeout(Duration::from_secs(2), slow.report(bucket(&format!("{sent:01000}")), 1, 0, 0)).await.is_ok() {
+        sent += 1;
+        assert!(sent < 20_000, "reports are taken without an end");
+    }
+    let mut other = open(&server).await;
+    other.report(bucket("alex"), 1, 0, 0).await;
+    other.until("alex", |told| told.rate() >= 1_000.0).await;
+    assert_eq!(slow.told.len(), 0);
+    while slow.told.len() < sent {
+        assert!(slow.hear(PATIENCE).await.expect("the stream goes on"), "{} of {sent}", slow.told.len());
+    }
 }

@@ -9,6 +9,7 @@ mod hits;
 mod lookup;
 mod metrics;
 mod odd;
+mod over_limit;
 mod statuses;
 mod stores;
 mod table;

@@ -11,7 +11,7 @@ use weir::{
     telemetry::Metrics,
 };
 
-use crate::{beyond, hits, lookup, statuses};
+use crate::{beyond, hits, lookup, over_limit, statuses};
 
 /// A moment at which windows of every unit begin: 15,330 days, which 365, 30 and 7 divide.
 pub const START: Micros = 15_330 * 86_400_000_000;
@@ -28,7 +28,7 @@ pub const START: Micros = 15_330 * 86_400_000_000;
 pub struct Case(pub &'static str, pub &'static str, pub &'static str);
 
 /// Every table.
-pub const TABLES: [&[Case]; 4] = [lookup::CASES, hits::CASES, statuses::CASES, beyond::CASES];
+pub const TABLES: [&[Case]; 5] = [lookup::CASES, hits::CASES, statuses::CASES, beyond::CASES, over_limit::CASES];
 
 /// The policy of files.
 pub fn policy(files: &[&str]) -> Policy {
@@ -77,7 +77,7 @@ impl Case {
     }
 }
 
-async fn ask<S: Store>(limiter: &Limiter<S>, request: &str) -> String {
+pub async fn ask<S: Store>(limiter: &Limiter<S>, request: &str) -> String {
     let (quota_mode, request) = match request.strip_prefix("quota!") {
         Some(rest) => (true, rest.trim()),
         None => (false, request),

@@ -80,8 +80,8 @@ impl Reader {
                     }
                 },
                 "charge" => {
-                    let known = &[("all_or_nothing", Charge::AllOrNothing), ("independent", Charge::Independent)];
-                    self.domain.charge = self.choice(entry, known);
+                    let known = [Charge::AllOrNothing, Charge::Independent].map(|charge| (charge.name(), charge));
+                    self.domain.charge = self.choice(entry, &known);
                 }
                 "on_store_failure" => {
                     let known = OnStoreFailure::ALL.map(|rule| (rule.name(), rule));

@@ -114,8 +114,8 @@ fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Itera
     let limits = nodes.iter().flat_map(|policy_node| domain.limits_at(policy_node.node));
     limits.filter(|limit| limit.lease().is_some()).filter_map(|limit| {
         let reason = match domain.charge {
-            Charge::Independent => "charge is independent, so a request may be charged by some of its limits alone",
             Charge::AllOrNothing => limit.leasable().err()?,
+            _ => "charge is independent, so a request may be charged by some of its limits alone",
         };
         Some(format!("`{}` cannot be leased: {reason}; requests that meet it are decided by the store", limit.name))
     })
@@ -130,7 +130,7 @@ fn not_reservable<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl I
             own.pattern.starts_with(&other.pattern) || other.pattern.starts_with(&own.pattern)
         };
         let reason = match domain.charge {
-            Charge::Independent => "charge is independent".to_owned(),
+            Charge::Independent | Charge::OverLimitOnly => format!("charge is {}", domain.charge.name()),
             Charge::AllOrNothing => {
                 let mut others = nodes.iter().filter(meets).flat_map(|other| domain.limits_at(other.node));
                 let (other, reason) = others.find_map(|other| Some((other, other.params.holdable().err()?)))?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Domain, Policy, descriptors, file, limits::scalar};
-use weir_core::algorithm::Bounds;
+use weir_core::{algorithm::Bounds, domain::Charge};
 use weir_settings::{
     Problems,
     document::{self, Node, Value},
@@ -98,6 +98,8 @@ pub struct Rules {
     pub bounds: Bounds,
     /// Several files of descriptors may be of one domain, to which each adds its own.
     pub merge_domains: bool,
+    /// How files of descriptors charge that do not say it; `None`: every descriptor for itself.
+    pub descriptors_charge: Option<Charge>,
     /// Each file ends with a line `...`, so that the beginning of a file is never taken for all of it.
     pub require_end_marker: bool,
     /// Requests may not bring limits of their own, where their domain does not say otherwise.
@@ -143,7 +145,10 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
 pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
     match document_of(text)? {
         None => Ok(Policy::empty()),
-        Some(document) => Ok(Policy::new([domain_of(&document, bounds)?])),
+        Some(document) => {
+            let rules = Rules { bounds: *bounds, ..Rules::default() };
+            Ok(Policy::new([domain_of(&document, &rules)?]))
+        }
     }
 }
 
@@ -156,11 +161,11 @@ pub(crate) fn document_of(text: &str) -> Result<Option<Node>, Problems> {
     if duplicates.0.is_empty() { Ok(Some(document)) } else { Err(duplicates) }
 }
 
-fn domain_of(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
+fn domain_of(document: &Node, rules: &Rules) -> Result<Domain, Problems> {
     if descriptors::file::is_one(document) {
-        descriptors::file::read(document, bounds)
+        descriptors::file::read(document, rules)
     } else {
-        file::read(document, bounds)
+        file::read(document, &rules.bounds)
     }
 }
 
@@ -188,10 +193,8 @@ impl Domains {
         let in_file = |problems: Problems| problems.in_file(&path);
         let is_theirs = descriptors::file::is_one(document);
         let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
-            Some((before, first)) => {
-                (descriptors::file::add(before, document, &self.rules.bounds).map_err(in_file)?, first)
-            }
-            None => (domain_of(document, &self.rules.bounds).map_err(in_file)?, path.clone()),
+            Some((before, first)) => (descriptors::file::add(before, document, &self.rules).map_err(in_file)?, first),
+            None => (domain_of(document, &self.rules).map_err(in_file)?, path.clone()),
         };
         if let Some((other, before)) = self.found.get(&domain.name) {
             let name = &domain.name;

@@ -43,6 +43,7 @@ impl Way<'_> {
         let charge = match self.domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
             Charge::Independent => "every descriptor is charged for itself (independent)",
+            Charge::OverLimitOnly => "a refusal charges only the limits that refuse (over_limit_only)",
         };
         say(format_args!(
             "domain `{}`, of descriptors: {charge}; only the last entry's limits count",
@@ -105,8 +106,7 @@ impl Way<'_> {
                 "unlimited": step.rule.unlimited, "shadow_mode": step.rule.shadow, "quota_mode": step.rule.quota,
                 "share_threshold": step.rule.share_threshold })
         });
-        let charge = if self.domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
-        json!({ "domain": self.domain.name, "charge": charge, "anchor": self.domain.anchor, "limited": self.is_limited(),
+        json!({ "domain": self.domain.name, "charge": self.domain.charge.name(), "anchor": self.domain.anchor, "limited": self.is_limited(),
             "steps": steps.collect::<Vec<_>>() })
     }
 }

@@ -12,9 +12,6 @@ use crate::{
     telemetry,
 };
 
-/// Variables without an equivalent here, which change decisions where they are on.
-const CHANGES_DECISIONS: [&str; 1] = ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"];
-
 /// Serves by the variables of envoyproxy/ratelimit as `weir migrate` translates them. They override `WEIR_…` variables, which
 /// set what that service has no variable for. What has no equivalent is logged.
 ///
@@ -27,7 +24,6 @@ pub(crate) fn serve_in_place() -> CommandResult {
     let environment = Environment::of_process(variables());
     let sheet = translate::translate(&environment).map_err(Failure)?;
     let mut obstacles: Vec<_> = sheet.required().map(str::to_owned).collect();
-    obstacles.extend(sheet.missing.iter().filter(|entry| changes_decisions(entry)).cloned());
     let mut settings = Settings::of_values(sheet.values(), variables())?;
     settings.allow_all = false;
     if settings.control_plane().is_none() && is_set(&settings.limits) {
@@ -50,10 +46,6 @@ pub(crate) fn serve_in_place() -> CommandResult {
         info!(entry, "a variable is not needed");
     }
     serve::run(settings, None, false)
-}
-
-fn changes_decisions(entry: &str) -> bool {
-    entry.split_once(':').is_some_and(|(name, _)| CHANGES_DECISIONS.contains(&name))
 }
 
 /// Files of any name, in directories too.

@@ -226,8 +226,8 @@ pub(super) const TABLE: &[Variable] = &[
     ),
     Variable::new(
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-        Missing,
-        "set `charge: all_or_nothing` in the policy file; it is one atomic step, and charges nothing of a refused request",
+        Setting("envoy.charge"),
+        "`over_limit_only`, one atomic step; a policy file can say it as `charge`",
     ),
     Variable::new(
         "NEAR_LIMIT_RATIO",

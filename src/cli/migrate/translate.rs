@@ -136,6 +136,7 @@ fn address(environment: &Environment, [host, port]: [&str; 2], default: u16) -> 
 }
 
 fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const STOP: &str = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT";
     const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
     if environment.is_on(HEADERS)? {
         sheet.set("envoy.headers", "ratelimit", from(environment, &[HEADERS]));
@@ -158,6 +159,9 @@ fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         if environment.is_on(name)? {
             sheet.set(key, "true", from(environment, &[name]));
         }
+    }
+    if environment.is_on(STOP)? {
+        sheet.set("envoy.charge", "over_limit_only", from(environment, &[STOP]));
     }
     Ok(())
 }

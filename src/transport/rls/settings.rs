@@ -2,6 +2,7 @@
 
 use axum::http::HeaderName;
 use serde::{Deserialize, Serialize};
+use weir_core::domain::Charge;
 
 /// The settings of Envoy's rate-limit service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +22,33 @@ pub struct EnvoySettings {
     pub shadow_mode: bool,
     /// Whether every limit of an Envoy file is a quota: a request is refused only when all that it meets are used up.
     pub quota_mode: bool,
+    /// How Envoy files charge that do not say it.
+    pub charge: ChargeSetting,
     /// Whether several Envoy files may have one domain, to which each adds its descriptors.
     pub merge_domains: bool,
+}
+
+/// What a refused request is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChargeSetting {
+    /// Every descriptor for itself.
+    #[default]
+    Independent,
+    /// Only the limits that refuse it.
+    OverLimitOnly,
+    /// Nothing.
+    AllOrNothing,
+}
+
+impl From<ChargeSetting> for Charge {
+    fn from(setting: ChargeSetting) -> Self {
+        match setting {
+            ChargeSetting::Independent => Self::Independent,
+            ChargeSetting::OverLimitOnly => Self::OverLimitOnly,
+            ChargeSetting::AllOrNothing => Self::AllOrNothing,
+        }
+    }
 }
 
 /// Headers that Envoy is asked to add.
@@ -60,6 +86,7 @@ impl Default for EnvoySettings {
             dynamic_metadata: false,
             shadow_mode: false,
             quota_mode: false,
+            charge: ChargeSetting::default(),
             merge_domains: false,
         }
     }

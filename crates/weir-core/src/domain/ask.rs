@@ -36,6 +36,22 @@ pub enum Charge {
     AllOrNothing,
     /// Every limit that lets the request pass charges it.
     Independent,
+    /// Where limits refuse a request, only these are charged, as far as they charge what is denied. Only in Envoy's domains.
+    OverLimitOnly,
+}
+
+impl Charge {
+    /// Every way; those of Envoy's domains.
+    pub const ALL: [Self; 3] = [Self::AllOrNothing, Self::Independent, Self::OverLimitOnly];
+
+    /// Its name in policies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllOrNothing => "all_or_nothing",
+            Self::Independent => "independent",
+            Self::OverLimitOnly => "over_limit_only",
+        }
+    }
 }
 
 /// How to decide while the shared store is unavailable.

@@ -16,7 +16,8 @@ impl Plan<'_> {
         let (passes, dry_run) = (passes(self, decisions), self.dry_run);
         self.levels.iter().zip(decisions).map(move |(level, decision)| {
             let alone = self.charge == Charge::Independent && !level.limit.shadow;
-            let is_charged = (decision.allowed && (passes || alone)) || level.params().charges_denied();
+            let spared = self.charge == Charge::OverLimitOnly && decision.allowed;
+            let is_charged = (decision.allowed && (passes || alone)) || (level.params().charges_denied() && !spared);
             let units = if is_charged && !dry_run { u64::try_from(level.cost).unwrap_or(0) } else { 0 };
             let takes_none = level.limit.params.as_concurrency().is_some() && self.reservation.is_none();
             if takes_none { 0 } else { level.held_units(units) }
@@ -68,6 +69,13 @@ mod tests {
         for cost in [0, -3] {
             assert_eq!(charged(ALL, cost, &[(true, false, false), (true, false, true)]), [0, 0]);
         }
+    }
+
+    #[test]
+    fn where_some_refuse_only_those_are_charged() {
+        const OVER: Charge = Charge::OverLimitOnly;
+        assert_eq!(charged(OVER, 2, &[(true, false, true), (true, false, true)]), [2, 2]);
+        assert_eq!(charged(OVER, 2, &[(true, false, true), (false, false, true), (false, false, false)]), [0, 2, 0]);
     }
 
     #[test]

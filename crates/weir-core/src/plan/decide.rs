@@ -51,6 +51,7 @@ pub(super) fn charge(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> 
     match plan.charge {
         Charge::AllOrNothing => all_or_nothing(plan, states, now),
         Charge::Independent => independent(plan, states, now),
+        Charge::OverLimitOnly => over_limit_only(plan, states, now),
     }
 }
 
@@ -153,6 +154,25 @@ fn independent(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisi
             decision = step(plan, states, index, 0, now).0;
         }
         decisions[index] = decision;
+    }
+    decisions
+}
+
+/// Where levels refuse, only they charge, and the others tell how they stand. Each is judged by its own cost, so of those that
+/// share a state some may refuse only once the others have charged.
+fn over_limit_only(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
+    let judged = plan.levels.iter().enumerate();
+    let judged: Decisions = judged.map(|(index, level)| step(plan, states, index, level.cost, now).0).collect();
+    if passes(plan, &judged) {
+        return independent(plan, states, now);
+    }
+    let mut decisions = Decisions::new();
+    for (index, (level, judged)) in plan.levels.iter().zip(&judged).enumerate() {
+        let (decision, next) = step(plan, states, index, if judged.allowed { 0 } else { level.cost }, now);
+        if let Some(state) = next {
+            put_if_room(plan, states, index, state, decision.reset_after);
+        }
+        decisions.push(decision);
     }
     decisions
 }

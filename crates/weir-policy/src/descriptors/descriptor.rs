@@ -149,7 +149,7 @@ impl Reader {
             Value::List(items) => items.as_slice(),
             _ => std::slice::from_ref(node),
         };
-        let charge_denied = self.domain.charge == Charge::Independent;
+        let charge_denied = self.domain.charge != Charge::AllOrNothing;
         let mut found = Vec::new();
         for item in items {
             if let Some(limit) = rate_limit::read(item, charge_denied, &self.bounds, &mut self.problems) {

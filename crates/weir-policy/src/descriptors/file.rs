@@ -3,6 +3,7 @@
 
 use super::{descriptor::Above, rate_limit, rule::Descriptors};
 use crate::{
+    Rules,
     limits::{read_choice, scalar},
     tree::Domain,
 };
@@ -59,13 +60,12 @@ fn find<'a>(document: &'a Node, key: &str) -> Option<&'a Entry> {
 ///
 /// # Errors
 /// All that is wrong with it, each with its place.
-pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
+pub fn read(document: &Node, rules: &Rules) -> Result<Domain, Problems> {
     let mut domain = Domain::new(domain_of(document).unwrap_or_default());
     domain.descriptors = Some(Box::default());
     // No two limits of one key count together, so nothing is gained by keeping more than a key together.
     domain.anchor = MAX_SEGMENTS as u8;
-    (domain.charge, domain.on_store_failure) = (Charge::Independent, OnStoreFailure::default());
-    let mut reader = Reader::new(domain, bounds);
+    let mut reader = Reader::new(domain, rules);
     reader.head(document, true);
     reader.finish(document)
 }
@@ -74,8 +74,8 @@ pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
 ///
 /// # Errors
 /// All that is wrong with it, each with its place. Then the domain is of no use.
-pub fn add(domain: Domain, document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
-    let mut reader = Reader::new(domain, bounds);
+pub fn add(domain: Domain, document: &Node, rules: &Rules) -> Result<Domain, Problems> {
+    let mut reader = Reader::new(domain, rules);
     reader.head(document, false);
     reader.finish(document)
 }
@@ -85,13 +85,16 @@ pub(super) struct Reader {
     pub(crate) domain: Domain,
     pub(crate) rules: Descriptors,
     pub(crate) bounds: Bounds,
+    /// How a file charges that does not say it.
+    charge: Charge,
     pub(crate) problems: Problems,
 }
 
 impl Reader {
-    fn new(mut domain: Domain, bounds: &Bounds) -> Self {
+    fn new(mut domain: Domain, rules: &Rules) -> Self {
+        let (bounds, charge) = (rules.bounds, rules.descriptors_charge.unwrap_or(Charge::Independent));
         let rules = domain.descriptors.take().map(|rules| *rules).unwrap_or_default();
-        Self { domain, rules, bounds: *bounds, problems: Problems::default() }
+        Self { domain, rules, bounds, charge, problems: Problems::default() }
     }
 
     fn finish(mut self, document: &Node) -> Result<Domain, Problems> {
@@ -117,13 +120,12 @@ impl Reader {
             }
             Some(_) => {}
         }
-        let (mut charge, mut rule, mut anchor) = (Charge::Independent, OnStoreFailure::default(), MAX_SEGMENTS as u8);
+        let (mut charge, mut rule, mut anchor) = (self.charge, OnStoreFailure::default(), MAX_SEGMENTS as u8);
         for entry in entries {
             let text = scalar(&entry.value);
             match entry.key.as_str() {
                 "charge" => {
-                    let known = &[("all_or_nothing", Charge::AllOrNothing), ("independent", Charge::Independent)];
-                    charge = self.choice(entry, known);
+                    charge = self.choice(entry, &Charge::ALL.map(|charge| (charge.name(), charge)));
                 }
                 "on_store_failure" => {
                     rule = self.choice(entry, &OnStoreFailure::ALL.map(|rule| (rule.name(), rule)));

@@ -11,7 +11,7 @@ use weir_core::{
 
 pub fn read(text: &str) -> Result<Domain, String> {
     let document = document_of(text).map_err(|problems| text_of(&problems))?.expect("a document");
-    file::read(&document, &Bounds::default()).map_err(|problems| text_of(&problems))
+    file::read(&document, &Rules::default()).map_err(|problems| text_of(&problems))
 }
 
 fn text_of(problems: &weir_settings::Problems) -> String {
@@ -114,7 +114,7 @@ fn errors_have_the_line_number() {
         (format!("domain: {}\ndescriptors: []", "d".repeat(1_025)), "1: domain is a text of at most 1024 bytes"),
         (
             "domain: d\ncharge: all\ndescriptors: []".to_owned(),
-            "2: charge is `all_or_nothing` or `independent`, not `all`",
+            "2: charge is `all_or_nothing`, `independent` or `over_limit_only`, not `all`",
         ),
         (
             "domain: d\non_store_failure: alow\ndescriptors: []".to_owned(),

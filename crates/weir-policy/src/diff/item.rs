@@ -10,7 +10,7 @@ use crate::{
     tree::Domain,
 };
 use weir_core::{
-    domain::{Charge, key::domain_label, time::format_duration},
+    domain::{key::domain_label, time::format_duration},
     plan::Limit,
 };
 
@@ -141,14 +141,13 @@ fn limit_becomes(one: &Limit, other: &Limit) -> Vec<String> {
 
 /// What a domain says besides its limits.
 fn settings(domain: &Domain) -> [(&'static str, String); 6] {
-    let charge = if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
     let spec = match domain.allows_spec {
         None => "by default",
         Some(true) => "allow",
         Some(false) => "deny",
     };
     [
-        ("charge", charge.to_owned()),
+        ("charge", domain.charge.name().to_owned()),
         ("on_store_failure", domain.on_store_failure.name().to_owned()),
         ("limit_spec", spec.to_owned()),
         ("anchor", domain.anchor.to_string()),

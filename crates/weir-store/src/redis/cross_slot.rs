@@ -101,16 +101,21 @@ pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Result<Decided
         let refuses = |(index, said): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !said.allowed;
         let is_refused = group.iter().zip(&decided.decisions).any(refuses);
         for (index, said) in group.iter().zip(&decided.decisions) {
-            let is_charged = said.allowed && !(is_refused && is_undone(plan, *index));
-            let is_charged = is_charged || plan.levels()[*index].params().charges_denied();
+            let is_spared = is_undone(plan, *index);
+            let charges_denied = plan.levels()[*index].params().charges_denied() && !(is_spared && said.allowed);
+            let is_charged = (said.allowed && !(is_refused && is_spared)) || charges_denied;
             fates[*index] = if is_charged { Fate::Charged } else { Fate::NotCharged };
         }
     }
     fates
 }
 
-/// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge.
+/// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge, unless
+/// only those that refuse are charged.
 pub(crate) fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
+    if plan.charge == Charge::OverLimitOnly {
+        return true;
+    }
     let level = &plan.levels()[index];
     (plan.charge == Charge::AllOrNothing || level.limit.shadow) && !level.params().charges_denied()
 }

@@ -98,7 +98,12 @@ impl Part {
     pub(crate) fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], time: &StoreTime, mode: Mode<'_>) -> Self {
         let (keys, numbers) = keys(plan, indexes, prefix);
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
-        let how = i64::from(plan.charge == Charge::Independent) + 16 * i64::from(plan.dry_run);
+        let charge = match plan.charge {
+            Charge::AllOrNothing => 0,
+            Charge::Independent => 1,
+            Charge::OverLimitOnly => 129,
+        };
+        let how = charge + 16 * i64::from(plan.dry_run);
         let request = plan.request.filter(|_| mode.tells_id());
         let how = how + if request.is_some() { 64 } else { 0 };
         head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
@@ -192,7 +197,7 @@ fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>
     (keys, numbers)
 }
 
-/// What concerns the plan: how it is charged (0 all or nothing, 1 independent; by 16 more it is a dry run), and how many keys and
+/// What concerns the plan: how it is charged (0 all or nothing, 1 independent; by 128 more only over the limit; by 16 more it is a dry run), and how many keys and
 /// levels follow.
 fn head(
     body: &mut ByteBuf,

@@ -47,6 +47,7 @@ pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
     match request.charge {
         Charge::AllOrNothing => all_or_nothing(request, before),
         Charge::Independent => independent(request, before),
+        Charge::OverLimitOnly => over_limit_only(request, before),
     }
 }
 
@@ -89,6 +90,21 @@ fn independent(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
         decisions.insert(index, decision);
     }
     ((0..request.levels.len()).map(|index| decisions[&index]).collect(), after)
+}
+
+fn over_limit_only(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
+    let refuses: Vec<_> =
+        request.levels.iter().map(|level| !judge(request, before, level, level.cost).0.allowed).collect();
+    if request.levels.iter().zip(&refuses).all(|(level, refuses)| level.shadow || !refuses) {
+        return independent(request, before);
+    }
+    let mut after = before.clone();
+    let decisions = request.levels.iter().zip(refuses).map(|(level, refuses)| {
+        let (decision, next) = judge(request, &after, level, if refuses { level.cost } else { 0 });
+        keep(request, &mut after, level, &decision, next);
+        decision
+    });
+    (decisions.collect(), after)
 }
 
 /// A level with charge_denied charges every cost above 0, whichever level refused.

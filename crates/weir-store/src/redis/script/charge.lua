@@ -97,3 +97,18 @@ local function independent()
     end
   end
 end
+
+-- Where levels refuse, each judged by its own cost, only they charge, and the others tell how they stand.
+local function charge_over_limit_only()
+  local refuses, passes = {}, true
+  for index = 1, count do
+    refuses[index] = step(index, input[costs_at + index])[1] == 0
+    if refuses[index] and not rules[index].shadow then passes = false end
+  end
+  if passes then return independent() end
+  for index = 1, count do
+    local state
+    decisions[index], state = step(index, refuses[index] and input[costs_at + index] or 0)
+    if state then put(index, state) end
+  end
+end

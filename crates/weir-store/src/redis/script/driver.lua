@@ -14,6 +14,8 @@ local function carry_out()
   elseif charge >= UNDOES then
     undo = undo or undoing()
     undo()
+  elseif over_limit_only then
+    charge_over_limit_only()
   elseif charge % TELLS == 0 then
     all_or_nothing()
   else
@@ -22,11 +24,12 @@ local function carry_out()
 end
 
 -- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
--- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
+-- that count keep their charges, so a shadow that shares their state goes back to the value that they left; not so where only
+-- those that refuse keep them.
 local function change(index)
   local own = input[places_at + index]
-  local before, after = counted[own] or found[own] or '', written[own]
-  if not after or after == before or rules[index].charges_denied then return '', '' end
+  local before, after = not over_limit_only and counted[own] or found[own] or '', written[own]
+  if not after or after == before or (rules[index].charges_denied and not over_limit_only) then return '', '' end
   return before, after
 end
 

@@ -63,6 +63,10 @@ local function undo()
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
   end
+  if over_limit_only then
+    for index = 1, count do decisions[index] = step(index, 0) end
+    return
+  end
   -- Those that count keep their charges, which a dry run has not written.
   if dry_run and charge > UNDOES then charge_counting() end
   for index = 1, count do
