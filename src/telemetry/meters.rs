@@ -10,9 +10,9 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LIMITED, NEAR, OF_DOMAIN, OVERRIDDEN_FROM, REPEATED_AT,
-        RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall, ReservationUnits, SHADOW_LIMITED, Transport,
-        UNMATCHED_AT, counters_of, of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_AT, LEASES_FROM, LIMITED, LeaseCall, NEAR,
+        OF_DOMAIN, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
+        ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
 };
 
@@ -152,6 +152,13 @@ impl Meters {
         for (kind, count) in units.iter().filter(|(_, count)| *count > 0) {
             self.counters.add_many(start + RESERVATION_UNITS_FROM + *kind as usize, *count);
         }
+    }
+
+    /// Counts one request about a client's lease, and the units that it was granted.
+    pub fn lease(&self, domain: Option<u32>, call: LeaseCall, granted: u64) {
+        let start = self.domain(domain);
+        self.counters.add(start + LEASES_FROM + call as usize);
+        self.counters.add_many(start + LEASE_UNITS_AT, granted);
     }
 
     /// Counts one decision of the limit of this number, and the units that it has charged; without one, of all limits that

@@ -20,5 +20,5 @@ pub use meters::{Counts, LimitCounts, Meters};
 pub use metrics::{Metrics, MetricsSettings};
 pub use overrides::OverrideMeter;
 pub use rlqs::RlqsMeter;
-pub use series::{LimitMeter, ReservationCall, ReservationUnits, Transport};
+pub use series::{LeaseCall, LimitMeter, ReservationCall, ReservationUnits, Transport};
 pub use spans::{Spans, TracingSettings};

@@ -13,6 +13,10 @@ pub(super) const OVERRIDDEN: &str = "weir_overridden_checks_total";
 pub(super) const RESERVATIONS: &str = "weir_reservations_total";
 /// Units of reservations, by what became of them.
 pub(super) const RESERVATION_UNITS: &str = "weir_reservation_units_total";
+/// Requests about leases of clients, by what became of them.
+pub(super) const CLIENT_LEASES: &str = "weir_client_leases_renewals_total";
+/// Units granted to them.
+pub(super) const CLIENT_LEASE_UNITS: &str = "weir_client_leases_granted_units_total";
 /// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
 /// Units charged to each limit.
@@ -64,6 +68,12 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
         "Units of reservations, by domain and kind: reserved, refunded (not used, given back), overage (used beyond what was \
          reserved). Repeated calls move none.",
     ),
+    (
+        CLIENT_LEASES,
+        "Requests about leases of clients, by domain and result: ok; changed (the terms are others than the client knew), \
+         not_leasable, lost (the store did not answer).",
+    ),
+    (CLIENT_LEASE_UNITS, "Units granted to leases of clients, by domain. What they do not spend is given back."),
     (
         DECISIONS,
         "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited). A limit also counts as \

@@ -8,8 +8,8 @@ use weir_policy::overrides::CHANGES;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN, REPEATED, RESERVATION_UNITS, RESERVATIONS,
-    UNMATCHED,
+    CHARGED, CHECKS, CLIENT_LEASE_UNITS, CLIENT_LEASES, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN,
+    REPEATED, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
 /// How a check came in.
@@ -23,6 +23,8 @@ pub enum Transport {
     GrpcAll,
     /// A message of a gRPC stream.
     GrpcStream,
+    /// The same about a lease.
+    GrpcLease,
     /// A call of Envoy's.
     Envoy,
     /// A check as JSON over HTTP.
@@ -35,11 +37,12 @@ pub enum Transport {
 
 impl Transport {
     /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Grpc,
         Self::GrpcBatch,
         Self::GrpcAll,
         Self::GrpcStream,
+        Self::GrpcLease,
         Self::Envoy,
         Self::Http,
         Self::HttpBatch,
@@ -53,10 +56,39 @@ impl Transport {
             Self::GrpcBatch => "grpc_batch",
             Self::GrpcAll => "grpc_all",
             Self::GrpcStream => "grpc_stream",
+            Self::GrpcLease => "grpc_lease",
             Self::Envoy => "envoy",
             Self::Http => "http",
             Self::HttpBatch => "http_batch",
             Self::HttpAll => "http_all",
+        }
+    }
+}
+
+/// What became of a request about a client's lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseCall {
+    /// Settled, and granted what there was.
+    Served,
+    /// The terms are others than the client knew.
+    Changed,
+    /// The key cannot be leased.
+    NotLeasable,
+    /// The store did not answer.
+    Lost,
+}
+
+impl LeaseCall {
+    /// Every one; the position of each is its number.
+    const ALL: [Self; 4] = [Self::Served, Self::Changed, Self::NotLeasable, Self::Lost];
+
+    /// Its label.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Served => "ok",
+            Self::Changed => "changed",
+            Self::NotLeasable => "not_leasable",
+            Self::Lost => "lost",
         }
     }
 }
@@ -130,7 +162,8 @@ pub(super) const CHARGED_UNITS: usize = 4;
 const OF_LIMIT: usize = 5;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
-/// ones, then dry runs, then calls about reservations, then units of these.
+/// ones, then dry runs, then calls about reservations, then units of these, then overridden ones, then
+/// requests about leases, then the units that these were granted.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
@@ -138,8 +171,10 @@ pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
 pub(super) const RESERVATIONS_FROM: usize = REPEATED_AT + 1;
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
 pub(super) const OVERRIDDEN_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
+pub(super) const LEASES_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
+pub(super) const LEASE_UNITS_AT: usize = LEASES_FROM + LeaseCall::ALL.len();
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = OVERRIDDEN_FROM + CHANGES.len();
+pub(super) const OF_DOMAIN: usize = LEASE_UNITS_AT + 1;
 
 /// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
 #[inline]
@@ -178,7 +213,11 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
         units.map(move |kind| registry.counter(RESERVATION_UNITS, &[("domain", domain), ("kind", kind.name())]));
     let changes = CHANGES.into_iter();
     let overridden = changes.map(move |change| registry.counter(OVERRIDDEN, &[("domain", domain), ("change", change)]));
-    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden)
+    let leases = LeaseCall::ALL.into_iter();
+    let leases =
+        leases.map(move |call| registry.counter(CLIENT_LEASES, &[("domain", domain), ("result", call.name())]));
+    let granted = registry.counter(CLIENT_LEASE_UNITS, &[("domain", domain)]);
+    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden).chain(leases).chain([granted])
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

@@ -1,5 +1,6 @@
 //! The check service: what every surface does with a check between reading and writing it. It decides, counts and times.
 
+mod leases;
 mod reservations;
 
 use std::{
@@ -23,6 +24,7 @@ use crate::{
     telemetry::Transport,
 };
 
+pub use leases::LeaseAnswer;
 pub use reservations::{Caller, SettleCall, Settlement};
 
 /// A check as a surface read it, or why it could not be read.

@@ -1,6 +1,8 @@
 //! The messages of callers, read with bounds that hold before anything is made of the bytes. A check is borrowed from its
 //! bytes, so that to read one allocates nothing but for the limits that it brings.
 
+mod lease;
+
 use prost::Message;
 use prost_types::Duration;
 use smallvec::SmallVec;
@@ -10,6 +12,8 @@ use crate::{
     limiter::Invalid,
     proto::{self, CancelRequest, CommitRequest, ExtendRequest, LimitSpec, ResetRequest, SuggestRequest},
 };
+
+pub use lease::LeaseMessage;
 
 /// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
 /// the wire may become a few hundred in memory.

@@ -31,6 +31,8 @@ pub mod path {
     pub const CHECK_ALL: &str = "/weir.v1.RateLimiter/CheckAll";
     /// A stream of checks.
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+    /// A stream of leases.
+    pub const LEASE: &str = "/weir.v1.RateLimiter/Lease";
     /// Decide and hold units.
     pub const RESERVE: &str = "/weir.v1.RateLimiter/Reserve";
     /// Settle them by what they really cost.
@@ -73,7 +75,7 @@ pub fn access_of_call(called: &str) -> Access {
         | path::CHECK_STREAM
         | path::SHOULD_RATE_LIMIT
         | path::STREAM_QUOTAS => Access::Role(Role::Check),
-        path::RESERVE | path::COMMIT | path::CANCEL | path::EXTEND => Access::Named(Role::Check),
+        path::LEASE | path::RESERVE | path::COMMIT | path::CANCEL | path::EXTEND => Access::Named(Role::Check),
         path::RESET => Access::Named(Role::Reset),
         path::SUGGEST => Access::Role(Role::Metrics),
         health if health.starts_with(path::HEALTH) => Access::Open,
@@ -107,6 +109,7 @@ pub fn surface_of_call(called: &str) -> Surface {
         path::CHECK_BATCH => weir("CheckBatch"),
         path::CHECK_ALL => weir("CheckAll"),
         path::CHECK_STREAM => weir("CheckStream"),
+        path::LEASE => weir("Lease"),
         path::RESERVE => weir("Reserve"),
         path::COMMIT => weir("Commit"),
         path::CANCEL => weir("Cancel"),

@@ -11,6 +11,7 @@ mod bench;
 mod bounds;
 mod calendar;
 mod check_all;
+mod client_leases;
 mod commands;
 mod concurrency;
 mod config_check;

@@ -5,6 +5,7 @@
 mod afterwards;
 mod anchors;
 mod check_all;
+mod client_leases;
 mod cluster_nodes;
 mod commands;
 mod concurrency;
@@ -13,6 +14,7 @@ mod expiry;
 mod failover;
 mod floods;
 mod idempotency;
+mod lease_client;
 mod leases;
 mod moving_slots;
 mod outages;

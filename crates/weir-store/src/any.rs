@@ -133,6 +133,10 @@ impl Store for AnyStore {
         }
     }
 
+    fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
+        self.shared().is_none_or(|shared| shared.redis().decides_in_one_step(plan))
+    }
+
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         match self {
             Self::Memory(memory) => memory.reset(key, anchor, subtree).await,

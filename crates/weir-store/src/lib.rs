@@ -41,6 +41,11 @@ pub trait Store: Send + Sync + 'static {
     /// Decides a plan, all its levels at one moment of the store's clock, in one step; or names the remote store that does.
     fn decide(&self, plan: &Plan<'_>) -> Decide<'_>;
 
+    /// Whether it decides a plan in one step, so that units can be held of it.
+    fn decides_in_one_step(&self, _plan: &Plan<'_>) -> bool {
+        true
+    }
+
     /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.
     ///
     /// # Errors
@@ -87,6 +92,8 @@ pub struct Verdict {
     pub reservation: Option<Box<Outcome>>,
     /// Whether it is the answer to an earlier request of the same id.
     pub repeat: Repeat,
+    /// What the plan's renewal was granted; `None` also where it was not served.
+    pub grant: Option<Box<Grant>>,
     /// The moment of the decision, by the clock of who decided.
     pub at: Micros,
 }

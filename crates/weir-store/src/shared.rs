@@ -157,6 +157,12 @@ impl SharedStore {
     }
 
     fn instead(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
+        if plan.renewal.is_some() {
+            // What is held is held of the store alone.
+            let mut check = plan.clone();
+            check.renewal = None;
+            return self.instead(&check, Undecided { failure, fates });
+        }
         match plan.reservation.map(|reservation| reservation.step) {
             None => {}
             // Nothing is held of a store that is not asked: as a check.
@@ -289,6 +295,7 @@ impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
         match plan.lease_ttl() {
             Some(_) => Box::pin(self.ask_unpaid(plan)),
+            None if plan.renewal.is_some() => Box::pin(async { self.ask(plan, None).await.0 }),
             None => Box::pin(self.ask_unless_near(plan)),
         }
     }

@@ -38,6 +38,11 @@ impl<'a> Caller<'a> {
     pub fn new(client: Option<&'a ClientName>, transport: Transport) -> Self {
         Self { client: client.map(|ClientName(name)| &**name), transport }
     }
+
+    /// The client's name, where authentication is enabled.
+    pub(super) fn client(&self) -> Option<&'a str> {
+        self.client
+    }
 }
 
 /// What a client asks of a reservation that it has made.

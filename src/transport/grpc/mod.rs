@@ -8,13 +8,20 @@ pub mod call;
 pub mod codec;
 mod deadline;
 mod health;
+mod lease;
 mod quota_stream;
 pub mod reservation;
 mod settings;
 mod stream;
 mod termination;
 
-use std::{convert::Infallible, future::ready, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::ready,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{Request, Response, body::Incoming};
@@ -42,7 +49,7 @@ use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use deadline::Deadline;
 use health::Health;
 use quota_stream::QuotaAnswers;
-use stream::{Answers, Messages};
+use stream::{Answers, Begun, Messages};
 use termination::{Side, TerminatedBody, Termination};
 
 pub use settings::GrpcSettings;
@@ -219,14 +226,23 @@ impl<S: Store> Calls<S> {
         Ok(call::encoded(&self.rls.answer(&request).await?))
     }
 
-    async fn check_stream(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+    /// Serves a stream whose messages are each answered for themselves, as `begin` begins to for its client.
+    async fn answers<B>(
+        &self,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+        begin: impl Fn(CheckService<S>, Option<ClientName>) -> B + Sync,
+    ) -> Response<Body>
+    where
+        B: FnMut(Bytes, Instant) -> Begun + Send + Unpin + 'static,
+    {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
-            let authorization = request.extensions_mut().remove();
+            let (authorization, client) = (request.extensions_mut().remove(), request.extensions_mut().remove());
             let termination = Termination::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
-            let mut begin = stream::begin(self.service.clone());
+            let mut begin = begin(self.service.clone(), client);
             let permit = self.streams.acquire().map_err(Rejected::from);
             ready(permit.map_err(Status::from).map(|permit| {
                 let begin = move |message, since| {
@@ -313,7 +329,10 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::SUGGEST => Unary::Suggest,
                 path::HEALTH_CHECK => Unary::Health,
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
-                path::CHECK_STREAM => return Box::pin(self.check_stream(request, deadline)).await,
+                path::CHECK_STREAM => {
+                    return Box::pin(self.answers(request, deadline, |service, _| stream::begin(service))).await;
+                }
+                path::LEASE => return Box::pin(self.answers(request, deadline, lease::begin)).await,
                 path::STREAM_QUOTAS => {
                     return match &self.quotas {
                         Some(quotas) => Box::pin(self.stream_quotas(quotas, request, deadline)).await,
@@ -349,7 +368,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     }
 
     fn lasts(path: &str) -> bool {
-        matches!(path, path::CHECK_STREAM | path::STREAM_QUOTAS)
+        matches!(path, path::CHECK_STREAM | path::LEASE | path::STREAM_QUOTAS)
     }
 
     fn reject(rejected: Rejected) -> Response<Body> {

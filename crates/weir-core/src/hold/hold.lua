@@ -4,6 +4,8 @@
 
 -- As MAX_HOLDS and MAX_TTL.
 local HOLDS, HOLD_TTL = 128, 60000000
+-- As MAX_COST: no owner is granted more at once.
+local MOST_SPENT = 2 ^ 32
 -- Instead of an id: all reservations of one deadline that are kept, or given back, when they expire.
 local KEPT, RELEASED = 'k', 'r'
 
@@ -108,7 +110,7 @@ local function hold_settle(level, renewal, now)
   if not hold then return 'new' end
   if renewal[2] < hold[2] then return 'overtaken' end
   if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4] end
-  local spent = math.max(renewal[3] - hold[3], 0)
+  local spent = math.min(math.max(renewal[3] - hold[3], 0), MOST_SPENT)
   if hold[4] == 0 and spent == 0 and renewal[4] == 0 then return 'idle', true end
   local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
   hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0

@@ -25,7 +25,7 @@ impl Terms {
     /// Holds that last for `ttl`, and for two fifths of it at the present demand, under these limits: a holder refuses by
     /// itself for at most 10 ms, or a quarter of the least [`window`](crate::algorithm::Algorithm::window).
     pub fn of<'p>(limits: impl IntoIterator<Item = &'p Params>, ttl: Micros) -> Self {
-        let mut terms = Self { ttl, horizon: 2 * ttl / 5, hold_off: HOLD_OFF_MAX, scarce: u64::MAX };
+        let mut terms = Self::lasting(ttl);
         let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
         for params in limits {
             let (most, window) = (params.step(None, &peek).0.limit, params.window());
@@ -35,9 +35,12 @@ impl Terms {
         }
         terms
     }
-}
 
-impl Terms {
+    /// Those without any limits.
+    pub(super) fn lasting(ttl: Micros) -> Self {
+        Self { ttl, horizon: 2 * ttl / 5, hold_off: HOLD_OFF_MAX, scarce: u64::MAX }
+    }
+
     /// From when a renewal was sent to when what it brought must be spent, by the holder's clock.
     fn usable(&self) -> Micros {
         self.ttl - (self.ttl * DRIFT_PPM + 999_999) / 1_000_000

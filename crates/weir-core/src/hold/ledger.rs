@@ -1,7 +1,7 @@
 //! The holds of one level.
 
 use super::{HoldId, MAX_TTL, Renewal};
-use crate::domain::Micros;
+use crate::domain::{Micros, ask::MAX_COST};
 
 /// Units of one level that one owner may spend until a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +92,7 @@ impl Ledger {
         if renewal.sequence == hold.sequence {
             return Renewed::Again { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
         }
-        let spent = renewal.spent.saturating_sub(hold.spent);
+        let spent = renewal.spent.saturating_sub(hold.spent).min(MAX_COST.unsigned_abs());
         if (hold.units, spent, renewal.kept) == (0, 0, 0) {
             return Renewed::Next { spent, is_kept: true };
         }

@@ -1,6 +1,6 @@
 //! Holds: units charged to every level of a key for one owner, until a deadline, and settled by how many were really spent.
 //!
-//! A **lease** is a hold of a replica: what it holds it spends without asking the store. A **[reservation](Reservation)** is
+//! A **lease** is a hold of a replica or of a client: what it holds it spends without asking the store. A **[reservation](Reservation)** is
 //! one of a caller that learns only afterwards how much it uses. There are two state machines, both without I/O, time being
 //! a parameter:
 //!
@@ -21,9 +21,11 @@
 
 mod authority;
 mod balance;
+mod client;
 mod demand;
 mod holder;
 mod ledger;
+mod offer;
 mod repeat;
 mod reservation;
 #[cfg(test)]
@@ -31,8 +33,10 @@ mod tests;
 
 pub use authority::{Ledgers, expire, renew};
 pub use balance::{Balance, Spend};
+pub use client::{ClientLease, LeaseAnswer, LeaseRequest, OnCheck};
 pub use holder::{Holder, OnShortage, Terms};
 pub use ledger::{Hold, Ledger, Outstanding};
+pub use offer::Offer;
 pub use repeat::{Repeat, RequestId, decide_held};
 pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, Reservations, Step};
 

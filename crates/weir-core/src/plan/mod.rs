@@ -20,7 +20,7 @@ pub use limit::{Limit, Origin, identify};
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},
     domain::{Ask, Charge, Key, Micros, OnStoreFailure, ask::MAX_LEVELS},
-    hold::{RequestId, Reservation},
+    hold::{Renewal, RequestId, Reservation},
 };
 
 /// Everything a store must know to decide one request.
@@ -39,6 +39,8 @@ pub struct Plan<'a> {
     pub reservation: Option<Reservation<'a>>,
     /// The request's own id, if it has one.
     pub request: Option<&'a RequestId>,
+    /// A renewal that is served in the same step; only of a plan that is [`Plan::is_holdable`].
+    pub renewal: Option<&'a Renewal>,
     /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
@@ -232,6 +234,7 @@ impl<'a> Plan<'a> {
             dry_run: false,
             reservation: None,
             request: None,
+            renewal: None,
             on_store_failure: OnStoreFailure::default(),
             policy_version: None,
             domain: None,
@@ -314,11 +317,11 @@ impl<'a> Plan<'a> {
         self.levels.iter().find(is_one).map(|level| level.limit)
     }
 
-    /// For how long a replica may lease units of it; `None` where a level may not be leased, or where the path of the deepest
-    /// level does not tell all levels.
+    /// For how long units of it may be leased; `None` where a level may not be leased, or where the path of the deepest
+    /// level does not tell all levels. One that comes with a renewal is not leased anew.
     #[inline]
     pub fn lease_ttl(&self) -> Option<Micros> {
-        self.policy_version?;
+        self.policy_version.filter(|_| self.renewal.is_none())?;
         let ttls = self.levels.iter().map(|level| level.limit.leased_for());
         let shortest = ttls.min_by_key(|ttl| ttl.unwrap_or_default()).flatten();
         shortest.filter(|_| self.charges_alike())

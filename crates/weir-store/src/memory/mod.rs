@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::{Decide, ResetDone, Store, StoreError, Verdict};
 pub use full::WhenFull;
@@ -29,7 +30,7 @@ use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
-    hold::{self, Grant, Ledger, Outcome, Record, Renewal, Repeat, decide_held},
+    hold::{self, Grant, Ledger, Outcome, Record, Renewal, Repeat, Reservations, decide_held},
     plan::{Decisions, Plan, decide},
 };
 
@@ -92,12 +93,29 @@ struct Told {
     at: Micros,
     reservation: Option<Box<Outcome>>,
     repeat: Repeat,
+    grant: Option<Box<Grant>>,
 }
 
 #[cold]
 fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, told: &mut Told) -> Decisions {
     let (decisions, outcome, repeat) = decide_held(plan, view, told.at);
     (told.reservation, told.repeat) = (outcome.map(Box::new), repeat);
+    decisions
+}
+
+#[cold]
+fn decide_and_renew<C: Clock>(
+    plan: &Plan<'_>,
+    view: &mut View<'_, '_, C>,
+    renewal: &Renewal,
+    told: &mut Told,
+) -> Decisions {
+    view.will_hold();
+    let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
+    // A lease begins where there is room for what is held of each level; what was held is settled in any case.
+    let want = if renewal.want == 0 || view.make_room(&levels) { renewal.want } else { 0 };
+    let (decisions, grant) = hold::renew(plan, view, told.at, &Renewal { want, ..*renewal });
+    told.grant = Some(Box::new(grant));
     decisions
 }
 
@@ -166,8 +184,8 @@ impl<C: Clock> MemoryStore<C> {
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
         let mut told = Told::default();
         let decisions = self.decide_and_tell(plan, &mut told);
-        let Told { at, reservation, repeat } = told;
-        Verdict { decisions, at, reservation, repeat, ..Verdict::default() }
+        let Told { at, reservation, repeat, grant } = told;
+        Verdict { decisions, at, reservation, repeat, grant, ..Verdict::default() }
     }
 
     /// Decides a plan, and tells the rest apart from the decisions, so that these are not moved once more.
@@ -175,7 +193,9 @@ impl<C: Clock> MemoryStore<C> {
         let mut view = View::new(self, plan);
         view.lock();
         told.at = view.look();
-        let decisions = if view.look_for_holds() {
+        let decisions = if let Some(renewal) = plan.renewal {
+            decide_and_renew(plan, &mut view, renewal, told)
+        } else if view.look_for_holds() {
             decide_with_held(plan, &mut view, told)
         } else {
             decide(plan, &mut view, told.at)

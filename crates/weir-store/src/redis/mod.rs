@@ -194,6 +194,10 @@ impl RedisStore {
         if let Some(reservation) = plan.reservation {
             return Box::pin(self.reserve(plan, &reservation)).await;
         }
+        if let Some(renewal) = plan.renewal {
+            let (verdict, grant) = Box::pin(self.verdict_and_grant(plan, renewal)).await?;
+            return Ok(Verdict { grant: Some(Box::new(grant)), ..verdict });
+        }
         let deadline = Instant::now() + self.command_timeout;
         match &self.groups(plan)[..] {
             [group] => match self.ask(plan, group, Mode::Decide, deadline).await {

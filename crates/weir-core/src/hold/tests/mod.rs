@@ -10,4 +10,5 @@ mod reservation;
 mod search;
 mod store;
 mod table;
+mod trace;
 mod world;

@@ -1,0 +1,70 @@
+//! Leases of clients: they hold units of the store's, as replicas do, and decide by themselves.
+
+use weir_core::hold::{Grant, Offer, Renewal};
+use weir_store::{Store, Verdict};
+
+use super::{
+    Answer, CheckError, Limiter, PolicyHandle, Request,
+    decide::{Checking, Fill, decide},
+    request::checkable,
+};
+
+/// What a key offers to a client that would lease units of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leasable {
+    /// These terms.
+    Yes(Offer),
+    /// Nothing, since.
+    No(&'static str),
+}
+
+/// The answer to a client that holds a lease, or would.
+#[derive(Debug, Default)]
+pub struct Leased<'a> {
+    /// As that of a check; of no units, how the limits stand.
+    pub answer: Answer<'a>,
+    /// What the renewal was granted; `None`: it was not served.
+    pub grant: Option<Grant>,
+}
+
+impl<S: Store> Limiter<S> {
+    /// Whether the key of a request can be leased, and how.
+    ///
+    /// # Errors
+    /// [`CheckError`] for a request that has no plan.
+    pub fn leasable(&self, handle: &PolicyHandle, request: &Request<'_>) -> Result<Leasable, CheckError> {
+        let plan = request.plan(&handle.policy, handle.version)?;
+        let Some(offer) = Offer::of(&plan) else {
+            return Ok(Leasable::No("the policy does not lease all limits of the key: see weir limits explain"));
+        };
+        Ok(if plan.is_shadow {
+            Leasable::No("the domain is in shadow mode")
+        } else if !self.store.decides_in_one_step(&plan) {
+            Leasable::No("the key's limits are at several anchors of a Cluster")
+        } else {
+            Leasable::Yes(offer)
+        })
+    }
+
+    /// Decides a request as a check, and serves a renewal under this offer in the same step. One of no units is not counted.
+    pub fn lease<'l, 'a>(
+        &'l self,
+        handle: &'a PolicyHandle,
+        request: &'a Request<'_>,
+        renewal: Option<(&'a Renewal, Offer)>,
+    ) -> Checking<'l, 'a, Leased<'a>, impl Fill<'a, Leased<'a>>> {
+        let plan = request.plan(&handle.policy, handle.version).and_then(checkable).map(|mut plan| {
+            // An override may have begun or ended since.
+            plan.renewal = renewal.filter(|(_, offer)| Offer::of(&plan) == Some(*offer)).map(|(renewal, _)| renewal);
+            plan
+        });
+        decide(&self.store, plan, move |plan, verdict: &Verdict, leased: &mut Leased<'a>| {
+            leased.grant = verdict.grant.as_deref().copied();
+            if request.cost == 0 {
+                leased.answer.fill(plan, plan.levels(), verdict);
+            } else {
+                self.conclude(handle, request, plan, verdict, &mut leased.answer);
+            }
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! What a client asks of its leases.
+
+use std::ops::RangeInclusive;
+
+use ring::digest::{Context, SHA256};
+use weir_core::{
+    domain::ask::MAX_COST,
+    hold::{Grant, HoldId, Offer, Renewal},
+};
+use weir_store::Store;
+use weir_telemetry::request::{self, Outcome};
+
+use super::{Caller, CheckService, by_itself, count, tell};
+use crate::{
+    limiter::{Answer, Invalid, Leasable, Leased, Request},
+    telemetry::LeaseCall,
+    transport::{message::LeaseMessage, status::Rejected},
+};
+
+/// Bytes by which a holder is known.
+const HOLDER_BYTES: usize = 16;
+/// What the store tells apart: the whole numbers of a double.
+const MAX_TOTAL: u64 = 1 << 53;
+
+/// The answer to a request about a lease.
+#[derive(Debug)]
+pub struct LeaseAnswer<'c, 'a> {
+    /// On the check; `None`: there was nothing to decide, and nothing is served.
+    pub decision: Option<&'c Answer<'a>>,
+    /// What is granted; `None`: nothing is settled.
+    pub grant: Option<Grant>,
+    /// The terms, if the key can be leased.
+    pub leasable: Leasable,
+}
+
+/// A request about a lease, read.
+struct Asked<'m> {
+    request: Request<'m>,
+    id: HoldId,
+    generation: u64,
+    sequence: u64,
+    spent: u64,
+    kept: u64,
+    want: u64,
+}
+
+impl Asked<'_> {
+    /// What the store serves under this offer.
+    fn renewal(&self, offer: &Offer) -> Option<Renewal> {
+        let Self { id, generation, sequence, spent, kept, want, .. } = *self;
+        let is_served = offer.serves(generation, kept, want);
+        is_served.then_some(Renewal { id, sequence, spent, kept, want, ttl: offer.terms.ttl })
+    }
+}
+
+impl<S: Store> CheckService<S> {
+    /// Decides a check and serves what a client asks of its lease in the same step. `encode` makes the answer.
+    ///
+    /// # Errors
+    /// [`Rejected`] where there is no decision.
+    pub async fn lease<T>(
+        &self,
+        message: Result<LeaseMessage<'_>, Invalid>,
+        caller: &Caller<'_>,
+        encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
+    ) -> Result<T, Rejected> {
+        let handle = self.limiter.policy_handle();
+        let asked = message.map_err(Rejected::from).and_then(|message| self.read_lease(message, caller));
+        let asked = asked.inspect_err(|_| {
+            handle.meters.check(None, caller.transport, Outcome::Error);
+            if self.is_observed {
+                request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
+            }
+        })?;
+        let request = &asked.request;
+        let leasable = self.limiter.leasable(&handle, request).map_err(|error| {
+            count(&handle, caller.transport, request, None);
+            Rejected::from(error).within("check")
+        })?;
+        let renewal = match leasable {
+            Leasable::Yes(offer) => asked.renewal(&offer).map(|renewal| (renewal, offer)),
+            Leasable::No(_) => None,
+        };
+        let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
+        let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
+        let unserved = if matches!(leasable, Leasable::No(_)) { LeaseCall::NotLeasable } else { LeaseCall::Changed };
+        if request.cost == 0 && renewal.is_none() {
+            handle.meters.lease(domain, unserved, 0);
+            return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
+        }
+        let leased = self.outcome(self.limiter.lease(&handle, request, served)).await;
+        if request.cost > 0 {
+            let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
+            count(&handle, caller.transport, request, answer);
+            if self.is_observed {
+                tell(&handle, request, answer);
+            }
+        }
+        let grant = leased.as_ref().ok().and_then(|leased| leased.grant);
+        let call = match (renewal, grant) {
+            (None, _) => unserved,
+            (Some(_), None) => LeaseCall::Lost,
+            (Some(_), Some(_)) => LeaseCall::Served,
+        };
+        handle.meters.lease(domain, call, grant.map_or(0, |grant| grant.units));
+        let Leased { answer, .. } = leased.map_err(|rejected| rejected.within("check"))?;
+        Ok(encode(LeaseAnswer { decision: Some(&answer), grant, leasable }))
+    }
+
+    fn read_lease<'m>(&self, message: LeaseMessage<'m>, caller: &Caller<'_>) -> Result<Asked<'m>, Rejected> {
+        let LeaseMessage { check, holder, lease, sequence, spent, kept, want, generation } = message;
+        if holder.len() != HOLDER_BYTES {
+            let message = format!("a holder is {HOLDER_BYTES} random bytes, not {}", holder.len());
+            return Err(Invalid::field_error("holder", message).into());
+        }
+        within("sequence", sequence, 1..=MAX_TOTAL)?;
+        within("spent", spent, 0..=MAX_TOTAL)?;
+        within("kept", kept, 0..=MAX_COST.unsigned_abs())?;
+        within("want", want, 0..=MAX_COST.unsigned_abs())?;
+        let alone = [
+            ("check.limit_spec", check.limit_spec.is_some()),
+            ("check.factor", check.factor.is_some_and(|factor| factor != 1.0)),
+            ("check.request_id", !check.request_id.is_empty()),
+            ("check.dry_run", check.dry_run),
+            ("check.cost", check.cost.is_some_and(|cost| cost < 0)),
+        ];
+        if let Some((field, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
+            return Err(Invalid::field_error(field, "not with a lease: ask by Check").into());
+        }
+        let request = self.request(check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        let id = hold_id(holder, caller.client(), lease, &request);
+        Ok(Asked { request, id, generation, sequence, spent, kept, want })
+    }
+}
+
+fn within(field: &str, number: u64, range: RangeInclusive<u64>) -> Result<(), Invalid> {
+    if range.contains(&number) {
+        return Ok(());
+    }
+    let message = format!("{field} is {} to {}, not {number}", range.start(), range.end());
+    Err(Invalid::field_error(field, message))
+}
+
+/// The hold of a lease: no other client has it, and no other key, so that below a level that keys share each has its own.
+fn hold_id(holder: &[u8], client: Option<&str>, lease: u64, request: &Request<'_>) -> HoldId {
+    let word = |parts: &[&[u8]]| {
+        let mut hash = Context::new(&SHA256);
+        for part in parts {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let mut word = [0; 8];
+        word.copy_from_slice(&hash.finish().as_ref()[..8]);
+        u64::from_le_bytes(word)
+    };
+    let (client, key) = (client.unwrap_or_default().as_bytes(), request.key.prefix(request.key.depth()));
+    HoldId { owner: word(&[holder, client]), number: word(&[holder, client, &lease.to_le_bytes(), key]) }
+}

@@ -1,0 +1,144 @@
+//! Leases of clients, as the call `Lease` serves them: terms, grants, what is not leased, and whose they are.
+
+use tonic::Code;
+use weir::proto::{CheckRequest, LeaseGrant, LeaseRequest, LeaseResponse};
+
+use crate::{
+    support::{Server, requests::check, server::Setup},
+    tokens::{by, caller, token},
+};
+
+const POLICY: &str = "lease: true\nschema: { user: { children: { '*': { limits: [ \
+                      { fixed_window: { count: 1000, period: 1d } } ] } } }, \
+                      plain: { limits: [ { fixed_window: { count: 10, period: 1d }, lease: false } ] }, \
+                      queue: { limits: [ { leaky_queue: { count: 10, period: 1s } } ] } }";
+const OF_ALEX: LeaseRequest =
+    LeaseRequest { check: None, holder: Vec::new(), lease: 1, sequence: 1, spent: 0, kept: 0, want: 0, generation: 0 };
+
+fn alex(request: LeaseRequest) -> LeaseRequest {
+    let check = CheckRequest { cost: Some(0), ..check(&["user", "alex"]) };
+    LeaseRequest { check: Some(check), holder: vec![7; 16], ..request }
+}
+
+async fn ask(server: &Server, token: Option<&str>, requests: Vec<LeaseRequest>) -> Vec<LeaseResponse> {
+    let count = requests.len();
+    let stream = server.client().await.lease(by(token, futures_util::stream::iter(requests))).await;
+    let (mut answers, mut told) = (stream.expect("a stream").into_inner(), Vec::new());
+    while let Some(answer) = answers.message().await.expect("an answer") {
+        told.push(answer);
+    }
+    assert_eq!(told.len(), count);
+    told
+}
+
+async fn generation(server: &Server, token: Option<&str>) -> u64 {
+    let answer = ask(server, token, vec![alex(OF_ALEX)]).await.remove(0);
+    answer.terms.expect("terms").generation
+}
+
+fn grant(answer: &LeaseResponse) -> &LeaseGrant {
+    answer.grant.as_ref().unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+#[tokio::test]
+async fn a_client_is_told_the_terms_and_granted_units_under_them() {
+    let server = Server::with_policy(POLICY);
+    let told = ask(&server, None, vec![alex(OF_ALEX), alex(LeaseRequest { sequence: 2, want: 50, ..OF_ALEX })]).await;
+    let terms = told[0].terms.as_ref().expect("terms");
+    assert_eq!(terms.ttl.map(|ttl| ttl.nanos), Some(250_000_000));
+    assert_eq!(grant(&told[0]).units, 0, "it wanted none");
+    assert!(told[1].grant.is_none(), "not under another generation: {:?}", told[1]);
+    let generation = terms.generation;
+    let asked = alex(LeaseRequest { sequence: 3, want: 50, generation, ..OF_ALEX });
+    let spends = LeaseRequest { sequence: 4, spent: 20, kept: 10, generation, ..OF_ALEX };
+    let checks = LeaseRequest { check: Some(check(&["user", "alex"])), ..alex(spends.clone()) };
+    let told = ask(&server, None, vec![asked.clone(), asked, checks, alex(spends)]).await;
+    assert_eq!(grant(&told[0]).units, 50);
+    assert_eq!(grant(&told[1]).units, 50, "asked again, and granted once");
+    let decision = told[2].decision.as_ref().expect("a decision");
+    assert!(decision.allowed && grant(&told[2]).is_kept, "{:?}", told[2]);
+    assert_eq!(decision.remaining, 1_000 - 20 - 10 - 1);
+    assert_eq!(
+        told[3].decision.as_ref().map(|decision| decision.remaining),
+        Some(969),
+        "a repeated one settles nothing"
+    );
+    let foreign = LeaseRequest { holder: vec![8; 16], ..alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX }) };
+    let kept = alex(LeaseRequest { sequence: 5, spent: 20, kept: 10, generation, ..OF_ALEX });
+    let told = ask(&server, None, vec![foreign, kept]).await;
+    assert!(grant(&told[1]).is_kept, "another holder gave it back");
+    let back = ask(&server, None, vec![alex(LeaseRequest { sequence: 6, spent: 25, ..OF_ALEX })]).await.remove(0);
+    assert_eq!(back.decision.map(|decision| decision.remaining), Some(1_000 - 25 - 1), "under any generation");
+    let series = "weir_client_leases_renewals_total{domain=\"default\",result=\"changed\"}";
+    assert_eq!(server.metric(series), 1.0);
+    let checks = "weir_checks_total{domain=\"default\",transport=\"grpc_lease\",outcome=\"allowed\"}";
+    assert_eq!(server.metric(checks), 1.0, "renewals alone are no checks");
+}
+
+#[tokio::test]
+async fn what_is_not_leased_is_decided_and_said_so() {
+    let server = Server::with_policy(POLICY);
+    for key in ["plain", "queue", "unlimited"] {
+        let request = |cost| LeaseRequest {
+            check: Some(CheckRequest { cost, ..check(&[key]) }),
+            ..alex(LeaseRequest { want: 5, ..OF_ALEX })
+        };
+        let told = ask(&server, None, vec![request(None), request(Some(0))]).await;
+        assert!(told.iter().all(|answer| !answer.not_leasable.is_empty() && answer.terms.is_none()), "{told:?}");
+        assert!(told[0].decision.as_ref().is_some_and(|decision| decision.allowed), "{told:?}");
+        assert!(told[1].decision.is_none() && told[1].grant.is_none(), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_request_is_answered_with_its_field_and_the_stream_goes_on() {
+    let server = Server::with_policy(POLICY);
+    let with = |change: fn(&mut CheckRequest)| {
+        let mut request = alex(OF_ALEX);
+        request.check.iter_mut().for_each(change);
+        request
+    };
+    for (request, field) in [
+        (LeaseRequest { holder: vec![1; 15], ..alex(OF_ALEX) }, "holder"),
+        (alex(LeaseRequest { sequence: 0, ..OF_ALEX }), "sequence"),
+        (alex(LeaseRequest { spent: 1 << 54, ..OF_ALEX }), "spent"),
+        (alex(LeaseRequest { kept: 1 << 33, ..OF_ALEX }), "kept"),
+        (alex(LeaseRequest { want: 1 << 33, ..OF_ALEX }), "want"),
+        (with(|check| check.dry_run = true), "check.dry_run"),
+        (with(|check| check.cost = Some(-1)), "check.cost"),
+        (with(|check| check.factor = Some(2.0)), "check.factor"),
+        (with(|check| check.request_id = "one".to_owned()), "check.request_id"),
+        (with(|check| check.limit_spec = Some(Default::default())), "check.limit_spec"),
+        (with(|check| check.key.clear()), "check.key"),
+    ] {
+        let told = ask(&server, None, vec![request, alex(OF_ALEX)]).await;
+        let error = told[0].decision.as_ref().and_then(|decision| decision.error.as_ref());
+        let error = error.unwrap_or_else(|| panic!("{field}: {told:?}"));
+        assert_eq!((error.code, &*error.field), (Code::InvalidArgument as i32, field), "{error:?}");
+        assert!(told[1].terms.is_some());
+    }
+    let unknown =
+        LeaseRequest { check: Some(CheckRequest { domain: "nowhere".to_owned(), ..check(&["a"]) }), ..alex(OF_ALEX) };
+    let told = ask(&server, None, vec![unknown]).await.remove(0);
+    assert_eq!(told.decision.and_then(|decision| decision.error).map(|error| error.code), Some(Code::NotFound as i32));
+}
+
+#[tokio::test]
+async fn a_lease_is_its_clients_own() {
+    let [shop, other, resets] = [token(), token(), token()];
+    let callers = [("shop", "check", &shop), ("other", "check", &other), ("resets", "reset", &resets)];
+    let callers: String = callers.map(|(name, role, token)| caller(name, role, token, "")).concat();
+    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{callers}")).start();
+    for (token, code) in [(None, Code::Unauthenticated), (Some(&*resets.token), Code::PermissionDenied)] {
+        let refused = server.client().await.lease(by(token, futures_util::stream::iter([alex(OF_ALEX)]))).await;
+        assert_eq!(refused.err().map(|status| status.code()), Some(code));
+    }
+    let (shop, other) = (Some(&*shop.token), Some(&*other.token));
+    let generation = generation(&server, shop).await;
+    let asked = alex(LeaseRequest { sequence: 2, want: 50, generation, ..OF_ALEX });
+    assert_eq!(grant(&ask(&server, shop, vec![asked]).await[0]).units, 50);
+    // The same holder and lease, of another client.
+    ask(&server, other, vec![alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX })]).await;
+    let kept = alex(LeaseRequest { sequence: 3, kept: 50, generation, ..OF_ALEX });
+    assert!(grant(&ask(&server, shop, vec![kept]).await[0]).is_kept);
+}

@@ -1,0 +1,281 @@
+//! Leases of clients: they decide by themselves, over several replicas, and together admit what the limit does.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use rustix::process::Signal;
+use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
+use tonic::Status;
+use weir::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
+
+use crate::{
+    lease_client::{Decided, LeaseClient},
+    service::{patient, runtime, window},
+    support::{Server, requests::peek, server::Setup},
+};
+
+const CLIENTS: usize = 8;
+const TRADE: [&str; 3] = ["user", "alex", "trade"];
+/// More than a lease lasts.
+const TTL: Duration = Duration::from_millis(300);
+const GRANTED: &str = "weir_client_leases_granted_units_total{domain=\"default\"}";
+
+/// What clients have seen.
+#[derive(Debug, Default)]
+struct Seen {
+    leased: AtomicU64,
+    asked: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Seen {
+    fn admitted(&self) -> u64 {
+        self.leased.load(Relaxed) + self.asked.load(Relaxed)
+    }
+}
+
+fn policy(limit: &str) -> String {
+    format!(
+        "lease: true\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ trade: {{ limits: [{{ {limit} }}] \
+         }} }} }} }} }} }}",
+        window(100_000_000)
+    )
+}
+
+/// Where a client finds replicas: those that it cannot reach it passes over.
+async fn reach(addresses: &[String], first: usize) -> LeaseClient {
+    for number in first.. {
+        let address = format!("http://{}", addresses[number % addresses.len()]);
+        if let Ok(client) = RateLimiterClient::connect(address).await
+            && let Ok(client) = LeaseClient::new(client, &TRADE).await
+        {
+            return client;
+        }
+    }
+    unreachable!()
+}
+
+async fn go_on(client: &mut LeaseClient, addresses: &[String]) {
+    for number in 0.. {
+        let address = format!("http://{}", addresses[number % addresses.len()]);
+        if let Ok(other) = RateLimiterClient::connect(address).await
+            && client.move_to(other).await.is_ok()
+        {
+            return;
+        }
+    }
+}
+
+/// Checks trades until `is_over`, and gives back what is left.
+async fn spend(addresses: Vec<String>, number: usize, seen: Arc<Seen>, is_over: impl Fn(&Seen) -> bool) {
+    let mut client = reach(&addresses, number).await;
+    while !is_over(&seen) {
+        let decided = client.check().await;
+        count(&seen, &decided);
+        match decided {
+            Err(_) => go_on(&mut client, &addresses).await,
+            Ok(Decided::HeldOff) => sleep(Duration::from_millis(1)).await,
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    }
+    while client.close().await.is_err() {
+        go_on(&mut client, &addresses).await;
+    }
+}
+
+fn count(seen: &Seen, decided: &Result<Decided, Status>) {
+    let counter = match decided {
+        Ok(Decided::Leased) => &seen.leased,
+        Ok(Decided::Admitted) => &seen.asked,
+        Ok(Decided::Refused | Decided::HeldOff) => &seen.refused,
+        Err(_) => &seen.failed,
+    };
+    counter.fetch_add(1, Relaxed);
+}
+
+fn start<F>(runtime: &Runtime, services: &[Server], is_over: F) -> (Arc<Seen>, Vec<JoinHandle<()>>)
+where
+    F: Fn(&Seen) -> bool + Clone + Send + 'static,
+{
+    let seen = Arc::<Seen>::default();
+    let addresses: Vec<_> = services.iter().map(|service| service.grpc.clone()).collect();
+    let clients = (0..CLIENTS)
+        .map(|number| runtime.spawn(spend(addresses.clone(), number, Arc::clone(&seen), is_over.clone())))
+        .collect();
+    (seen, clients)
+}
+
+fn wait(runtime: &Runtime, clients: Vec<JoinHandle<()>>) {
+    runtime.block_on(join_all(clients)).into_iter().for_each(|ended| {
+        assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "a client failed");
+    });
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    eventually(what, || if is_so() { Ok(()) } else { Err("not yet".to_owned()) });
+}
+
+fn left(runtime: &Runtime, service: &Server) -> u64 {
+    let answer = runtime.block_on(async { service.client().await.check(peek(&TRADE)).await });
+    answer.expect("an answer").into_inner().remaining
+}
+
+fn two(url: &str, policy: &str) -> Vec<Server> {
+    (0..2).map(|_| patient(url).policy(policy).start()).collect()
+}
+
+/// Clients and a replica are killed while they hold units: never more than the quota, and no more lost than they held.
+fn never_over_a_quota(url: &str) {
+    const QUOTA: u64 = 10_000;
+    let (mut services, runtime) = (two(url, &policy(&window(QUOTA))), runtime());
+    let (seen, clients) = start(&runtime, &services, |seen| seen.refused.load(Relaxed) > 1_000);
+    wait_until("a part is spent", || seen.leased.load(Relaxed) > QUOTA / 8);
+    // Two die with what they hold.
+    clients[..2].iter().for_each(JoinHandle::abort);
+    wait_until("more is spent", || seen.admitted() > QUOTA / 4);
+    services[0].signal(Signal::KILL);
+    eventually("it is dead", || if services[0].lives() { Err("not yet".to_owned()) } else { Ok(()) });
+    wait(&runtime, clients);
+    println!("{seen:?} of {QUOTA}");
+    let admitted = seen.admitted();
+    assert!(admitted <= QUOTA, "{admitted} of {QUOTA}");
+    assert!(seen.leased.load(Relaxed) > QUOTA / 2, "{seen:?}");
+    assert!(seen.failed.load(Relaxed) > 0, "the replica was not missed");
+}
+
+#[test]
+fn clients_of_two_replicas_never_exceed_a_quota() {
+    never_over_a_quota(&Redis::start(Options::socket()).url());
+}
+
+#[test]
+fn on_a_cluster_clients_never_exceed_a_quota() {
+    never_over_a_quota(&Cluster::start(&ClusterOptions::default()).url());
+}
+
+#[test]
+fn a_rate_is_never_exceeded_by_clients() {
+    const BURST: u64 = 200;
+    const RATE: u64 = 2_000;
+    let redis = Redis::start(Options::socket());
+    let limit = format!("token_bucket: {{ capacity: {BURST}, count: {RATE}, period: 1s }}");
+    let (services, runtime) = (two(&redis.url(), &policy(&limit)), runtime());
+    let begun = Instant::now();
+    let (seen, clients) = start(&runtime, &services, move |_| begun.elapsed() > Duration::from_secs(3));
+    wait(&runtime, clients);
+    let most = BURST + (begun.elapsed().as_secs_f64() * RATE as f64).ceil() as u64;
+    println!("{seen:?} of at most {most}");
+    assert!(seen.admitted() <= most, "{seen:?} of at most {most}");
+    assert!(seen.leased.load(Relaxed) > seen.admitted() / 4, "{seen:?}");
+}
+
+const QUOTA_OF_RETURNS: u64 = 1_000_000;
+
+/// Leases that no busy machine lets run out.
+fn long_policy() -> String {
+    policy(&window(QUOTA_OF_RETURNS)).replace("lease: true", "lease: { ttl: 1m }")
+}
+
+/// What replicas lease themselves they give back when they stop; one that comes after them tells what is left.
+fn left_after(runtime: &Runtime, mut services: Vec<Server>, url: &str) -> u64 {
+    for service in &mut services {
+        if service.lives() {
+            service.signal(Signal::TERM);
+            assert_eq!(service.wait_for_end(), 0);
+        }
+    }
+    left(runtime, &patient(url).policy(&long_policy()).start())
+}
+
+#[test]
+fn clients_that_end_give_back_what_they_hold() {
+    let (redis, runtime) = (Redis::start(Options::socket()), runtime());
+    let services = two(&redis.url(), &long_policy());
+    let (seen, clients) = start(&runtime, &services, |seen| seen.leased.load(Relaxed) > 2_000);
+    wait(&runtime, clients);
+    println!("{seen:?}");
+    assert!(services.iter().all(|service| service.metric(GRANTED) > 0.0));
+    assert_eq!(left_after(&runtime, services, &redis.url()), QUOTA_OF_RETURNS - seen.admitted());
+}
+
+#[test]
+fn of_a_store_in_memory_clients_hold_units_too() {
+    let (service, runtime) = (Setup::new().policy(&long_policy()).start(), runtime());
+    let (seen, clients) = start(&runtime, std::slice::from_ref(&service), |seen| seen.leased.load(Relaxed) > 2_000);
+    wait(&runtime, clients);
+    println!("{seen:?}");
+    assert_eq!(left(&runtime, &service), QUOTA_OF_RETURNS - seen.admitted());
+}
+
+#[test]
+fn clients_of_a_replica_that_stops_go_on_elsewhere_with_what_they_hold() {
+    let (redis, runtime) = (Redis::start(Options::socket()), runtime());
+    let mut services = two(&redis.url(), &long_policy());
+    let (seen, clients) = start(&runtime, &services, |seen| seen.leased.load(Relaxed) > 4_000);
+    wait_until("units are held", || seen.leased.load(Relaxed) > 1_000);
+    services[0].signal(Signal::TERM);
+    assert_eq!(services[0].wait_for_end(), 0);
+    wait(&runtime, clients);
+    let missing = QUOTA_OF_RETURNS - seen.admitted() - left_after(&runtime, services, &redis.url());
+    println!("{seen:?}, {missing} missing");
+    // A check whose answer did not come may have been charged.
+    let failed = seen.failed.load(Relaxed);
+    assert!(missing <= failed, "{missing} units are lost, {failed} checks were not answered");
+}
+
+#[test]
+fn clients_learn_that_a_limit_was_lowered_and_that_leases_were_turned_off() {
+    const LOW: u64 = 500;
+    let redis = Redis::start(Options::socket());
+    let (services, runtime) = (two(&redis.url(), &policy(&window(1_000_000))), runtime());
+    let over = Arc::new(AtomicU64::default());
+    let is_over = Arc::clone(&over);
+    let (seen, clients) = start(&runtime, &services, move |_| is_over.load(Relaxed) > 0);
+    wait_until("more is spent than the new limit has", || seen.leased.load(Relaxed) > 2 * LOW);
+    services.iter().for_each(|service| service.replace_policy(&policy(&window(LOW))));
+    for service in &services {
+        service.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
+    }
+    std::thread::sleep(TTL);
+    let before = seen.admitted();
+    let refused = seen.refused.load(Relaxed);
+    wait_until("all is refused", || seen.refused.load(Relaxed) > refused + 500);
+    assert_eq!(seen.admitted(), before, "{seen:?}");
+    let unleased = policy(&window(10_000_000)).replace("lease: true", "lease: false");
+    services.iter().for_each(|service| service.replace_policy(&unleased));
+    for service in &services {
+        service.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 2.0);
+    }
+    std::thread::sleep(TTL);
+    let (leased, asked) = (seen.leased.load(Relaxed), seen.asked.load(Relaxed));
+    wait_until("the service decides again", || seen.asked.load(Relaxed) > asked + 100);
+    assert_eq!(seen.leased.load(Relaxed), leased, "{seen:?}");
+    over.store(1, Relaxed);
+    wait(&runtime, clients);
+}
+
+#[test]
+fn a_reset_keeps_charged_what_clients_hold() {
+    const QUOTA: u64 = 5_000;
+    let redis = Redis::start(Options::socket());
+    let (services, runtime) = (two(&redis.url(), &policy(&window(QUOTA))), runtime());
+    let (seen, clients) = start(&runtime, &services, |seen| seen.refused.load(Relaxed) > 1_000);
+    wait_until("a part is spent", || seen.leased.load(Relaxed) > QUOTA / 4);
+    let before = seen.admitted();
+    let key = TRADE.iter().map(|segment| (*segment).to_owned()).collect();
+    let reset = ResetRequest { key, ..ResetRequest::default() };
+    runtime.block_on(async { services[0].client().await.reset(reset).await }).expect("a reset");
+    let at_most = seen.admitted() + QUOTA;
+    wait(&runtime, clients);
+    println!("{seen:?}, {before} before the reset");
+    assert!(seen.admitted() > QUOTA, "the reset gave nothing: {seen:?}");
+    assert!(seen.admitted() <= at_most, "{seen:?}, at most {at_most}");
+}
