@@ -52,7 +52,7 @@ fn resolving_a_key_allocates_nothing() {
 fn resolving_descriptors_allocates_nothing() {
     let text = "domain: d\ndescriptors: [{ key: user, value: 'a*', rate_limit: { unit: day, requests_per_unit: 1 } }]";
     let document = document::parse(text).expect("YAML").expect("a document");
-    let domain = descriptors::file::read(&document, &Bounds::default()).expect("a policy");
+    let domain = descriptors::file::read(&document, &weir_policy::Rules::default()).expect("a policy");
     let key = Key::new("d", &["user", "alex"]).expect("a key");
     let mut found = 0;
     let counted = measure(|| found = domain.levels(&key, 1, 1.0).map_or(0, |levels| levels.len()));

@@ -50,9 +50,11 @@ pub fn native(bytes: &[u8]) {
 
 /// A file in the format of envoyproxy/ratelimit is refused with places, or every descriptor that it knows gets a status.
 pub fn descriptors(bytes: &[u8]) {
-    let Some(domain) = read(bytes, descriptors::file::read) else { return };
+    let Some(domain) = read(bytes, |document, bounds| descriptors::file::read(document, &scene::rules(bounds))) else {
+        return;
+    };
     // A second file of the domain that says the same.
-    let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, bounds));
+    let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, &scene::rules(bounds)));
     let policy = Policy::new([domain]);
     lint::warnings(&policy);
     Changes::between(&policy, &policy);

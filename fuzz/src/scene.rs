@@ -9,7 +9,7 @@ use weir_core::{
     algorithm::{self, Bounds},
     domain::{ManualClock, Micros},
 };
-use weir_policy::{Domain, Policy, descriptors, file};
+use weir_policy::{Domain, Policy, Rules, descriptors, file};
 use weir_settings::{Problems, document};
 use weir_store::{MemoryStore, memory::MemorySettings};
 
@@ -33,13 +33,22 @@ pub type Memory = MemoryStore<Arc<ManualClock>>;
 
 static DOMAINS: LazyLock<[Domain; 3]> = LazyLock::new(|| {
     let native = |text: &str| read(text, file::read);
-    [native(NATIVE), native(&every()), read(DESCRIPTORS, descriptors::file::read)]
+    [
+        native(NATIVE),
+        native(&every()),
+        read(DESCRIPTORS, |document, bounds| descriptors::file::read(document, &rules(bounds))),
+    ]
 });
 static METRICS: LazyLock<Arc<Metrics>> = LazyLock::new(Metrics::new);
 
 fn read(text: &str, as_domain: fn(&document::Node, &Bounds) -> Result<Domain, Problems>) -> Domain {
     let document = document::parse(text).expect("YAML").expect("a document");
     as_domain(&document, &Bounds::default()).unwrap_or_else(|problems| panic!("{text}: {problems}"))
+}
+
+/// How files of descriptors are read, within these bounds.
+pub fn rules(bounds: &Bounds) -> Rules {
+    Rules { bounds: *bounds, ..Rules::default() }
 }
 
 fn every() -> String {

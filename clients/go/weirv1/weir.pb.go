@@ -426,6 +426,367 @@ func (x *CheckRequest) GetDryRun() bool {
 	return false
 }
 
+// Settles what a client has spent of a lease, gives back what it does not keep, and asks for more. Amounts are totals, so a request
+// that is lost, repeated or overtaken changes nothing.
+type LeaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key, by `domain` and `key`, and `cost`, 0 to 2^32, default 1: units that are decided as Check decides them, in the same step.
+	// 0: none. Of the other fields only `max_wait` and `summary_only` are allowed.
+	Check *CheckRequest `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
+	// The holder: 16 bytes, drawn at random when the client's process starts, for all its leases.
+	Holder []byte `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// The lease, by a number that its holder uses once.
+	Lease uint64 `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Rises with each request of the lease, from 1, at most 2^53. A repeated request has the number of the first.
+	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Units spent since the lease began, at most 2^53. All of them are charged now, those of `check` aside.
+	Spent uint64 `protobuf:"varint,5,opt,name=spent,proto3" json:"spent,omitempty"`
+	// Units that the client holds and keeps, at most 2^32. All others that it was granted are given back, also those of answers that
+	// it has never got.
+	Kept uint64 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
+	// Units that it would like in addition, at most 2^32.
+	Want uint64 `protobuf:"varint,7,opt,name=want,proto3" json:"want,omitempty"`
+	// The `generation` of the terms under which it holds and asks; 0: it knows none, and is told.
+	Generation    uint64 `protobuf:"fixed64,8,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseRequest) Reset() {
+	*x = LeaseRequest{}
+	mi := &file_weir_v1_weir_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseRequest) ProtoMessage() {}
+
+func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_weir_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
+func (*LeaseRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LeaseRequest) GetCheck() *CheckRequest {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetHolder() []byte {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetLease() uint64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetSpent() uint64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetKept() uint64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetWant() uint64 {
+	if x != nil {
+		return x.Want
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// The answer to a LeaseRequest.
+type LeaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the request.
+	Lease uint64 `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// As in the request.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The decision on `check`; of a cost of 0 how the limits stand. `error`: the request failed, and nothing of it is known to be
+	// served. Absent where `grant` is, of a cost of 0.
+	Decision *CheckResponse `protobuf:"bytes,3,opt,name=decision,proto3" json:"decision,omitempty"`
+	// Absent: nothing is settled or granted. The terms have changed, the key cannot be leased, or the store did not answer.
+	Grant *LeaseGrant `protobuf:"bytes,4,opt,name=grant,proto3" json:"grant,omitempty"`
+	// The terms now. Where their `generation` is another one than the client's, it gives its lease back (`kept` and `want` 0, which is
+	// served under any generation) and begins another.
+	Terms *LeaseTerms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
+	// Why the key cannot be leased; what is held of it is not renewed.
+	NotLeasable   string `protobuf:"bytes,6,opt,name=not_leasable,json=notLeasable,proto3" json:"not_leasable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseResponse) Reset() {
+	*x = LeaseResponse{}
+	mi := &file_weir_v1_weir_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseResponse) ProtoMessage() {}
+
+func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_weir_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
+func (*LeaseResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LeaseResponse) GetLease() uint64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *LeaseResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *LeaseResponse) GetDecision() *CheckResponse {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetGrant() *LeaseGrant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetTerms() *LeaseTerms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetNotLeasable() string {
+	if x != nil {
+		return x.NotLeasable
+	}
+	return ""
+}
+
+// What a LeaseRequest is granted.
+type LeaseGrant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Units in addition to those that were kept.
+	Units uint64 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	// Units that were free afterwards.
+	Free uint64 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
+	// What was kept may be spent on. Otherwise its deadline had passed: it counts as spent, and must not be spent.
+	IsKept bool `protobuf:"varint,3,opt,name=is_kept,json=isKept,proto3" json:"is_kept,omitempty"`
+	// A limit was lowered below what is held: give back.
+	IsRecalled bool `protobuf:"varint,4,opt,name=is_recalled,json=isRecalled,proto3" json:"is_recalled,omitempty"`
+	// Refused, and no other holder has units: for so long a request of at least this cost is refused.
+	RefusedFor    *durationpb.Duration `protobuf:"bytes,5,opt,name=refused_for,json=refusedFor,proto3" json:"refused_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseGrant) Reset() {
+	*x = LeaseGrant{}
+	mi := &file_weir_v1_weir_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseGrant) ProtoMessage() {}
+
+func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_weir_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
+func (*LeaseGrant) Descriptor() ([]byte, []int) {
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LeaseGrant) GetUnits() uint64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *LeaseGrant) GetFree() uint64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *LeaseGrant) GetIsKept() bool {
+	if x != nil {
+		return x.IsKept
+	}
+	return false
+}
+
+func (x *LeaseGrant) GetIsRecalled() bool {
+	if x != nil {
+		return x.IsRecalled
+	}
+	return false
+}
+
+func (x *LeaseGrant) GetRefusedFor() *durationpb.Duration {
+	if x != nil {
+		return x.RefusedFor
+	}
+	return nil
+}
+
+// How a key is leased. A client spends what it holds for 0.99 of `ttl`, by a monotonic clock, from when it sent the last
+// request that was granted.
+type LeaseTerms struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the key's limits are: the same on all replicas, another one when a policy changes them. Never 0.
+	Generation uint64 `protobuf:"fixed64,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// How long units are held.
+	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// After a refusal a client refuses by itself for so long from the answer, at most four times as long from the question.
+	HoldOff *durationpb.Duration `protobuf:"bytes,3,opt,name=hold_off,json=holdOff,proto3" json:"hold_off,omitempty"`
+	// Where a request is granted less than it wants, and no more than this is free, it is as if refused.
+	Scarce        uint64 `protobuf:"varint,4,opt,name=scarce,proto3" json:"scarce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseTerms) Reset() {
+	*x = LeaseTerms{}
+	mi := &file_weir_v1_weir_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseTerms) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseTerms) ProtoMessage() {}
+
+func (x *LeaseTerms) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_weir_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseTerms.ProtoReflect.Descriptor instead.
+func (*LeaseTerms) Descriptor() ([]byte, []int) {
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LeaseTerms) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LeaseTerms) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *LeaseTerms) GetHoldOff() *durationpb.Duration {
+	if x != nil {
+		return x.HoldOff
+	}
+	return nil
+}
+
+func (x *LeaseTerms) GetScarce() uint64 {
+	if x != nil {
+		return x.Scarce
+	}
+	return 0
+}
+
 // Limits of the client, instead of those of a policy.
 type LimitSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -439,7 +800,7 @@ type LimitSpec struct {
 
 func (x *LimitSpec) Reset() {
 	*x = LimitSpec{}
-	mi := &file_weir_v1_weir_proto_msgTypes[1]
+	mi := &file_weir_v1_weir_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +812,7 @@ func (x *LimitSpec) String() string {
 func (*LimitSpec) ProtoMessage() {}
 
 func (x *LimitSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[1]
+	mi := &file_weir_v1_weir_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +825,7 @@ func (x *LimitSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitSpec.ProtoReflect.Descriptor instead.
 func (*LimitSpec) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{1}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LimitSpec) GetLimits() []*Limit {
@@ -517,7 +878,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_weir_v1_weir_proto_msgTypes[2]
+	mi := &file_weir_v1_weir_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +890,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[2]
+	mi := &file_weir_v1_weir_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +903,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{2}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Limit) GetName() string {
@@ -803,7 +1164,7 @@ type Gcra struct {
 
 func (x *Gcra) Reset() {
 	*x = Gcra{}
-	mi := &file_weir_v1_weir_proto_msgTypes[3]
+	mi := &file_weir_v1_weir_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +1176,7 @@ func (x *Gcra) String() string {
 func (*Gcra) ProtoMessage() {}
 
 func (x *Gcra) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[3]
+	mi := &file_weir_v1_weir_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1189,7 @@ func (x *Gcra) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gcra.ProtoReflect.Descriptor instead.
 func (*Gcra) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Gcra) GetBurst() uint64 {
@@ -867,7 +1228,7 @@ type TokenBucket struct {
 
 func (x *TokenBucket) Reset() {
 	*x = TokenBucket{}
-	mi := &file_weir_v1_weir_proto_msgTypes[4]
+	mi := &file_weir_v1_weir_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1240,7 @@ func (x *TokenBucket) String() string {
 func (*TokenBucket) ProtoMessage() {}
 
 func (x *TokenBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[4]
+	mi := &file_weir_v1_weir_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1253,7 @@ func (x *TokenBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenBucket.ProtoReflect.Descriptor instead.
 func (*TokenBucket) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TokenBucket) GetCapacity() uint64 {
@@ -931,7 +1292,7 @@ type LeakyBucket struct {
 
 func (x *LeakyBucket) Reset() {
 	*x = LeakyBucket{}
-	mi := &file_weir_v1_weir_proto_msgTypes[5]
+	mi := &file_weir_v1_weir_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1304,7 @@ func (x *LeakyBucket) String() string {
 func (*LeakyBucket) ProtoMessage() {}
 
 func (x *LeakyBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[5]
+	mi := &file_weir_v1_weir_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1317,7 @@ func (x *LeakyBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeakyBucket.ProtoReflect.Descriptor instead.
 func (*LeakyBucket) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeakyBucket) GetSize() uint64 {
@@ -999,7 +1360,7 @@ type LeakyQueue struct {
 
 func (x *LeakyQueue) Reset() {
 	*x = LeakyQueue{}
-	mi := &file_weir_v1_weir_proto_msgTypes[6]
+	mi := &file_weir_v1_weir_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1372,7 @@ func (x *LeakyQueue) String() string {
 func (*LeakyQueue) ProtoMessage() {}
 
 func (x *LeakyQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[6]
+	mi := &file_weir_v1_weir_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1385,7 @@ func (x *LeakyQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeakyQueue.ProtoReflect.Descriptor instead.
 func (*LeakyQueue) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeakyQueue) GetCount() uint64 {
@@ -1086,7 +1447,7 @@ type FixedWindow struct {
 
 func (x *FixedWindow) Reset() {
 	*x = FixedWindow{}
-	mi := &file_weir_v1_weir_proto_msgTypes[7]
+	mi := &file_weir_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1459,7 @@ func (x *FixedWindow) String() string {
 func (*FixedWindow) ProtoMessage() {}
 
 func (x *FixedWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[7]
+	mi := &file_weir_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1472,7 @@ func (x *FixedWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedWindow.ProtoReflect.Descriptor instead.
 func (*FixedWindow) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FixedWindow) GetCount() uint64 {
@@ -1180,7 +1541,7 @@ type SlidingLog struct {
 
 func (x *SlidingLog) Reset() {
 	*x = SlidingLog{}
-	mi := &file_weir_v1_weir_proto_msgTypes[8]
+	mi := &file_weir_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1553,7 @@ func (x *SlidingLog) String() string {
 func (*SlidingLog) ProtoMessage() {}
 
 func (x *SlidingLog) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[8]
+	mi := &file_weir_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1566,7 @@ func (x *SlidingLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingLog.ProtoReflect.Descriptor instead.
 func (*SlidingLog) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SlidingLog) GetCount() uint64 {
@@ -1249,7 +1610,7 @@ type SlidingWindow struct {
 
 func (x *SlidingWindow) Reset() {
 	*x = SlidingWindow{}
-	mi := &file_weir_v1_weir_proto_msgTypes[9]
+	mi := &file_weir_v1_weir_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1622,7 @@ func (x *SlidingWindow) String() string {
 func (*SlidingWindow) ProtoMessage() {}
 
 func (x *SlidingWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[9]
+	mi := &file_weir_v1_weir_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1635,7 @@ func (x *SlidingWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingWindow.ProtoReflect.Descriptor instead.
 func (*SlidingWindow) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SlidingWindow) GetCount() uint64 {
@@ -1308,7 +1669,7 @@ type SlidingBuckets struct {
 
 func (x *SlidingBuckets) Reset() {
 	*x = SlidingBuckets{}
-	mi := &file_weir_v1_weir_proto_msgTypes[10]
+	mi := &file_weir_v1_weir_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1681,7 @@ func (x *SlidingBuckets) String() string {
 func (*SlidingBuckets) ProtoMessage() {}
 
 func (x *SlidingBuckets) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[10]
+	mi := &file_weir_v1_weir_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1694,7 @@ func (x *SlidingBuckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingBuckets.ProtoReflect.Descriptor instead.
 func (*SlidingBuckets) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlidingBuckets) GetCount() uint64 {
@@ -1381,7 +1742,7 @@ type Decay struct {
 
 func (x *Decay) Reset() {
 	*x = Decay{}
-	mi := &file_weir_v1_weir_proto_msgTypes[11]
+	mi := &file_weir_v1_weir_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1754,7 @@ func (x *Decay) String() string {
 func (*Decay) ProtoMessage() {}
 
 func (x *Decay) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[11]
+	mi := &file_weir_v1_weir_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1767,7 @@ func (x *Decay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decay.ProtoReflect.Descriptor instead.
 func (*Decay) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Decay) GetMax() float64 {
@@ -1456,7 +1817,7 @@ type SmoothBursty struct {
 
 func (x *SmoothBursty) Reset() {
 	*x = SmoothBursty{}
-	mi := &file_weir_v1_weir_proto_msgTypes[12]
+	mi := &file_weir_v1_weir_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1829,7 @@ func (x *SmoothBursty) String() string {
 func (*SmoothBursty) ProtoMessage() {}
 
 func (x *SmoothBursty) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[12]
+	mi := &file_weir_v1_weir_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1842,7 @@ func (x *SmoothBursty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SmoothBursty.ProtoReflect.Descriptor instead.
 func (*SmoothBursty) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SmoothBursty) GetCount() uint64 {
@@ -1538,7 +1899,7 @@ type WarmingUp struct {
 
 func (x *WarmingUp) Reset() {
 	*x = WarmingUp{}
-	mi := &file_weir_v1_weir_proto_msgTypes[13]
+	mi := &file_weir_v1_weir_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1911,7 @@ func (x *WarmingUp) String() string {
 func (*WarmingUp) ProtoMessage() {}
 
 func (x *WarmingUp) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[13]
+	mi := &file_weir_v1_weir_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1924,7 @@ func (x *WarmingUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmingUp.ProtoReflect.Descriptor instead.
 func (*WarmingUp) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WarmingUp) GetCount() uint64 {
@@ -1616,7 +1977,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_weir_v1_weir_proto_msgTypes[14]
+	mi := &file_weir_v1_weir_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1989,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[14]
+	mi := &file_weir_v1_weir_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +2002,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cycle) GetCount() uint64 {
@@ -1682,7 +2043,7 @@ type Concurrency struct {
 
 func (x *Concurrency) Reset() {
 	*x = Concurrency{}
-	mi := &file_weir_v1_weir_proto_msgTypes[15]
+	mi := &file_weir_v1_weir_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +2055,7 @@ func (x *Concurrency) String() string {
 func (*Concurrency) ProtoMessage() {}
 
 func (x *Concurrency) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[15]
+	mi := &file_weir_v1_weir_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +2068,7 @@ func (x *Concurrency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concurrency.ProtoReflect.Descriptor instead.
 func (*Concurrency) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Concurrency) GetMax() uint64 {
@@ -1754,7 +2115,7 @@ type LegacyBucket struct {
 
 func (x *LegacyBucket) Reset() {
 	*x = LegacyBucket{}
-	mi := &file_weir_v1_weir_proto_msgTypes[16]
+	mi := &file_weir_v1_weir_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +2127,7 @@ func (x *LegacyBucket) String() string {
 func (*LegacyBucket) ProtoMessage() {}
 
 func (x *LegacyBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[16]
+	mi := &file_weir_v1_weir_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +2140,7 @@ func (x *LegacyBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LegacyBucket.ProtoReflect.Descriptor instead.
 func (*LegacyBucket) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LegacyBucket) GetMax() float64 {
@@ -1877,7 +2238,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[17]
+	mi := &file_weir_v1_weir_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2250,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[17]
+	mi := &file_weir_v1_weir_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2263,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CheckResponse) GetAllowed() bool {
@@ -2049,7 +2410,7 @@ type LevelResult struct {
 
 func (x *LevelResult) Reset() {
 	*x = LevelResult{}
-	mi := &file_weir_v1_weir_proto_msgTypes[18]
+	mi := &file_weir_v1_weir_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2422,7 @@ func (x *LevelResult) String() string {
 func (*LevelResult) ProtoMessage() {}
 
 func (x *LevelResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[18]
+	mi := &file_weir_v1_weir_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2435,7 @@ func (x *LevelResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelResult.ProtoReflect.Descriptor instead.
 func (*LevelResult) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LevelResult) GetName() string {
@@ -2169,7 +2530,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_weir_v1_weir_proto_msgTypes[19]
+	mi := &file_weir_v1_weir_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2542,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[19]
+	mi := &file_weir_v1_weir_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2555,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Error) GetCode() int32 {
@@ -2229,7 +2590,7 @@ type CheckBatchRequest struct {
 
 func (x *CheckBatchRequest) Reset() {
 	*x = CheckBatchRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[20]
+	mi := &file_weir_v1_weir_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2602,7 @@ func (x *CheckBatchRequest) String() string {
 func (*CheckBatchRequest) ProtoMessage() {}
 
 func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[20]
+	mi := &file_weir_v1_weir_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2615,7 @@ func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckBatchRequest.ProtoReflect.Descriptor instead.
 func (*CheckBatchRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CheckBatchRequest) GetChecks() []*CheckRequest {
@@ -2275,7 +2636,7 @@ type CheckBatchResponse struct {
 
 func (x *CheckBatchResponse) Reset() {
 	*x = CheckBatchResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[21]
+	mi := &file_weir_v1_weir_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2648,7 @@ func (x *CheckBatchResponse) String() string {
 func (*CheckBatchResponse) ProtoMessage() {}
 
 func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[21]
+	mi := &file_weir_v1_weir_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2661,7 @@ func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckBatchResponse.ProtoReflect.Descriptor instead.
 func (*CheckBatchResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CheckBatchResponse) GetResults() []*CheckResponse {
@@ -2327,7 +2688,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[22]
+	mi := &file_weir_v1_weir_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2700,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[22]
+	mi := &file_weir_v1_weir_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2713,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReserveRequest) GetCheck() *CheckRequest {
@@ -2393,7 +2754,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[23]
+	mi := &file_weir_v1_weir_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2766,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[23]
+	mi := &file_weir_v1_weir_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2779,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReserveResponse) GetDecision() *CheckResponse {
@@ -2455,7 +2816,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[24]
+	mi := &file_weir_v1_weir_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2828,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[24]
+	mi := &file_weir_v1_weir_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2841,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{24}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CommitRequest) GetHold() string {
@@ -2516,7 +2877,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[25]
+	mi := &file_weir_v1_weir_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2889,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[25]
+	mi := &file_weir_v1_weir_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2902,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{25}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CommitResponse) GetCharged() int64 {
@@ -2583,7 +2944,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[26]
+	mi := &file_weir_v1_weir_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2956,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[26]
+	mi := &file_weir_v1_weir_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2969,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{26}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelRequest) GetHold() string {
@@ -2633,7 +2994,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[27]
+	mi := &file_weir_v1_weir_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +3006,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[27]
+	mi := &file_weir_v1_weir_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +3019,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{27}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelResponse) GetCharged() int64 {
@@ -2695,7 +3056,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[28]
+	mi := &file_weir_v1_weir_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +3068,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[28]
+	mi := &file_weir_v1_weir_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +3081,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{28}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExtendRequest) GetHold() string {
@@ -2750,7 +3111,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[29]
+	mi := &file_weir_v1_weir_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3123,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[29]
+	mi := &file_weir_v1_weir_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3136,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{29}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExtendResponse) GetExpiresAfter() *durationpb.Duration {
@@ -2805,7 +3166,7 @@ type CheckAllRequest struct {
 
 func (x *CheckAllRequest) Reset() {
 	*x = CheckAllRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[30]
+	mi := &file_weir_v1_weir_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +3178,7 @@ func (x *CheckAllRequest) String() string {
 func (*CheckAllRequest) ProtoMessage() {}
 
 func (x *CheckAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[30]
+	mi := &file_weir_v1_weir_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +3191,7 @@ func (x *CheckAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAllRequest.ProtoReflect.Descriptor instead.
 func (*CheckAllRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{30}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CheckAllRequest) GetChecks() []*CheckRequest {
@@ -2854,7 +3215,7 @@ type CheckAllResponse struct {
 
 func (x *CheckAllResponse) Reset() {
 	*x = CheckAllResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[31]
+	mi := &file_weir_v1_weir_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3227,7 @@ func (x *CheckAllResponse) String() string {
 func (*CheckAllResponse) ProtoMessage() {}
 
 func (x *CheckAllResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[31]
+	mi := &file_weir_v1_weir_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3240,7 @@ func (x *CheckAllResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAllResponse.ProtoReflect.Descriptor instead.
 func (*CheckAllResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{31}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CheckAllResponse) GetAllowed() bool {
@@ -2911,7 +3272,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[32]
+	mi := &file_weir_v1_weir_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3284,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[32]
+	mi := &file_weir_v1_weir_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3297,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{32}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResetRequest) GetDomain() string {
@@ -2977,7 +3338,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[33]
+	mi := &file_weir_v1_weir_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3350,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[33]
+	mi := &file_weir_v1_weir_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3363,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResetResponse) GetExisted() bool {
@@ -3039,7 +3400,7 @@ type SuggestRequest struct {
 
 func (x *SuggestRequest) Reset() {
 	*x = SuggestRequest{}
-	mi := &file_weir_v1_weir_proto_msgTypes[34]
+	mi := &file_weir_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3412,7 @@ func (x *SuggestRequest) String() string {
 func (*SuggestRequest) ProtoMessage() {}
 
 func (x *SuggestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[34]
+	mi := &file_weir_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3425,7 @@ func (x *SuggestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestRequest.ProtoReflect.Descriptor instead.
 func (*SuggestRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SuggestRequest) GetDomain() string {
@@ -3098,7 +3459,7 @@ type SuggestResponse struct {
 
 func (x *SuggestResponse) Reset() {
 	*x = SuggestResponse{}
-	mi := &file_weir_v1_weir_proto_msgTypes[35]
+	mi := &file_weir_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3471,7 @@ func (x *SuggestResponse) String() string {
 func (*SuggestResponse) ProtoMessage() {}
 
 func (x *SuggestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[35]
+	mi := &file_weir_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3484,7 @@ func (x *SuggestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestResponse.ProtoReflect.Descriptor instead.
 func (*SuggestResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SuggestResponse) GetLimited() bool {
@@ -3165,7 +3526,7 @@ type KeyPattern struct {
 
 func (x *KeyPattern) Reset() {
 	*x = KeyPattern{}
-	mi := &file_weir_v1_weir_proto_msgTypes[36]
+	mi := &file_weir_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3538,7 @@ func (x *KeyPattern) String() string {
 func (*KeyPattern) ProtoMessage() {}
 
 func (x *KeyPattern) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_weir_proto_msgTypes[36]
+	mi := &file_weir_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3551,7 @@ func (x *KeyPattern) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyPattern.ProtoReflect.Descriptor instead.
 func (*KeyPattern) Descriptor() ([]byte, []int) {
-	return file_weir_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_weir_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *KeyPattern) GetSegments() []string {
@@ -3218,7 +3579,42 @@ const file_weir_v1_weir_proto_rawDesc = "" +
 	"request_id\x18\b \x01(\tR\trequestId\x12\x17\n" +
 	"\adry_run\x18\t \x01(\bR\x06dryRunB\a\n" +
 	"\x05_costB\t\n" +
-	"\a_factor\"\\\n" +
+	"\a_factor\"\xe3\x01\n" +
+	"\fLeaseRequest\x12+\n" +
+	"\x05check\x18\x01 \x01(\v2\x15.weir.v1.CheckRequestR\x05check\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\fR\x06holder\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\x04R\x05lease\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05spent\x18\x05 \x01(\x04R\x05spent\x12\x12\n" +
+	"\x04kept\x18\x06 \x01(\x04R\x04kept\x12\x12\n" +
+	"\x04want\x18\a \x01(\x04R\x04want\x12\x1e\n" +
+	"\n" +
+	"generation\x18\b \x01(\x06R\n" +
+	"generation\"\xee\x01\n" +
+	"\rLeaseResponse\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x122\n" +
+	"\bdecision\x18\x03 \x01(\v2\x16.weir.v1.CheckResponseR\bdecision\x12)\n" +
+	"\x05grant\x18\x04 \x01(\v2\x13.weir.v1.LeaseGrantR\x05grant\x12)\n" +
+	"\x05terms\x18\x05 \x01(\v2\x13.weir.v1.LeaseTermsR\x05terms\x12!\n" +
+	"\fnot_leasable\x18\x06 \x01(\tR\vnotLeasable\"\xac\x01\n" +
+	"\n" +
+	"LeaseGrant\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\x04R\x05units\x12\x12\n" +
+	"\x04free\x18\x02 \x01(\x04R\x04free\x12\x17\n" +
+	"\ais_kept\x18\x03 \x01(\bR\x06isKept\x12\x1f\n" +
+	"\vis_recalled\x18\x04 \x01(\bR\n" +
+	"isRecalled\x12:\n" +
+	"\vrefused_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"refusedFor\"\xa7\x01\n" +
+	"\n" +
+	"LeaseTerms\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x06R\n" +
+	"generation\x12+\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x124\n" +
+	"\bhold_off\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aholdOff\x12\x16\n" +
+	"\x06scarce\x18\x04 \x01(\x04R\x06scarce\"\\\n" +
 	"\tLimitSpec\x12&\n" +
 	"\x06limits\x18\x01 \x03(\v2\x0e.weir.v1.LimitR\x06limits\x12'\n" +
 	"\x06charge\x18\x02 \x01(\x0e2\x0f.weir.v1.ChargeR\x06charge\"\xdc\x06\n" +
@@ -3461,7 +3857,7 @@ const file_weir_v1_weir_proto_rawDesc = "" +
 	"\bOnExpiry\x12\x19\n" +
 	"\x15ON_EXPIRY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_EXPIRY_KEEP\x10\x01\x12\x15\n" +
-	"\x11ON_EXPIRY_RELEASE\x10\x022\xf4\x04\n" +
+	"\x11ON_EXPIRY_RELEASE\x10\x022\xb0\x05\n" +
 	"\vRateLimiter\x126\n" +
 	"\x05Check\x12\x15.weir.v1.CheckRequest\x1a\x16.weir.v1.CheckResponse\x12E\n" +
 	"\n" +
@@ -3471,7 +3867,8 @@ const file_weir_v1_weir_proto_rawDesc = "" +
 	"\aReserve\x12\x17.weir.v1.ReserveRequest\x1a\x18.weir.v1.ReserveResponse\x129\n" +
 	"\x06Commit\x12\x16.weir.v1.CommitRequest\x1a\x17.weir.v1.CommitResponse\x129\n" +
 	"\x06Cancel\x12\x16.weir.v1.CancelRequest\x1a\x17.weir.v1.CancelResponse\x129\n" +
-	"\x06Extend\x12\x16.weir.v1.ExtendRequest\x1a\x17.weir.v1.ExtendResponse\x126\n" +
+	"\x06Extend\x12\x16.weir.v1.ExtendRequest\x1a\x17.weir.v1.ExtendResponse\x12:\n" +
+	"\x05Lease\x12\x15.weir.v1.LeaseRequest\x1a\x16.weir.v1.LeaseResponse(\x010\x01\x126\n" +
 	"\x05Reset\x12\x15.weir.v1.ResetRequest\x1a\x16.weir.v1.ResetResponse\x12<\n" +
 	"\aSuggest\x12\x17.weir.v1.SuggestRequest\x1a\x18.weir.v1.SuggestResponseB@\n" +
 	"\aweir.v1Z+github.com/OWNER/weir/gen/go/weir/v1;weirv1\xaa\x02\aWeir.V1b\x06proto3"
@@ -3489,7 +3886,7 @@ func file_weir_v1_weir_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_weir_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_weir_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_weir_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_weir_v1_weir_proto_goTypes = []any{
 	(Charge)(0),                 // 0: weir.v1.Charge
 	(Calendar)(0),               // 1: weir.v1.Calendar
@@ -3497,134 +3894,147 @@ var file_weir_v1_weir_proto_goTypes = []any{
 	(OnCheck)(0),                // 3: weir.v1.OnCheck
 	(OnExpiry)(0),               // 4: weir.v1.OnExpiry
 	(*CheckRequest)(nil),        // 5: weir.v1.CheckRequest
-	(*LimitSpec)(nil),           // 6: weir.v1.LimitSpec
-	(*Limit)(nil),               // 7: weir.v1.Limit
-	(*Gcra)(nil),                // 8: weir.v1.Gcra
-	(*TokenBucket)(nil),         // 9: weir.v1.TokenBucket
-	(*LeakyBucket)(nil),         // 10: weir.v1.LeakyBucket
-	(*LeakyQueue)(nil),          // 11: weir.v1.LeakyQueue
-	(*FixedWindow)(nil),         // 12: weir.v1.FixedWindow
-	(*SlidingLog)(nil),          // 13: weir.v1.SlidingLog
-	(*SlidingWindow)(nil),       // 14: weir.v1.SlidingWindow
-	(*SlidingBuckets)(nil),      // 15: weir.v1.SlidingBuckets
-	(*Decay)(nil),               // 16: weir.v1.Decay
-	(*SmoothBursty)(nil),        // 17: weir.v1.SmoothBursty
-	(*WarmingUp)(nil),           // 18: weir.v1.WarmingUp
-	(*Cycle)(nil),               // 19: weir.v1.Cycle
-	(*Concurrency)(nil),         // 20: weir.v1.Concurrency
-	(*LegacyBucket)(nil),        // 21: weir.v1.LegacyBucket
-	(*CheckResponse)(nil),       // 22: weir.v1.CheckResponse
-	(*LevelResult)(nil),         // 23: weir.v1.LevelResult
-	(*Error)(nil),               // 24: weir.v1.Error
-	(*CheckBatchRequest)(nil),   // 25: weir.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),  // 26: weir.v1.CheckBatchResponse
-	(*ReserveRequest)(nil),      // 27: weir.v1.ReserveRequest
-	(*ReserveResponse)(nil),     // 28: weir.v1.ReserveResponse
-	(*CommitRequest)(nil),       // 29: weir.v1.CommitRequest
-	(*CommitResponse)(nil),      // 30: weir.v1.CommitResponse
-	(*CancelRequest)(nil),       // 31: weir.v1.CancelRequest
-	(*CancelResponse)(nil),      // 32: weir.v1.CancelResponse
-	(*ExtendRequest)(nil),       // 33: weir.v1.ExtendRequest
-	(*ExtendResponse)(nil),      // 34: weir.v1.ExtendResponse
-	(*CheckAllRequest)(nil),     // 35: weir.v1.CheckAllRequest
-	(*CheckAllResponse)(nil),    // 36: weir.v1.CheckAllResponse
-	(*ResetRequest)(nil),        // 37: weir.v1.ResetRequest
-	(*ResetResponse)(nil),       // 38: weir.v1.ResetResponse
-	(*SuggestRequest)(nil),      // 39: weir.v1.SuggestRequest
-	(*SuggestResponse)(nil),     // 40: weir.v1.SuggestResponse
-	(*KeyPattern)(nil),          // 41: weir.v1.KeyPattern
-	(*durationpb.Duration)(nil), // 42: google.protobuf.Duration
+	(*LeaseRequest)(nil),        // 6: weir.v1.LeaseRequest
+	(*LeaseResponse)(nil),       // 7: weir.v1.LeaseResponse
+	(*LeaseGrant)(nil),          // 8: weir.v1.LeaseGrant
+	(*LeaseTerms)(nil),          // 9: weir.v1.LeaseTerms
+	(*LimitSpec)(nil),           // 10: weir.v1.LimitSpec
+	(*Limit)(nil),               // 11: weir.v1.Limit
+	(*Gcra)(nil),                // 12: weir.v1.Gcra
+	(*TokenBucket)(nil),         // 13: weir.v1.TokenBucket
+	(*LeakyBucket)(nil),         // 14: weir.v1.LeakyBucket
+	(*LeakyQueue)(nil),          // 15: weir.v1.LeakyQueue
+	(*FixedWindow)(nil),         // 16: weir.v1.FixedWindow
+	(*SlidingLog)(nil),          // 17: weir.v1.SlidingLog
+	(*SlidingWindow)(nil),       // 18: weir.v1.SlidingWindow
+	(*SlidingBuckets)(nil),      // 19: weir.v1.SlidingBuckets
+	(*Decay)(nil),               // 20: weir.v1.Decay
+	(*SmoothBursty)(nil),        // 21: weir.v1.SmoothBursty
+	(*WarmingUp)(nil),           // 22: weir.v1.WarmingUp
+	(*Cycle)(nil),               // 23: weir.v1.Cycle
+	(*Concurrency)(nil),         // 24: weir.v1.Concurrency
+	(*LegacyBucket)(nil),        // 25: weir.v1.LegacyBucket
+	(*CheckResponse)(nil),       // 26: weir.v1.CheckResponse
+	(*LevelResult)(nil),         // 27: weir.v1.LevelResult
+	(*Error)(nil),               // 28: weir.v1.Error
+	(*CheckBatchRequest)(nil),   // 29: weir.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),  // 30: weir.v1.CheckBatchResponse
+	(*ReserveRequest)(nil),      // 31: weir.v1.ReserveRequest
+	(*ReserveResponse)(nil),     // 32: weir.v1.ReserveResponse
+	(*CommitRequest)(nil),       // 33: weir.v1.CommitRequest
+	(*CommitResponse)(nil),      // 34: weir.v1.CommitResponse
+	(*CancelRequest)(nil),       // 35: weir.v1.CancelRequest
+	(*CancelResponse)(nil),      // 36: weir.v1.CancelResponse
+	(*ExtendRequest)(nil),       // 37: weir.v1.ExtendRequest
+	(*ExtendResponse)(nil),      // 38: weir.v1.ExtendResponse
+	(*CheckAllRequest)(nil),     // 39: weir.v1.CheckAllRequest
+	(*CheckAllResponse)(nil),    // 40: weir.v1.CheckAllResponse
+	(*ResetRequest)(nil),        // 41: weir.v1.ResetRequest
+	(*ResetResponse)(nil),       // 42: weir.v1.ResetResponse
+	(*SuggestRequest)(nil),      // 43: weir.v1.SuggestRequest
+	(*SuggestResponse)(nil),     // 44: weir.v1.SuggestResponse
+	(*KeyPattern)(nil),          // 45: weir.v1.KeyPattern
+	(*durationpb.Duration)(nil), // 46: google.protobuf.Duration
 }
 var file_weir_v1_weir_proto_depIdxs = []int32{
-	6,  // 0: weir.v1.CheckRequest.limit_spec:type_name -> weir.v1.LimitSpec
-	42, // 1: weir.v1.CheckRequest.max_wait:type_name -> google.protobuf.Duration
-	7,  // 2: weir.v1.LimitSpec.limits:type_name -> weir.v1.Limit
-	0,  // 3: weir.v1.LimitSpec.charge:type_name -> weir.v1.Charge
-	8,  // 4: weir.v1.Limit.gcra:type_name -> weir.v1.Gcra
-	9,  // 5: weir.v1.Limit.token_bucket:type_name -> weir.v1.TokenBucket
-	10, // 6: weir.v1.Limit.leaky_bucket:type_name -> weir.v1.LeakyBucket
-	11, // 7: weir.v1.Limit.leaky_queue:type_name -> weir.v1.LeakyQueue
-	12, // 8: weir.v1.Limit.fixed_window:type_name -> weir.v1.FixedWindow
-	13, // 9: weir.v1.Limit.sliding_log:type_name -> weir.v1.SlidingLog
-	14, // 10: weir.v1.Limit.sliding_window:type_name -> weir.v1.SlidingWindow
-	15, // 11: weir.v1.Limit.sliding_buckets:type_name -> weir.v1.SlidingBuckets
-	16, // 12: weir.v1.Limit.decay:type_name -> weir.v1.Decay
-	17, // 13: weir.v1.Limit.smooth_bursty:type_name -> weir.v1.SmoothBursty
-	18, // 14: weir.v1.Limit.warming_up:type_name -> weir.v1.WarmingUp
-	19, // 15: weir.v1.Limit.cycle:type_name -> weir.v1.Cycle
-	21, // 16: weir.v1.Limit.legacy_bucket:type_name -> weir.v1.LegacyBucket
-	20, // 17: weir.v1.Limit.concurrency:type_name -> weir.v1.Concurrency
-	42, // 18: weir.v1.Gcra.period:type_name -> google.protobuf.Duration
-	42, // 19: weir.v1.TokenBucket.period:type_name -> google.protobuf.Duration
-	42, // 20: weir.v1.LeakyBucket.drip_rate:type_name -> google.protobuf.Duration
-	42, // 21: weir.v1.LeakyQueue.period:type_name -> google.protobuf.Duration
-	42, // 22: weir.v1.LeakyQueue.max_wait:type_name -> google.protobuf.Duration
-	42, // 23: weir.v1.FixedWindow.period:type_name -> google.protobuf.Duration
-	1,  // 24: weir.v1.FixedWindow.calendar:type_name -> weir.v1.Calendar
-	42, // 25: weir.v1.SlidingLog.period:type_name -> google.protobuf.Duration
-	42, // 26: weir.v1.SlidingLog.min_interval:type_name -> google.protobuf.Duration
-	42, // 27: weir.v1.SlidingWindow.period:type_name -> google.protobuf.Duration
-	42, // 28: weir.v1.SlidingBuckets.period:type_name -> google.protobuf.Duration
-	42, // 29: weir.v1.SlidingBuckets.resolution:type_name -> google.protobuf.Duration
-	42, // 30: weir.v1.Decay.resolution:type_name -> google.protobuf.Duration
-	42, // 31: weir.v1.SmoothBursty.period:type_name -> google.protobuf.Duration
-	42, // 32: weir.v1.SmoothBursty.max_burst:type_name -> google.protobuf.Duration
-	42, // 33: weir.v1.SmoothBursty.max_wait:type_name -> google.protobuf.Duration
-	2,  // 34: weir.v1.SmoothBursty.start:type_name -> weir.v1.Start
-	42, // 35: weir.v1.WarmingUp.period:type_name -> google.protobuf.Duration
-	42, // 36: weir.v1.WarmingUp.warm_up:type_name -> google.protobuf.Duration
-	42, // 37: weir.v1.WarmingUp.max_wait:type_name -> google.protobuf.Duration
-	42, // 38: weir.v1.Cycle.period:type_name -> google.protobuf.Duration
-	42, // 39: weir.v1.Cycle.max_wait:type_name -> google.protobuf.Duration
-	42, // 40: weir.v1.Concurrency.ttl:type_name -> google.protobuf.Duration
-	3,  // 41: weir.v1.Concurrency.check:type_name -> weir.v1.OnCheck
-	42, // 42: weir.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	42, // 43: weir.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
-	42, // 44: weir.v1.CheckResponse.wait:type_name -> google.protobuf.Duration
-	23, // 45: weir.v1.CheckResponse.levels:type_name -> weir.v1.LevelResult
-	24, // 46: weir.v1.CheckResponse.error:type_name -> weir.v1.Error
-	42, // 47: weir.v1.CheckResponse.next_after:type_name -> google.protobuf.Duration
-	42, // 48: weir.v1.LevelResult.retry_after:type_name -> google.protobuf.Duration
-	42, // 49: weir.v1.LevelResult.reset_after:type_name -> google.protobuf.Duration
-	42, // 50: weir.v1.LevelResult.wait:type_name -> google.protobuf.Duration
-	42, // 51: weir.v1.LevelResult.next_after:type_name -> google.protobuf.Duration
-	5,  // 52: weir.v1.CheckBatchRequest.checks:type_name -> weir.v1.CheckRequest
-	22, // 53: weir.v1.CheckBatchResponse.results:type_name -> weir.v1.CheckResponse
-	5,  // 54: weir.v1.ReserveRequest.check:type_name -> weir.v1.CheckRequest
-	42, // 55: weir.v1.ReserveRequest.ttl:type_name -> google.protobuf.Duration
-	4,  // 56: weir.v1.ReserveRequest.on_expiry:type_name -> weir.v1.OnExpiry
-	22, // 57: weir.v1.ReserveResponse.decision:type_name -> weir.v1.CheckResponse
-	42, // 58: weir.v1.ReserveResponse.expires_after:type_name -> google.protobuf.Duration
-	42, // 59: weir.v1.ExtendRequest.ttl:type_name -> google.protobuf.Duration
-	42, // 60: weir.v1.ExtendResponse.expires_after:type_name -> google.protobuf.Duration
-	5,  // 61: weir.v1.CheckAllRequest.checks:type_name -> weir.v1.CheckRequest
-	22, // 62: weir.v1.CheckAllResponse.results:type_name -> weir.v1.CheckResponse
-	41, // 63: weir.v1.SuggestResponse.patterns:type_name -> weir.v1.KeyPattern
-	5,  // 64: weir.v1.RateLimiter.Check:input_type -> weir.v1.CheckRequest
-	25, // 65: weir.v1.RateLimiter.CheckBatch:input_type -> weir.v1.CheckBatchRequest
-	35, // 66: weir.v1.RateLimiter.CheckAll:input_type -> weir.v1.CheckAllRequest
-	5,  // 67: weir.v1.RateLimiter.CheckStream:input_type -> weir.v1.CheckRequest
-	27, // 68: weir.v1.RateLimiter.Reserve:input_type -> weir.v1.ReserveRequest
-	29, // 69: weir.v1.RateLimiter.Commit:input_type -> weir.v1.CommitRequest
-	31, // 70: weir.v1.RateLimiter.Cancel:input_type -> weir.v1.CancelRequest
-	33, // 71: weir.v1.RateLimiter.Extend:input_type -> weir.v1.ExtendRequest
-	37, // 72: weir.v1.RateLimiter.Reset:input_type -> weir.v1.ResetRequest
-	39, // 73: weir.v1.RateLimiter.Suggest:input_type -> weir.v1.SuggestRequest
-	22, // 74: weir.v1.RateLimiter.Check:output_type -> weir.v1.CheckResponse
-	26, // 75: weir.v1.RateLimiter.CheckBatch:output_type -> weir.v1.CheckBatchResponse
-	36, // 76: weir.v1.RateLimiter.CheckAll:output_type -> weir.v1.CheckAllResponse
-	22, // 77: weir.v1.RateLimiter.CheckStream:output_type -> weir.v1.CheckResponse
-	28, // 78: weir.v1.RateLimiter.Reserve:output_type -> weir.v1.ReserveResponse
-	30, // 79: weir.v1.RateLimiter.Commit:output_type -> weir.v1.CommitResponse
-	32, // 80: weir.v1.RateLimiter.Cancel:output_type -> weir.v1.CancelResponse
-	34, // 81: weir.v1.RateLimiter.Extend:output_type -> weir.v1.ExtendResponse
-	38, // 82: weir.v1.RateLimiter.Reset:output_type -> weir.v1.ResetResponse
-	40, // 83: weir.v1.RateLimiter.Suggest:output_type -> weir.v1.SuggestResponse
-	74, // [74:84] is the sub-list for method output_type
-	64, // [64:74] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	10, // 0: weir.v1.CheckRequest.limit_spec:type_name -> weir.v1.LimitSpec
+	46, // 1: weir.v1.CheckRequest.max_wait:type_name -> google.protobuf.Duration
+	5,  // 2: weir.v1.LeaseRequest.check:type_name -> weir.v1.CheckRequest
+	26, // 3: weir.v1.LeaseResponse.decision:type_name -> weir.v1.CheckResponse
+	8,  // 4: weir.v1.LeaseResponse.grant:type_name -> weir.v1.LeaseGrant
+	9,  // 5: weir.v1.LeaseResponse.terms:type_name -> weir.v1.LeaseTerms
+	46, // 6: weir.v1.LeaseGrant.refused_for:type_name -> google.protobuf.Duration
+	46, // 7: weir.v1.LeaseTerms.ttl:type_name -> google.protobuf.Duration
+	46, // 8: weir.v1.LeaseTerms.hold_off:type_name -> google.protobuf.Duration
+	11, // 9: weir.v1.LimitSpec.limits:type_name -> weir.v1.Limit
+	0,  // 10: weir.v1.LimitSpec.charge:type_name -> weir.v1.Charge
+	12, // 11: weir.v1.Limit.gcra:type_name -> weir.v1.Gcra
+	13, // 12: weir.v1.Limit.token_bucket:type_name -> weir.v1.TokenBucket
+	14, // 13: weir.v1.Limit.leaky_bucket:type_name -> weir.v1.LeakyBucket
+	15, // 14: weir.v1.Limit.leaky_queue:type_name -> weir.v1.LeakyQueue
+	16, // 15: weir.v1.Limit.fixed_window:type_name -> weir.v1.FixedWindow
+	17, // 16: weir.v1.Limit.sliding_log:type_name -> weir.v1.SlidingLog
+	18, // 17: weir.v1.Limit.sliding_window:type_name -> weir.v1.SlidingWindow
+	19, // 18: weir.v1.Limit.sliding_buckets:type_name -> weir.v1.SlidingBuckets
+	20, // 19: weir.v1.Limit.decay:type_name -> weir.v1.Decay
+	21, // 20: weir.v1.Limit.smooth_bursty:type_name -> weir.v1.SmoothBursty
+	22, // 21: weir.v1.Limit.warming_up:type_name -> weir.v1.WarmingUp
+	23, // 22: weir.v1.Limit.cycle:type_name -> weir.v1.Cycle
+	25, // 23: weir.v1.Limit.legacy_bucket:type_name -> weir.v1.LegacyBucket
+	24, // 24: weir.v1.Limit.concurrency:type_name -> weir.v1.Concurrency
+	46, // 25: weir.v1.Gcra.period:type_name -> google.protobuf.Duration
+	46, // 26: weir.v1.TokenBucket.period:type_name -> google.protobuf.Duration
+	46, // 27: weir.v1.LeakyBucket.drip_rate:type_name -> google.protobuf.Duration
+	46, // 28: weir.v1.LeakyQueue.period:type_name -> google.protobuf.Duration
+	46, // 29: weir.v1.LeakyQueue.max_wait:type_name -> google.protobuf.Duration
+	46, // 30: weir.v1.FixedWindow.period:type_name -> google.protobuf.Duration
+	1,  // 31: weir.v1.FixedWindow.calendar:type_name -> weir.v1.Calendar
+	46, // 32: weir.v1.SlidingLog.period:type_name -> google.protobuf.Duration
+	46, // 33: weir.v1.SlidingLog.min_interval:type_name -> google.protobuf.Duration
+	46, // 34: weir.v1.SlidingWindow.period:type_name -> google.protobuf.Duration
+	46, // 35: weir.v1.SlidingBuckets.period:type_name -> google.protobuf.Duration
+	46, // 36: weir.v1.SlidingBuckets.resolution:type_name -> google.protobuf.Duration
+	46, // 37: weir.v1.Decay.resolution:type_name -> google.protobuf.Duration
+	46, // 38: weir.v1.SmoothBursty.period:type_name -> google.protobuf.Duration
+	46, // 39: weir.v1.SmoothBursty.max_burst:type_name -> google.protobuf.Duration
+	46, // 40: weir.v1.SmoothBursty.max_wait:type_name -> google.protobuf.Duration
+	2,  // 41: weir.v1.SmoothBursty.start:type_name -> weir.v1.Start
+	46, // 42: weir.v1.WarmingUp.period:type_name -> google.protobuf.Duration
+	46, // 43: weir.v1.WarmingUp.warm_up:type_name -> google.protobuf.Duration
+	46, // 44: weir.v1.WarmingUp.max_wait:type_name -> google.protobuf.Duration
+	46, // 45: weir.v1.Cycle.period:type_name -> google.protobuf.Duration
+	46, // 46: weir.v1.Cycle.max_wait:type_name -> google.protobuf.Duration
+	46, // 47: weir.v1.Concurrency.ttl:type_name -> google.protobuf.Duration
+	3,  // 48: weir.v1.Concurrency.check:type_name -> weir.v1.OnCheck
+	46, // 49: weir.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	46, // 50: weir.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	46, // 51: weir.v1.CheckResponse.wait:type_name -> google.protobuf.Duration
+	27, // 52: weir.v1.CheckResponse.levels:type_name -> weir.v1.LevelResult
+	28, // 53: weir.v1.CheckResponse.error:type_name -> weir.v1.Error
+	46, // 54: weir.v1.CheckResponse.next_after:type_name -> google.protobuf.Duration
+	46, // 55: weir.v1.LevelResult.retry_after:type_name -> google.protobuf.Duration
+	46, // 56: weir.v1.LevelResult.reset_after:type_name -> google.protobuf.Duration
+	46, // 57: weir.v1.LevelResult.wait:type_name -> google.protobuf.Duration
+	46, // 58: weir.v1.LevelResult.next_after:type_name -> google.protobuf.Duration
+	5,  // 59: weir.v1.CheckBatchRequest.checks:type_name -> weir.v1.CheckRequest
+	26, // 60: weir.v1.CheckBatchResponse.results:type_name -> weir.v1.CheckResponse
+	5,  // 61: weir.v1.ReserveRequest.check:type_name -> weir.v1.CheckRequest
+	46, // 62: weir.v1.ReserveRequest.ttl:type_name -> google.protobuf.Duration
+	4,  // 63: weir.v1.ReserveRequest.on_expiry:type_name -> weir.v1.OnExpiry
+	26, // 64: weir.v1.ReserveResponse.decision:type_name -> weir.v1.CheckResponse
+	46, // 65: weir.v1.ReserveResponse.expires_after:type_name -> google.protobuf.Duration
+	46, // 66: weir.v1.ExtendRequest.ttl:type_name -> google.protobuf.Duration
+	46, // 67: weir.v1.ExtendResponse.expires_after:type_name -> google.protobuf.Duration
+	5,  // 68: weir.v1.CheckAllRequest.checks:type_name -> weir.v1.CheckRequest
+	26, // 69: weir.v1.CheckAllResponse.results:type_name -> weir.v1.CheckResponse
+	45, // 70: weir.v1.SuggestResponse.patterns:type_name -> weir.v1.KeyPattern
+	5,  // 71: weir.v1.RateLimiter.Check:input_type -> weir.v1.CheckRequest
+	29, // 72: weir.v1.RateLimiter.CheckBatch:input_type -> weir.v1.CheckBatchRequest
+	39, // 73: weir.v1.RateLimiter.CheckAll:input_type -> weir.v1.CheckAllRequest
+	5,  // 74: weir.v1.RateLimiter.CheckStream:input_type -> weir.v1.CheckRequest
+	31, // 75: weir.v1.RateLimiter.Reserve:input_type -> weir.v1.ReserveRequest
+	33, // 76: weir.v1.RateLimiter.Commit:input_type -> weir.v1.CommitRequest
+	35, // 77: weir.v1.RateLimiter.Cancel:input_type -> weir.v1.CancelRequest
+	37, // 78: weir.v1.RateLimiter.Extend:input_type -> weir.v1.ExtendRequest
+	6,  // 79: weir.v1.RateLimiter.Lease:input_type -> weir.v1.LeaseRequest
+	41, // 80: weir.v1.RateLimiter.Reset:input_type -> weir.v1.ResetRequest
+	43, // 81: weir.v1.RateLimiter.Suggest:input_type -> weir.v1.SuggestRequest
+	26, // 82: weir.v1.RateLimiter.Check:output_type -> weir.v1.CheckResponse
+	30, // 83: weir.v1.RateLimiter.CheckBatch:output_type -> weir.v1.CheckBatchResponse
+	40, // 84: weir.v1.RateLimiter.CheckAll:output_type -> weir.v1.CheckAllResponse
+	26, // 85: weir.v1.RateLimiter.CheckStream:output_type -> weir.v1.CheckResponse
+	32, // 86: weir.v1.RateLimiter.Reserve:output_type -> weir.v1.ReserveResponse
+	34, // 87: weir.v1.RateLimiter.Commit:output_type -> weir.v1.CommitResponse
+	36, // 88: weir.v1.RateLimiter.Cancel:output_type -> weir.v1.CancelResponse
+	38, // 89: weir.v1.RateLimiter.Extend:output_type -> weir.v1.ExtendResponse
+	7,  // 90: weir.v1.RateLimiter.Lease:output_type -> weir.v1.LeaseResponse
+	42, // 91: weir.v1.RateLimiter.Reset:output_type -> weir.v1.ResetResponse
+	44, // 92: weir.v1.RateLimiter.Suggest:output_type -> weir.v1.SuggestResponse
+	82, // [82:93] is the sub-list for method output_type
+	71, // [71:82] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_weir_proto_init() }
@@ -3633,7 +4043,7 @@ func file_weir_v1_weir_proto_init() {
 		return
 	}
 	file_weir_v1_weir_proto_msgTypes[0].OneofWrappers = []any{}
-	file_weir_v1_weir_proto_msgTypes[2].OneofWrappers = []any{
+	file_weir_v1_weir_proto_msgTypes[6].OneofWrappers = []any{
 		(*Limit_Gcra)(nil),
 		(*Limit_TokenBucket)(nil),
 		(*Limit_LeakyBucket)(nil),
@@ -3649,20 +4059,20 @@ func file_weir_v1_weir_proto_init() {
 		(*Limit_LegacyBucket)(nil),
 		(*Limit_Concurrency)(nil),
 	}
-	file_weir_v1_weir_proto_msgTypes[5].OneofWrappers = []any{}
-	file_weir_v1_weir_proto_msgTypes[7].OneofWrappers = []any{}
-	file_weir_v1_weir_proto_msgTypes[13].OneofWrappers = []any{}
-	file_weir_v1_weir_proto_msgTypes[16].OneofWrappers = []any{}
+	file_weir_v1_weir_proto_msgTypes[9].OneofWrappers = []any{}
+	file_weir_v1_weir_proto_msgTypes[11].OneofWrappers = []any{}
 	file_weir_v1_weir_proto_msgTypes[17].OneofWrappers = []any{}
-	file_weir_v1_weir_proto_msgTypes[24].OneofWrappers = []any{}
-	file_weir_v1_weir_proto_msgTypes[33].OneofWrappers = []any{}
+	file_weir_v1_weir_proto_msgTypes[20].OneofWrappers = []any{}
+	file_weir_v1_weir_proto_msgTypes[21].OneofWrappers = []any{}
+	file_weir_v1_weir_proto_msgTypes[28].OneofWrappers = []any{}
+	file_weir_v1_weir_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_weir_proto_rawDesc), len(file_weir_v1_weir_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   37,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	RateLimiter_Commit_FullMethodName      = "/weir.v1.RateLimiter/Commit"
 	RateLimiter_Cancel_FullMethodName      = "/weir.v1.RateLimiter/Cancel"
 	RateLimiter_Extend_FullMethodName      = "/weir.v1.RateLimiter/Extend"
+	RateLimiter_Lease_FullMethodName       = "/weir.v1.RateLimiter/Lease"
 	RateLimiter_Reset_FullMethodName       = "/weir.v1.RateLimiter/Reset"
 	RateLimiter_Suggest_FullMethodName     = "/weir.v1.RateLimiter/Suggest"
 )
@@ -73,6 +74,11 @@ type RateLimiterClient interface {
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	// Moves the end of a reservation. It fails as Commit does.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
+	// Leases units of hot keys to the client, which then decides their checks in its own process, never over the limit
+	// (docs/leases.md). One stream for all keys: one answer for each request, in order. What belongs to a lease is in the store, so
+	// a client goes on by another stream, at another replica. During a graceful shutdown the stream ends with UNAVAILABLE. Only keys
+	// whose policy says `lease` are leased; others are decided and told to be `not_leasable`.
+	Lease(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LeaseRequest, LeaseResponse], error)
 	// Removes the state of a key: its next check finds it full, as if never used.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// What the policy has near a domain or a key that it does not know, for the hints of tools: `weir check` asks it after a check
@@ -171,6 +177,19 @@ func (c *rateLimiterClient) Extend(ctx context.Context, in *ExtendRequest, opts 
 	return out, nil
 }
 
+func (c *rateLimiterClient) Lease(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LeaseRequest, LeaseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RateLimiter_ServiceDesc.Streams[1], RateLimiter_Lease_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[LeaseRequest, LeaseResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RateLimiter_LeaseClient = grpc.BidiStreamingClient[LeaseRequest, LeaseResponse]
+
 func (c *rateLimiterClient) Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResetResponse)
@@ -230,6 +249,11 @@ type RateLimiterServer interface {
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	// Moves the end of a reservation. It fails as Commit does.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
+	// Leases units of hot keys to the client, which then decides their checks in its own process, never over the limit
+	// (docs/leases.md). One stream for all keys: one answer for each request, in order. What belongs to a lease is in the store, so
+	// a client goes on by another stream, at another replica. During a graceful shutdown the stream ends with UNAVAILABLE. Only keys
+	// whose policy says `lease` are leased; others are decided and told to be `not_leasable`.
+	Lease(grpc.BidiStreamingServer[LeaseRequest, LeaseResponse]) error
 	// Removes the state of a key: its next check finds it full, as if never used.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// What the policy has near a domain or a key that it does not know, for the hints of tools: `weir check` asks it after a check
@@ -268,6 +292,9 @@ func (UnimplementedRateLimiterServer) Cancel(context.Context, *CancelRequest) (*
 }
 func (UnimplementedRateLimiterServer) Extend(context.Context, *ExtendRequest) (*ExtendResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
+}
+func (UnimplementedRateLimiterServer) Lease(grpc.BidiStreamingServer[LeaseRequest, LeaseResponse]) error {
+	return status.Error(codes.Unimplemented, "method Lease not implemented")
 }
 func (UnimplementedRateLimiterServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
@@ -429,6 +456,13 @@ func _RateLimiter_Extend_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimiter_Lease_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RateLimiterServer).Lease(&grpc.GenericServerStream[LeaseRequest, LeaseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RateLimiter_LeaseServer = grpc.BidiStreamingServer[LeaseRequest, LeaseResponse]
+
 func _RateLimiter_Reset_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResetRequest)
 	if err := dec(in); err != nil {
@@ -513,6 +547,12 @@ var RateLimiter_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "CheckStream",
 			Handler:       _RateLimiter_CheckStream_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Lease",
+			Handler:       _RateLimiter_Lease_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

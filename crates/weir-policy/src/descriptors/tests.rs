@@ -4,10 +4,7 @@ use serde_json::json;
 
 use super::{Rule, Written, file, resolve};
 use crate::{Domain, Rules, load, load::document_of};
-use weir_core::{
-    algorithm::Bounds,
-    domain::{Charge, OnStoreFailure},
-};
+use weir_core::domain::{Charge, OnStoreFailure};
 
 pub fn read(text: &str) -> Result<Domain, String> {
     let document = document_of(text).map_err(|problems| text_of(&problems))?.expect("a document");
