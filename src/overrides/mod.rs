@@ -36,6 +36,8 @@ use known::{Edit, Known};
 pub const DOCUMENTS: &str = "overrides";
 /// How often the store is asked for changes: a change is in force everywhere within a second.
 const POLL_EVERY: Duration = Duration::from_millis(250);
+/// The least time between two warnings.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Who ends an override whose time is over.
 const BY_TIME: &str = "weir (its end)";
 
@@ -118,7 +120,7 @@ impl OverrideService {
     /// The overrides in these documents, over this limiter's policy.
     pub fn new(documents: Documents, limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
         let (clock, meter) = (limiter.store().clock(), OverrideMeter::new(limiter.metrics()));
-        let (known, reading, warnings) = Default::default();
+        let ((known, reading), warnings) = (Default::default(), LogLimit::every(LOG_EVERY));
         limiter.change_overrides(|overrides| *overrides = Overrides::new(Arc::clone(&clock)));
         Self { documents, limiter, clock, bounds, known, reading, meter, warnings }
     }
