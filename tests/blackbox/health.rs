@@ -83,7 +83,7 @@ macro_rules! reflection {
                 let symbol = MessageRequest::FileContainingSymbol("weir.v1.RateLimiter".to_owned());
                 let mut open = files(ask(&channel, symbol).await);
                 assert!(
-                    open[0].service.iter().any(|service| service.name() == "RateLimiter" && service.method.len() == 10)
+                    open[0].service.iter().any(|service| service.name() == "RateLimiter" && service.method.len() == 11)
                 );
                 while let Some(file) = open.pop() {
                     known.insert(file.name().to_owned());

@@ -37,9 +37,10 @@ pub struct Seen {
 }
 
 /// Clients that take slots of a key for some milliseconds, dealt to the services in turn, for so long. Now and then one dies with its
-/// slot. What fails, as on a service that is killed, is tried again elsewhere. Asserts that at most `max` slots are held at one time.
+/// slot, until half of them are lost. What fails, as on a service that is killed, is tried again elsewhere. Asserts that at most `max` slots are held at one time.
 pub async fn crowd(services: &[Server], key: &[&str], max: u64, lasts: Duration) -> Seen {
-    let shared = Shared { max, held: AtomicU64::new(0), most: AtomicU64::new(0), is_over: AtomicBool::new(false) };
+    let (held, most, dead, is_over) = Default::default();
+    let shared = Shared { max, held, most, dead, is_over };
     let end = async {
         tokio::time::sleep(lasts).await;
         shared.is_over.store(true, Ordering::Relaxed);
@@ -54,6 +55,7 @@ struct Shared {
     max: u64,
     held: AtomicU64,
     most: AtomicU64,
+    dead: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -77,7 +79,8 @@ impl Shared {
             taken += 1;
             tokio::time::sleep(HOLDS).await;
             self.held.fetch_sub(1, Ordering::Relaxed);
-            if rng.random_ratio(1, 50) {
+            // Not all: for the rest of the time nobody would get one.
+            if rng.random_ratio(1, 10) && self.dead.fetch_add(1, Ordering::Relaxed) < self.max / 2 {
                 died += 1;
                 continue;
             }
