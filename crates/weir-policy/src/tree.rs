@@ -345,11 +345,12 @@ mod tests {
 
     #[test]
     fn it_is_certain_where_a_hashed_segment_leads_unless_its_text_could_matter() {
-        let text = "schema: { any: { children: { short: , '*': } }, pattern: { children: { 'a*': , '*': } }, none: , \
-                    exact: { children: { LONG: , '*': } } }";
-        let text = text.replace("LONG", &"l".repeat(65));
-        let policy = crate::parse(&text, &weir_core::algorithm::Bounds::default()).unwrap();
-        let domain = policy.domain("").unwrap();
+        let mut domain = Domain::new("");
+        let [any, pattern, _, exact] = ["any", "pattern", "none", "exact"].map(|name| domain.add_child(0, name));
+        domain.add_child(any, "short");
+        domain.add_pattern(pattern, Pattern::new("a*"));
+        domain.add_child(exact, &"l".repeat(65));
+        [any, pattern, exact].map(|node| domain.add_any(node));
         for (first, long_is_certain) in [("any", true), ("pattern", false), ("none", true), ("exact", false)] {
             for (segment, expected) in [("short".to_owned(), true), ("l".repeat(65), long_is_certain)] {
                 let key = Key::new("", &[first, &segment]).unwrap();
