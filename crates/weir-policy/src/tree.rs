@@ -350,7 +350,9 @@ mod tests {
         domain.add_child(any, "short");
         domain.add_pattern(pattern, Pattern::new("a*"));
         domain.add_child(exact, &"l".repeat(65));
-        [any, pattern, exact].map(|node| domain.add_any(node));
+        for node in [any, pattern, exact] {
+            domain.add_any(node);
+        }
         for (first, long_is_certain) in [("any", true), ("pattern", false), ("none", true), ("exact", false)] {
             for (segment, expected) in [("short".to_owned(), true), ("l".repeat(65), long_is_certain)] {
                 let key = Key::new("", &[first, &segment]).unwrap();
