@@ -51,7 +51,7 @@ impl Wire {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Whether the next reply is lost.
+    /// Whether the next reply to a check is lost.
     pub fn lose_next(&self, lose: bool) {
         self.lose_next.store(lose, Ordering::Relaxed);
     }
@@ -68,6 +68,9 @@ fn carry(
     let Ok(server) = UnixStream::connect(socket) else { return };
     client.set_nodelay(true).expect("a socket");
     let (mut requests, mut to_server) = (client.try_clone().expect("a handle"), server.try_clone().expect("a handle"));
+    // Other commands than checks come and go as they please.
+    let is_check = Arc::new(AtomicBool::default());
+    let asks_check = Arc::clone(&is_check);
     spawn(move || {
         let mut bytes = [0; 4_096];
         // What is wrong with either end shows at the other.
@@ -75,6 +78,8 @@ fn carry(
             if let Some(rate) = bytes_per_second {
                 sleep(Duration::from_secs(length as u64) / rate);
             }
+            let is_script = bytes[..length].windows(7).any(|word| word == b"EVALSHA");
+            asks_check.store(is_script, Ordering::Relaxed);
             if to_server.write_all(&bytes[..length]).is_err() {
                 break;
             }
@@ -86,7 +91,8 @@ fn carry(
         let mut bytes = [0; 65_536];
         while let Ok(length @ 1..) = replies.read(&mut bytes) {
             sleep(delay);
-            if lose_next.swap(false, Ordering::Relaxed) || to_client.write_all(&bytes[..length]).is_err() {
+            let is_lost = is_check.load(Ordering::Relaxed) && lose_next.swap(false, Ordering::Relaxed);
+            if is_lost || to_client.write_all(&bytes[..length]).is_err() {
                 break;
             }
         }
