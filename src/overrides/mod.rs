@@ -277,11 +277,6 @@ impl OverrideService {
             .collect())
     }
 
-    /// The present by the clock that says which overrides act.
-    pub fn now(&self) -> Micros {
-        self.clock.now()
-    }
-
     /// The bounds of parameters.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds

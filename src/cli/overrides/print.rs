@@ -2,7 +2,7 @@
 
 use prost_types::Timestamp;
 use serde_json::{Value, json};
-use weir_core::domain::key::domain_label;
+use weir_core::domain::{Micros, key::domain_label, time::SECOND};
 
 use crate::proto::{AuditEvent, Override, OverrideEffect, r#override::Change};
 
@@ -39,13 +39,13 @@ pub(super) fn line(one: &Override) -> String {
     format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one))
 }
 
-/// An override as JSON.
+/// An override as JSON, in the form in which it is stored.
 pub(super) fn json(one: &Override) -> Value {
     let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
-    let moment = |at: &Option<Timestamp>| at.map(|at| at.to_string());
+    let micros = |at: &Option<Timestamp>| at.map(|at| at.seconds * SECOND + Micros::from(at.nanos / 1_000));
     let mut value = json!({
         "id": id, "domain": domain, "key": key, "reason": reason, "author": author,
-        "set_at": moment(set_at), "start": moment(start), "end": moment(end),
+        "set_at_us": micros(set_at), "start_us": micros(start), "end_us": micros(end),
     });
     let (name, change) = match &one.change {
         Some(Change::Factor(factor)) => ("factor", json!(factor)),
