@@ -11,6 +11,8 @@ use weir_core::{
     testing::{Definition, Random},
 };
 
+use super::topology::Topology;
+
 /// What goes wrong: how often, in microseconds between two on average, or once in so many packets; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -28,8 +30,9 @@ pub struct Faults {
     pub new_policy: Micros,
     pub abandon: u32,
     pub restart: Micros,
-    /// Of so many restarts one loses data: everything, or what was written of late.
+    /// Of so many restarts, or failovers, one loses data: everything, or what was written of late.
     pub lose_data: u32,
+    pub move_slots: Micros,
     pub drift: bool,
 }
 
@@ -66,6 +69,7 @@ impl Scene {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub scene: Scene,
+    pub topology: Topology,
     pub replicas: usize,
     pub users: usize,
     /// Root first: the last one is each user's own.
@@ -92,7 +96,7 @@ impl Case {
             let case = Self::draw(random);
             let faults = Faults { drift: case.faults.drift, ..Faults::default() };
             let case = Self { faults, other: None, ..case };
-            if case.scene == Scene::Leases && case.is_calm() {
+            if case.scene == Scene::Leases && case.topology == Topology::Alone && case.is_calm() {
                 return case;
             }
         }
@@ -122,10 +126,15 @@ impl Case {
             let kept = Faults { drift, lose_connection, lose_scripts, crash, drain, reset, ..Faults::default() };
             faults = Faults { new_policy: 500_000, ..kept };
         }
+        let topology = if other.is_some() { Topology::Alone } else { Topology::draw(random, scene) };
+        faults.suit(topology, !callers, random);
+        // On a Cluster levels under several anchors are decided at several moments, by which no definition can judge them.
+        let has_one_anchor = levels.len() > 1 && (topology.shards().is_some() || random.once_in(2));
         Self {
+            topology,
             replicas: 1 + random.below(4),
             users: random.pick(&[1, 1, 2, 3]),
-            anchor: if levels.len() > 1 && random.once_in(2) { 1 } else { 2 },
+            anchor: if has_one_anchor { 1 } else { 2 },
             ttl: random.pick(if other.is_some() { &[50_000, 100_000] } else { &[50_000, 100_000, 250_000, 250_000] }),
             levels,
             other,

@@ -23,7 +23,7 @@ pub enum Event {
     /// A replica goes on, or starts.
     Resume(usize),
     Fault(Fault),
-    StoreStarts,
+    Server(Step),
     /// From now on nothing goes wrong and callers ask nothing.
     Heal,
     /// Each replica is asked once more, and the store has to decide, or not.
@@ -41,6 +41,30 @@ pub enum Fault {
     Reset,
     NewPolicy,
     StoreStops,
+    MoveSlots,
+}
+
+/// What happens to servers after a fault, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Start(usize),
+    /// `to` takes the place of `from`, of which the last writes may be lost.
+    Promote {
+        from: usize,
+        to: usize,
+        lag: Micros,
+    },
+    /// A Sentinel names another master.
+    Name {
+        sentinel: usize,
+        master: usize,
+    },
+    /// A server hears that it is a master no more.
+    Demote(usize),
+    /// A node of a Cluster hears who serves which slots.
+    Learn(usize),
+    /// The next key of slots on their way moves.
+    MoveKey,
 }
 
 /// An event and its time. The greatest is the first; of those at one time it is the one that was made first.

@@ -13,6 +13,7 @@ mod oracle;
 mod record;
 mod redis;
 mod replica;
+mod topology;
 mod world;
 
 use std::{

@@ -67,7 +67,7 @@ impl End {
 /// What a replica did with the network since it was asked last.
 #[derive(Debug)]
 pub enum Call {
-    Dial(Arc<Mutex<End>>),
+    Dial(Arc<Mutex<End>>, Address),
     Write(u64),
     Close(u64),
 }
@@ -95,13 +95,13 @@ impl Simulated {
         Self { board: Arc::new(Mutex::new(board)), wall_clock }
     }
 
-    fn dial(&self) -> Wire {
+    fn dial(&self, address: &Address) -> Wire {
         let mut board = self.board.lock();
         let id = board.next_id;
         board.next_id += 1;
         let end = End { id, state: State::Dialing, received: VecDeque::new(), sent: Vec::new(), waker: None };
         let end = Arc::new(Mutex::new(end));
-        board.calls.push(Call::Dial(Arc::clone(&end)));
+        board.calls.push(Call::Dial(Arc::clone(&end), address.clone()));
         Wire { id, end, board: Arc::clone(&self.board) }
     }
 
@@ -123,9 +123,9 @@ impl Simulated {
 }
 
 impl Machine for Simulated {
-    fn connect<'a>(&'a self, _: &'a Address) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+    fn connect<'a>(&'a self, address: &'a Address) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
-            let wire = self.dial();
+            let wire = self.dial(address);
             poll_fn(|context| wire.poll_dialed(context)).await?;
             Ok(Box::new(wire) as Box<dyn Stream>)
         })

@@ -45,7 +45,8 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
                 history.clear();
             }
             Mark::Lost { since, granted, until: deadline } => {
-                (excused, until) = (granted, deadline);
+                excused = if at <= until { excused } else { 0 } + granted;
+                until = until.max(deadline);
                 // What the store had decided since is forgotten, and as much of what leases paid for as was granted since.
                 history.retain(|(at, leased)| *at <= since || *leased && since > Micros::MIN);
                 while excused > 0 && history.last().is_some_and(|(at, _)| *at > since) {

@@ -13,7 +13,7 @@ use super::{
     case::Case,
     event::Event,
     oracle::Mark,
-    redis::{PREFIX, Redis},
+    redis::{Held, PREFIX, Redis},
     replica::{Answer, Outcome, START},
 };
 
@@ -72,6 +72,21 @@ impl Figures {
     }
 }
 
+/// A server that has lost what it had written, or another one that has taken its place without that.
+struct Loss {
+    at: Micros,
+    from: usize,
+    /// The same, where it only restarted.
+    to: usize,
+    /// `None`: it lost everything.
+    since: Option<Micros>,
+    /// By series: the units that were held then under terms that are lost, besides those granted since; `None`: it has none
+    /// of its states.
+    kept: Vec<Option<u64>>,
+    /// By then no one must use `from` any more.
+    left_by: Micros,
+}
+
 pub struct Record {
     hasher: blake3::Hasher,
     /// Whether all that happens is printed.
@@ -89,6 +104,8 @@ pub struct Record {
     last_checks: Vec<u64>,
     /// Of whom holds a slot: the check, its user, from when and until when.
     held: Vec<(u64, usize, Micros, Micros)>,
+    anchor: u8,
+    losses: Vec<Loss>,
     /// Until then holds may be unknown to a store that has lost data.
     excused_until: Micros,
     violation: Option<String>,
@@ -113,7 +130,7 @@ impl Record {
         let shared = series.len();
         let own = case.levels.last().expect("a level").1;
         series.extend((0..case.users).map(|user| of(path(&["t", &format!("u{user}")]), own)));
-        let (figures, answers, names, sends, survivors, last_checks, held, excused_until, violation) =
+        let (figures, answers, names, sends, survivors, last_checks, held, losses, excused_until, violation) =
             Default::default();
         let (hasher, is_told) = (blake3::Hasher::new(), std::env::var("WEIR_TRACE").is_ok());
         Self {
@@ -128,6 +145,8 @@ impl Record {
             survivors,
             last_checks,
             held,
+            anchor: case.anchor,
+            losses,
             excused_until,
             violation,
         }
@@ -173,6 +192,11 @@ impl Record {
     pub fn served(&mut self, at: Micros, bytes: &[u8], reply: &[u8]) {
         self.note(at, bytes);
         self.note(at, reply);
+    }
+
+    /// A server has served whose place another one has taken.
+    pub fn served_late(&mut self, at: Micros) {
+        self.excused_until = at + MOST_TTL;
     }
 
     /// A caller asks.
@@ -263,22 +287,42 @@ impl Record {
         self.survivors = lives.collect();
     }
 
-    /// The store loses what it has written since then, or all.
-    pub fn lost(&mut self, at: Micros, since: Option<Micros>, redis: &Redis) {
-        let keyspace = redis.keyspace.borrow();
+    /// A server loses what it has written since then, or all, or another one has taken its place without that. `before` is what
+    /// it had that was held.
+    pub fn lost(
+        &mut self,
+        at: Micros,
+        (from, to): (usize, usize),
+        since: Option<Micros>,
+        before: &[(Vec<u8>, Held)],
+        redis: &Redis,
+    ) {
         self.excused_until = at + MOST_TTL;
-        for series in &mut self.series {
+        let after = redis.keyspace.borrow().held_at(to);
+        let is_known = |name: &[u8], held: &Held| {
+            from == to
+                && after.iter().any(|(other, own)| other == name && own.id == held.id && own.sequence == held.sequence)
+        };
+        let kept = |series: &Series| {
             let name = [PREFIX, &series.path, &[0xff]].concat();
-            let is_own = |(key, field): &(Vec<u8>, Vec<u8>)| [&key[..], field].concat().starts_with(&name);
-            let is_lost = |granted: Micros, deadline: Micros| match since {
-                Some(since) => granted > START + since,
-                None => deadline > START + at,
-            };
-            let lost =
-                keyspace.granted.iter().filter(|grant| is_own(&grant.field) && is_lost(grant.at, grant.deadline));
-            let (granted, until) =
-                lost.fold((0, at), |(units, until), grant| (units + grant.units, until.max(grant.deadline - START)));
-            series.marks.push((at, Mark::Lost { since: since.unwrap_or(Micros::MIN), granted, until }));
+            let own = before.iter().filter(|(field, held)| field.starts_with(&name) && held.deadline > START + at);
+            own.filter(|(field, held)| !is_known(field, held))
+                .map(|(_, held)| held.units.saturating_sub(held.granted))
+                .sum()
+        };
+        let is_concerned = |series: &Series| {
+            let anchor = if self.anchor == 1 { &self.series[0].path } else { &series.path };
+            let owner = redis.slots.as_ref().map(|slots| slots.owner_of(&[PREFIX, anchor].concat()));
+            owner.is_none_or(|owner| owner == from)
+        };
+        let kept = self.series.iter().map(|series| is_concerned(series).then(|| kept(series))).collect();
+        self.losses.push(Loss { at, from, to, since, kept, left_by: Micros::MAX });
+    }
+
+    /// By then no one must use the server any more whose place was taken last.
+    pub fn is_left_by(&mut self, at: Micros) {
+        if let Some(loss) = self.losses.last_mut() {
+            loss.left_by = at;
         }
     }
 }

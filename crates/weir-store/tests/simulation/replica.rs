@@ -122,7 +122,7 @@ impl Replica {
             ..RedisSettings::default()
         };
         let settings = StoreSettings { max_keys: 10_000, redis: redis_settings, ..StoreSettings::default() };
-        let Ok(StoreUrl::Redis(url)) = "redis://store".parse() else { panic!("a URL") };
+        let Ok(StoreUrl::Redis(url)) = case.topology.url().parse() else { panic!("a URL") };
         let place: Arc<Simulated> = Arc::new(machine.clone());
         let handle = runtime.handle().clone();
         let redis = RedisStore::start_on(place, handle, &url, &settings.redis, None, Arc::default());

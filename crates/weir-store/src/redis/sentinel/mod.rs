@@ -84,7 +84,7 @@ impl Sentinels {
 
     async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
         let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
-        self.ask(&connection, sentinel, deadline).await.map(|named| self.meant(named))
+        self.ask(&connection, sentinel, deadline).await.map(|named| self.meant(sentinel, named))
     }
 
     async fn ask(
@@ -99,7 +99,11 @@ impl Sentinels {
         let reply = asked.map_err(|_| failed("does not answer in time"))?;
         let reply = reply.map_err(|error| self.connector.refused(sentinel, error))?;
         match from_redis_value(reply) {
-            Ok((host, port)) => Ok(Address::Tcp { host, port }),
+            Ok((host, port)) => {
+                let named = Address::Tcp { host, port };
+                self.heard(sentinel, &named);
+                Ok(named)
+            }
             Err(_) => Err(failed(&format!("knows no master `{}`", self.master))),
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Promotion {
 pub(super) struct Followed {
     promotion: Promotion,
     until: Instant,
+    /// Sentinels that have named the new master. One that names the old one afterwards means it: it is the master again.
+    known_to: Vec<Address>,
 }
 
 impl Promotion {
@@ -58,10 +60,22 @@ impl Promotion {
 }
 
 impl Sentinels {
+    /// A Sentinel has named this one.
+    pub(super) fn heard(&self, sentinel: &Address, named: &Address) {
+        if let Some(Followed { promotion, known_to, .. }) = &mut *self.followed.lock()
+            && promotion.to == *named
+            && !known_to.contains(sentinel)
+        {
+            known_to.push(sentinel.clone());
+        }
+    }
+
     /// The master that is meant by a Sentinel that names this one.
-    pub(super) fn meant(&self, named: Address) -> Address {
+    pub(super) fn meant(&self, sentinel: &Address, named: Address) -> Address {
         match &*self.followed.lock() {
-            Some(Followed { promotion, until }) if promotion.from == named && Instant::now() < *until => {
+            Some(Followed { promotion, until, known_to })
+                if promotion.from == named && Instant::now() < *until && !known_to.contains(sentinel) =>
+            {
                 promotion.to.clone()
             }
             _ => named,
@@ -120,7 +134,7 @@ impl Sentinels {
 
     fn lead_to(&self, promotion: &Promotion, pool: &Pool) {
         let until = Instant::now() + AGREED_AFTER;
-        *self.followed.lock() = Some(Followed { promotion: promotion.clone(), until });
+        *self.followed.lock() = Some(Followed { promotion: promotion.clone(), until, known_to: Vec::new() });
         self.leave_others(&promotion.to, pool);
     }
 }

@@ -1,6 +1,6 @@
 //! Whether the master is still the same, while connections to it stand.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{iter::zip, sync::atomic::Ordering, time::Duration};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -84,7 +84,9 @@ impl Sentinels {
         let (mut silent, mut logged) = (0, None);
         loop {
             sleep(PAUSE).await;
-            let said: Vec<Said> = said.iter().map(|said| said.lock().clone().map(|named| self.meant(named))).collect();
+            let meant =
+                |(sentinel, said): (&Address, &Mutex<Said>)| said.lock().clone().map(|it| self.meant(sentinel, it));
+            let said: Vec<Said> = zip(&self.addresses, said).map(meant).collect();
             self.log_silence(&said, &mut silent);
             let Some(master) = majority(&said) else { continue };
             if !pool.leads_elsewhere(master) {

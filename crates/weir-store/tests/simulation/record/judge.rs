@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use weir_core::{domain::Micros, testing::Definition};
 
-use super::Record;
+use super::{Loss, MOST_TTL, Record};
 use crate::{
     case::{Case, Scene},
     oracle::{Mark, judge},
-    redis::Redis,
+    redis::{Granted, PREFIX, Redis},
     replica::{Outcome, START},
     world::{HELD, USED},
 };
@@ -18,7 +18,8 @@ impl Record {
     pub fn judge(&mut self, redis: &Redis, case: &Case) -> Result<(), String> {
         self.figures.calls = redis.calls;
         self.figures.trace = self.hasher.finalize().to_hex().to_string();
-        self.judge_recovery()?;
+        self.judge_recovery(redis)?;
+        self.judge_leaving(redis)?;
         match case.scene {
             Scene::Single(_) => self.judge_singles(redis),
             Scene::Repeated | Scene::Reserved => self.judge_charges(redis),
@@ -28,10 +29,13 @@ impl Record {
     }
 
     /// Once nothing goes wrong any more, the store decides.
-    fn judge_recovery(&self) -> Result<(), String> {
+    fn judge_recovery(&self, redis: &Redis) -> Result<(), String> {
         for check in &self.last_checks {
             let answer = self.answers.iter().find(|(_, answer)| answer.check == *check);
             match answer.map(|(_, answer)| &answer.outcome) {
+                Some(Outcome::Admitted { at, .. }) if redis.superseded.contains_key(&(START + at)) => {
+                    return Err(format!("long after the last fault, a server that was replaced decides check {check}"));
+                }
                 Some(Outcome::Admitted { .. } | Outcome::Refused { .. } | Outcome::Held { .. }) => {}
                 other => return Err(format!("long after the last fault, check {check}: {other:?}")),
             }
@@ -42,24 +46,82 @@ impl Record {
     /// No limit admits more than its definition.
     fn judge_limits(&mut self, redis: &Redis) -> Result<(), String> {
         for (_, answer) in &self.answers {
-            let Outcome::Admitted { at, leased } = answer.outcome else { continue };
-            if !(answer.began..=answer.ended).contains(&at) {
+            if let Outcome::Admitted { at, .. } = answer.outcome
+                && !(answer.began..=answer.ended).contains(&at)
+            {
                 return Err(format!("decided before it was asked, or after it was answered: {answer:?}"));
             }
-            for index in self.series_of(answer.user) {
-                self.series[index].marks.push((at, Mark::Admitted { leased }));
-            }
         }
-        for reset in &redis.resets {
-            for series in &mut self.series {
-                if series.path == reset.path || reset.subtree && series.path.starts_with(&reset.path) {
-                    series.marks.push((reset.at - START, Mark::Reset));
+        for index in 0..self.series.len() {
+            // What each server has decided whose place another one took, and what all have that count in the end.
+            for last in (0..self.losses.len()).map(Some).chain([None]) {
+                let loss = last.map(|last| &self.losses[last]);
+                if loss.is_some_and(|loss| loss.from == loss.to || loss.kept[index].is_none()) {
+                    continue;
                 }
+                let (series, mut marks) = (&self.series[index], self.marks(index, last, redis));
+                judge(series.definition, &mut marks)
+                    .map_err(|why| format!("{}: {why}", String::from_utf8_lossy(&series.path)))?;
             }
         }
-        for series in &mut self.series {
-            judge(series.definition, &mut series.marks)
-                .map_err(|why| format!("{}: {why}", String::from_utf8_lossy(&series.path)))?;
+        Ok(())
+    }
+
+    /// What befell a limit; or, up to `last`, by the server whose place was taken then.
+    fn marks(&self, index: usize, last: Option<usize>, redis: &Redis) -> Vec<(Micros, Mark)> {
+        let series = &self.series[index];
+        let losses = || self.losses.iter().take(last.unwrap_or(usize::MAX)).filter(|loss| loss.kept[index].is_some());
+        let end = last.map(|last| &self.losses[last]);
+        // Until it takes a place again.
+        let again = |end: &Loss| self.losses.iter().find(|next| next.at > end.at && next.to == end.from);
+        let until = end.and_then(again).map_or(Micros::MAX, |next| next.at);
+        // Of those whose place was taken before, nothing counts since.
+        let counts = |at: Micros| {
+            let by = redis.superseded.get(&(START + at));
+            let is_before = |end: &Loss| at <= end.at && by.is_none();
+            end.map_or(by.is_none(), |end| is_before(end) || at > end.at && at < until && by == Some(&end.from))
+        };
+        let mut marks = series.marks.clone();
+        for (_, answer) in &self.answers {
+            let Outcome::Admitted { at, leased } = answer.outcome else { continue };
+            let is_counted = if leased { end.is_none_or(|end| at <= end.at) } else { counts(at) };
+            if is_counted && self.series_of(answer.user).any(|own| own == index) {
+                marks.push((at, Mark::Admitted { leased }));
+            }
+        }
+        for reset in redis.resets.iter().filter(|reset| counts(reset.at - START)) {
+            if series.path == reset.path || reset.subtree && series.path.starts_with(&reset.path) {
+                marks.push((reset.at - START, Mark::Reset));
+            }
+        }
+        marks.extend(losses().map(|loss| (loss.at, self.mark_of(loss, index, redis))));
+        marks
+    }
+
+    fn mark_of(&self, loss: &Loss, index: usize, redis: &Redis) -> Mark {
+        let keyspace = redis.keyspace.borrow();
+        let name = [PREFIX, &self.series[index].path, &[0xff]].concat();
+        let is_lost = |granted: &&Granted| match loss.since {
+            Some(since) if granted.at <= START + loss.at => granted.at > START + since,
+            Some(_) => loss.from != loss.to && redis.superseded.get(&granted.at) == Some(&loss.from),
+            None => granted.at <= START + loss.at && granted.deadline > START + loss.at,
+        };
+        let own = keyspace.granted.iter().filter(|granted| granted.server == loss.from && granted.is_of(&name));
+        let (mut units, mut until) = (loss.kept[index].unwrap_or_default(), loss.at + MOST_TTL);
+        for granted in own.filter(is_lost) {
+            (units, until) = (units + granted.units, until.max(granted.at - START + MOST_TTL));
+        }
+        Mark::Lost { since: loss.since.unwrap_or(Micros::MIN), granted: units, until }
+    }
+
+    /// Once it is known that another server has taken its place, no one uses a server any more.
+    fn judge_leaving(&self, redis: &Redis) -> Result<(), String> {
+        for loss in self.losses.iter().filter(|loss| loss.left_by < Micros::MAX) {
+            let next = self.losses.iter().map(|next| next.at).find(|at| *at > loss.at).unwrap_or(Micros::MAX);
+            let late = redis.superseded.range(START + loss.left_by..).map(|(at, _)| at).next();
+            if let Some(late) = late.filter(|late| **late < START.saturating_add(next)) {
+                return Err(format!("replaced at {}, a server is still asked at {}", loss.at, late - START));
+            }
         }
         Ok(())
     }

@@ -28,9 +28,18 @@ impl Hash {
 #[derive(Clone, Debug)]
 pub struct Granted {
     pub at: Micros,
+    /// The number of the server that did.
+    pub server: usize,
     pub field: (Vec<u8>, Vec<u8>),
     pub units: u64,
     pub deadline: Micros,
+}
+
+impl Granted {
+    /// Whether it is of a level whose name begins so.
+    pub fn is_of(&self, name: &[u8]) -> bool {
+        [&self.field.0[..], &self.field.1].concat().starts_with(name)
+    }
 }
 
 /// A hold of one level, as it is stored.
@@ -43,13 +52,38 @@ pub struct Held {
     pub deadline: Micros,
 }
 
+/// What one server has.
+#[derive(Clone, Debug, Default)]
+struct Data {
+    hashes: BTreeMap<Vec<u8>, Hash>,
+    /// The hashes as they were before each of the latest writes.
+    journal: Vec<(Micros, Vec<u8>, Option<Hash>)>,
+    /// Another server has taken its place: what is here counts no more.
+    is_superseded: bool,
+}
+
+impl Data {
+    fn rewind(&mut self, since: Micros) {
+        while self.journal.last().is_some_and(|(at, ..)| *at > since) {
+            let Some((_, key, before)) = self.journal.pop() else { break };
+            match before {
+                Some(hash) => self.hashes.insert(key, hash),
+                None => self.hashes.remove(&key),
+            };
+        }
+        self.journal.clear();
+    }
+}
+
 /// All hashes.
 pub struct Keyspace {
     pub now: Micros,
-    hashes: BTreeMap<Vec<u8>, Hash>,
+    servers: Vec<Data>,
+    /// The number of the server that runs commands at this moment.
+    pub current: usize,
+    /// Whether that takes no writes.
+    pub is_read_only: bool,
     random: Random,
-    /// The hashes as they were before each of the latest writes.
-    journal: Vec<(Micros, Vec<u8>, Option<Hash>)>,
     /// Every grant, for the observer.
     pub granted: Vec<Granted>,
     /// How often each hash was written, for the observer.
@@ -57,29 +91,65 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    pub fn new(random: Random) -> Self {
-        let (now, hashes, journal, granted, writes) = Default::default();
-        Self { now, hashes, random, journal, granted, writes }
+    pub fn new(servers: usize, random: Random) -> Self {
+        let (now, current, is_read_only, granted, writes) = Default::default();
+        Self { now, servers: vec![Data::default(); servers], current, is_read_only, random, granted, writes }
+    }
+
+    fn data(&mut self) -> &mut Data {
+        &mut self.servers[self.current]
+    }
+
+    /// The hashes that count, wherever they are.
+    fn hashes(&self) -> impl Iterator<Item = (&Vec<u8>, &Hash)> {
+        self.servers.iter().filter(|data| !data.is_superseded).flat_map(|data| &data.hashes)
+    }
+
+    /// `to` takes the place of `from`, with what that had written until `since`.
+    pub fn promote(&mut self, from: usize, to: usize, since: Micros) {
+        self.servers[to] = self.servers[from].clone();
+        self.servers[to].rewind(since);
+        self.servers[from].is_superseded = true;
+    }
+
+    pub fn is_superseded(&self, server: usize) -> bool {
+        self.servers[server].is_superseded
+    }
+
+    /// The keys that a server has.
+    pub fn keys_of(&self, server: usize) -> Vec<Vec<u8>> {
+        self.servers[server].hashes.keys().cloned().collect()
+    }
+
+    /// One key moves to another server.
+    pub fn migrate(&mut self, key: &[u8], from: usize, to: usize) {
+        if let Some(hash) = self.servers[from].hashes.remove(key) {
+            self.servers[to].hashes.insert(key.to_vec(), hash);
+        }
     }
 
     pub fn get(&mut self, key: &[u8]) -> Option<&Hash> {
-        if self.hashes.get(key).is_some_and(|hash| hash.expires.is_some_and(|at| at <= self.now)) {
+        let now = self.now;
+        if self.data().hashes.get(key).is_some_and(|hash| hash.expires.is_some_and(|at| at <= now)) {
             self.remove(key);
         }
-        self.hashes.get(key)
+        self.data().hashes.get(key)
     }
 
     fn edit(&mut self, key: &[u8]) -> &mut Hash {
-        let before = self.get(key).cloned();
-        self.journal.push((self.now, key.to_vec(), before));
-        self.hashes.entry(key.to_vec()).or_default()
+        let (now, before) = (self.now, self.get(key).cloned());
+        let data = self.data();
+        data.journal.push((now, key.to_vec(), before));
+        data.hashes.entry(key.to_vec()).or_default()
     }
 
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        let before = self.hashes.remove(key);
+        let now = self.now;
+        let data = self.data();
+        let before = data.hashes.remove(key);
         let was_there = before.is_some();
         if was_there {
-            self.journal.push((self.now, key.to_vec(), before));
+            data.journal.push((now, key.to_vec(), before));
         }
         was_there
     }
@@ -96,7 +166,7 @@ impl Keyspace {
         let hash = self.edit(key);
         hash.fields.remove(field);
         if hash.fields.is_empty() {
-            self.hashes.remove(key);
+            self.data().hashes.remove(key);
         }
         true
     }
@@ -127,42 +197,40 @@ impl Keyspace {
         fields
     }
 
-    pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.hashes.keys().cloned().collect()
-    }
-
-    /// Forgets everything that was written after `since`; `None`: everything.
-    pub fn lose(&mut self, since: Option<Micros>) {
+    /// A server forgets everything that was written there after `since`; `None`: everything.
+    pub fn lose(&mut self, server: usize, since: Option<Micros>) {
         match since {
-            None => self.hashes.clear(),
-            Some(since) => {
-                while self.journal.last().is_some_and(|(at, ..)| *at > since) {
-                    let Some((_, key, before)) = self.journal.pop() else { break };
-                    match before {
-                        Some(hash) => self.hashes.insert(key, hash),
-                        None => self.hashes.remove(&key),
-                    };
-                }
-            }
+            None => self.servers[server] = Data::default(),
+            Some(since) => self.servers[server].rewind(since),
         }
-        self.journal.clear();
     }
 
     /// Forgets what is older than any loss reaches.
     pub fn trim(&mut self) {
         let least = self.now - 2 * MAX_LAG;
-        let old = self.journal.partition_point(|(at, ..)| *at < least);
-        self.journal.drain(..old);
+        for data in &mut self.servers {
+            let old = data.journal.partition_point(|(at, ..)| *at < least);
+            data.journal.drain(..old);
+        }
+    }
+
+    /// What a server has that is held, by the names of the levels.
+    pub fn held_at(&self, server: usize) -> Vec<(Vec<u8>, Held)> {
+        let fields = self.servers[server].hashes.iter().flat_map(|(key, hash)| {
+            let states = hash.fields.iter().filter(|(field, _)| !field.starts_with(RECORDS));
+            states.map(move |(field, value)| ([&key[..], field].concat(), value))
+        });
+        fields.flat_map(|(name, value)| holds(value).into_iter().map(move |held| (name.clone(), held))).collect()
     }
 
     /// What is held of every level.
     pub fn held(&self) -> Vec<Held> {
-        self.hashes.values().flat_map(Hash::states).flat_map(holds).collect()
+        self.hashes().flat_map(|(_, hash)| hash.states()).flat_map(holds).collect()
     }
 
     /// What is held of the levels whose names begin so.
     pub fn held_of(&self, name: &[u8]) -> Vec<Held> {
-        let hashes = self.hashes.iter().filter_map(|(key, hash)| Some((name.strip_prefix(&key[..])?, hash)));
+        let hashes = self.hashes().filter_map(|(key, hash)| Some((name.strip_prefix(&key[..])?, hash)));
         let fields =
             hashes.flat_map(|(rest, hash)| hash.fields.iter().filter(move |(field, _)| field.starts_with(rest)));
         fields.flat_map(|(_, value)| holds(value)).collect()
@@ -170,7 +238,8 @@ impl Keyspace {
 
     /// The units used of the only level of a hash, whose state is a window.
     pub fn used(&self, key: &[u8]) -> u64 {
-        let values = self.hashes.get(key).into_iter().flat_map(Hash::states);
+        let servers = self.servers.iter().filter(|data| !data.is_superseded);
+        let values = servers.filter_map(|data| data.hashes.get(key)).flat_map(Hash::states);
         let used = |value| Item::all(value)?.get(1)?.items()?.get(1)?.number();
         values.filter_map(used).sum::<f64>() as u64
     }
@@ -182,12 +251,12 @@ impl Keyspace {
         }
         let before =
             self.get(key).and_then(|hash| hash.fields.get(field)).map(|value| holds(value)).unwrap_or_default();
-        let now = self.now;
+        let (now, server) = (self.now, self.current);
         for held in holds(value) {
             let is_known = before.iter().any(|old| old.id == held.id && old.sequence == held.sequence);
             if held.granted > 0 && !is_known {
                 let field = (key.to_vec(), field.to_vec());
-                self.granted.push(Granted { at: now, field, units: held.granted, deadline: held.deadline });
+                self.granted.push(Granted { at: now, server, field, units: held.granted, deadline: held.deadline });
             }
         }
     }

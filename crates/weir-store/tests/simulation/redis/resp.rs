@@ -31,6 +31,7 @@ pub enum Reply {
     Bulk(Vec<u8>),
     Verbatim(&'static str),
     Array(Vec<Reply>),
+    Push(Vec<Reply>),
     Map(Vec<(&'static str, Reply)>),
 }
 
@@ -51,8 +52,9 @@ impl Reply {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
-            Self::Array(items) => {
-                line(format!("*{}", items.len()));
+            Self::Array(items) | Self::Push(items) => {
+                let kind = if matches!(self, Self::Push(_)) { '>' } else { '*' };
+                line(format!("{kind}{}", items.len()));
                 items.iter().for_each(|item| item.write(out));
             }
             Self::Map(entries) => {

@@ -6,6 +6,7 @@ use deadpool_redis::redis;
 use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
 
 use super::{
+    READONLY,
     keyspace::Keyspace,
     msgpack::{self, Item},
 };
@@ -102,6 +103,9 @@ fn call(lua: &Lua, keyspace: &mut Keyspace, words: &[Value]) -> mlua::Result<Val
     let words: Vec<_> = words.iter().map(bytes).collect();
     let (command, rest) = words.split_first().expect("a command");
     let count = |number: usize| Ok(Value::Number(number as f64));
+    if keyspace.is_read_only && matches!(&command[..], b"HSET" | b"HDEL" | b"UNLINK" | b"PEXPIRE") {
+        return Err(mlua::Error::runtime(READONLY));
+    }
     match (&command[..], rest) {
         (b"TIME", []) => {
             let (seconds, micros) = (keyspace.now / 1_000_000, keyspace.now % 1_000_000);

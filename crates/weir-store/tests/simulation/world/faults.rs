@@ -7,8 +7,6 @@ use weir_core::domain::{Key, time::SECOND};
 use super::{Seat, World};
 use crate::{
     event::{Event, Fault},
-    network::State,
-    redis::MAX_LAG,
     replica::START,
 };
 
@@ -27,10 +25,10 @@ impl World {
             return Ok(());
         }
         let lost = replica.lost_at_the_end();
-        if troubled_until < since && self.is_store_up && lost > 0 {
+        if troubled_until < since && self.redis.is_well() && lost > 0 {
             return Err(format!("{}: stopped since {since}, it has lost {lost} units of an outage", self.now));
         }
-        if troubled_until + SECOND / 2 < since && self.is_store_up {
+        if troubled_until + SECOND / 2 < since && self.redis.is_well() {
             let owners: Vec<_> = replica.owners.iter().map(|owner| owner.to_be_bytes()).collect();
             let held = self.redis.keyspace.borrow().held();
             let held = held.iter().filter(|held| held.units > 0 && held.deadline > START + self.now);
@@ -104,6 +102,7 @@ impl World {
                 self.record.fault("new policy");
             }
             Fault::StoreStops => self.stop_store(),
+            Fault::MoveSlots => self.move_slots(),
         }
         let every = match fault {
             Fault::Cut => faults.cut,
@@ -113,6 +112,7 @@ impl World {
             Fault::Reset => faults.reset,
             Fault::NewPolicy => faults.new_policy,
             Fault::StoreStops => faults.restart,
+            Fault::MoveSlots => faults.move_slots,
         };
         self.fault_after(every, fault);
     }
@@ -132,36 +132,5 @@ impl World {
         }
         self.record.fault("reset");
         self.drive(seat);
-    }
-
-    fn stop_store(&mut self) {
-        self.is_store_up = false;
-        self.is_store_silent = self.random.once_in(3);
-        let downtime = self.random.pick(&[1_000, 30_000, 300_000, 1_000_000]);
-        (0..self.seats.len()).for_each(|seat| self.trouble(seat, downtime));
-        let open: Vec<_> =
-            self.connections.iter().filter(|(_, connection)| connection.is_open).map(|(id, _)| *id).collect();
-        for id in open {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.is_open = false;
-                connection.received.clear();
-            }
-            if !self.is_store_silent {
-                self.send_down(id, Err(State::Reset));
-            }
-        }
-        let since = if self.chance(self.case.faults.lose_data) {
-            let lag = self.random.magnitude(MAX_LAG);
-            let all = self.random.once_in(3);
-            self.record.fault(if all { "store starts without data" } else { "failover that loses writes" });
-            let since = (!all).then_some(self.now - lag);
-            self.record.lost(self.now, since, &self.redis);
-            Some(since.map(|since| START + since))
-        } else {
-            self.record.fault("store starts with its data");
-            None
-        };
-        self.redis.restart(since);
-        self.after(downtime, Event::StoreStarts);
     }
 }

@@ -3,6 +3,7 @@
 
 mod callers;
 mod faults;
+mod servers;
 mod transport;
 
 use std::{
@@ -27,6 +28,7 @@ use super::{
     record::Record,
     redis::Redis,
     replica::{Check, Kind, Replica, START},
+    topology::Topology,
 };
 
 /// Checks that a paused replica finds when it goes on, at most.
@@ -67,8 +69,10 @@ pub struct World {
     pub seats: Vec<Seat>,
     connections: BTreeMap<u64, Connection>,
     pub redis: Redis,
-    is_store_up: bool,
-    is_store_silent: bool,
+    /// Whether a server is about to take another one's place.
+    fails_over: bool,
+    /// When a key moved last from one server to another.
+    moved_at: Micros,
     pub policy: Arc<Policy>,
     lives: u64,
     checks: u64,
@@ -80,19 +84,19 @@ pub struct World {
 impl World {
     pub fn new(case: Case, random: &Random) -> Self {
         let mut world = Self {
-            redis: Redis::new(random.fork(1)),
+            redis: Redis::new(case.topology, random.fork(1)),
             record: Record::new(&case),
             policy: Arc::new(case.policy(1)),
             random: random.fork(2),
             seats: (0..case.replicas).map(|_| Seat::default()).collect(),
-            is_store_up: true,
-            is_store_silent: false,
             case,
             now: 0,
             clock: Arc::default(),
             events: BinaryHeap::new(),
             number: 0,
             connections: BTreeMap::new(),
+            fails_over: false,
+            moved_at: 0,
             lives: 0,
             checks: 0,
             callers: BTreeMap::new(),
@@ -110,7 +114,7 @@ impl World {
         }
         self.after(TICK, Event::Tick);
         self.after(0, Event::Load);
-        let Faults { cut, pause, crash, drain, reset, new_policy, restart, .. } = self.case.faults;
+        let Faults { cut, pause, crash, drain, reset, new_policy, restart, move_slots, .. } = self.case.faults;
         for (every, fault) in [
             (cut, Fault::Cut),
             (pause, Fault::Pause),
@@ -119,6 +123,7 @@ impl World {
             (reset, Fault::Reset),
             (new_policy, Fault::NewPolicy),
             (restart, Fault::StoreStops),
+            (move_slots, Fault::MoveSlots),
         ] {
             self.fault_after(every, fault);
         }
@@ -189,10 +194,12 @@ impl World {
             Event::Resume(seat) => self.resume(seat),
             Event::Fault(fault) if !self.is_healed => self.fault(fault),
             Event::Fault(_) => {}
-            Event::StoreStarts => self.is_store_up = true,
+            Event::Server(step) => self.server(step),
             Event::Heal => {
                 self.is_healed = true;
-                self.is_store_up = true;
+                if self.case.topology == Topology::Alone {
+                    self.redis.servers[0].is_up = true;
+                }
                 for seat in 0..self.seats.len() {
                     (self.seats[seat].cut_until, self.seats[seat].paused_until) = (0, 0);
                     self.resume(seat);

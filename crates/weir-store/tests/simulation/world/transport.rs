@@ -4,19 +4,25 @@ use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 use weir_core::domain::Micros;
+use weir_store::url::Address;
 
 use super::World;
 use crate::{
     event::Event,
     network::{Call, End, State},
-    redis::take_command,
+    redis::{Server, Session, server_at, take_command},
     replica::START,
 };
+
+fn is_dead(server: &Server) -> bool {
+    !server.is_up && server.is_silent
+}
 
 /// A connection, as the store and the network know it.
 pub struct Connection {
     end: Arc<Mutex<End>>,
     seat: usize,
+    pub session: Session,
     up: VecDeque<Option<Vec<u8>>>,
     down: VecDeque<Result<Vec<u8>, State>>,
     /// Nothing overtakes what was sent before.
@@ -30,9 +36,22 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn new(end: Arc<Mutex<End>>, seat: usize) -> Self {
+    fn new(end: Arc<Mutex<End>>, seat: usize, server: usize) -> Self {
         let (up, down, received, observed) = Default::default();
-        Self { end, seat, up, down, up_at: 0, down_at: 0, received, observed, is_open: false, is_stalled: false }
+        let session = Session::at(server);
+        Self {
+            end,
+            seat,
+            session,
+            up,
+            down,
+            up_at: 0,
+            down_at: 0,
+            received,
+            observed,
+            is_open: false,
+            is_stalled: false,
+        }
     }
 }
 
@@ -46,9 +65,10 @@ impl World {
     pub fn carry_out(&mut self, seat: usize, calls: Vec<Call>) {
         for call in calls {
             match call {
-                Call::Dial(end) => {
+                Call::Dial(end, address) => {
                     let id = end.lock().id;
-                    self.connections.insert(id, Connection::new(end, seat));
+                    let Address::Tcp { host, .. } = address else { panic!("{address} is no server's") };
+                    self.connections.insert(id, Connection::new(end, seat, server_at(&host)));
                     let delay = self.delay(seat);
                     self.after(delay, Event::Dialed(id));
                 }
@@ -114,7 +134,10 @@ impl World {
     /// What is cut off arrives when it is not any more.
     fn is_late(&mut self, id: u64, event: Event) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
-        let until = self.seats[connection.seat].cut_until;
+        let mut until = self.seats[connection.seat].cut_until;
+        if matches!(event, Event::Up(_)) {
+            until = until.max(self.redis.servers[connection.session.server].held_until);
+        }
         let is_cut = until > self.now;
         if is_cut {
             self.after(until - self.now, event);
@@ -126,11 +149,11 @@ impl World {
         if self.is_late(id, Event::Dialed(id)) {
             return;
         }
-        let is_up = self.is_store_up;
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.is_open = is_up;
-        }
-        if is_up || !self.is_store_silent {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let server = &self.redis.servers[connection.session.server];
+        let (is_up, is_silent) = (server.is_up, server.is_silent);
+        connection.is_open = is_up;
+        if is_up || !is_silent {
             self.send_down(id, Err(if is_up { State::Open } else { State::Refused }));
         }
     }
@@ -143,7 +166,7 @@ impl World {
         let Some(sent) = connection.up.pop_front() else { return };
         match sent {
             None => connection.is_open = false,
-            Some(_) if connection.is_stalled || !self.is_store_up && self.is_store_silent => {}
+            Some(_) if connection.is_stalled || is_dead(&self.redis.servers[connection.session.server]) => {}
             Some(_) if !connection.is_open => self.send_down(id, Err(State::Reset)),
             Some(bytes) => self.received(id, bytes),
         }
@@ -182,18 +205,21 @@ impl World {
         let mut out = Vec::new();
         let Some(connection) = self.connections.get_mut(&id) else { return out };
         connection.received.extend_from_slice(&bytes);
-        let mut received = std::mem::take(&mut connection.received);
+        let (mut received, mut session) = (std::mem::take(&mut connection.received), connection.session);
         while let Some(words) = take_command(&mut received) {
             self.go_on(self.now + 1);
-            self.redis.run(START + self.now, &words, &mut out);
+            self.redis.run(START + self.now, &mut session, &words, &mut out);
             if self.chance(self.case.faults.lose_scripts) {
-                self.redis.restart(None);
+                self.redis.restart(session.server, None);
                 self.record.fault("scripts lost");
             }
         }
         self.record.served(self.now, &bytes, &out);
+        if self.redis.superseded.contains_key(&(START + self.now)) {
+            self.record.served_late(self.now);
+        }
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.received = received;
+            (connection.received, connection.session) = (received, session);
         }
         out
     }
