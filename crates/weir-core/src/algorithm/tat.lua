@@ -42,20 +42,33 @@ local function tat_step(p, s, now, cost)
   end
   if cost < 0 then return tat_refund(p, s, ti, tn, now, -cost) end
   if ti < now then ti, tn = now, 0 end
-  if cost > p[1] then
+  local most, whole, part = p[1], p[2], p[3]
+  if cost > most then
     local ri, rn = tat_room(p, ti, tn, now)
     return tat_answer(p, 0, -1, ri, rn, ti, tn, now), cut
   end
-  local si, sn = span_of(cost, p[2], p[3], den)
-  local ni, nn = span_add(ti, tn, si, sn, den)
-  local ri, rn = tat_room(p, ni, nn, now)
+  -- The usual way is written out, span_add, tat_room and tat_answer too: a call takes longer than what it does.
+  local si, sn = cost * whole, 0
+  if part > 0 then si, sn = span_of(cost, whole, part, den) end
+  local ni, nn = ti + si, tn + sn
+  if nn >= den then ni, nn = ni + 1, nn - den end
+  local ri, rn = p[5] - ni + now, p[6] - nn
+  if rn < 0 then ri, rn = ri - 1, rn + den end
   if ri < 0 then
     local retry = -ri
     ri, rn = span_add(ri, rn, si, sn, den)
     return tat_answer(p, 0, retry, ri, rn, ti, tn, now), cut
   end
-  if cost == 0 then return tat_answer(p, 1, -1, ri, rn, ni, nn, now) end
-  return tat_answer(p, 1, -1, ri, rn, ni, nn, now), {ni, nn, p[7]}
+  local remaining
+  if part > 0 then
+    remaining = span_units(ri, rn, whole, part, den, most)
+  else
+    remaining = floor(ri / whole)
+    if remaining > most then remaining = most end
+  end
+  local reset = ni - now
+  if nn > 0 then reset = reset + 1 end
+  return {1, most, remaining, -1, reset, 0, 0}, cost > 0 and {ni, nn, p[7]} or nil
 end
 
 -- The state with `units` charged now, whether they fit or not.

@@ -1,6 +1,8 @@
 //! Checks that come together share calls of the script, which reads once what several of them find. They are decided as if
 //! they had come one after the other.
 
+use std::iter::repeat_n;
+
 use weir_core::{
     algorithm::{Bounds, rates},
     domain::{Charge, Key},
@@ -34,7 +36,8 @@ async fn run_trace(seed: u64, store: &mut OnRedis<'_>) {
             let (moment, step) = generator.step();
             now = moment;
             if let Step::Check(check) = step {
-                checks.push(check);
+                // Of a hot key the same one comes again and again.
+                checks.extend(repeat_n(check, 1 + now as usize % 3));
             }
         }
         let planned: Vec<_> = checks.iter().filter_map(|it| Some((it, generator.fixture.plan(it)?))).collect();

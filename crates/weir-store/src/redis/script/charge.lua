@@ -54,13 +54,25 @@ end
 local function all_or_nothing()
   local passes = true
   for index = 1, count do
-    local decision, state = step(index, twins and total_cost(index) or input[costs_at + index])
+    local decision, state
+    if levels or twins then
+      decision, state = step(index, total_cost(index))
+    else
+      -- As step does it: a call takes longer than what it does.
+      local rule, units, phase = rules[index], input[costs_at + index], input[phases_at + index]
+      decision, state = rule.step(rule.params, states[index], now, units, max_wait, phase)
+      if decision[3] == 0 then decision[8] = next_after(rule, decision, state or states[index], units, phase) end
+    end
     decisions[index], next_states[index] = decision, state or false
     if decision[1] == 0 and not rules[index].shadow then passes = false end
   end
   if not passes then return settle_refusal() end
   for index = 1, count do
-    if next_states[index] then put(index, next_states[index]) end
+    local state = next_states[index]
+    if state then
+      local place = input[places_at + index]
+      states[place], resets[place], changed = state, decisions[index][5], true
+    end
   end
 end
 

@@ -10,9 +10,11 @@ local function is_cached()
   return true
 end
 
--- Caches what this plan leaves. To be called when it is written, so that of one that fails nothing is cached.
+-- Caches what this plan leaves, if the next one is of the same hash. To be called when it is written, so that of one that
+-- fails nothing is cached.
 local function cache()
-  cached_hash = one_key and not twins and not reservation and charge < TELLS and KEYS[key_count + 1]
+  local hash = KEYS[key_count + 1]
+  cached_hash = one_key and hash == KEYS[key_count + 2] and not twins and not reservation and charge < TELLS and hash
   if not cached_hash then return end
   cached_count = count
   for index = 1, count do
@@ -24,9 +26,8 @@ local function cache()
   end
 end
 
--- The last of the levels that follow `first` under the same key.
+-- The last of the levels that follow `first` under the same key, where there are several keys.
 local function last_of_key(first)
-  if one_key then return count end
   local last, own = first, input[keys_at + first]
   while last < count and input[keys_at + last + 1] == own do last = last + 1 end
   return last
@@ -82,7 +83,7 @@ local function load()
   cached_hash, cached_left = false, false
   local first = 1
   while first <= count do
-    local last = last_of_key(first)
+    local last = one_key and count or last_of_key(first)
     local values = call('HMGET', key_of(first), unpack(input, fields_at + first, fields_at + last))
     for index = first, last do
       local value, words, expires, ledger = values[index - first + 1], false
@@ -119,8 +120,13 @@ local function save_key(first, last)
   for index = first, last do
     local reset = resets[index]
     if reset then
-      local value, is_held = value_of(index, reset, states[index])
-      any_held = any_held or is_held
+      local value, is_held
+      if levels then
+        value, is_held = value_of(index, reset, states[index])
+        any_held = any_held or is_held
+      else
+        value = pack(now + reset, states[index])
+      end
       arguments[length + 1], arguments[length + 2], written[index] = input[fields_at + index], value, value
       length = length + 2
       if reset > longest then longest = reset end
@@ -152,7 +158,7 @@ end
 local function save()
   local first = 1
   while first <= count do
-    local last = last_of_key(first)
+    local last = one_key and count or last_of_key(first)
     save_key(first, last)
     first = last + 1
   end
