@@ -12,7 +12,7 @@ def build(language, directory, profile):
     """Builds the program of a language: its command, and where it runs."""
 
     def run(*command, cwd=ROOT):
-        subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, cwd=cwd, check=True, stdout=sys.stderr)
 
     if language == "rust":
         run("cargo", "build", "--quiet", "--profile", profile, "-p", "weir-client", "--example", "leased")
@@ -26,8 +26,10 @@ def build(language, directory, profile):
         run("npm", "ci", "--silent", "--no-audit", "--no-fund", cwd=home)
         run("npm", "run", "--silent", "build", cwd=home)
         # Inside of the package, so that the program finds it by its name.
-        run("npx", "tsc", "--project", "test", "--outDir", "dist/leased", cwd=home)
-        return ["node", "dist/leased/examples/leased.js"], home
+        options = "--rootDir examples --outDir dist/leased --module nodenext --target es2022 --types node --skipLibCheck"
+        options += " --lib es2023,esnext.disposable,es2024.string"
+        run("npx", "tsc", "--ignoreConfig", "examples/leased.ts", *options.split(), cwd=home)
+        return ["node", "dist/leased/leased.js"], home
     if language == "python":
         run(sys.executable, "-m", "venv", f"{directory}/venv")
         run(f"{directory}/venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", f"{CLIENTS}/python")
