@@ -33,7 +33,7 @@ type coalescer struct {
 // pipeline is one stream. Answers are in the order of the checks.
 type pipeline struct {
 	stream grpc.BidiStreamingClient[weirv1.CheckRequest, weirv1.CheckResponse]
-	// A place for each check that has no answer yet. The channels below have room for all of these, so that nobody waits for them.
+	// A place for each check that has no answer yet. The channels below have room for all of these, so that sending never blocks.
 	places chan struct{}
 	queue  chan *entry
 	sent   chan *entry

@@ -1,4 +1,4 @@
-"""What both kinds of client are made of."""
+"""What both kinds of client share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from weir._channel import TLS, Target, options, uri
 from weir._credentials import Token, TokenFile
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import FailureLog, Verdict
+from weir._lease.table import Leases, ToAsk
 from weir._request import Check
 from weir._telemetry import telemetry
 from weir._times import Time, seconds
@@ -28,6 +29,8 @@ DEADLINE_SECONDS = 0.05
 class ClientBase:
     """Options, what requests they make, and what answers mean."""
 
+    _leases: Leases
+
     def __init__(
         self,
         target: Target,
@@ -40,6 +43,7 @@ class ClientBase:
         retries: int = 1,
         breaker: Breaker | None = None,
         coalesce: bool = False,
+        lease: bool = False,
         meter_provider: MeterProvider | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
@@ -54,9 +58,14 @@ class ClientBase:
         self._retries = retries
         self._closed = False
         self._coalesce = coalesce
+        self._lease = lease
         self.breaker = breaker or Breaker()
         self._telemetry = telemetry(self.breaker, meter_provider, tracer_provider)
         self._failures = FailureLog(self._target)
+        self._open()
+
+    def _open(self) -> None:
+        """Ends the construction."""
 
     def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
         if self._closed:
@@ -66,6 +75,15 @@ class ClientBase:
 
     def _message(self, check: Check) -> pb.CheckRequest:
         return check.to_message(identify=self._retries > 0)
+
+    def _by_lease(self, key: Sequence[str], domain: str, cost: int, lease: bool | None) -> Decision | ToAsk | None:
+        """The decision of a lease, or how to ask for it; None: by an ordinary check."""
+        if not (self._lease if lease is None else lease):
+            return None
+        decision = self._leases.check(domain, key, cost)
+        if isinstance(decision, Decision):
+            self._telemetry.leased(domain, decision)
+        return decision
 
     def _fallback(self, error: WeirError, on_failure: OnFailure | None) -> Decision:
         return Decision.fallback(error, on_failure or self._on_failure)
