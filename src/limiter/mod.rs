@@ -13,6 +13,7 @@ pub mod request;
 mod reservations;
 pub mod simulation;
 pub mod status;
+pub mod stored_holds;
 pub mod stored_keys;
 
 use std::sync::Arc;
