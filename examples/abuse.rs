@@ -35,7 +35,7 @@ const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const UNREAD: usize = 10_000;
 /// Distinct keys in a call.
 const BATCH: u64 = 1_000;
-/// Calls taken back in one write, and in one connection before somebody is to have minded.
+/// Calls taken back in one write, and in one connection before the service must have closed it.
 const RESETS: (u32, u32) = (1_000, 1_000_000);
 /// Connections that never say anything.
 const SILENT: usize = 200;
@@ -141,7 +141,7 @@ fn reset(address: &str, done: &Done) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    Err("nobody minds a million resets on one connection".into())
+    Err("the service accepts a million resets on one connection".into())
 }
 
 fn giant_head(address: &str, done: &Done) -> Outcome<()> {

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -22,6 +23,9 @@ type Client struct {
 	log       *outageLog
 	// Nil: each check is a call of its own.
 	coalescer *coalescer
+	leases    *leases
+	// Whether checks use leases that do not say.
+	lease bool
 }
 
 // New connects to a target, without waiting for it: host:port, unix:PATH, dns:///NAME:PORT, or a list host:port,host:port. Calls are
@@ -43,6 +47,7 @@ func New(target string, options ...Option) (*Client, error) {
 		retries:   config.retries,
 		breaker:   &config.breaker,
 		log:       newOutageLog(config.logger),
+		lease:     config.lease,
 	}
 	if c.telemetry, err = newTelemetry(&config, c.breaker); err != nil {
 		conn.Close()
@@ -53,11 +58,13 @@ func New(target string, options ...Option) (*Client, error) {
 	if config.inFlight > 0 {
 		c.coalescer = newCoalescer(c.service, config.inFlight)
 	}
+	c.leases = newLeases(c.service, c.breaker)
 	return c, nil
 }
 
-// Close ends the connection. Calls in flight fail.
+// Close gives leases back, within the deadline of a call, and ends the connection. Calls in flight fail.
 func (c *Client) Close() error {
+	c.leases.close(c.deadline)
 	if c.coalescer != nil {
 		c.coalescer.close()
 	}
@@ -71,13 +78,42 @@ func (c *Client) BreakerState() BreakerState {
 }
 
 // Check decides one key: every limit on its path, in one atomic step.
-func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (Decision, error) {
+func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (decision Decision, err error) {
+	var step leaseStep
+	if c.lease && len(options) == 0 {
+		// Without making a request.
+		if decision, step = c.leases.decide("", key, 1); step.verdict == leaseDecides {
+			c.telemetry.countLeased(ctx, step.lease, decision.Allowed)
+			return decision, nil
+		}
+	}
 	request := NewRequest(key, options...)
+	if len(options) > 0 && request.leasable(c.lease) {
+		if decision, step = c.leases.decide(request.message.Domain, key, request.cost()); step.verdict == leaseDecides {
+			c.telemetry.countLeased(ctx, step.lease, decision.Allowed)
+			return decision, nil
+		}
+	}
 	ctx, observed := c.telemetry.begin(ctx, request.message.GetDomain())
-	answer, failure := c.check(ctx, &request)
-	decision, err := settle(newDecision(answer), failure, c.mode(&request))
+	answer, failure := c.ask(ctx, &request, &step)
+	decision, err = settle(newDecision(answer), failure, c.mode(&request))
 	observed.end(decision, err)
 	return decision, err
+}
+
+// ask has the service decide, by the request of a lease or by a check.
+func (c *Client) ask(ctx context.Context, request *Request, step *leaseStep) (answer *weirv1.CheckResponse, failure *Error) {
+	if step.verdict == leaseAsks {
+		answer, failure, served := c.leases.ask(ctx, step, request, cmp.Or(request.deadline, c.deadline))
+		if served {
+			return answer, failure
+		}
+	}
+	answer, failure = c.check(ctx, request)
+	if failure == nil && !answer.GetAllowed() {
+		c.leases.checked(step, request.cost())
+	}
+	return answer, failure
 }
 
 func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.CheckResponse, failure *Error) {

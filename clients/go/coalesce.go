@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -32,7 +33,7 @@ type coalescer struct {
 // pipeline is one stream. Answers are in the order of the checks.
 type pipeline struct {
 	stream grpc.BidiStreamingClient[weirv1.CheckRequest, weirv1.CheckResponse]
-	// A place for each check that has no answer yet. The channels below have room for all of these, so that nobody waits for them.
+	// A place for each check that has no answer yet. The channels below have room for all of these, so that sending never blocks.
 	places chan struct{}
 	queue  chan *entry
 	sent   chan *entry
@@ -93,15 +94,11 @@ func (c *coalescer) check(ctx context.Context, request *weirv1.CheckRequest) (an
 
 // encodable reports whether a check cannot end the stream, which belongs to all: protobuf has only text that is UTF-8.
 func encodable(request *weirv1.CheckRequest) bool {
-	if request.LimitSpec != nil || !utf8.ValidString(request.Domain) || !utf8.ValidString(request.RequestId) {
-		return false
-	}
-	for _, segment := range request.Key {
-		if !utf8.ValidString(segment) {
-			return false
-		}
-	}
-	return true
+	return request.LimitSpec == nil && utf8.ValidString(request.RequestId) && isText(request.Domain, request.Key)
+}
+
+func isText(domain string, key Key) bool {
+	return utf8.ValidString(domain) && !slices.ContainsFunc(key, func(segment string) bool { return !utf8.ValidString(segment) })
 }
 
 func (c *coalescer) run(ctx context.Context) {

@@ -14,10 +14,12 @@ const (
 	Service Source = iota
 	// Fallback is OnFailure, in an outage.
 	Fallback
+	// Lease is the client itself, by units that it holds: see WithLease.
+	Lease
 )
 
 func (s Source) String() string {
-	return [...]string{"service", "fallback"}[s]
+	return [...]string{"service", "fallback", "lease"}[s]
 }
 
 // Decision is the answer to a check. The summary, up to NextAfter, is taken over all limits on the key's path, each field by itself;
@@ -27,9 +29,10 @@ type Decision struct {
 	Allowed bool
 	// Limit is the lowest limit on the path; 0 where nothing is limited.
 	Limit uint64
-	// Remaining is the largest cost that would still pass.
+	// Remaining is the largest cost that would still pass. Of a Lease it is what the client still holds.
 	Remaining uint64
-	// RetryAfter is, of a refusal, the time after which the same check passes. 0: no wait helps.
+	// RetryAfter is, of a refusal, the time after which the same check passes. 0: no wait helps. Of a Lease it is the time after which the
+	// service is asked again.
 	RetryAfter time.Duration
 	// ResetAfter is the time until every limit is full again.
 	ResetAfter time.Duration
@@ -41,7 +44,7 @@ type Decision struct {
 	Never bool
 	// Degraded says that the service decided without its shared store.
 	Degraded bool
-	// Leased says that a replica decided by units that it holds, without asking the shared store.
+	// Leased says that a replica, or the client, decided by units that it holds, without asking the shared store.
 	Leased bool
 	// Repeated says that this is the answer to an earlier request of the same RequestID.
 	Repeated bool
@@ -53,7 +56,7 @@ type Decision struct {
 	Binding *Level
 	// Levels are all limits on the path, root first. Nil without the option Levels.
 	Levels []Level
-	// Source is who decided. Of a Fallback all numbers above are 0.
+	// Source is who decided. Of a Fallback all numbers above are 0; a Lease has Remaining and RetryAfter alone.
 	Source Source
 	// Err is why the service did not decide, of a Fallback.
 	Err error

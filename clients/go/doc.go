@@ -9,5 +9,7 @@
 // A call ends within 50 ms, its retries included (WithDeadline, Deadline). Calls that can be repeated without being charged twice
 // are retried when a connection or a replica is lost. While the service is away a circuit breaker fails calls at once.
 //
+// WithLease decides checks of hot keys in this process, by units that the client holds.
+//
 // A Client is one connection for the whole process, safe for concurrent use. The packages weirhttp and weirgrpc guard servers by it.
 package weir

@@ -60,6 +60,25 @@ func model(_ context.Context, prompt string) (string, int64, error) {
 	return strings.ToUpper(prompt), 4, nil
 }
 
+// A key that is checked thousands of times a second: nearly all checks are decided in this process.
+func ExampleWithLease() {
+	client, err := weir.New(os.Getenv("WEIR_ADDR"), weir.WithLease(), weir.WithDeadline(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close() // Gives back what is not spent.
+	decided := map[weir.Source]int{}
+	for range 1000 {
+		decision, err := client.Check(context.Background(), weir.Key{"api", "alex"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		decided[decision.Source]++
+	}
+	fmt.Println(decided[weir.Lease] > decided[weir.Service])
+	// Output: true
+}
+
 // A function of which only one runs at the same time for each tenant.
 func ExampleClient_Slot() {
 	client := exampleClient()

@@ -23,6 +23,7 @@ type config struct {
 	retries    int
 	breaker    breaker
 	inFlight   int
+	lease      bool
 	logger     *slog.Logger
 	meters     metric.MeterProvider
 	tracers    trace.TracerProvider
@@ -95,6 +96,13 @@ func WithBreaker(failures int, pause time.Duration) Option {
 // at less CPU. Further checks, and all while the stream is being opened, are calls of their own.
 func WithCoalescing(maxInFlight int) Option {
 	return func(c *config) { c.inFlight = cmp.Or(maxInFlight, 1024) }
+}
+
+// WithLease lets checks of hot keys be decided in this process, in less than a microsecond, by units that the client takes in advance
+// and gives back at Close. It needs limits whose policy says lease; checks of others, and those that no lease can decide, are as
+// without. UseLease replaces it for a check.
+func WithLease() Option {
+	return func(c *config) { c.lease = true }
 }
 
 // WithLogger logs failures of Guard. Default slog.Default().

@@ -18,7 +18,7 @@ func TestTheReadmeShowsTheExamples(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	succeeded(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	equal(t, "blocks", len(blocks), 5)
+	equal(t, "blocks", len(blocks), 6)
 	for _, block := range blocks {
 		if !strings.Contains(examples.String(), unindented(block[1])) {
 			t.Errorf("no example has:\n%s", block[1])

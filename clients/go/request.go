@@ -9,6 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
+// The service takes no more.
+const maxCost = 1 << 32
+
 // Key is a path, root first: 1 to 32 segments of 1 to 1,024 bytes each. Segments are compared byte for byte and need no escaping.
 type Key []string
 
@@ -29,6 +32,7 @@ type Request struct {
 	message   *weirv1.CheckRequest
 	deadline  time.Duration
 	onFailure *FailureMode
+	lease     *bool
 }
 
 // NewRequest is a check of a key.
@@ -100,6 +104,12 @@ func OnFailure(mode FailureMode) CheckOption {
 	return func(r *Request) { r.onFailure = &mode }
 }
 
+// UseLease replaces WithLease for this check. CheckBatch, CheckAll and reservations ignore it, and so do checks of a Cost below 1, and
+// those with Limits, MaxWait, Factor, DryRun or RequestID.
+func UseLease(use bool) CheckOption {
+	return func(r *Request) { r.lease = &use }
+}
+
 func (r *Request) limitSpec() *weirv1.LimitSpec {
 	if r.message.LimitSpec == nil {
 		r.message.LimitSpec = &weirv1.LimitSpec{}
@@ -113,6 +123,16 @@ func (r *Request) cost() int64 {
 		return 1
 	}
 	return *r.message.Cost
+}
+
+// leasable reports whether a lease may decide the check.
+func (r *Request) leasable(lease bool) bool {
+	if r.lease != nil {
+		lease = *r.lease
+	}
+	m := r.message
+	return lease && m.LimitSpec == nil && r.cost() > 0 && r.cost() <= maxCost && m.MaxWait.AsDuration() == 0 && m.Factor == nil &&
+		!m.DryRun && m.RequestId == ""
 }
 
 // free reports whether the check changes nothing, so that it may be repeated at will.

@@ -7,6 +7,8 @@ import (
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func TestMain(m *testing.M) { weirtest.Main(m) }
@@ -19,7 +21,8 @@ func connect(t testing.TB, target string, options ...weir.Option) *weir.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
+		// Canceled: the test has closed it.
+		if err := client.Close(); err != nil && status.Code(err) != codes.Canceled {
 			t.Error(err)
 		}
 	})

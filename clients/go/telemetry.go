@@ -108,16 +108,44 @@ func (t *telemetry) count(ctx context.Context, domain string, decision Decision,
 	if !t.checks.Enabled(ctx) {
 		return
 	}
-	outcome := "refused"
-	switch {
-	case err != nil:
+	outcome := outcomeName(decision.Allowed)
+	if err != nil {
 		outcome = "error"
-	case decision.Allowed:
-		outcome = "allowed"
 	}
-	t.checks.Add(ctx, 1, metric.WithAttributes(
+	t.checks.Add(ctx, 1, checkAttributes(outcome, decision.Source, domain))
+}
+
+// countLeased counts a check that the lease has decided. It has no span and no duration, which would take longer than the check.
+func (t *telemetry) countLeased(ctx context.Context, l *lease, allowed bool) {
+	if !t.checks.Enabled(ctx) {
+		return
+	}
+	counted := l.counted.Load()
+	if counted == nil {
+		counted = &[2][]metric.AddOption{
+			{checkAttributes(outcomeName(false), Lease, l.domain)},
+			{checkAttributes(outcomeName(true), Lease, l.domain)},
+		}
+		l.counted.Store(counted)
+	}
+	options := counted[0]
+	if allowed {
+		options = counted[1]
+	}
+	t.checks.Add(ctx, 1, options...)
+}
+
+func outcomeName(allowed bool) string {
+	if allowed {
+		return "allowed"
+	}
+	return "refused"
+}
+
+func checkAttributes(outcome string, source Source, domain string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(
 		attribute.String("outcome", outcome),
-		attribute.String("source", decision.Source.String()),
+		attribute.String("source", source.String()),
 		domainAttribute(domain),
 	))
 }

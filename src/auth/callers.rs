@@ -46,8 +46,8 @@ impl Callers {
     /// Without a credentials file: every client with a certificate may check.
     pub fn by_certificate_alone() -> Self {
         let mut callers = Self::default();
-        if let Ok(anybody) = NamePattern::try_from("*".to_owned()) {
-            callers.add("*", [Role::Check].into_iter().collect(), [], [anybody]);
+        if let Ok(any) = NamePattern::try_from("*".to_owned()) {
+            callers.add("*", [Role::Check].into_iter().collect(), [], [any]);
         }
         callers
     }

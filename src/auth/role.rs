@@ -62,7 +62,7 @@ impl FromIterator<Role> for Roles {
 /// The access that a call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing: it is for everybody.
+    /// Nothing: public.
     Open,
     /// A caller that is known, whatever the roles.
     Known,

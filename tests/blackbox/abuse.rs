@@ -83,7 +83,7 @@ fn reset_until_closed(address: &str) -> (u32, Option<u32>) {
             }
         }
     }
-    assert!(sent < MOST, "nobody minds a million resets");
+    assert!(sent < MOST, "the service accepts a million resets");
     (sent, raw.end().expect("closed"))
 }
 

@@ -112,8 +112,8 @@ func Text(text string) Segment {
 	return func(context.Context, string) string { return text }
 }
 
-// Metadata is a value of the call's metadata. Take who somebody is from what authentication has found, not from metadata that anybody
-// may send.
+// Metadata is a value of the call's metadata. Take the user from what authentication has found, not from metadata that the
+// client sends.
 func Metadata(name string) Segment {
 	return func(ctx context.Context, _ string) string {
 		return strings.Join(metadata.ValueFromIncomingContext(ctx, name), ",")

@@ -57,7 +57,7 @@ func Text(text string) Segment {
 	return func(*http.Request) string { return text }
 }
 
-// Header is a header of the request. Take who somebody is from what authentication has found, not from a header that anybody may set.
+// Header is a header of the request. Take the user from what authentication has found, not from a header that the client sets.
 func Header(name string) Segment {
 	return func(r *http.Request) string { return r.Header.Get(name) }
 }

@@ -7,7 +7,8 @@ import { fromEntry, WeirError } from "./errors.js";
 import { FailureLog } from "./failure-log.js";
 import { OnExpiry, RateLimiterService } from "./generated/weir/v1/weir.js";
 import { guard, type GuardOptions, type Verdict } from "./guard.js";
-import type { CallOptions, ClientOptions, OnFailure } from "./options.js";
+import { Leases } from "./lease/leases.js";
+import type { CallOptions, CheckCallOptions, ClientOptions, OnFailure } from "./options.js";
 import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
 import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
 import { Rpc, type CallContext } from "./rpc.js";
@@ -27,7 +28,7 @@ export interface AllDecision {
  * A client of Weir: one for a process, and for as long as the process. `target` is `host:port`, `unix:PATH`, `dns:///host:port` or
  * `ipv4:10.0.0.1:8081,10.0.0.2:8081`; calls are balanced over all its addresses.
  */
-export class Client implements Disposable {
+export class Client implements Disposable, AsyncDisposable {
   readonly #channel: Channel;
   readonly #breaker: CircuitBreaker;
   readonly #rpc: Rpc;
@@ -36,6 +37,8 @@ export class Client implements Disposable {
   readonly #deadlineMs: number;
   readonly #onFailure: OnFailure;
   readonly #mayRetry: boolean;
+  readonly #leases: Leases;
+  readonly #isLeasing: boolean;
   readonly #log: FailureLog;
 
   constructor(target: string, options: ClientOptions = {}) {
@@ -50,6 +53,8 @@ export class Client implements Disposable {
     this.#deadlineMs = deadlineMs;
     this.#onFailure = onFailure;
     this.#mayRetry = retries > 0;
+    this.#leases = new Leases(this.#rpc);
+    this.#isLeasing = options.lease ?? false;
     this.#log = new FailureLog(options.logger ?? console);
   }
 
@@ -69,12 +74,17 @@ export class Client implements Disposable {
   }
 
   /** May `cost` units pass under this key? Every limit on the key's path decides, in one step. */
-  check(key: Key, options: CheckOptions & CallOptions = {}): Promise<Decision> {
+  check(key: Key, options: CheckOptions & CheckCallOptions = {}): Promise<Decision> {
+    const ask = (options.lease ?? this.#isLeasing) ? this.#leases.check(key, options) : this.#leases.ordinary;
+    if (typeof ask !== "function") {
+      this.#telemetry?.leased(options.domain ?? "", ask);
+      return Promise.resolve(ask);
+    }
     return this.#decide({
       operation: "check",
       domain: options.domain,
       options,
-      run: async (context) => fromResponse(await this.#rpc.check(checkRequest(key, options, this.#mayRetry), context)),
+      run: async (context) => fromResponse(await ask(checkRequest(key, options, this.#mayRetry), context)),
       fallback: (decision) => decision,
       results: (decision) => [decision],
     });
@@ -176,14 +186,21 @@ export class Client implements Disposable {
     return removed ?? existed;
   }
 
-  /** Ends all connections. Calls that are under way fail. */
-  close(): void {
+  /** Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls that are under way fail. */
+  async close(): Promise<void> {
     this.#unwatch?.();
+    const givenBack = this.#leases.close(this.#deadlineMs);
+    this.#rpc.stop();
+    await givenBack;
     this.#rpc.close();
   }
 
   [Symbol.dispose](): void {
-    this.close();
+    void this.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
   /** Runs a call that decides: watched by telemetry, and answered by `onFailure` during an outage. */

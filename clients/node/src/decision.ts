@@ -27,9 +27,9 @@ export interface Level {
 export interface Decision {
   /** Whether the request may pass. */
   readonly allowed: boolean;
-  /** The lowest limit on the path. */
+  /** The lowest limit on the path. 0 where `source` is not `service`. */
   readonly limit: number;
-  /** The largest cost that would still pass now. */
+  /** The largest cost that would still pass now; by a lease, the units that this process holds. */
   readonly remaining: number;
   /** Refused only: the same check passes after this time, if no other charges the key. `null`: allowed, or no wait helps. */
   readonly retryAfterMs: number | null;
@@ -51,8 +51,8 @@ export interface Decision {
   readonly binding: Level | null;
   /** All limits on the path, root first. Only with `levels: true`. */
   readonly levels: readonly Level[];
-  /** `fallback`: the service gave no decision, and `onFailure` did. */
-  readonly source: "service" | "fallback";
+  /** `lease`: decided in this process, by a lease. `fallback`: the service gave no decision, and `onFailure` did. */
+  readonly source: "service" | "lease" | "fallback";
   /** Why there is only a fallback. */
   readonly error: WeirError | null;
 }
@@ -80,21 +80,31 @@ export function fromResponse(response: CheckResponse): Decision {
 
 /** What `onFailure` decides. */
 export function fallback(allowed: boolean, error: WeirError): Decision {
+  return local(allowed, 0, null, error);
+}
+
+/** What a lease decides. */
+export function leased(allowed: boolean, remaining: number, retryAfterMs: number | null): Decision {
+  return local(allowed, remaining, retryAfterMs, null);
+}
+
+/** Without the service. */
+function local(allowed: boolean, remaining: number, retryAfterMs: number | null, error: WeirError | null): Decision {
   return {
     allowed,
     limit: 0,
-    remaining: 0,
-    retryAfterMs: null,
+    remaining,
+    retryAfterMs,
     resetAfterMs: 0,
     waitMs: 0,
     never: false,
     nextAfterMs: null,
     override: null,
     degraded: false,
-    leased: false,
+    leased: error === null,
     binding: null,
     levels: [],
-    source: "fallback",
+    source: error ? "fallback" : "lease",
     error,
   };
 }

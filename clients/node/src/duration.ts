@@ -9,6 +9,11 @@ export function millisecondsOrNull(duration: Duration | undefined): number | nul
   return duration ? milliseconds(duration) : null;
 }
 
+/** A duration of the wire in whole microseconds. */
+export function microseconds(duration: Duration | undefined): number {
+  return duration ? duration.seconds * 1_000_000 + Math.floor(duration.nanos / 1_000) : 0;
+}
+
 /** Milliseconds as a duration of the wire, in whole microseconds: the service takes no finer ones. */
 export function duration(ms: number): Duration {
   const us = Math.round(ms * 1_000);

@@ -16,7 +16,7 @@ const CONFIGURATION: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   "UNIMPLEMENTED",
 ]);
 
-/** There is no decision. A refusal is a decision, and never an error. */
+/** The service did not decide. A refusal is a decision, and never an error. */
 export class WeirError extends Error {
   override readonly name = "WeirError";
   readonly code: ErrorCode;

@@ -1,5 +1,5 @@
 import type { Client } from "./client.js";
-import type { Decision, Level } from "./decision.js";
+import type { Decision } from "./decision.js";
 import { WeirError } from "./errors.js";
 import type { FailureLog } from "./failure-log.js";
 import type { CheckOptions, Key } from "./request.js";
@@ -11,6 +11,8 @@ export interface GuardOptions extends Pick<CheckOptions, "domain" | "cost" | "li
    */
   failClosed?: boolean;
   deadlineMs?: number;
+  /** Instead of the client's. */
+  lease?: boolean;
 }
 
 /** What to do with a request, and the headers for its response. `decision` is null where there is none. */
@@ -65,19 +67,19 @@ function refusal(status: 429 | 503, headers: ResponseHeaders, decision: Decision
   };
 }
 
-/** What the binding limit says, by draft-ietf-httpapi-ratelimit-headers-11. Nothing where nothing is limited. */
-function headersOf({ binding }: Decision): ResponseHeaders {
-  if (!binding) return {};
+/** What the binding limit says, by draft-ietf-httpapi-ratelimit-headers-11. A lease does not know it. */
+function headersOf({ binding, retryAfterMs }: Decision): ResponseHeaders {
+  if (!binding) return retryAfter(retryAfterMs);
   const name = structuredString(binding.name);
   const next = binding.nextAfterMs === null ? "" : `;t=${wholeSeconds(binding.nextAfterMs)}`;
   return {
     "RateLimit-Policy": `${name};q=${binding.limit}`,
     RateLimit: `${name};r=${binding.remaining}${next}`,
-    ...retryAfter(binding),
+    ...retryAfter(binding.retryAfterMs),
   };
 }
 
-function retryAfter({ retryAfterMs }: Level): ResponseHeaders {
+function retryAfter(retryAfterMs: number | null): ResponseHeaders {
   return retryAfterMs === null ? {} : { "Retry-After": `${wholeSeconds(retryAfterMs)}` };
 }
 

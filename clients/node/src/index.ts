@@ -6,7 +6,7 @@ export { WeirError, type ErrorCode } from "./errors.js";
 export type { Logger } from "./failure-log.js";
 export type { GuardOptions, ResponseHeaders, Verdict } from "./guard.js";
 export type { ChargeMode, Limit } from "./limits.js";
-export type { CallOptions, ClientOptions, OnFailure } from "./options.js";
+export type { CallOptions, CheckCallOptions, ClientOptions, OnFailure } from "./options.js";
 export type { Check, CheckOptions, Key } from "./request.js";
 export type { Outcome, Reservation, ReserveOptions, Settlement } from "./reservation.js";
 export type { Slot, SlotOptions } from "./slot.js";

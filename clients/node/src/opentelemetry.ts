@@ -60,6 +60,9 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
         },
       };
     },
+    leased(domain, decision) {
+      checks.add(1, { domain: domain || "default", ...outcomeOf(decision) });
+    },
     watchBreaker(target, state) {
       const observe = (result: { observe(value: number, attributes: Attributes): void }) =>
         result.observe(BREAKER[state()], { "server.address": target });

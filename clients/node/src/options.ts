@@ -4,7 +4,7 @@ import type { Logger } from "./failure-log.js";
 import type { CoalesceOptions } from "./stream.js";
 import type { Telemetry } from "./telemetry.js";
 
-/** What a check gives while there is no decision: the error (the default), or a decision that allows or refuses. */
+/** What a check gives during an outage: the error (the default), or a decision that allows or refuses. */
 export type OnFailure = "error" | "allow" | "deny";
 
 export interface ClientOptions {
@@ -24,6 +24,8 @@ export interface ClientOptions {
   breaker?: BreakerOptions | false;
   /** Send concurrent checks over one stream. Default false. */
   coalesce?: CoalesceOptions | boolean;
+  /** Decide checks of hot keys in this process, where the policy leases them. Default false. */
+  lease?: boolean;
   /** Metrics and spans: `openTelemetry()` of `weir-client/opentelemetry`. Default: none. */
   telemetry?: Telemetry;
   /** Where `guard` reports failures. Default: the console. */
@@ -35,4 +37,9 @@ export interface CallOptions {
   deadlineMs?: number;
   /** Instead of the client's. */
   onFailure?: OnFailure;
+}
+
+export interface CheckCallOptions extends CallOptions {
+  /** Instead of the client's. */
+  lease?: boolean;
 }

@@ -1,12 +1,19 @@
 import type { Client, Metadata } from "@grpc/grpc-js";
 import type { CircuitBreaker } from "./breaker.js";
 import { fromServiceError, WeirError } from "./errors.js";
-import { RateLimiterService, type CheckRequest, type CheckResponse } from "./generated/weir/v1/weir.js";
+import {
+  RateLimiterService,
+  type CheckRequest,
+  type CheckResponse,
+  type LeaseRequest,
+  type LeaseResponse,
+} from "./generated/weir/v1/weir.js";
+import { LeaseStream } from "./lease/stream.js";
 import { isRepeatable } from "./request.js";
 import type { Coalescer } from "./stream.js";
 import type { Credentials } from "./token.js";
 
-/** A unary method of the generated service. */
+/** A method of the generated service. */
 interface Method<Request, Response> {
   readonly path: string;
   requestSerialize(request: Request): Buffer;
@@ -22,6 +29,8 @@ export interface CallContext {
 interface CallOptions extends CallContext {
   /** Sent twice, it has the effect of once. */
   isRepeatable: boolean;
+  /** Instead of the client's. */
+  retries?: number;
 }
 
 interface Parts {
@@ -37,10 +46,12 @@ type Attempt<Response> = (request: Buffer, deadline: number, isRetry: boolean) =
 /** Calls with a deadline, retries and the circuit breaker. */
 export class Rpc {
   readonly #parts: Parts;
+  readonly #leaseStream: LeaseStream;
   #isClosed = false;
 
   constructor(parts: Parts) {
     this.#parts = parts;
+    this.#leaseStream = new LeaseStream(parts.channel, parts.credentials);
   }
 
   call<Request, Response>(method: Method<Request, Response>, request: Request, options: CallOptions): Promise<Response> {
@@ -59,8 +70,31 @@ export class Rpc {
     });
   }
 
-  close(): void {
+  /** A request on the stream of leases. It is repeated once, as it is: the service knows it by its number. */
+  lease(request: LeaseRequest, deadlineMs: number): Promise<LeaseResponse> {
+    const options = { deadlineMs, isRepeatable: true, retries: 1 };
+    return this.#guarded(RateLimiterService.lease, request, options, (bytes, deadline, isRetry) =>
+      this.#leaseStream.send(bytes, deadline, isRetry),
+    );
+  }
+
+  /** Too many requests wait for their answers on the stream of leases. */
+  get isLeaseStreamFull(): boolean {
+    return this.#leaseStream.isFull;
+  }
+
+  endLeaseStream(): void {
+    this.#leaseStream.end();
+  }
+
+  /** Takes no further calls; what is under way goes on. */
+  stop(): void {
     this.#isClosed = true;
+  }
+
+  close(): void {
+    this.stop();
+    this.#leaseStream.cancel();
     this.#parts.coalescer?.close();
     this.#parts.channel.close();
   }
@@ -68,12 +102,12 @@ export class Rpc {
   async #guarded<Request, Response>(
     method: Method<Request, Response>,
     request: Request,
-    { deadlineMs, isRepeatable }: CallOptions,
+    { deadlineMs, isRepeatable, retries = this.#parts.retries }: CallOptions,
     attempt: Attempt<Response>,
   ): Promise<Response> {
     if (this.#isClosed) throw new WeirError("CANCELLED", "the client is closed");
     const bytes = encode(method, request);
-    const { breaker, retries } = this.#parts;
+    const { breaker } = this.#parts;
     const permit = breaker.admit();
     if (!permit) throw new WeirError("CIRCUIT_OPEN", "not sent: the last calls found the service down");
     let isOutage = false;

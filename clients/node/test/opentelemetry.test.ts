@@ -11,7 +11,7 @@ import {
 } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { openTelemetry } from "weir-client/opentelemetry";
-import { connect, startWeir } from "./support/weir.js";
+import { connect, POLICY, startWeir } from "./support/weir.js";
 
 test("metrics and spans", async (t) => {
   const metrics = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
@@ -27,7 +27,7 @@ test("metrics and spans", async (t) => {
     return (found.find(({ descriptor }) => descriptor.name === name)?.dataPoints ?? []) as DataPoint<number>[];
   };
 
-  const { address, server } = await startWeir(t);
+  const { address, server } = await startWeir(t, {}, `lease: true${POLICY}`);
   const telemetry = openTelemetry({ meterProvider, tracerProvider });
   const weir = await connect(t, address, { telemetry, breaker: { failures: 1, openMs: 60_000 }, retries: 0 });
   const secret = "alex-secret";
@@ -35,6 +35,9 @@ test("metrics and spans", async (t) => {
   await assert.rejects(weir.check(["user", secret], { domain: "unknown" }));
   await weir.checkBatch([{ key: ["user", secret] }, { key: [] }]);
   assert.deepEqual((await points("weir.client.breaker")).map(({ value }) => value), [0]);
+  let calls = 0;
+  let leased = 0;
+  while (leased < 3) (await weir.check(["many"], { lease: true })).source === "lease" ? leased++ : calls++;
   await server.stop();
   await weir.check(["user", secret], { onFailure: "allow" });
 
@@ -45,10 +48,11 @@ test("metrics and spans", async (t) => {
     value,
   ]);
   assert.deepEqual(checks, [
-    ["default", "allowed", "service", 4],
+    ["default", "allowed", "service", 4 + calls],
     ["default", "refused", "service", 1],
     ["unknown", "error", "service", 1],
     ["default", "error", "service", 1],
+    ["default", "allowed", "lease", 3],
     ["default", "allowed", "fallback", 1],
   ]);
   const durations = await points("weir.client.duration");
@@ -57,7 +61,8 @@ test("metrics and spans", async (t) => {
   assert.deepEqual(breaker.map(({ value, attributes }) => [attributes["server.address"], value]), [[address, 2]]);
 
   const finished = spans.getFinishedSpans();
-  assert.deepEqual(finished.map(({ name }) => name), [...Array<string>(5).fill("weir.check"), "weir.check_batch", "weir.check"]);
+  const names = [...Array<string>(5).fill("weir.check"), "weir.check_batch", ...Array<string>(calls + 1).fill("weir.check")];
+  assert.deepEqual(finished.map(({ name }) => name), names, "a leased check is no call");
   const [first] = finished;
   const attributes = { "weir.domain": "default", "weir.allowed": true, "weir.limit": 3, "weir.remaining": 2, "weir.source": "service" };
   assert.deepEqual(first?.attributes, attributes);

@@ -32,7 +32,7 @@ fn guard(
     })
 }
 
-/// Take the user from what your authentication has found, never from a header that anybody may set, as here.
+/// Take the user from what your authentication has found, never from a header that the client sets, as here.
 fn user(request: &Request) -> &str {
     request.headers().get("x-user").and_then(|user| user.to_str().ok()).unwrap_or("anonymous")
 }

@@ -15,7 +15,7 @@ async fn complete(prompt: &str) -> Result<(String, u64), Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = env::var("WEIR_ADDR").unwrap_or("127.0.0.1:8081".to_owned());
     let weir = Client::builder(address).deadline(Duration::from_secs(10)).build()?;
-    // Longer than any call takes. A reservation that nobody settles counts as spent then.
+    // Longer than any call takes. A reservation that is not settled counts as spent then.
     let reserve = Reserve::new(Check::new(["user", "alex"]).cost(ESTIMATE)).ttl(Duration::from_secs(120));
     match weir.reserve(reserve).await? {
         Acquired::Refused(decision) => println!("refused, retry after {:?}", decision.retry_after),

@@ -33,7 +33,7 @@ pub trait Machine: Send + Sync + 'static {
     /// The wall clock.
     fn wall_clock(&self) -> Micros;
 
-    /// A number that nobody can guess.
+    /// An unguessable random number.
     fn random(&self) -> u64;
 }
 

@@ -193,8 +193,8 @@ impl Migration<'_> {
         assert_eq!(cluster.owner(self.slot), to);
     }
 
-    /// Brings back the keys that have moved, and leaves the slot where it was. Whoever asks meanwhile may find a key in
-    /// neither place, so nobody should.
+    /// Brings back the keys that have moved, and leaves the slot where it was. Meanwhile a key may be in neither place,
+    /// so no client may ask for it.
     pub fn give_back(self) {
         self.set(self.from, &["STABLE"]);
         let back = Migration { cluster: self.cluster, slot: self.slot, from: self.to, to: self.from };

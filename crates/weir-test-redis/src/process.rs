@@ -10,7 +10,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Becomes the program, with a watcher beside it that kills it on a line on standard input; and on its end, which comes
-/// with the end of whoever started it, also removes the directory, for nobody else is left to do so.
+/// with the end of whoever started it, also removes the directory, as no other process is left to do so.
 const LEASH: &str = r#"
 dir=$1
 shift

@@ -90,7 +90,7 @@ impl Sentinels {
         old
     }
 
-    /// The same, but for minutes the old master stays one, to which nobody is to go.
+    /// The same, but for minutes the old master stays one, to which clients must not connect.
     pub fn leave_behind(&self) -> usize {
         for sentinel in &self.sentinels {
             // They wait for four of these before they see to it.

@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// The system accepts for it and takes what is sent; nobody ever reads it.
+/// The system accepts for it and takes what is sent; no process ever reads it.
 pub struct Silent(TcpListener);
 
 impl Silent {

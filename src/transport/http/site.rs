@@ -47,7 +47,7 @@ impl Sites {
             return Ok(());
         }
         forbidden(format!(
-            "the page was opened by the name `{name}`, which anybody may have lead here: open it by an address or over https, or \
+            "the page was opened by the name `{name}`, which any site could have resolved to this address: open it by an address or over https, or \
              name it in http.ui.hosts"
         ))
     }

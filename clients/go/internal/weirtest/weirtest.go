@@ -3,6 +3,7 @@ package weirtest
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,10 @@ schema:
           trade: { limits: [{ gcra: { burst: 2, count: 1, period: 1d }, name: trades }] }
   many: { children: { "*": { limits: [{ gcra: { burst: 9999, count: 1, period: 1d }, name: many }] } } }
   exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports-at-once }] } } }
+  hot: { children: { "*": { limits: [{ gcra: { burst: 99999, count: 1, period: 1h }, name: hot, lease: true }] } } }
+  few: { children: { "*": { limits: [{ gcra: { burst: 999, count: 1, period: 1d }, name: few, lease: true }] } } }
+  held: { children: { "*": { limits: [{ gcra: { burst: 999, count: 1, period: 1d }, name: held, lease: { ttl: 1m } }] } } }
+  ample: { children: { "*": { limits: [{ token_bucket: { capacity: 4000000000, count: 4000000000, period: 1s }, lease: true }] } } }
 `
 
 // ExampleLimits is the policy of examples: as config/limits.yaml, but slow enough for nothing to come back meanwhile; and slots.
@@ -48,6 +53,7 @@ schema:
         children:
           trade: { limits: [{ token_bucket: { capacity: 6, count: 1, period: 1d }, name: trades }] }
   exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports-at-once }] } } }
+  api: { children: { "*": { limits: [{ token_bucket: { capacity: 10000, count: 10000, period: 1s }, name: per-api, lease: true }] } } }
 `
 
 // Server is a process of Weir.
@@ -55,6 +61,7 @@ type Server struct {
 	// Grpc and Http are the addresses.
 	Grpc, Http string
 
+	limits  string
 	process *exec.Cmd
 	exited  chan struct{}
 	log     *strings.Builder
@@ -102,6 +109,7 @@ func run(directory, policy string, settings ...string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
+		limits:  limits,
 		process: exec.Command(Binary(), "serve", "--limits", limits),
 		exited:  make(chan struct{}),
 		log:     &strings.Builder{},
@@ -144,6 +152,14 @@ func (s *Server) follow(output io.Reader, serving chan struct{}) {
 	}
 	_ = s.process.Wait()
 	close(s.exited)
+}
+
+// Enforce replaces the policy, which the service notices by itself.
+func (s *Server) Enforce(t testing.TB, policy string) {
+	t.Helper()
+	if err := os.WriteFile(s.limits, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Kill ends the service without warning (SIGKILL).
@@ -243,14 +259,29 @@ func Binary() string {
 	if path := os.Getenv("WEIR_BINARY"); path != "" {
 		return path
 	}
-	_, source, _, _ := runtime.Caller(0)
-	target := filepath.Join(filepath.Dir(source), "..", "..", "..", "..", "target")
+	target := filepath.Join(root(), "target")
 	for _, profile := range []string{"release", "debug"} {
 		if path := filepath.Join(target, profile, "weir"); !errors.Is(exists(path), os.ErrNotExist) {
 			return path
 		}
 	}
 	return "weir"
+}
+
+// Repository is the repository's root, for tests of what is not in the module: WEIR_REPOSITORY, or where these sources are. Without it
+// the test is skipped.
+func Repository(t testing.TB) string {
+	t.Helper()
+	path := cmp.Or(os.Getenv("WEIR_REPOSITORY"), root())
+	if exists(filepath.Join(path, "clients", "traces")) != nil {
+		t.Skip("WEIR_REPOSITORY names no repository")
+	}
+	return path
+}
+
+func root() string {
+	_, source, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(source), "..", "..", "..", "..")
 }
 
 func exists(path string) error {

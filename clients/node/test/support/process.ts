@@ -6,10 +6,26 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { TestContext } from "node:test";
 
+/** Where a test registers what is to be done at its end. */
+export type Scope = Pick<TestContext, "after">;
+
+const cleanups = new WeakMap<Scope, (() => unknown)[]>();
+
+/** At the end of the test, last one first: clients end before their services. */
+export function atEnd(t: Scope, cleanup: () => unknown): void {
+  const stack = cleanups.get(t);
+  if (stack) return void stack.push(cleanup);
+  const begun = [cleanup];
+  cleanups.set(t, begun);
+  t.after(async () => {
+    for (const next of begun.reverse()) await next();
+  });
+}
+
 /** A directory for this test. */
-export function scratch(t: Pick<TestContext, "after">): string {
+export function scratch(t: Scope): string {
   const directory = mkdtempSync(join(tmpdir(), "weir-client-"));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  atEnd(t, () => rmSync(directory, { recursive: true, force: true }));
   return directory;
 }
 

@@ -1,13 +1,10 @@
 import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import type { TestContext } from "node:test";
 import { Client, type ClientOptions } from "weir-client";
-import { scratch, Server } from "./process.js";
+import { atEnd, scratch, Server, type Scope } from "./process.js";
 
 /** The program under test. */
 export const BINARY = process.env.WEIR_BINARY ?? resolve("../../target/debug/weir");
-
-type Scope = Pick<TestContext, "after">;
 
 /** Limits so slow that nothing comes back during a test. */
 export const POLICY = `
@@ -31,9 +28,13 @@ export interface Weir {
   restart(): Promise<Weir>;
 }
 
-/** Starts a service, on a free port unless `env` says otherwise. */
-export async function startWeir(t: Scope, env: NodeJS.ProcessEnv = {}, policy = POLICY): Promise<Weir> {
-  const limits = join(scratch(t), "limits.yaml");
+/** Starts a service, on a free port unless `env` says otherwise. `limits` is the file of its policy. */
+export async function startWeir(
+  t: Scope,
+  env: NodeJS.ProcessEnv = {},
+  policy = POLICY,
+  limits = join(scratch(t), "limits.yaml"),
+): Promise<Weir> {
   writeFileSync(limits, policy);
   const settings = {
     WEIR_GRPC__LISTEN: "127.0.0.1:0",
@@ -43,7 +44,7 @@ export async function startWeir(t: Scope, env: NodeJS.ProcessEnv = {}, policy = 
     ...env,
   };
   const [server, { grpc: address, http }] = await Server.start([BINARY, "serve", "--limits", limits], settings, servingAt);
-  t.after(() => server.stop("SIGKILL"));
+  atEnd(t, () => server.stop("SIGKILL"));
   return {
     address,
     server,
@@ -62,20 +63,20 @@ function countChecks(metrics: string, transport: string): number {
 }
 
 /** Replicas over one Redis, and the target of a client that balances over them. */
-export async function startReplicas(t: Scope): Promise<{ replicas: [Weir, Weir]; target: string }> {
+export async function startReplicas(t: Scope, policy = POLICY): Promise<{ replicas: [Weir, Weir]; target: string }> {
   const socket = join(scratch(t), "redis.sock");
   const arguments_ = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", ""] as const;
   const [redis] = await Server.start(arguments_, {}, (line) => line.includes("eady to accept connections") || undefined);
-  t.after(() => redis.stop("SIGKILL"));
+  atEnd(t, () => redis.stop("SIGKILL"));
   const env = { WEIR_STORE__URL: `redis+unix://${socket}` };
-  const replicas: [Weir, Weir] = [await startWeir(t, env), await startWeir(t, env)];
+  const replicas: [Weir, Weir] = [await startWeir(t, env, policy), await startWeir(t, env, policy)];
   return { replicas, target: `ipv4:${replicas.map(({ address }) => address).join(",")}` };
 }
 
 /** A client that waits long enough for a busy machine, and is connected. */
 export async function connect(t: Scope, target: string, options: ClientOptions = {}): Promise<Client> {
   const client = new Client(target, { deadlineMs: 10_000, ...options });
-  t.after(() => client.close());
+  atEnd(t, () => client.close());
   await client.ready(20_000);
   return client;
 }

@@ -11,7 +11,7 @@
 //!
 //! **The invariant.** A level's state has only what is settled. What is outstanding is charged on top of it at the moment of
 //! each decision ([`Algorithm::charge`]). So the authority judges as if every unit had been spent no sooner than it really
-//! was, and units that nobody has spent yet as if they were spent now. A later charge counts for at least as long, hence
+//! was, and units not spent yet as if they were spent now. A later charge counts for at least as long, hence
 //! whoever spends a held unit finds the limit as the authority granted it: what is admitted obeys the limit itself, over any
 //! window ([`Held`] tells how exactly). No clock of one machine is compared with that of another: the owner counts its time
 //! from before it asked, and stops [`DRIFT_PPM`] earlier than the authority.
@@ -96,6 +96,6 @@ pub struct Grant {
     pub is_kept: bool,
     /// The level stands above its limit, which was lowered: what is held is to be given back.
     pub is_recalled: bool,
-    /// Refused, and nobody else holds anything: for how long another request of at least this cost would be refused too. Else 0.
+    /// Refused, and no other holder has units: for how long another request of at least this cost would be refused too. Else 0.
     pub refused_for: Micros,
 }

@@ -114,7 +114,7 @@ impl Tls {
     }
 
     /// Waits until the certificate of a connection is not accepted any more: it has ended, those who vouch for clients have
-    /// changed and do not vouch for it, or a name by which it was a caller's is nobody's any more.
+    /// changed and do not vouch for it, or its name belongs to no client any more.
     pub(crate) async fn until_revoked(&self, shown: Shown, clients: Option<&dyn Clients>, listener: &str) {
         let bearer = Arc::clone(&shown.bearer);
         let why = shown.lost(self, clients).await;

@@ -121,7 +121,7 @@ impl Held {
     }
 }
 
-/// A key of these maps, which nobody has to allocate in order to look it up.
+/// A key of these maps, borrowed for look-ups.
 fn joined(path: &[u8], rest: &[u8]) -> SmallVec<[u8; 128]> {
     let mut joined = SmallVec::from_slice(path);
     joined.extend_from_slice(rest);

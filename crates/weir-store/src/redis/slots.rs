@@ -12,7 +12,7 @@ pub const SLOTS: usize = 16_384;
 /// Most masters that a map holds.
 const MAX_MASTERS: usize = 1_000;
 /// In the place of a master's number: no one.
-const NOBODY: u16 = u16::MAX;
+const UNASSIGNED: u16 = u16::MAX;
 
 /// The slot of a key: of what stands between its first braces, if anything does.
 pub fn slot_of(key: &[u8]) -> u16 {
@@ -35,7 +35,7 @@ pub struct SlotMap<T> {
 
 impl<T> Default for SlotMap<T> {
     fn default() -> Self {
-        Self { owners: vec![NOBODY; SLOTS].into(), masters: Vec::new(), covered: 0 }
+        Self { owners: vec![UNASSIGNED; SLOTS].into(), masters: Vec::new(), covered: 0 }
     }
 }
 
@@ -86,7 +86,7 @@ impl<T> SlotMap<T> {
         };
         for slot in slots {
             if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
-                self.covered += usize::from(*owner == NOBODY);
+                self.covered += usize::from(*owner == UNASSIGNED);
                 *owner = master as u16;
             }
         }

@@ -137,6 +137,6 @@ async fn an_exhausted_pool_times_out_and_passes_on_connect_errors() {
 
     let other = pool(&server.url(""), &patient(), 1);
     drop(server);
-    let Err(failure) = other.get().await else { panic!("connected to nobody") };
+    let Err(failure) = other.get().await else { panic!("connected to no server") };
     assert_eq!(failure.kind(), "connect", "{failure}");
 }

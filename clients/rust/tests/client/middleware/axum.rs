@@ -3,7 +3,7 @@ use weir_client::{Check, Client, GuardLayer, OnFailure, key};
 
 pub fn app(weir: Client) -> Router {
     let trade = |request: &Request| Some(Check::new(["user", user(request), "trade"]));
-    // Without a decision nobody may try passwords.
+    // Fail closed: during an outage no password may be tried.
     let login = |request: &Request| {
         let check = Check::new(["user", user(request), "login"]);
         Some(check.on_failure(OnFailure::Deny))

@@ -25,7 +25,7 @@ pub struct Connection {
     pub received: Vec<u8>,
     observed: Vec<u8>,
     pub is_open: bool,
-    /// Nothing arrives any more, and nobody is told.
+    /// Nothing arrives any more, and neither end is told.
     is_stalled: bool,
 }
 

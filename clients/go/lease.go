@@ -1,0 +1,101 @@
+package weir
+
+import (
+	"crypto/rand"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/OWNER/weir/clients/go/internal/hold"
+	"github.com/OWNER/weir/clients/go/weirv1"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// lease is one key's, with the machine that decides when to ask the service.
+type lease struct {
+	domain string
+	key    Key
+	hash   uint64
+	next   atomic.Pointer[lease]
+	// Drawn for each machine, since a machine numbers its leases from 1.
+	holder [16]byte
+	// What each check is counted by: refused, allowed.
+	counted atomic.Pointer[[2][]metric.AddOption]
+	// Without the lock below.
+	balance *hold.Balance
+
+	mu      sync.Mutex
+	machine *hold.Lease
+	// It is in the table no more, or the client is closed.
+	dropped bool
+}
+
+func newLease(domain string, key Key, hash uint64) *lease {
+	machine := hold.New()
+	// The copy outlives the caller's slice.
+	l := &lease{domain: domain, key: slices.Clone(key), hash: hash, balance: &machine.Balance, machine: machine}
+	// It never fails.
+	_, _ = rand.Read(l.holder[:])
+	return l
+}
+
+// is reports whether this is the lease of a key.
+func (l *lease) is(domain string, key Key) bool {
+	return l.domain == domain && slices.Equal(l.key, key)
+}
+
+// patience is the time for the answer to a request with which no check waits.
+func (l *lease) patience() time.Duration {
+	const most = 100 * time.Millisecond
+	if ttl := l.machine.TTL(); ttl > 0 {
+		return min(most, time.Duration(ttl/2)*time.Microsecond)
+	}
+	return most
+}
+
+// message is what carries a request.
+func (l *lease) message(r hold.Request, summaryOnly bool) *weirv1.LeaseRequest {
+	return &weirv1.LeaseRequest{
+		Check: &weirv1.CheckRequest{
+			Domain: l.domain, Key: l.key, Cost: &r.Cost, MaxWait: &durationpb.Duration{}, SummaryOnly: summaryOnly,
+		},
+		Holder:     l.holder[:],
+		Lease:      uint64(r.Lease),
+		Sequence:   uint64(r.Sequence),
+		Spent:      uint64(r.Spent),
+		Kept:       uint64(r.Kept),
+		Want:       uint64(r.Want),
+		Generation: r.Generation,
+	}
+}
+
+// leaseAnswer reads an answer.
+func leaseAnswer(a *weirv1.LeaseResponse) *hold.Answer {
+	told := &hold.Answer{Lease: int64(a.GetLease()), Sequence: int64(a.GetSequence())}
+	if d := a.GetDecision(); d != nil {
+		told.Refused = !d.GetAllowed()
+	}
+	if g := a.GetGrant(); g != nil {
+		told.Grant = &hold.Grant{
+			Units:      units(g.GetUnits()),
+			Free:       units(g.GetFree()),
+			IsKept:     g.GetIsKept(),
+			Recalled:   g.GetIsRecalled(),
+			RefusedFor: g.GetRefusedFor().AsDuration().Microseconds(),
+		}
+	}
+	if t := a.GetTerms(); t != nil {
+		told.Terms = &hold.Terms{
+			Generation: t.GetGeneration(),
+			TTL:        t.GetTtl().AsDuration().Microseconds(),
+			HoldOff:    t.GetHoldOff().AsDuration().Microseconds(),
+			Scarce:     units(t.GetScarce()),
+		}
+	}
+	return told
+}
+
+// units bounds a number of the service, so that sums of a few do not overflow.
+func units(n uint64) int64 { return int64(min(n, 1<<60)) }

@@ -1,0 +1,145 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/OWNER/weir/clients/go/internal/hold"
+	"github.com/OWNER/weir/clients/go/weirv1"
+	"google.golang.org/grpc/status"
+)
+
+// leaseCall is a request of a lease on its way to its answer.
+type leaseCall struct {
+	lease   *lease
+	request hold.Request
+	message *weirv1.LeaseRequest
+	// By when it must be answered.
+	deadline time.Time
+	// The circuit breaker's.
+	probe bool
+	// Why it is repeated.
+	failed atomic.Pointer[Error]
+	// Closed once the answer, or the error, is set.
+	done    chan struct{}
+	answer  *weirv1.LeaseResponse
+	failure *Error
+	// The service did not serve it.
+	rejected bool
+}
+
+func (c *leaseCall) expired() bool { return !time.Now().Before(c.deadline) }
+
+// late is the error of a call that is not answered in time.
+func (c *leaseCall) late() error {
+	if failed := c.failed.Load(); failed != nil {
+		// It says more than that there was no time for another attempt.
+		return failed
+	}
+	return errLate
+}
+
+// send has the stream carry a request. Without a call it does not: an outage, by the circuit breaker, or there is no room.
+func (s *leases) send(l *lease, request hold.Request, summaryOnly bool, deadline time.Time) (*leaseCall, *Error) {
+	probe, failure := s.breaker.enter()
+	if failure != nil {
+		return nil, failure
+	}
+	call := &leaseCall{
+		lease: l, request: request, message: l.message(request, summaryOnly), deadline: deadline, probe: probe, done: make(chan struct{}),
+	}
+	if !s.enqueue(call) {
+		s.breaker.leave(probe, unknown)
+		return nil, nil
+	}
+	return call, nil
+}
+
+// enqueue reports whether the call will be finished.
+func (s *leases) enqueue(call *leaseCall) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	if !s.serving {
+		s.serving = true
+		s.running.Go(func() { s.stream.run(s.ctx) })
+	}
+	select {
+	case s.stream.queue <- call:
+		return true
+	default:
+		return false
+	}
+}
+
+// renew sends a request with which no check waits. It needs the lease's lock.
+func (s *leases) renew(l *lease, request hold.Request) {
+	if call, _ := s.send(l, request, true, time.Now().Add(l.patience())); call == nil {
+		l.machine.Lost(request.Lease, request.Sequence, s.now())
+	}
+}
+
+// ask decides a check by the request of its lease. Where the service does not serve that, the check must be an ordinary one.
+func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, patience time.Duration) (
+	answer *weirv1.CheckResponse, failure *Error, served bool) {
+	l := step.lease
+	call, failure := s.send(l, step.request, request.message.SummaryOnly, time.Now().Add(patience))
+	if call == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.machine.Lost(step.request.Lease, step.request.Sequence, s.now())
+		return nil, failure, failure != nil
+	}
+	bounded, cancel := context.WithDeadline(ctx, call.deadline)
+	defer cancel()
+	select {
+	case <-call.done:
+		return call.answer.GetDecision(), call.failure, !call.rejected
+	case <-bounded.Done():
+	}
+	if ctx.Err() != nil {
+		return nil, asError(status.FromContextError(ctx.Err()).Err()), true
+	}
+	return nil, asError(call.late()), true
+}
+
+// finish tells a lease, the circuit breaker and the check of an answer, or of an error.
+func (s *leases) finish(call *leaseCall, answer *weirv1.LeaseResponse, err error) {
+	failure := asError(err)
+	if e := answer.GetDecision().GetError(); e != nil {
+		failure = entryError(e)
+		failure.Field = strings.TrimPrefix(failure.Field, "check.")
+	}
+	call.answer, call.failure, call.rejected = answer, failure, errors.Is(err, errNotServed)
+	s.tell(call)
+	told := outcomeOf(s.ctx, failure)
+	if call.rejected {
+		told = unknown
+	}
+	s.breaker.leave(call.probe, told)
+	close(call.done)
+}
+
+func (s *leases) tell(call *leaseCall) {
+	l := call.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answer := &hold.Answer{Lease: call.request.Lease, Sequence: call.request.Sequence}
+	switch {
+	case call.failure == nil:
+		answer = leaseAnswer(call.answer)
+	case call.rejected && l.machine.TTL() == 0:
+		// As of a key that is not leased: it is not asked for again for a second.
+	default:
+		l.machine.Lost(answer.Lease, answer.Sequence, s.now())
+		return
+	}
+	if request, send := l.machine.Answered(answer, s.now()); send {
+		s.renew(l, request)
+	}
+}

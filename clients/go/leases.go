@@ -1,0 +1,236 @@
+package weir
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/OWNER/weir/clients/go/internal/hold"
+	"github.com/OWNER/weir/clients/go/weirv1"
+)
+
+const (
+	leaseTick = 20 * time.Millisecond
+	// Idle leases are dropped at every so many ticks.
+	leaseSweep = 5
+)
+
+// leases decides checks of hot keys by units that this client holds. Locks are taken in this order: the table's, a lease's, mu.
+type leases struct {
+	breaker *breaker
+	// Times of leases are microseconds since then, by the monotonic clock.
+	epoch  time.Time
+	table  leaseTable
+	stream *leaseStream
+
+	// These two have the table's lock.
+	ticking, closed bool
+
+	// The goroutines.
+	mu      sync.Mutex
+	running sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	serving bool
+}
+
+// leaseVerdict is how a lease decides a check.
+type leaseVerdict int
+
+const (
+	// By an ordinary check.
+	leaseChecks leaseVerdict = iota
+	// At once.
+	leaseDecides
+	// By its request to the service.
+	leaseAsks
+)
+
+// leaseStep is what follows from a check.
+type leaseStep struct {
+	verdict leaseVerdict
+	// Nil where no lease hears of the check.
+	lease   *lease
+	sent    int64
+	request hold.Request
+}
+
+func newLeases(service weirv1.RateLimiterClient, b *breaker) *leases {
+	s := &leases{breaker: b, epoch: time.Now(), table: leaseTable{seed: maphash.MakeSeed()}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stream = newLeaseStream(service, s.finish)
+	return s
+}
+
+func (s *leases) now() int64 { return time.Since(s.epoch).Microseconds() }
+
+// decide decides a check, where units are held for it, without a lock or an allocation.
+func (s *leases) decide(domain string, key Key, cost int64) (Decision, leaseStep) {
+	hash := s.table.hash(domain, key)
+	if l := s.table.find(hash, domain, key); l != nil {
+		now := s.now()
+		switch spent, left := l.balance.Spend(cost, now); spent {
+		case hold.Spent:
+			return paid(l, left)
+		case hold.Low:
+			l.mu.Lock()
+			s.low(l, now)
+			l.mu.Unlock()
+			return paid(l, left)
+		}
+	}
+	return s.short(hash, domain, key, cost)
+}
+
+func paid(l *lease, left int64) (Decision, leaseStep) {
+	return Decision{Allowed: true, Leased: true, Remaining: uint64(left), Source: Lease}, leaseStep{verdict: leaseDecides, lease: l}
+}
+
+// short decides a check for which nothing was held, or says how it is decided.
+func (s *leases) short(hash uint64, domain string, key Key, cost int64) (Decision, leaseStep) {
+	l := s.locked(hash, domain, key)
+	if l == nil {
+		return Decision{}, leaseStep{}
+	}
+	defer l.mu.Unlock()
+	now := s.now()
+	// An answer may have come while others had the lock.
+	switch spent, left := l.balance.Spend(cost, now); spent {
+	case hold.Low:
+		s.low(l, now)
+		fallthrough
+	case hold.Spent:
+		return paid(l, left)
+	}
+	step := leaseStep{verdict: leaseChecks, lease: l, sent: now}
+	outcome, retryAfter, request := l.machine.Short(cost, now)
+	switch outcome {
+	case hold.Refuse:
+		step.verdict = leaseDecides
+		return Decision{Leased: true, RetryAfter: time.Duration(retryAfter) * time.Microsecond, Source: Lease}, step
+	case hold.Ask:
+		step.verdict, step.request = leaseAsks, request
+	}
+	return Decision{}, step
+}
+
+// low has the lease renewed. It needs the lease's lock.
+func (s *leases) low(l *lease, now int64) {
+	if request, send := l.machine.Low(now); send {
+		s.renew(l, request)
+	}
+}
+
+// locked finds the lease of a key, or makes it, and takes its lock; nil where there is none.
+func (s *leases) locked(hash uint64, domain string, key Key) *lease {
+	for {
+		l := s.table.find(hash, domain, key)
+		if l == nil {
+			l = s.insert(hash, domain, key)
+		}
+		if l == nil {
+			return nil
+		}
+		l.mu.Lock()
+		if !l.dropped {
+			return l
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (s *leases) insert(hash uint64, domain string, key Key) *lease {
+	if !isText(domain, key) {
+		return nil
+	}
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	l := s.table.insert(hash, domain, key)
+	if !s.ticking {
+		s.ticking = true
+		s.running.Go(s.tick)
+	}
+	return l
+}
+
+// tick runs as long as there are leases.
+func (s *leases) tick() {
+	ticker := time.NewTicker(leaseTick)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		s.table.each(func(l *lease) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if request, send := l.machine.Due(s.now()); send {
+				s.renew(l, request)
+			}
+		})
+		if n%leaseSweep == 0 && s.sweep() {
+			return
+		}
+	}
+}
+
+// sweep drops idle leases, and reports whether that was the last tick.
+func (s *leases) sweep() bool {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.table.remove(func(l *lease) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dropped = l.machine.Idle(s.now())
+		return l.dropped
+	})
+	s.ticking = s.table.size > 0
+	return !s.ticking
+}
+
+// checked tells the lease of a refused ordinary check.
+func (s *leases) checked(step *leaseStep, cost int64) {
+	if l := step.lease; l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.machine.Checked(cost, step.sent, s.now())
+	}
+}
+
+// close gives back what is held, and waits for that for a time.
+func (s *leases) close(patience time.Duration) {
+	bounded, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	deadline, _ := bounded.Deadline()
+	var calls []*leaseCall
+	s.table.mu.Lock()
+	s.closed = true
+	s.table.remove(func(l *lease) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dropped = true
+		if request, send := l.machine.Close(s.now()); send {
+			if call, _ := s.send(l, request, true, deadline); call != nil {
+				calls = append(calls, call)
+			}
+		}
+		return true
+	})
+	s.table.mu.Unlock()
+	for _, call := range calls {
+		select {
+		case <-call.done:
+		case <-bounded.Done():
+		}
+	}
+	s.mu.Lock()
+	s.cancel()
+	s.mu.Unlock()
+	s.running.Wait()
+}

@@ -1,0 +1,159 @@
+import { randomBytes } from "node:crypto";
+import { leased, type Decision } from "../decision.js";
+import type { CheckRequest, CheckResponse } from "../generated/weir/v1/weir.js";
+import { WeirError } from "../errors.js";
+import { checkRequest, type CheckOptions, type Key } from "../request.js";
+import type { CallContext, Rpc } from "../rpc.js";
+import { LeaseMachine, type Renewal } from "./machine.js";
+import { fromMessage, toMessage } from "./message.js";
+
+const MAX_KEYS = 10_000;
+const MAX_COST = 2 ** 32;
+const TICK_MS = 20;
+/** The deadline of a request without a check, where the ttl is not known: otherwise half of it. */
+const RENEWAL_DEADLINE_MS = 100;
+
+/** Asks the service for a decision. */
+export type Ask = (request: CheckRequest, context: CallContext) => Promise<CheckResponse>;
+
+interface Entry {
+  readonly domain: string;
+  readonly key: Key;
+  readonly machine: LeaseMachine;
+}
+
+/** The leases of a client, by key: decides checks of hot keys in this process. */
+export class Leases {
+  readonly #rpc: Rpc;
+  readonly #holder = randomBytes(16);
+  readonly #entries = new Map<string, Entry>();
+  /** Without a lease. */
+  readonly ordinary: Ask = (request, context) => this.#rpc.check(request, context);
+  #ticker: NodeJS.Timeout | undefined;
+  /** The highest number of a lease among dropped entries: a number is used once for a key. */
+  #lastLease = 0;
+  #isClosed = false;
+
+  constructor(rpc: Rpc) {
+    this.#rpc = rpc;
+  }
+
+  /** The decision, where a lease has it; else how to get it from the service. */
+  check(key: Key, options: CheckOptions): Decision | Ask {
+    const { cost = 1 } = options;
+    const entry = mayBeLeased(options, cost) ? this.#entry(options.domain ?? "", key) : null;
+    if (!entry) return this.ordinary;
+    const { machine } = entry;
+    const nowUs = monotonicUs();
+    const spend = machine.balance.spend(cost, nowUs);
+    if (spend === "low" && !this.#rpc.isLeaseStreamFull) this.#renew(entry, machine.low(nowUs));
+    if (spend !== "short") return leased(true, machine.balance.units, null);
+    if (this.#rpc.isLeaseStreamFull) return this.ordinary;
+    const what = machine.short(cost, nowUs);
+    switch (what.do) {
+      case "refuse":
+        return leased(false, machine.balance.units, what.retryAfterUs / 1_000);
+      case "ask":
+        return (request, { deadlineMs }) => this.#ask(entry, what.send, request, deadlineMs);
+      case "check":
+        return (request, context) => this.#checkAndTell(entry, cost, request, context, nowUs);
+    }
+  }
+
+  /** Gives all leases back; resolves when that is answered, or has failed. Checks are ordinary ones from now on. */
+  async close(deadlineMs: number): Promise<void> {
+    this.#isClosed = true;
+    clearInterval(this.#ticker);
+    const nowUs = monotonicUs();
+    const entries = [...this.#entries.values()];
+    this.#entries.clear();
+    await Promise.all(entries.map((entry) => this.#renew(entry, entry.machine.close(nowUs), deadlineMs)));
+  }
+
+  #entry(domain: string, key: Key): Entry | null {
+    let name = domain;
+    for (const segment of key) name += `\0${segment}`;
+    const entry = this.#entries.get(name);
+    if (!entry) return this.#add(name, domain, key);
+    // Segments that contain a NUL may give another key the same name: that one is not leased.
+    return entry.domain === domain && isSame(entry.key, key) ? entry : null;
+  }
+
+  #add(name: string, domain: string, key: Key): Entry | null {
+    // Two keys that are not well-formed may be the same one for the service.
+    if (this.#isClosed || this.#entries.size >= MAX_KEYS || !name.isWellFormed()) return null;
+    const entry = { domain, key: [...key], machine: new LeaseMachine(this.#lastLease) };
+    this.#entries.set(name, entry);
+    this.#ticker ??= setInterval(() => this.#tick(), TICK_MS).unref();
+    return entry;
+  }
+
+  async #checkAndTell(
+    { machine }: Entry,
+    cost: number,
+    request: CheckRequest,
+    context: CallContext,
+    sentUs: number,
+  ): Promise<CheckResponse> {
+    const response = await this.ordinary(request, context);
+    machine.checked(cost, !response.allowed, sentUs, monotonicUs());
+    return response;
+  }
+
+  async #ask(entry: Entry, renewal: Renewal, check: CheckRequest, deadlineMs: number): Promise<CheckResponse> {
+    const { machine } = entry;
+    try {
+      const response = await this.#rpc.lease(toMessage(this.#holder, renewal, check), deadlineMs);
+      const givenBack = machine.answered(fromMessage(response), monotonicUs());
+      if (givenBack) void this.#renew(entry, givenBack);
+      if (!response.decision && renewal.cost > 0) throw new WeirError("INTERNAL", "an answer to Lease without a decision");
+      return response.decision as CheckResponse;
+    } catch (error) {
+      machine.lost(renewal.lease, renewal.sequence, monotonicUs());
+      throw error;
+    }
+  }
+
+  /** Sends a request for which no check waits. Resolves also where it fails. */
+  async #renew(entry: Entry, renewal: Renewal | null, deadlineMs?: number): Promise<void> {
+    if (!renewal) return;
+    const { ttlUs } = entry.machine;
+    const check = checkRequest(entry.key, { domain: entry.domain }, false);
+    const ms = deadlineMs ?? (ttlUs === null ? RENEWAL_DEADLINE_MS : ttlUs / 2_000);
+    await this.#ask(entry, renewal, check, ms).catch((error: unknown) => {
+      if (!(error instanceof WeirError)) throw error;
+    });
+  }
+
+  #tick(): void {
+    const nowUs = monotonicUs();
+    for (const [name, entry] of this.#entries) {
+      const { machine } = entry;
+      if (!this.#rpc.isLeaseStreamFull) void this.#renew(entry, machine.tick(nowUs));
+      if (!machine.isIdle(nowUs)) continue;
+      this.#lastLease = Math.max(this.#lastLease, machine.lastLease);
+      this.#entries.delete(name);
+    }
+    if (this.#entries.size > 0) return;
+    // An open stream would keep the process alive.
+    clearInterval(this.#ticker);
+    this.#ticker = undefined;
+    this.#rpc.endLeaseStream();
+  }
+}
+
+/** What the policy alone decides, and charges. */
+function mayBeLeased({ limits, factor, dryRun, requestId, maxWaitMs }: CheckOptions, cost: number): boolean {
+  const isPlain = !limits && factor === undefined && !dryRun && requestId === undefined && !maxWaitMs;
+  return isPlain && cost > 0 && cost <= MAX_COST && Number.isInteger(cost);
+}
+
+function isSame(one: Key, other: Key): boolean {
+  if (one.length !== other.length) return false;
+  for (let i = 0; i < one.length; i++) if (one[i] !== other[i]) return false;
+  return true;
+}
+
+function monotonicUs(): number {
+  return Math.floor(performance.now() * 1_000);
+}
