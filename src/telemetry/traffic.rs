@@ -228,7 +228,6 @@ mod tests {
     #[test]
     fn of_more_checks_than_fit_those_of_some_keys_are_kept_and_later_of_more_again() {
         let traffic = Traffic::new(1 << 14);
-        let mut recorded = BTreeSet::new();
         for round in 0..50 {
             for number in 0..200 {
                 traffic.saw(&key(&number.to_string()), &TERMS);
@@ -237,7 +236,7 @@ mod tests {
         }
         let (checks, one_of) = traffic.read();
         assert!(one_of >= 16 && !checks.is_empty(), "{one_of}");
-        checks.iter().for_each(|check| drop(recorded.insert(check.key.segment(1).to_vec())));
+        let recorded: BTreeSet<_> = checks.iter().map(|check| check.key.segment(1).to_vec()).collect();
         assert!(recorded.len() <= 200 * 4 / one_of as usize + 4, "{recorded:?} of {one_of}");
         // Of each that is there as many as of the others, but for the one at which it begins or ends.
         let times = |name: &[u8]| checks.iter().filter(|check| check.key.segment(1) == name).count();
