@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
-from typing import Any
 
 import grpc
 
@@ -269,7 +269,7 @@ class AsyncClient(ClientBase):
                 if not is_unknown(error):
                     raise
         if self._coalesce and self._batches is None:
-            self._batches = AsyncBatches(self._send_batch)
+            self._batches = AsyncBatches(partial(self._send_once, _methods.CHECK_BATCH))
         batches = self._batches
         if batches and batches.take(request):
             reply = await self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
@@ -287,27 +287,11 @@ class AsyncClient(ClientBase):
         may_repeat: bool = True,
         metadata: Metadata = (),
     ) -> Reply:
-        return await self._repeat(
-            deadline,
-            may_repeat,
-            lambda call: self._send_once(method, request, call.remaining(), call.is_retry, metadata),
-        )
+        def attempt(call: Call) -> Awaitable[Reply]:
+            reply: Awaitable[Reply] = self._send_once(method, request, call.remaining(), call.is_retry, metadata)
+            return reply
 
-    async def _send_batch(
-        self, request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool
-    ) -> pb.CheckBatchResponse:
-        return await self._send_once(_methods.CHECK_BATCH, request, timeout, wait_for_ready, ())
-
-    async def _send_once(
-        self,
-        method: Method[Request, Reply],
-        request: Request,
-        timeout: float,
-        wait_for_ready: bool,
-        metadata: Metadata,
-    ) -> Reply:
-        metadata = (*self._token.metadata(), *metadata)
-        return await self._callable(method)(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+        return await self._repeat(deadline, may_repeat, attempt)
 
     async def _repeat(
         self, deadline: Time | None, may_repeat: bool, attempt: Callable[[Call], Awaitable[Reply]]
@@ -328,17 +312,4 @@ class AsyncClient(ClientBase):
                 self._channel = grpc.aio.secure_channel(self._target, self._tls, self._options)
             else:
                 self._channel = grpc.aio.insecure_channel(self._target, self._options)
-            self._methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
         return self._channel
-
-    def _callable(self, method: Method[Request, Reply]) -> grpc.aio.UnaryUnaryMultiCallable[Request, Reply]:
-        channel = self._connected()
-        found = self._methods.get(method.name)
-        if found is None:
-            found = channel.unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.reply.FromString,
-            )
-            self._methods[method.name] = found
-        return found

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from weir._breaker import Breaker
 from weir._call import Call
 from weir._channel import TLS, Target, options, uri
-from weir._credentials import Token, TokenFile
+from weir._credentials import Metadata, Token, TokenFile
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import FailureLog, Verdict
 from weir._lease.table import Leases, ToAsk
+from weir._methods import Method, Reply, Request
 from weir._request import Check
 from weir._telemetry import telemetry
 from weir._times import Time, seconds
@@ -62,10 +65,34 @@ class ClientBase:
         self.breaker = breaker or Breaker()
         self._telemetry = telemetry(self.breaker, meter_provider, tracer_provider)
         self._failures = FailureLog(self._target)
+        # The channel's callables, by method.
+        self._callables: dict[str, Any] = {}
         self._open()
 
     def _open(self) -> None:
         """Ends the construction."""
+
+    def _connected(self) -> grpc.Channel | grpc.aio.Channel:
+        raise NotImplementedError
+
+    def _send_once(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        timeout: float,
+        wait_for_ready: bool,
+        metadata: Metadata = (),
+    ) -> Any:  # noqa: ANN401 - the reply; with asyncio what is awaited for it
+        """Sends a request."""
+        send = self._callables.get(method.name)
+        if send is None:
+            send = self._callables[method.name] = self._connected().unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.reply.FromString,
+            )
+        metadata = (*self._token.metadata(), *metadata)
+        return send(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
 
     def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
         if self._closed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
-from typing import Any
 
 import grpc
 
@@ -53,8 +53,7 @@ class Client(ClientBase):
             self._channel = grpc.secure_channel(self._target, self._tls, self._options)
         else:
             self._channel = grpc.insecure_channel(self._target, self._options)
-        self._methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
-        self._batches = Batches(self._send_batch) if self._coalesce else None
+        self._batches = Batches(partial(self._send_once, _methods.CHECK_BATCH)) if self._coalesce else None
         self._leases: ThreadLeases = ThreadLeases(self._channel, self._token, self.breaker)
 
     def check(
@@ -299,25 +298,14 @@ class Client(ClientBase):
         may_repeat: bool = True,
         metadata: Metadata = (),
     ) -> Reply:
-        return self._repeat(
-            deadline,
-            may_repeat,
-            lambda call: self._send_once(method, request, call.remaining(), call.is_retry, metadata),
-        )
+        def attempt(call: Call) -> Reply:
+            reply: Reply = self._send_once(method, request, call.remaining(), call.is_retry, metadata)
+            return reply
 
-    def _send_batch(self, request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
-        return self._send_once(_methods.CHECK_BATCH, request, timeout, wait_for_ready, ())
+        return self._repeat(deadline, may_repeat, attempt)
 
-    def _send_once(
-        self,
-        method: Method[Request, Reply],
-        request: Request,
-        timeout: float,
-        wait_for_ready: bool,
-        metadata: Metadata,
-    ) -> Reply:
-        metadata = (*self._token.metadata(), *metadata)
-        return self._callable(method)(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+    def _connected(self) -> grpc.Channel:
+        return self._channel
 
     def _repeat(self, deadline: Time | None, may_repeat: bool, attempt: Callable[[Call], Reply]) -> Reply:
         with self._call(deadline, may_repeat=may_repeat) as call:
@@ -329,14 +317,3 @@ class Client(ClientBase):
                 except WeirError as error:
                     failure = error
                 time.sleep(call.failed(failure))
-
-    def _callable(self, method: Method[Request, Reply]) -> grpc.UnaryUnaryMultiCallable[Request, Reply]:
-        found = self._methods.get(method.name)
-        if found is None:
-            found = self._channel.unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.reply.FromString,
-            )
-            self._methods[method.name] = found
-        return found

@@ -165,9 +165,12 @@ class Requests:
             flow.stream.end()
 
     def close(self) -> None:
-        """Ends the stream, and sends nothing any more."""
+        """Sends nothing any more."""
         self._is_closed = True
-        self.end()
+        with self._lock:
+            flow, self._flow = self._flow, None
+        if flow:
+            flow.stream.cancel()
 
     def forget(self) -> None:
         """In a child process: the stream is its parent's."""

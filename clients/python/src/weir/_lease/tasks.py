@@ -34,8 +34,12 @@ class TaskLeases(Leases):
                 request_serializer=pb.LeaseRequest.SerializeToString,
                 response_deserializer=pb.LeaseResponse.FromString,
             )
-            return TaskStream(method, flow, wait_for_ready)
+            stream = TaskStream(method, flow, wait_for_ready)
+            self._tasks.add(stream.task)
+            stream.task.add_done_callback(self._tasks.discard)
+            return stream
 
+        self._tasks: set[asyncio.Task[None]] = set()
         super().__init__(Requests(open_stream, token), TaskTicker(), breaker)
 
     async def decide(self, entry: Entry, renewal: Renewal, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
@@ -68,6 +72,9 @@ class TaskLeases(Leases):
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(answered(self.close(deadline_seconds, outcomes.put_nowait)), deadline_seconds)
         self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class TaskStream:
@@ -82,7 +89,7 @@ class TaskStream:
         self._flow = flow
         self._messages: asyncio.Queue[pb.LeaseRequest | None] = asyncio.Queue()
         self._call = method(self._requests(), metadata=flow.token, wait_for_ready=wait_for_ready)
-        self._task = asyncio.create_task(self._read())
+        self.task = asyncio.create_task(self._read())
 
     def write(self, message: pb.LeaseRequest) -> None:
         """Sends a request."""
@@ -95,7 +102,7 @@ class TaskStream:
     def cancel(self) -> None:
         """Ends it at once."""
         self.end()
-        self._task.cancel()
+        self.task.cancel()
 
     async def _requests(self) -> AsyncIterator[pb.LeaseRequest]:
         while (message := await self._messages.get()) is not None:
