@@ -159,7 +159,11 @@ impl Case {
             faults,
             recovers: single || callers || random.once_in(4),
             // Drawn last, so that all else is as without them.
-            clients: if scene == Scene::Leases && random.once_in(3) { 1 + random.below(3) } else { 0 },
+            clients: if scene == Scene::Leases && topology == Topology::Alone && random.once_in(3) {
+                1 + random.below(3)
+            } else {
+                0
+            },
             scene,
         }
     }
