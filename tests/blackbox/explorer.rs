@@ -22,7 +22,7 @@ pub const POLICY: &str = "
             limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
             children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
 
-pub const PAGES: [&str; 17] = [
+pub const PAGES: [&str; 18] = [
     "/ui",
     "/ui/explorer.css",
     "/ui/explorer.js",
@@ -38,11 +38,18 @@ pub const PAGES: [&str; 17] = [
     "/ui/overrides.js",
     "/ui/state.js",
     "/ui/reset.js",
+    "/ui/quotas.js",
     "/ui/usage.js",
     "/ui/simulation.js",
 ];
-pub const API: [&str; 5] =
-    ["GET /ui/api/session", "POST /ui/api/policy", "POST /ui/api/live", "POST /ui/api/key", "POST /ui/api/simulate"];
+pub const API: [&str; 6] = [
+    "GET /ui/api/session",
+    "POST /ui/api/policy",
+    "POST /ui/api/live",
+    "POST /ui/api/key",
+    "POST /ui/api/quotas",
+    "POST /ui/api/simulate",
+];
 
 pub fn setup() -> Setup {
     Setup::new().env("WEIR_HTTP__UI__ENABLED", "true")
