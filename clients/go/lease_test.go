@@ -151,7 +151,7 @@ func TestALeaseRefusesForATime(t *testing.T) {
 	}
 	weirtest.Until(t, "the guard is refused by a lease", func() bool {
 		verdict := client.Guard(ctx, few)
-		if verdict.Decision.Source != weir.Lease {
+		if verdict.Decision.Source != weir.Lease || verdict.Pass {
 			return false
 		}
 		refused(t, verdict, http.StatusTooManyRequests, "quota-exceeded")

@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client, Decision } from "weir-client";
 import { scratch } from "./support/process.js";
+import { startStandIn } from "./support/stand-in.js";
 import { connect, startReplicas, startWeir } from "./support/weir.js";
 
 const LIMIT = 20_000;
@@ -200,6 +201,12 @@ test("a stream that does not answer is replaced", async (t) => {
   await assert.rejects(client.check(KEY, { cost: LIMIT / 2, deadlineMs: 100 }), { code: "DEADLINE_EXCEEDED" });
   weir.server.thaw();
   await spend(client, seen, ({ sources }) => sources.lease > 1_000);
+});
+
+test("a replica of a version without leases decides by ordinary checks", async (t) => {
+  const allowed = Buffer.from([0x08, 1]);
+  const client = await connect(t, await startStandIn(t, (reply) => reply(null, allowed)), { lease: true });
+  for (let i = 0; i < 20; i++) assert.deepEqual((await client.check(KEY)).source, "service");
 });
 
 test("keys whose names look alike have leases of their own", async (t) => {

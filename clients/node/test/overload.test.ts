@@ -1,30 +1,19 @@
 // Load shedding cannot be brought about at will: a server that always sheds, with the details that Weir sends.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Metadata, Server, ServerCredentials, status } from "@grpc/grpc-js";
+import { Metadata, status } from "@grpc/grpc-js";
+import { startStandIn } from "./support/stand-in.js";
 import { connect } from "./support/weir.js";
 
 test("load shedding is an outage, is not retried, and says when to try again", async (t) => {
-  const server = new Server();
   let calls = 0;
-  const raw = { path: "/weir.v1.RateLimiter/Check", requestStream: false, responseStream: false } as const;
-  const bytes = (value: Buffer) => value;
-  server.addService(
-    { check: { ...raw, requestSerialize: bytes, requestDeserialize: bytes, responseSerialize: bytes, responseDeserialize: bytes } },
-    {
-      check: (_: unknown, reply: (error: { code: status; details: string; metadata: Metadata }) => void) => {
-        calls += 1;
-        const metadata = new Metadata();
-        metadata.set("grpc-status-details-bin", shed());
-        reply({ code: status.RESOURCE_EXHAUSTED, details: "too many calls", metadata });
-      },
-    },
-  );
-  const port = await new Promise<number>((resolve, reject) =>
-    server.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), (error, port) => (error ? reject(error) : resolve(port))),
-  );
-  t.after(() => server.forceShutdown());
-  const weir = await connect(t, `127.0.0.1:${port}`);
+  const address = await startStandIn(t, (reply) => {
+    calls += 1;
+    const metadata = new Metadata();
+    metadata.set("grpc-status-details-bin", shed());
+    reply({ code: status.RESOURCE_EXHAUSTED, details: "too many calls", metadata });
+  });
+  const weir = await connect(t, address);
   await assert.rejects(weir.check(["user", "alex"]), { code: "RESOURCE_EXHAUSTED", isOutage: true, retryAfterMs: 1_500 });
   assert.equal(calls, 1);
 });

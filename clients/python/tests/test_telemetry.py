@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from support import Service
+from support import POLICY, Service
 
 import weir
 from weir import _telemetry
@@ -65,6 +65,16 @@ def test_checks_are_counted_and_measured(service: Service, connect: Callable[...
     }
     durations = {labels: point.count for labels, point in collector.points("weir.client.duration").items()}
     assert durations == {(("domain", ""),): 7, (("domain", "none"),): 1}
+
+
+def test_leased_checks_are_counted_alone(serve: Callable[..., Service], connect: Callable[..., Any]) -> None:
+    collector = Collector()
+    client = connect(serve(policy=f"lease: true{POLICY}").address, lease=True, **collector.options)
+    checks = 100
+    calls = sum(client.check(["user", "a"]).source is weir.Source.SERVICE for _ in range(checks))
+    assert collector.counts() == {("", "allowed", "service"): calls, ("", "allowed", "lease"): checks - calls}
+    (duration,) = collector.points("weir.client.duration").values()
+    assert duration.count == calls
 
 
 def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect: Callable[..., Any]) -> None:

@@ -1,5 +1,5 @@
-//! Calls a second and latency of checks of one key, unary and coalesced, against the service at `WEIR_ADDR`: callers that ask again as
-//! soon as they are answered.
+//! Calls a second and latency of checks of one key, unary, coalesced and leased, against the service at `WEIR_ADDR`: callers that ask
+//! again as soon as they are answered.
 
 use std::{
     env,
@@ -7,50 +7,65 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use weir_client::{Check, Client};
 
 const SECONDS: u64 = 5;
+/// Leased checks never wait, so a caller lets others have its thread after so many.
+const TURN: u64 = 1024;
+/// Of leased checks one of so many is timed, since reading the clock twice takes as long as the check.
+const TIMED: u64 = 16;
 
-/// Checks for some seconds; the latencies of all, sorted.
-async fn load(weir: &Client, callers: usize) -> Result<Vec<Duration>, Box<dyn Error>> {
+/// Checks for some seconds: how many, and the latencies, sorted.
+async fn load(weir: &Client, callers: usize, leased: bool) -> Result<(u64, Vec<Duration>), Box<dyn Error>> {
     let until = Instant::now() + Duration::from_secs(SECONDS);
     let mut tasks = JoinSet::new();
     for _ in 0..callers {
         let weir = weir.clone();
         tasks.spawn(async move {
-            let mut latencies = Vec::new();
-            while Instant::now() < until {
-                let since = Instant::now();
-                weir.check(Check::new(["user", "bench"])).await?;
-                latencies.push(since.elapsed());
+            let (check, mut count, mut latencies) = (Check::new(["user", "bench"]), 0, Vec::new());
+            loop {
+                if leased && count % TIMED > 0 {
+                    weir.check(&check).await?;
+                } else {
+                    let since = Instant::now();
+                    if since >= until {
+                        return Ok::<_, weir_client::Error>((count, latencies));
+                    }
+                    weir.check(&check).await?;
+                    latencies.push(since.elapsed());
+                }
+                count += 1;
+                if leased && count % TURN == 0 {
+                    yield_now().await;
+                }
             }
-            Ok::<_, weir_client::Error>(latencies)
         });
     }
-    let mut all = Vec::new();
-    while let Some(latencies) = tasks.join_next().await {
-        all.extend(latencies??);
+    let (mut checks, mut all) = (0, Vec::new());
+    while let Some(result) = tasks.join_next().await {
+        let (count, latencies) = result??;
+        checks += count;
+        all.extend(latencies);
     }
     all.sort_unstable();
-    Ok(all)
+    Ok((checks, all))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = env::var("WEIR_ADDR").unwrap_or("127.0.0.1:8081".to_owned());
     println!("| calls | retries | callers | checks/s | p50 µs | p99 µs |\n|---|---|---|---|---|---|");
-    for retries in [1, 0] {
-        for coalesce in [false, true] {
-            for callers in [1, 16, 256] {
-                let builder = Client::builder(&address).deadline(Duration::from_secs(1));
-                let weir = builder.retries(retries).coalesce(coalesce).build()?;
-                let latencies = load(&weir, callers).await?;
-                let name = if coalesce { "coalesced" } else { "unary" };
-                let percentile = |part: usize| latencies[latencies.len() * part / 100].as_micros();
-                let per_second = latencies.len() as u64 / SECONDS;
-                println!("| {name} | {retries} | {callers} | {per_second} | {} | {} |", percentile(50), percentile(99));
-            }
+    for (name, retries) in [("unary", 1), ("coalesced", 1), ("unary", 0), ("coalesced", 0), ("leased", 1)] {
+        let (coalesce, lease) = (name == "coalesced", name == "leased");
+        for callers in [1, 16, 256] {
+            let builder = Client::builder(&address).deadline(Duration::from_secs(1));
+            let weir = builder.retries(retries).coalesce(coalesce).lease(lease).build()?;
+            let (checks, latencies) = load(&weir, callers, lease).await?;
+            weir.close().await;
+            let percentile = |part: usize| latencies[latencies.len() * part / 100].as_secs_f64() * 1e6;
+            let (p50, p99) = (percentile(50), percentile(99));
+            println!("| {name} | {retries} | {callers} | {} | {p50:.2} | {p99:.2} |", checks / SECONDS);
         }
     }
     Ok(())

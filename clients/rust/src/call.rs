@@ -54,7 +54,7 @@ pub(crate) struct Failure {
     /// The service has not carried it out.
     unsent: bool,
     /// The connection is of no more use.
-    lost: bool,
+    pub(crate) lost: bool,
 }
 
 impl Failure {
@@ -109,6 +109,13 @@ impl Caller {
         result
     }
 
+    /// Adds the token, as it is now.
+    pub(crate) fn authorize<M>(&self, request: &mut Request<M>) {
+        if let Some(value) = self.token.value() {
+            request.metadata_mut().insert("authorization", value);
+        }
+    }
+
     async fn attempts<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
         &self,
         message: M,
@@ -121,9 +128,7 @@ impl Caller {
             let connection = self.pool.ready(avoid.as_ref()).await?;
             let mut request = Request::new(message.clone());
             request.set_timeout(until.saturating_duration_since(Instant::now()));
-            if let Some(value) = self.token.value() {
-                request.metadata_mut().insert("authorization", value);
-            }
+            self.authorize(&mut request);
             let Failure { error, unsent, lost } = match attempt(connection.clone(), request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     limit::duration,
@@ -17,7 +17,8 @@ pub enum OnFailure {
     Deny,
 }
 
-/// A check: may `cost` units pass under a key? A key alone converts into one.
+/// A check: may `cost` units pass under a key? A key alone converts into one. Clones share the key, and are cheap: one that is made often
+/// is best kept, and lent to each call.
 ///
 /// ```
 /// use weir_client::Check;
@@ -27,14 +28,21 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a check does nothing until a client sends it"]
 pub struct Check {
-    pub(crate) request: CheckRequest,
+    pub(crate) request: Arc<CheckRequest>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) on_failure: Option<OnFailure>,
+    pub(crate) lease: Option<bool>,
 }
 
 impl<K: IntoIterator<Item: Into<String>>> From<K> for Check {
     fn from(key: K) -> Self {
         Self::new(key)
+    }
+}
+
+impl From<&Check> for Check {
+    fn from(check: &Check) -> Self {
+        check.clone()
     }
 }
 
@@ -48,61 +56,61 @@ impl Check {
             summary_only: true,
             ..CheckRequest::default()
         };
-        Self { request, deadline: None, on_failure: None }
+        Self { request: Arc::new(request), deadline: None, on_failure: None, lease: None }
     }
 
     /// The domain whose policy decides. Default: the default domain.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
-        self.request.domain = domain.into();
+        self.edit().domain = domain.into();
         self
     }
 
     /// The units. 0 is a preview, and a negative cost is a refund. Default: 1.
     pub fn cost(mut self, units: i64) -> Self {
-        self.request.cost = Some(units);
+        self.edit().cost = Some(units);
         self
     }
 
     /// Limits of its own, in place of those of the policy: any of the algorithms in [`proto`](crate::proto).
     pub fn limits(mut self, limits: impl IntoIterator<Item: Into<Limit>>) -> Self {
-        self.request.limit_spec.get_or_insert_default().limits = limits.into_iter().map(Into::into).collect();
+        self.edit().limit_spec.get_or_insert_default().limits = limits.into_iter().map(Into::into).collect();
         self
     }
 
     /// What a refusal charges of its own [`limits`](Self::limits). Default: nothing.
     pub fn charge(mut self, charge: Charge) -> Self {
-        self.request.limit_spec.get_or_insert_default().set_charge(charge);
+        self.edit().limit_spec.get_or_insert_default().set_charge(charge);
         self
     }
 
     /// The longest [`wait`](crate::Decision::wait) that is acceptable from limits that shape traffic. Default: none.
     pub fn max_wait(mut self, wait: Duration) -> Self {
-        self.request.max_wait = duration(wait);
+        self.edit().max_wait = duration(wait);
         self
     }
 
     /// Divides the counts of all limits on the path: 0.5 allows twice as much. Default: 1.
     pub fn factor(mut self, factor: f64) -> Self {
-        self.request.factor = Some(factor);
+        self.edit().factor = Some(factor);
         self
     }
 
     /// Decided as always, but nothing is charged.
     pub fn dry_run(mut self) -> Self {
-        self.request.dry_run = true;
+        self.edit().dry_run = true;
         self
     }
 
     /// The id by which a repeated check is charged once. By default the client draws one for each check that charges, if it
     /// retries at all.
     pub fn request_id(mut self, id: impl Into<String>) -> Self {
-        self.request.request_id = id.into();
+        self.edit().request_id = id.into();
         self
     }
 
     /// With every limit on the path in [`Decision::levels`](crate::Decision::levels).
     pub fn levels(mut self) -> Self {
-        self.request.summary_only = false;
+        self.edit().summary_only = false;
         self
     }
 
@@ -118,10 +126,35 @@ impl Check {
         self
     }
 
+    /// Whether a lease may decide it, if the policy allows that. Default: the client's.
+    pub fn lease(mut self, lease: bool) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    fn edit(&mut self) -> &mut CheckRequest {
+        Arc::make_mut(&mut self.request)
+    }
+
+    pub(crate) fn into_request(self) -> CheckRequest {
+        Arc::unwrap_or_clone(self.request)
+    }
+
+    pub(crate) fn cost_or_default(&self) -> i64 {
+        self.request.cost.unwrap_or(1)
+    }
+
+    /// Whether a lease can decide it at all.
+    pub(crate) fn is_leasable(&self) -> bool {
+        let CheckRequest { limit_spec, factor, dry_run, request_id, max_wait, .. } = &*self.request;
+        let is_own = limit_spec.is_some() || factor.is_some() || *dry_run || !request_id.is_empty();
+        !is_own && self.cost_or_default() > 0 && max_wait.is_none_or(|wait| (wait.seconds, wait.nanos) == (0, 0))
+    }
+
     /// The same check under an id, so that it may be repeated.
     pub(crate) fn repeatable(mut self) -> Self {
         if charges(&self.request) && self.request.request_id.is_empty() {
-            self.request.request_id = format!("{:032x}", rand::random::<u128>());
+            self.edit().request_id = format!("{:032x}", rand::random::<u128>());
         }
         self
     }

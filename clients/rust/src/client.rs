@@ -6,13 +6,14 @@ use std::{
 };
 
 use tokio::{runtime::Handle, task::JoinSet};
-use tonic::Request;
+use tonic::{Code, Request};
 
 use crate::{
     BreakerSettings, BreakerState, Check, Decision, Error, OnFailure, Reset, Together,
     breaker::Breaker,
     call::{Caller, Failure, Repeat, unary},
     check::charges,
+    lease::{Leases, Route},
     net::{Connection, Dialer, Pool},
     proto::{CheckAllRequest, CheckBatchRequest, CheckResponse},
     telemetry::Telemetry,
@@ -28,13 +29,15 @@ pub struct Client {
 }
 
 pub(crate) struct Inner {
-    pub(crate) caller: Caller,
+    pub(crate) caller: Arc<Caller>,
     deadline: Duration,
     on_failure: Option<OnFailure>,
     coalesce: bool,
-    telemetry: Telemetry,
+    lease: bool,
+    leases: Arc<Leases>,
+    telemetry: Arc<Telemetry>,
     pub(crate) logged: crate::guard::Logged,
-    /// They keep the connections, and end with this.
+    /// They keep the connections and the leases, and end with this.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -58,6 +61,7 @@ pub struct Builder {
     retries: u32,
     breaker: BreakerSettings,
     coalesce: bool,
+    lease: bool,
 }
 
 impl Builder {
@@ -111,6 +115,17 @@ impl Builder {
         self
     }
 
+    /// Checks of hot keys are decided by units that this client holds, where the policy allows leases. Default: off. See
+    /// [`Check::lease`] for one check.
+    ///
+    /// A key is leased from its third check within 100 ms on. Only checks of one unit or more that the policy decides use leases: not those with
+    /// limits of their own, a factor, a `max_wait` or a `request_id`, and no dry runs. At most 10,000 keys are leased. End such a client
+    /// by [`Client::close`], so that what it holds is given back.
+    pub fn lease(mut self, lease: bool) -> Self {
+        self.lease = lease;
+        self
+    }
+
     /// The client. It connects in the background, on the runtime that this is called on.
     ///
     /// # Errors
@@ -136,12 +151,17 @@ impl Builder {
         };
         let mut tasks = JoinSet::new();
         let pool = Pool::open(target, dialer, &mut tasks);
+        let caller = Arc::new(Caller { pool, breaker: Breaker::new(self.breaker), token, retries: self.retries });
+        let telemetry = Arc::new(Telemetry::new());
+        let leases = Leases::start(Arc::clone(&caller), Arc::clone(&telemetry), self.deadline, &mut tasks);
         let inner = Inner {
-            caller: Caller { pool, breaker: Breaker::new(self.breaker), token, retries: self.retries },
+            caller,
             deadline: self.deadline,
             on_failure: self.on_failure,
             coalesce: self.coalesce,
-            telemetry: Telemetry::new(),
+            lease: self.lease,
+            leases,
+            telemetry,
             logged: crate::guard::Logged::default(),
             tasks: Mutex::new(tasks),
         };
@@ -172,6 +192,7 @@ impl Client {
             retries: 1,
             breaker: BreakerSettings::default(),
             coalesce: false,
+            lease: false,
         }
     }
 
@@ -180,28 +201,54 @@ impl Client {
     /// # Errors
     /// There is no decision, and [`OnFailure`] gives none: always after an error that is not an [outage](Error::is_outage).
     pub async fn check(&self, check: impl Into<Check>) -> Result<Decision, Error> {
-        let (check, inner) = (self.prepared(check.into()), &*self.inner);
+        let check = check.into();
+        let is_leased = check.lease.unwrap_or(self.inner.lease) && check.is_leasable();
+        match if is_leased { self.inner.leases.decide(&check) } else { Route::Ordinary(None) } {
+            Route::Here(decision) => Ok(decision),
+            route => self.check_by_service(check, route).await,
+        }
+    }
+
+    async fn check_by_service(&self, check: Check, route: Route) -> Result<Decision, Error> {
+        let inner = &*self.inner;
         let domain = check.request.domain.clone();
         let decide = async {
             let on_failure = self.on_failure(&check).unwrap_or_default();
-            let repeat = Repeat::from(&check.request);
-            let coalesce = inner.coalesce;
-            let attempt = |connection: Connection, request| async move {
-                if coalesce {
-                    connection.check_coalesced(request).await
-                } else {
-                    Ok(connection.client().check(request).await?.into_inner())
+            let answer = match route {
+                Route::Asked(answer) => match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
+                    // A replica of an earlier version.
+                    Err(error) if error.code() == Code::Unimplemented => self.ordinary(check).await,
+                    answer => answer,
+                },
+                Route::Ordinary(Some(told)) => {
+                    let answer = self.ordinary(check).await;
+                    answer.inspect(|answer| inner.leases.checked(&told, !answer.allowed))
                 }
+                _ => self.ordinary(check).await,
             };
-            let answer = self.call_within(check.deadline, check.request, repeat, attempt).await;
             answer.map(Decision::from).or_else(|error| Decision::fallback(on_failure, error))
         };
         inner.telemetry.observe(&domain, &inner.caller.breaker, decide).await
     }
 
+    /// The answer to a call, or to an entry of a stream of checks.
+    async fn ordinary(&self, check: Check) -> Result<CheckResponse, Error> {
+        let check = self.prepared(check);
+        let (deadline, coalesce) = (check.deadline, self.inner.coalesce);
+        let repeat = Repeat::from(&*check.request);
+        let attempt = |connection: Connection, request| async move {
+            if coalesce {
+                connection.check_coalesced(request).await
+            } else {
+                Ok(connection.client().check(request).await?.into_inner())
+            }
+        };
+        self.call_within(deadline, check.into_request(), repeat, attempt).await
+    }
+
     /// Decides up to 1,000 checks, each by itself: an answer for each, in order. Deadline and [`OnFailure`] are the client's.
     pub async fn check_batch(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Vec<Result<Decision, Error>> {
-        let checks: Vec<_> = checks.into_iter().map(|check| self.prepared(check.into()).request).collect();
+        let checks: Vec<_> = checks.into_iter().map(|check| self.prepared(check.into()).into_request()).collect();
         let charged_twice = |check| Repeat::from(check) == Repeat::IfUnsent;
         let repeat = if checks.iter().any(charged_twice) { Repeat::IfUnsent } else { Repeat::Safe };
         let (count, message) = (checks.len(), CheckBatchRequest { checks });
@@ -224,7 +271,7 @@ impl Client {
     /// # Errors
     /// As [`check`](Self::check).
     pub async fn check_all(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Result<Together, Error> {
-        let checks: Vec<_> = checks.into_iter().map(|check| check.into().request).collect();
+        let checks: Vec<_> = checks.into_iter().map(|check| check.into().into_request()).collect();
         let repeat = if checks.iter().any(charges) { Repeat::IfUnsent } else { Repeat::Safe };
         let answer = self.call(CheckAllRequest { checks }, repeat, unary!(check_all)).await;
         answer.map(Together::from).or_else(|error| {
@@ -253,8 +300,10 @@ impl Client {
         self.inner.caller.breaker.state()
     }
 
-    /// Closes all connections, also for clones. Calls under way may fail, later ones do. Dropping the last clone does the same.
-    pub fn close(&self) {
+    /// Gives back what is leased, for at most the deadline of a call, and closes all connections, also for clones. Calls under way
+    /// may fail, later ones do. Dropping the last clone only closes: what it has leased counts as spent.
+    pub async fn close(&self) {
+        self.inner.leases.close().await;
         self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 

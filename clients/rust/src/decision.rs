@@ -10,12 +10,15 @@ use crate::{
 pub enum Source {
     /// The service.
     Service,
+    /// This client, by units that it holds ([`Builder::lease`](crate::Builder::lease)).
+    Lease,
     /// The client's [`OnFailure`], since there was this error.
     Fallback(Error),
 }
 
 /// Whether a request may pass. Numbers and times are the summary over all limits on the key's path, each by itself; those of one
-/// limit are in [`levels`](Self::levels).
+/// limit are in [`levels`](Self::levels). A decision of [`Source::Lease`] has none of them, but `retry_after`, and in `remaining` the units
+/// still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
@@ -35,7 +38,7 @@ pub struct Decision {
     pub never: bool,
     /// Decided without the shared store, by the policy's `on_store_failure`.
     pub degraded: bool,
-    /// Decided from leased units.
+    /// Decided from leased units, of a replica or of this client.
     pub leased: bool,
     /// The answer to an earlier call of the same `request_id`.
     pub repeated_request: bool,
@@ -56,6 +59,28 @@ impl Decision {
     /// The level that decided: of a refusal the one with the longest retry, else the one with the least left.
     pub fn binding(&self) -> Option<&Level> {
         self.levels.get(self.binding?)
+    }
+
+    /// A decision by what a lease holds, of which so many units are left. It knows no limits.
+    pub(crate) fn leased(allowed: bool, remaining: u64, retry_after: Option<Duration>) -> Self {
+        Self {
+            allowed,
+            limit: 0,
+            remaining,
+            retry_after,
+            reset_after: Duration::ZERO,
+            wait: Duration::ZERO,
+            never: false,
+            degraded: false,
+            leased: true,
+            repeated_request: false,
+            next_after: None,
+            override_id: None,
+            ban_reason: None,
+            levels: Vec::new(),
+            source: Source::Lease,
+            binding: None,
+        }
     }
 
     /// The decision in place of an outage; other errors stay what they are.

@@ -5,6 +5,8 @@ use tonic_types::StatusExt as _;
 
 use crate::proto;
 
+pub(crate) const CLOSED: &str = "the client is closed";
+
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -88,6 +90,11 @@ impl Error {
     /// configuration is corrected.
     pub fn is_outage(&self) -> bool {
         matches!(self.code(), Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Internal)
+    }
+
+    /// For calls after the end of the client.
+    pub(crate) fn closed() -> Self {
+        Self::Unavailable(CLOSED.to_owned())
     }
 
     fn new(code: Code, message: String, field: Option<String>, retry_after: Option<Duration>) -> Self {

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -53,7 +53,7 @@ impl Client {
     /// at most once in 10 s.
     pub async fn guard(&self, check: impl Into<Check>) -> Verdict {
         let mut check = check.into().levels();
-        check.request.key.iter_mut().for_each(repair);
+        Arc::make_mut(&mut check.request).key.iter_mut().for_each(repair);
         let fails_closed = self.on_failure(&check) == Some(OnFailure::Deny);
         let error = match self.check(check.on_failure(OnFailure::Error)).await {
             Ok(decision) => return Verdict::from(&decision),
@@ -76,7 +76,7 @@ impl From<&Decision> for Verdict {
         if decision.allowed {
             return Self::Pass(headers);
         }
-        if matches!(decision.source, Source::Service)
+        if !matches!(decision.source, Source::Fallback(_))
             && let Some(retry_after) = decision.retry_after
         {
             headers.insert(header::RETRY_AFTER, whole_seconds(retry_after).into());

@@ -132,11 +132,14 @@ impl Client {
     pub async fn reserve(&self, reserve: impl Into<Reserve>) -> Result<Acquired<Reservation>, Error> {
         let Reserve { check, ttl, on_expiry } = reserve.into();
         let check = self.prepared(check);
-        let repeat = Repeat::from(&check.request);
+        let repeat = Repeat::from(&*check.request);
         let deadline = check.deadline;
         let on_failure = self.on_failure(&check).unwrap_or_default();
-        let message =
-            ReserveRequest { check: Some(check.request), ttl: ttl.and_then(duration), on_expiry: on_expiry.into() };
+        let message = ReserveRequest {
+            check: Some(check.into_request()),
+            ttl: ttl.and_then(duration),
+            on_expiry: on_expiry.into(),
+        };
         let response = match self.call_within(deadline, message, repeat, unary!(reserve)).await {
             Ok(response) => response,
             Err(error) => {

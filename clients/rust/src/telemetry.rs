@@ -16,6 +16,8 @@ mod none {
             Self
         }
 
+        pub(crate) fn count_leased(&self, _domain: &str, _allowed: bool, _count: u64) {}
+
         pub(crate) async fn observe(
             &self,
             _domain: &str,
@@ -68,7 +70,7 @@ mod api {
                 checks: meter
                     .u64_counter("weir.client.checks")
                     .with_description(
-                        "Checks, by outcome (allowed, refused, error) and by who decided (service, fallback).",
+                        "Checks, by outcome (allowed, refused, error) and by who decided (service, lease, fallback).",
                     )
                     .build(),
                 duration: meter
@@ -89,8 +91,7 @@ mod api {
             breaker: &Breaker,
             check: impl Future<Output = Result<Decision, Error>>,
         ) -> Result<Decision, Error> {
-            // As the service's own metrics name it.
-            let name = if domain.is_empty() { "default" } else { domain };
+            let name = name(domain);
             let domain = KeyValue::new("domain", name.to_owned());
             let mut span = self.tracer.span_builder("weir.check").with_kind(SpanKind::Client).start(&self.tracer);
             span.set_attribute(KeyValue::new("weir.domain", name.to_owned()));
@@ -99,8 +100,8 @@ mod api {
             self.duration.record(since.elapsed().as_secs_f64(), std::slice::from_ref(&domain));
             let (outcome, source) = match &result {
                 Ok(decision) => (
-                    if decision.allowed { "allowed" } else { "refused" },
-                    if decision.source == Source::Service { "service" } else { "fallback" },
+                    outcome(decision.allowed),
+                    if matches!(decision.source, Source::Fallback(_)) { "fallback" } else { "service" },
                 ),
                 Err(_) => ("error", "service"),
             };
@@ -109,6 +110,13 @@ mod api {
             span.end();
             self.record_breaker(breaker.state());
             result
+        }
+
+        /// Counts checks that a lease has decided. They have no spans, and no durations.
+        pub(crate) fn count_leased(&self, domain: &str, allowed: bool, count: u64) {
+            let domain = KeyValue::new("domain", name(domain).to_owned());
+            let labels = [domain, KeyValue::new("outcome", outcome(allowed)), KeyValue::new("source", "lease")];
+            self.checks.add(count, &labels);
         }
 
         fn record_breaker(&self, state: BreakerState) {
@@ -121,6 +129,15 @@ mod api {
                 self.breaker.record(state, &[]);
             }
         }
+    }
+
+    /// As the service's own metrics name it.
+    fn name(domain: &str) -> &str {
+        if domain.is_empty() { "default" } else { domain }
+    }
+
+    fn outcome(allowed: bool) -> &'static str {
+        if allowed { "allowed" } else { "refused" }
     }
 
     fn describe(span: &mut BoxedSpan, result: &Result<Decision, Error>) {

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { leased, type Decision } from "../decision.js";
-import type { CheckRequest, CheckResponse } from "../generated/weir/v1/weir.js";
 import { WeirError } from "../errors.js";
+import type { CheckRequest, CheckResponse, LeaseResponse } from "../generated/weir/v1/weir.js";
 import { checkRequest, type CheckOptions, type Key } from "../request.js";
 import type { CallContext, Rpc } from "../rpc.js";
 import { LeaseMachine, type Renewal } from "./machine.js";
@@ -46,7 +46,7 @@ export class Leases {
     const { machine } = entry;
     const nowUs = monotonicUs();
     const spend = machine.balance.spend(cost, nowUs);
-    if (spend === "low" && !this.#rpc.isLeaseStreamFull) this.#renew(entry, machine.low(nowUs));
+    if (spend === "low" && !this.#rpc.isLeaseStreamFull) void this.#renew(entry, machine.low(nowUs));
     if (spend !== "short") return leased(true, machine.balance.units, null);
     if (this.#rpc.isLeaseStreamFull) return this.ordinary;
     const what = machine.short(cost, nowUs);
@@ -54,7 +54,7 @@ export class Leases {
       case "refuse":
         return leased(false, machine.balance.units, what.retryAfterUs / 1_000);
       case "ask":
-        return (request, { deadlineMs }) => this.#ask(entry, what.send, request, deadlineMs);
+        return (request, context) => this.#ask(entry, what.send, request, context);
       case "check":
         return (request, context) => this.#checkAndTell(entry, cost, request, context, nowUs);
     }
@@ -100,18 +100,11 @@ export class Leases {
     return response;
   }
 
-  async #ask(entry: Entry, renewal: Renewal, check: CheckRequest, deadlineMs: number): Promise<CheckResponse> {
-    const { machine } = entry;
-    try {
-      const response = await this.#rpc.lease(toMessage(this.#holder, renewal, check), deadlineMs);
-      const givenBack = machine.answered(fromMessage(response), monotonicUs());
-      if (givenBack) void this.#renew(entry, givenBack);
-      if (!response.decision && renewal.cost > 0) throw new WeirError("INTERNAL", "an answer to Lease without a decision");
-      return response.decision as CheckResponse;
-    } catch (error) {
-      machine.lost(renewal.lease, renewal.sequence, monotonicUs());
-      throw error;
-    }
+  async #ask(entry: Entry, renewal: Renewal, request: CheckRequest, context: CallContext): Promise<CheckResponse> {
+    const response = await this.#send(entry, renewal, request, context.deadlineMs);
+    if (!response) return this.ordinary(request, context);
+    if (!response.decision) throw new WeirError("INTERNAL", "an answer to Lease without a decision");
+    return response.decision;
   }
 
   /** Sends a request for which no check waits. Resolves also where it fails. */
@@ -120,9 +113,28 @@ export class Leases {
     const { ttlUs } = entry.machine;
     const check = checkRequest(entry.key, { domain: entry.domain }, false);
     const ms = deadlineMs ?? (ttlUs === null ? RENEWAL_DEADLINE_MS : ttlUs / 2_000);
-    await this.#ask(entry, renewal, check, ms).catch((error: unknown) => {
+    await this.#send(entry, renewal, check, ms).catch((error: unknown) => {
       if (!(error instanceof WeirError)) throw error;
     });
+  }
+
+  /** The answer, which the machine is told; null: the service is of a version without leases. */
+  async #send(entry: Entry, renewal: Renewal, check: CheckRequest, deadlineMs: number): Promise<LeaseResponse | null> {
+    const { machine } = entry;
+    const { lease, sequence } = renewal;
+    try {
+      const response = await this.#rpc.lease(toMessage(this.#holder, renewal, check), deadlineMs);
+      const givenBack = machine.answered(fromMessage(response), monotonicUs());
+      if (givenBack) void this.#renew(entry, givenBack);
+      return response;
+    } catch (error) {
+      if (error instanceof WeirError && error.code === "UNIMPLEMENTED") {
+        machine.answered({ lease, sequence, isRefused: false, grant: null, terms: null }, monotonicUs());
+        return null;
+      }
+      machine.lost(lease, sequence, monotonicUs());
+      throw error;
+    }
   }
 
   #tick(): void {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
-from typing import Any
 
 import grpc
 
@@ -17,6 +17,8 @@ from weir._call import Call
 from weir._credentials import Metadata
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import Verdict, repair
+from weir._lease.table import ToAsk, is_unknown
+from weir._lease.tasks import TaskLeases
 from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
 from weir._reservation import AsyncReservation, OnExpiry, opening, reserve_request
@@ -36,6 +38,9 @@ class AsyncClient(ClientBase):
     _channel: grpc.aio.Channel | None = None
     _batches: AsyncBatches | None = None
 
+    def _open(self) -> None:
+        self._leases: TaskLeases = TaskLeases(self._connected, self._token, self.breaker)
+
     async def check(
         self,
         key: Sequence[str],
@@ -51,16 +56,25 @@ class AsyncClient(ClientBase):
         levels: bool = False,
         deadline: Time | None = None,
         on_failure: OnFailure | None = None,
+        lease: bool | None = None,
     ) -> Decision:
         """Asks whether `cost` units may pass under `key`, and charges them if so. `Check` documents the options.
 
+        Args:
+            lease: instead of the client's.
+
         Raises:
-            WeirError: there is no decision.
+            WeirError: the service did not decide.
         """
+        is_plain = limits is None and factor is None and request_id is None and not max_wait and not dry_run
+        leased = self._by_lease(key, domain, cost, lease) if is_plain else None
+        if isinstance(leased, Decision):
+            return leased
         request = self._message(Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels))
         with self._telemetry.observe(domain) as seen:
             try:
-                decision = Decision.of_message(await self._check(request, deadline, seen.metadata))
+                reply = await self._check(request, deadline, seen.metadata, leased)
+                decision = Decision.of_message(reply)
             except WeirError as error:
                 decision = self._fallback(error, on_failure)
             seen.decided(decision)
@@ -96,7 +110,7 @@ class AsyncClient(ClientBase):
         It is not repeated, unless it charges nothing: the service takes no `request_id` here.
 
         Raises:
-            WeirError: there is no decision.
+            WeirError: the service did not decide.
         """
         request = joint_request(checks)
         with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
@@ -133,7 +147,7 @@ class AsyncClient(ClientBase):
             on_expiry: what becomes of it if it is not settled in time.
 
         Raises:
-            WeirError: there is no decision.
+            WeirError: the service did not decide.
         """
         check = Check(key, domain, cost, limits, request_id=request_id, levels=levels)
         request = reserve_request(self._message(check), ttl, on_expiry)
@@ -184,13 +198,15 @@ class AsyncClient(ClientBase):
         factor: float | None = None,
         deadline: Time | None = None,
         fail_closed: bool = False,
+        lease: bool | None = None,
     ) -> Verdict:
         """What to do with a request of a user: pass it, or refuse it, with which headers. It raises no WeirError.
 
         Segments of the key may come from the user: they are repaired where they are empty or too long.
 
         Args:
-            fail_closed: refuse requests (503) while there is no decision. By default they pass.
+            fail_closed: refuse requests (503) where the check fails. By default they pass.
+            lease: instead of the client's.
         """
         try:
             decision = await self.check(
@@ -202,6 +218,7 @@ class AsyncClient(ClientBase):
                 levels=True,
                 deadline=deadline,
                 on_failure=OnFailure.ERROR,
+                lease=lease,
             )
         except WeirError as error:
             return self._undecided(error, fail_closed=fail_closed)
@@ -227,8 +244,9 @@ class AsyncClient(ClientBase):
             return False
 
     async def close(self) -> None:
-        """Ends all connections. Calls in flight fail."""
+        """Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls fail then."""
         self._closed = True
+        await self._leases.give_back(self._deadline_seconds)
         if self._channel:
             await self._channel.close()
 
@@ -240,13 +258,26 @@ class AsyncClient(ClientBase):
     ) -> None:
         await self.close()
 
-    async def _check(self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata) -> pb.CheckResponse:
+    async def _check(
+        self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata, leased: ToAsk | None = None
+    ) -> pb.CheckResponse:
+        if leased and leased.renewal:
+            try:
+                call = self._call(deadline, may_repeat=False)
+                return await self._leases.decide(leased.entry, leased.renewal, request, call)
+            except WeirError as error:
+                if not is_unknown(error):
+                    raise
         if self._coalesce and self._batches is None:
-            self._batches = AsyncBatches(self._send_batch)
+            self._batches = AsyncBatches(partial(self._send_once, _methods.CHECK_BATCH))
         batches = self._batches
         if batches and batches.take(request):
-            return await self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
-        return await self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
+            reply = await self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
+        else:
+            reply = await self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
+        if leased:
+            self._leases.checked(leased, allowed=reply.allowed)
+        return reply
 
     async def _send(
         self,
@@ -256,27 +287,11 @@ class AsyncClient(ClientBase):
         may_repeat: bool = True,
         metadata: Metadata = (),
     ) -> Reply:
-        return await self._repeat(
-            deadline,
-            may_repeat,
-            lambda call: self._send_once(method, request, call.remaining(), call.is_retry, metadata),
-        )
+        def attempt(call: Call) -> Awaitable[Reply]:
+            reply: Awaitable[Reply] = self._send_once(method, request, call.remaining(), call.is_retry, metadata)
+            return reply
 
-    async def _send_batch(
-        self, request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool
-    ) -> pb.CheckBatchResponse:
-        return await self._send_once(_methods.CHECK_BATCH, request, timeout, wait_for_ready, ())
-
-    async def _send_once(
-        self,
-        method: Method[Request, Reply],
-        request: Request,
-        timeout: float,
-        wait_for_ready: bool,
-        metadata: Metadata,
-    ) -> Reply:
-        metadata = (*self._token.metadata(), *metadata)
-        return await self._callable(method)(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+        return await self._repeat(deadline, may_repeat, attempt)
 
     async def _repeat(
         self, deadline: Time | None, may_repeat: bool, attempt: Callable[[Call], Awaitable[Reply]]
@@ -297,17 +312,4 @@ class AsyncClient(ClientBase):
                 self._channel = grpc.aio.secure_channel(self._target, self._tls, self._options)
             else:
                 self._channel = grpc.aio.insecure_channel(self._target, self._options)
-            self._methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
         return self._channel
-
-    def _callable(self, method: Method[Request, Reply]) -> grpc.aio.UnaryUnaryMultiCallable[Request, Reply]:
-        channel = self._connected()
-        found = self._methods.get(method.name)
-        if found is None:
-            found = channel.unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.reply.FromString,
-            )
-            self._methods[method.name] = found
-        return found

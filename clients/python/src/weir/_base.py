@@ -1,17 +1,21 @@
-"""What both kinds of client are made of."""
+"""What both kinds of client share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from weir._breaker import Breaker
 from weir._call import Call
 from weir._channel import TLS, Target, options, uri
-from weir._credentials import Token, TokenFile
+from weir._credentials import Metadata, Token, TokenFile
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import FailureLog, Verdict
+from weir._lease.table import Leases, ToAsk
+from weir._methods import Method, Reply, Request
 from weir._request import Check
 from weir._telemetry import telemetry
 from weir._times import Time, seconds
@@ -28,6 +32,8 @@ DEADLINE_SECONDS = 0.05
 class ClientBase:
     """Options, what requests they make, and what answers mean."""
 
+    _leases: Leases
+
     def __init__(
         self,
         target: Target,
@@ -40,6 +46,7 @@ class ClientBase:
         retries: int = 1,
         breaker: Breaker | None = None,
         coalesce: bool = False,
+        lease: bool = False,
         meter_provider: MeterProvider | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
@@ -54,9 +61,38 @@ class ClientBase:
         self._retries = retries
         self._closed = False
         self._coalesce = coalesce
+        self._lease = lease
         self.breaker = breaker or Breaker()
         self._telemetry = telemetry(self.breaker, meter_provider, tracer_provider)
         self._failures = FailureLog(self._target)
+        # The channel's callables, by method.
+        self._callables: dict[str, Any] = {}
+        self._open()
+
+    def _open(self) -> None:
+        """Ends the construction."""
+
+    def _connected(self) -> grpc.Channel | grpc.aio.Channel:
+        raise NotImplementedError
+
+    def _send_once(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        timeout: float,
+        wait_for_ready: bool,
+        metadata: Metadata = (),
+    ) -> Any:  # noqa: ANN401 - the reply; with asyncio what is awaited for it
+        """Sends a request."""
+        send = self._callables.get(method.name)
+        if send is None:
+            send = self._callables[method.name] = self._connected().unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.reply.FromString,
+            )
+        metadata = (*self._token.metadata(), *metadata)
+        return send(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
 
     def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
         if self._closed:
@@ -66,6 +102,15 @@ class ClientBase:
 
     def _message(self, check: Check) -> pb.CheckRequest:
         return check.to_message(identify=self._retries > 0)
+
+    def _by_lease(self, key: Sequence[str], domain: str, cost: int, lease: bool | None) -> Decision | ToAsk | None:
+        """The decision of a lease, or how to ask for it; None: by an ordinary check."""
+        if not (self._lease if lease is None else lease):
+            return None
+        decision = self._leases.check(domain, key, cost)
+        if isinstance(decision, Decision):
+            self._telemetry.leased(domain, decision)
+        return decision
 
     def _fallback(self, error: WeirError, on_failure: OnFailure | None) -> Decision:
         return Decision.fallback(error, on_failure or self._on_failure)

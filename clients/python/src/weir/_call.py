@@ -30,7 +30,7 @@ class Call:
     def __init__(self, breaker: Breaker, deadline_seconds: float, retries: int) -> None:
         self._breaker = breaker
         self._deadline_seconds = deadline_seconds
-        self._ends_at = time.monotonic() + deadline_seconds
+        self.ends_at = time.monotonic() + deadline_seconds
         self._retries = retries
         self._first_error: WeirError | None = None
 
@@ -55,7 +55,7 @@ class Call:
 
     def remaining(self) -> float:
         """Seconds until the deadline, of all attempts together."""
-        remaining = self._ends_at - time.monotonic()
+        remaining = self.ends_at - time.monotonic()
         if remaining <= 0:
             raise self._first_error or self.too_late()
         return remaining

@@ -5,21 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from os import PathLike
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from weir import _methods, errors
-from weir._base import DEADLINE_SECONDS, ClientBase, domain_of, joint_request
+from weir._base import ClientBase, domain_of, joint_request
 from weir._batches import Batches
-from weir._breaker import Breaker
 from weir._call import Call
-from weir._channel import TLS, Target
 from weir._credentials import Metadata
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import Verdict, repair
+from weir._lease.table import ToAsk, is_unknown
+from weir._lease.threads import ThreadLeases
 from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
 from weir._reservation import OnExpiry, Reservation, reserve_request
@@ -28,10 +27,6 @@ from weir._times import Time, seconds
 from weir.errors import WeirError
 from weir.limits import Charge, Limit
 from weir.v1 import weir_pb2 as pb
-
-if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
 
 
 class Client(ClientBase):
@@ -48,44 +43,18 @@ class Client(ClientBase):
             repeatable by a `request_id`; 0 sends none.
         breaker: the circuit breaker.
         coalesce: send checks that are made at the same time together.
+        lease: decide checks of hot keys in this process, where the policy leases them.
         meter_provider: of OpenTelemetry, where metrics go (`weir-client[otel]`); by default the global one.
         tracer_provider: likewise, of spans.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        *,
-        tls: TLS | None = None,
-        token: str | None = None,
-        token_file: str | PathLike[str] | None = None,
-        deadline: Time = DEADLINE_SECONDS,
-        on_failure: OnFailure = OnFailure.ERROR,
-        retries: int = 1,
-        breaker: Breaker | None = None,
-        coalesce: bool = False,
-        meter_provider: MeterProvider | None = None,
-        tracer_provider: TracerProvider | None = None,
-    ) -> None:
-        super().__init__(
-            target,
-            tls=tls,
-            token=token,
-            token_file=token_file,
-            deadline=deadline,
-            on_failure=on_failure,
-            retries=retries,
-            breaker=breaker,
-            coalesce=coalesce,
-            meter_provider=meter_provider,
-            tracer_provider=tracer_provider,
-        )
+    def _open(self) -> None:
         if self._tls:
             self._channel = grpc.secure_channel(self._target, self._tls, self._options)
         else:
             self._channel = grpc.insecure_channel(self._target, self._options)
-        self._methods: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
-        self._batches = Batches(self._send_batch) if coalesce else None
+        self._batches = Batches(partial(self._send_once, _methods.CHECK_BATCH)) if self._coalesce else None
+        self._leases: ThreadLeases = ThreadLeases(self._channel, self._token, self.breaker)
 
     def check(
         self,
@@ -102,16 +71,25 @@ class Client(ClientBase):
         levels: bool = False,
         deadline: Time | None = None,
         on_failure: OnFailure | None = None,
+        lease: bool | None = None,
     ) -> Decision:
         """Asks whether `cost` units may pass under `key`, and charges them if so. `Check` documents the options.
 
+        Args:
+            lease: instead of the client's.
+
         Raises:
-            WeirError: there is no decision.
+            WeirError: the service did not decide.
         """
+        is_plain = limits is None and factor is None and request_id is None and not max_wait and not dry_run
+        leased = self._by_lease(key, domain, cost, lease) if is_plain else None
+        if isinstance(leased, Decision):
+            return leased
         request = self._message(Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels))
         with self._telemetry.observe(domain) as seen:
             try:
-                decision = Decision.of_message(self._check(request, deadline, seen.metadata))
+                reply = self._check(request, deadline, seen.metadata, leased)
+                decision = Decision.of_message(reply)
             except WeirError as error:
                 decision = self._fallback(error, on_failure)
             seen.decided(decision)
@@ -147,7 +125,7 @@ class Client(ClientBase):
         It is not repeated, unless it charges nothing: the service takes no `request_id` here.
 
         Raises:
-            WeirError: there is no decision.
+            WeirError: the service did not decide.
         """
         request = joint_request(checks)
         with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
@@ -181,7 +159,7 @@ class Client(ClientBase):
             on_expiry: what becomes of it if it is not settled in time.
 
         Raises:
-            WeirError: there is no decision.
+            WeirError: the service did not decide.
         """
         check = Check(key, domain, cost, limits, request_id=request_id, levels=levels)
         request = reserve_request(self._message(check), ttl, on_expiry)
@@ -232,13 +210,15 @@ class Client(ClientBase):
         factor: float | None = None,
         deadline: Time | None = None,
         fail_closed: bool = False,
+        lease: bool | None = None,
     ) -> Verdict:
         """What to do with a request of a user: pass it, or refuse it, with which headers. It raises no WeirError.
 
         Segments of the key may come from the user: they are repaired where they are empty or too long.
 
         Args:
-            fail_closed: refuse requests (503) while there is no decision. By default they pass.
+            fail_closed: refuse requests (503) where the check fails. By default they pass.
+            lease: instead of the client's.
         """
         try:
             decision = self.check(
@@ -250,6 +230,7 @@ class Client(ClientBase):
                 levels=True,
                 deadline=deadline,
                 on_failure=OnFailure.ERROR,
+                lease=lease,
             )
         except WeirError as error:
             return self._undecided(error, fail_closed=fail_closed)
@@ -275,8 +256,9 @@ class Client(ClientBase):
             return False
 
     def close(self) -> None:
-        """Ends all connections. Calls in flight fail."""
+        """Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls fail then."""
         self._closed = True
+        self._leases.give_back(self._deadline_seconds)
         if self._batches:
             self._batches.close()
         self._channel.close()
@@ -289,11 +271,24 @@ class Client(ClientBase):
     ) -> None:
         self.close()
 
-    def _check(self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata) -> pb.CheckResponse:
+    def _check(
+        self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata, leased: ToAsk | None = None
+    ) -> pb.CheckResponse:
+        if leased and leased.renewal:
+            try:
+                call = self._call(deadline, may_repeat=False)
+                return self._leases.decide(leased.entry, leased.renewal, request, call)
+            except WeirError as error:
+                if not is_unknown(error):
+                    raise
         batches = self._batches
         if batches and batches.take(request):
-            return self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
-        return self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
+            reply = self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
+        else:
+            reply = self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
+        if leased:
+            self._leases.checked(leased, allowed=reply.allowed)
+        return reply
 
     def _send(
         self,
@@ -303,25 +298,14 @@ class Client(ClientBase):
         may_repeat: bool = True,
         metadata: Metadata = (),
     ) -> Reply:
-        return self._repeat(
-            deadline,
-            may_repeat,
-            lambda call: self._send_once(method, request, call.remaining(), call.is_retry, metadata),
-        )
+        def attempt(call: Call) -> Reply:
+            reply: Reply = self._send_once(method, request, call.remaining(), call.is_retry, metadata)
+            return reply
 
-    def _send_batch(self, request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
-        return self._send_once(_methods.CHECK_BATCH, request, timeout, wait_for_ready, ())
+        return self._repeat(deadline, may_repeat, attempt)
 
-    def _send_once(
-        self,
-        method: Method[Request, Reply],
-        request: Request,
-        timeout: float,
-        wait_for_ready: bool,
-        metadata: Metadata,
-    ) -> Reply:
-        metadata = (*self._token.metadata(), *metadata)
-        return self._callable(method)(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+    def _connected(self) -> grpc.Channel:
+        return self._channel
 
     def _repeat(self, deadline: Time | None, may_repeat: bool, attempt: Callable[[Call], Reply]) -> Reply:
         with self._call(deadline, may_repeat=may_repeat) as call:
@@ -333,14 +317,3 @@ class Client(ClientBase):
                 except WeirError as error:
                     failure = error
                 time.sleep(call.failed(failure))
-
-    def _callable(self, method: Method[Request, Reply]) -> grpc.UnaryUnaryMultiCallable[Request, Reply]:
-        found = self._methods.get(method.name)
-        if found is None:
-            found = self._channel.unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.reply.FromString,
-            )
-            self._methods[method.name] = found
-        return found

@@ -29,6 +29,8 @@ class Source(Enum):
 
     SERVICE = "service"
     """The service."""
+    LEASE = "lease"
+    """This process, by a lease."""
     FALLBACK = "fallback"
     """`on_failure`, since the service has not answered."""
 
@@ -89,14 +91,14 @@ class Decision:
 
     Attributes:
         allowed: whether the request may pass.
-        limit: the lowest limit; 0 without any.
-        remaining: the largest cost that would still pass now.
+        limit: the lowest limit; 0 without any, and where `source` is not the service.
+        remaining: the largest cost that would still pass now; by a lease, the units that this process holds.
         retry_after: refused: when the same check passes, if no other one charges the key.
         reset_after: when every limit is full again.
         wait: allowed, but to be started this much later (limits that shape traffic; see `max_wait`).
         never: refused, and no wait helps: the cost is above a limit.
         degraded: decided without the service's shared store.
-        leased: decided from units that a replica leases.
+        leased: decided from units that were leased in advance, by a replica or by this process.
         next_after: nothing left: when a unit is.
         repeated: the answer to an earlier request of the same `request_id`; this one has charged nothing.
         override: the id of the operator's override or ban that acted; empty without one.
@@ -152,6 +154,12 @@ class Decision:
             levels=levels,
             binding=levels[answer.binding] if levels and answer.HasField("binding") else None,
         )
+
+    @classmethod
+    def by_lease(cls, allowed: bool, remaining: int, retry_after_us: int | None = None) -> Decision:
+        """The decision of this process, which holds `remaining` units."""
+        retry_after = None if retry_after_us is None else timedelta(microseconds=retry_after_us)
+        return cls(allowed, 0, remaining, retry_after, leased=True, source=Source.LEASE)
 
     @classmethod
     def fallback(cls, error: WeirError, on_failure: OnFailure) -> Decision:

@@ -68,7 +68,7 @@ class Verdict:
 
     @classmethod
     def of_error(cls, error: WeirError, *, fail_closed: bool) -> Verdict:
-        """Nobody has."""
+        """The service has not decided."""
         if not fail_closed:
             return cls(error=error)
         problem = {"title": "Service Unavailable", "status": 503}
@@ -76,7 +76,7 @@ class Verdict:
 
 
 def repair(key: Iterable[str]) -> list[str]:
-    """A key that is valid whatever a user sends: an invalid one would have no decision, and so pass."""
+    """A key that is valid whatever a user sends: a check of an invalid one would fail, and the request pass."""
     segments = [_segment(segment) for segment in key][:_MAX_SEGMENTS]
     return segments or ["-"]
 
@@ -111,19 +111,21 @@ def _segment(segment: str) -> str:
 
 
 def _headers(decision: Decision) -> Headers:
-    """The binding limit's, as draft-ietf-httpapi-ratelimit-headers-11 has it. None where nothing is limited."""
+    """The binding limit's, as draft-ietf-httpapi-ratelimit-headers-11 has it. A lease does not know it."""
     level = decision.binding
     if level is None:
-        return ()
+        return _retry_after(decision.retry_after)
     name = _structured_string(level.name)
     next_after = f";t={_whole_seconds(level.next_after)}" if level.next_after is not None else ""
-    headers = [
+    return (
         ("ratelimit-policy", f"{name};q={level.limit}"),
         ("ratelimit", f"{name};r={level.remaining}{next_after}"),
-    ]
-    if level.retry_after is not None:
-        headers.append(("retry-after", str(_whole_seconds(level.retry_after))))
-    return tuple(headers)
+        *_retry_after(level.retry_after),
+    )
+
+
+def _retry_after(time: timedelta | None) -> Headers:
+    return () if time is None else (("retry-after", str(_whole_seconds(time))),)
 
 
 def _refusal(
@@ -140,7 +142,7 @@ def _refusal(
 
 
 def _whole_seconds(time: timedelta) -> int:
-    """Rounded up, so that nobody who comes back then is early."""
+    """Rounded up, so that a client that comes back then is not early."""
     return max(1, math.ceil(time.total_seconds()))
 
 

@@ -15,7 +15,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True)
 class Method(Generic[Request, Reply]):
-    """A unary call."""
+    """A call: unary, but for `LEASE`."""
 
     name: str
     request: type[Request]
@@ -35,6 +35,8 @@ COMMIT = Method("Commit", pb.CommitRequest, pb.CommitResponse)
 CANCEL = Method("Cancel", pb.CancelRequest, pb.CancelResponse)
 EXTEND = Method("Extend", pb.ExtendRequest, pb.ExtendResponse)
 RESET = Method("Reset", pb.ResetRequest, pb.ResetResponse)
+LEASE = Method("Lease", pb.LeaseRequest, pb.LeaseResponse)
+"""A stream, in both directions."""
 
 HEALTH = "/grpc.health.v1.Health/Check"
 """gRPC's health check, of which an empty request asks for the whole service."""

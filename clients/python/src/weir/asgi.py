@@ -36,7 +36,7 @@ class RateLimit:
         client: asks the service.
         key: what a request counts for, root first; None where it is not limited.
         domain: the domain whose policy decides.
-        fail_closed: keys, by their last segment, that are refused with 503 while there is no decision; or all of them.
+        fail_closed: keys, by their last segment, that are refused with 503 where the check fails; or all of them.
     """
 
     def __init__(

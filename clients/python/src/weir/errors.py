@@ -12,7 +12,7 @@ from weir.v1 import weir_pb2 as pb
 
 
 class WeirError(Exception):
-    """There is no decision.
+    """The service did not decide.
 
     Attributes:
         code: the gRPC status.

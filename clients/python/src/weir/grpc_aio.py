@@ -51,7 +51,7 @@ class RateLimit(grpc.aio.ServerInterceptor):
         client: asks the service.
         key: what a call counts for, root first; None where it is not limited.
         domain: the domain whose policy decides.
-        fail_closed: keys, by their last segment, that are refused with UNAVAILABLE while there is no decision; or all.
+        fail_closed: keys, by their last segment, that are refused with UNAVAILABLE where the check fails; or all.
     """
 
     def __init__(

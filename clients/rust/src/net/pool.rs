@@ -14,14 +14,13 @@ use tokio::{
 };
 
 use super::{Connection, Dialer, Target, target::Location};
-use crate::Error;
+use crate::{Error, error::CLOSED};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Names are resolved again this often, and soon after a connection was lost: their servers may have moved.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 const RESOLVE_AFTER_LOSS: Duration = Duration::from_secs(1);
-const CLOSED: &str = "the client is closed";
 
 /// One connection to each server of a target, kept open in the background; calls go to those that are open in turn.
 pub(crate) struct Pool {
@@ -67,7 +66,7 @@ impl Pool {
         let mut peers = self.peers.clone();
         peers.mark_changed();
         loop {
-            peers.changed().await.map_err(|_| Error::Unavailable(CLOSED.to_owned()))?;
+            peers.changed().await.map_err(|_| Error::closed())?;
             if let Some(picked) = self.pick(&peers.borrow_and_update(), avoid) {
                 return picked;
             }

@@ -77,7 +77,7 @@ async fn a_closed_client_is_unavailable() {
     let service = Weir::start(&dir);
     let weir = service.client();
     weir.check(TRADE).await.unwrap();
-    weir.close();
+    weir.close().await;
     crate::support::eventually("closed", async || {
         matches!(weir.check(TRADE).await, Err(Error::Unavailable(_))).then_some(())
     })

@@ -7,6 +7,8 @@ mod checks;
 mod coalescing;
 mod errors;
 mod guards;
+mod leased;
+mod leases;
 mod middleware;
 mod outages;
 mod replicas;

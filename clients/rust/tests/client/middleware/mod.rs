@@ -100,7 +100,7 @@ async fn ready_functions_make_keys() {
 #[test]
 fn the_readme_has_this_code() {
     let readme = include_str!("../../../README.md");
-    for code in [include_str!("axum.rs"), include_str!("tonic.rs")] {
+    for code in [include_str!("axum.rs"), include_str!("tonic.rs"), include_str!("../leased.rs")] {
         assert!(code.lines().count() <= 21);
         assert!(readme.contains(code), "README.md does not have:\n{code}");
     }

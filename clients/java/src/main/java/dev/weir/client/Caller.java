@@ -2,10 +2,12 @@ package dev.weir.client;
 
 import io.grpc.Deadline;
 import io.grpc.MethodDescriptor;
+import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
 /** Calls behind the circuit breaker, which are repeated where that is safe. */
@@ -21,6 +23,11 @@ final class Caller {
         this.breaker = breaker;
         this.retries = retries;
         this.executor = executor;
+    }
+
+    /** The deadline of a call that begins now. */
+    static Deadline after(Duration timeout) {
+        return Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
     }
 
     /** Whether calls are repeated at all. */

@@ -18,14 +18,22 @@ import weir.v1.Weir.LimitSpec;
  * }</pre>
  */
 public final class Check {
+    private static final com.google.protobuf.Duration NO_WAIT = duration(Duration.ZERO);
+    private static final long MAX_COST = 1L << 32;
+
     private final CheckRequest request;
     private final Duration deadline;
     private final OnFailure onFailure;
+    /** Null: as the client says. */
+    private final Boolean lease;
+    /** Made by the first check that uses it; a second one made at the same time is as good. */
+    private LeaseKey leaseKey;
 
-    private Check(CheckRequest request, Duration deadline, OnFailure onFailure) {
+    private Check(CheckRequest request, Duration deadline, OnFailure onFailure, Boolean lease) {
         this.request = request;
         this.deadline = deadline;
         this.onFailure = onFailure;
+        this.lease = lease;
     }
 
     /**
@@ -48,14 +56,14 @@ public final class Check {
         // A limit that shapes traffic refuses rather than answers with a wait, unless the caller asks for waits.
         var request = CheckRequest.newBuilder()
                 .addAllKey(key)
-                .setMaxWait(duration(Duration.ZERO))
+                .setMaxWait(NO_WAIT)
                 .setSummaryOnly(true)
                 .build();
-        return new Check(request, null, null);
+        return new Check(request, null, null, null);
     }
 
     private Check with(CheckRequest.Builder changed) {
-        return new Check(changed.build(), deadline, onFailure);
+        return new Check(changed.build(), deadline, onFailure, lease);
     }
 
     /**
@@ -158,7 +166,7 @@ public final class Check {
      * @return a check with that deadline
      */
     public Check withDeadline(Duration timeout) {
-        return new Check(request, Objects.requireNonNull(timeout), onFailure);
+        return new Check(request, Objects.requireNonNull(timeout), onFailure, lease);
     }
 
     /**
@@ -168,7 +176,18 @@ public final class Check {
      * @return a check that does that
      */
     public Check withOnFailure(OnFailure action) {
-        return new Check(request, deadline, Objects.requireNonNull(action));
+        return new Check(request, deadline, Objects.requireNonNull(action), lease);
+    }
+
+    /**
+     * Whether a lease may decide the check, in place of the client's setting. Batches, reservations and slots ignore it, and so do
+     * checks of a cost below 1, and those with limits of their own, a wait, a factor, a request id, and dry runs.
+     *
+     * @param use whether it may
+     * @return a check that uses leases, or does not
+     */
+    public Check withLease(boolean use) {
+        return new Check(request, deadline, onFailure, use);
     }
 
     /**
@@ -202,6 +221,27 @@ public final class Check {
         return with(request.toBuilder().clearKey().addAllKey(key));
     }
 
+    /** Whether a lease may decide it, where the client does so or not. */
+    boolean mayUseLease(boolean clientDoes) {
+        return (lease == null ? clientDoes : lease)
+                && cost() > 0
+                && cost() <= MAX_COST
+                && !request.hasLimitSpec()
+                && !request.hasFactor()
+                && !request.getDryRun()
+                && request.getRequestId().isEmpty()
+                && request.getMaxWait().equals(NO_WAIT);
+    }
+
+    LeaseKey leaseKey() {
+        var known = leaseKey;
+        if (known == null) {
+            known = new LeaseKey(domain(), key());
+            leaseKey = known;
+        }
+        return known;
+    }
+
     Optional<Duration> deadline() {
         return Optional.ofNullable(deadline);
     }
@@ -219,12 +259,13 @@ public final class Check {
         return other instanceof Check check
                 && request.equals(check.request)
                 && Objects.equals(deadline, check.deadline)
-                && onFailure == check.onFailure;
+                && onFailure == check.onFailure
+                && Objects.equals(lease, check.lease);
     }
 
     @Override
     public int hashCode() {
-        return Objects.hash(request, deadline, onFailure);
+        return Objects.hash(request, deadline, onFailure, lease);
     }
 
     @Override

@@ -5,7 +5,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckAllRequest;
@@ -22,6 +21,8 @@ final class Checks {
     private final Telemetry telemetry;
     private final Duration deadline;
     private final OnFailure onFailure;
+    private final Leases leases;
+    private final boolean usesLeases;
     private final RequestIds requestIds = new RequestIds();
 
     Checks(
@@ -30,22 +31,46 @@ final class Checks {
             Settler settler,
             Telemetry telemetry,
             Duration deadline,
-            OnFailure onFailure) {
+            OnFailure onFailure,
+            Leases leases,
+            boolean usesLeases) {
         this.caller = caller;
         this.stream = stream;
         this.settler = settler;
         this.telemetry = telemetry;
         this.deadline = deadline;
         this.onFailure = onFailure;
+        this.leases = leases;
+        this.usesLeases = usesLeases;
     }
 
-    CompletableFuture<Decision> decide(Check check) {
+    /** How a lease decides the check, if one may. */
+    Leases.Step lease(Check check) {
+        return check.mayUseLease(usesLeases) ? leases.decide(check) : Leases.Ordinary.ALONE;
+    }
+
+    /** By the request of a lease, or by a check. */
+    CompletableFuture<Decision> decide(Check check, Leases.Step step) {
         var observation = telemetry.begin(List.of(check));
-        var request = request(check);
-        return caller.protect(() -> send(request, deadline(check))).handle((response, failure) -> {
+        return ask(check, step).handle((response, failure) -> {
             var result = result(check, response, failure);
             observation.end(List.of(result));
             return result.orElseThrow();
+        });
+    }
+
+    private CompletableFuture<CheckResponse> ask(Check check, Leases.Step step) {
+        var until = deadline(check);
+        if (step instanceof Leases.Asks asks) {
+            return leases.ask(asks, check, until)
+                    .thenCompose(answer -> answer.map(CompletableFuture::completedFuture)
+                            .orElseGet(() -> ask(check, Leases.Ordinary.ALONE)));
+        }
+        var request = request(check);
+        return caller.protect(() -> send(request, until)).whenComplete((response, failure) -> {
+            if (failure == null && !response.getAllowed() && step instanceof Leases.Ordinary ordinary) {
+                leases.refused(ordinary, check.cost());
+            }
         });
     }
 
@@ -128,15 +153,12 @@ final class Checks {
     }
 
     private Deadline deadline(Check check) {
-        return after(check.deadline().orElse(deadline));
+        return Caller.after(check.deadline().orElse(deadline));
     }
 
     /** The earliest of them. */
     private Deadline deadline(List<Check> checks) {
-        return after(checks.stream().flatMap(check -> check.deadline().stream()).min(Duration::compareTo).orElse(deadline));
+        return Caller.after(checks.stream().flatMap(check -> check.deadline().stream()).min(Duration::compareTo).orElse(deadline));
     }
 
-    static Deadline after(Duration timeout) {
-        return Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
-    }
 }

@@ -9,14 +9,15 @@ import java.util.Optional;
  *
  * @param allowed whether the request may pass
  * @param limit the lowest limit of all levels
- * @param remaining the largest cost that would still pass now
- * @param retryAfter the shortest time after which a refused check passes; empty if no wait helps
+ * @param remaining the largest cost that would still pass now; by a {@link Source#LEASE} what the client still holds
+ * @param retryAfter the shortest time after which a refused check passes; empty if no wait helps. By a {@link Source#LEASE}
+ *     the time after which the service is asked again
  * @param resetAfter the time until every level is full again
  * @param waitFor how much later the allowed request should start; above 0 only with
  *     {@link Check#withMaxWait(Duration)}
  * @param never whether the check is refused however long the caller waits
  * @param degraded whether it was decided without the shared store, by the service or by this client
- * @param leased whether it was decided from units leased of the shared store
+ * @param leased whether it was decided from units leased of the shared store, by the service or by this client
  * @param nextAfter with nothing left, the shortest time after which a unit is left
  * @param binding the level that decided; only {@linkplain Check#withLevels() with levels}
  * @param levels every limit on the key's path, root first; only {@linkplain Check#withLevels() with levels}
@@ -44,22 +45,37 @@ public record Decision(
         Optional<WeirException> error) {
 
     static Decision fallback(boolean allowed, WeirException error) {
+        return local(allowed, 0, Optional.empty(), Source.FALLBACK, Optional.of(error));
+    }
+
+    /** Paid by a lease, which has so many units left. */
+    static Decision leased(long left) {
+        return local(true, left, Optional.empty(), Source.LEASE, Optional.empty());
+    }
+
+    /** Refused by a lease, which asks the service again after a time. */
+    static Decision heldOff(Duration retryAfter) {
+        return local(false, 0, Optional.of(retryAfter), Source.LEASE, Optional.empty());
+    }
+
+    private static Decision local(
+            boolean allowed, long remaining, Optional<Duration> retryAfter, Source source, Optional<WeirException> error) {
         return new Decision(
                 allowed,
                 0,
-                0,
-                Optional.empty(),
+                remaining,
+                retryAfter,
                 Duration.ZERO,
                 Duration.ZERO,
                 false,
-                true,
-                false,
+                source == Source.FALLBACK,
+                source == Source.LEASE,
                 Optional.empty(),
                 Optional.empty(),
                 List.of(),
                 Optional.empty(),
                 Optional.empty(),
-                Source.FALLBACK,
-                Optional.of(error));
+                source,
+                error);
     }
 }

@@ -24,14 +24,14 @@ final class Settler {
     CompletableFuture<Settlement> commit(String hold, OptionalLong actual) {
         var request = CommitRequest.newBuilder().setHold(hold);
         actual.ifPresent(request::setActual);
-        return caller.call(RateLimiterGrpc.getCommitMethod(), request.build(), Checks.after(deadline), true)
+        return caller.call(RateLimiterGrpc.getCommitMethod(), request.build(), Caller.after(deadline), true)
                 .thenApply(answer -> new Settlement(
                         answer.getCharged(), answer.getRefunded(), answer.getOverage(), answer.getDegraded()));
     }
 
     CompletableFuture<Settlement> cancel(String hold) {
         var request = CancelRequest.newBuilder().setHold(hold).build();
-        return caller.call(RateLimiterGrpc.getCancelMethod(), request, Checks.after(deadline), true)
+        return caller.call(RateLimiterGrpc.getCancelMethod(), request, Caller.after(deadline), true)
                 .thenApply(answer -> new Settlement(answer.getCharged(), answer.getRefunded(), 0, answer.getDegraded()));
     }
 
@@ -43,7 +43,7 @@ final class Settler {
     CompletableFuture<Duration> extend(String hold, Optional<Duration> ttl, Duration timeout) {
         var request = ExtendRequest.newBuilder().setHold(hold);
         ttl.map(Wire::duration).ifPresent(request::setTtl);
-        return caller.call(RateLimiterGrpc.getExtendMethod(), request.build(), Checks.after(timeout), true)
+        return caller.call(RateLimiterGrpc.getExtendMethod(), request.build(), Caller.after(timeout), true)
                 .thenApply(answer -> Wire.duration(answer.getExpiresAfter()));
     }
 

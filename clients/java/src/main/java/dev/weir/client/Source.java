@@ -5,5 +5,7 @@ public enum Source {
     /** The service. */
     SERVICE,
     /** This client, by {@link OnFailure}, since the service did not answer. */
-    FALLBACK
+    FALLBACK,
+    /** This client, by units that it holds: {@link WeirClientBuilder#lease()}. */
+    LEASE
 }

@@ -2,7 +2,7 @@ package dev.weir.client;
 
 import java.util.List;
 
-/** Told of every call with checks: for metrics and spans, as by {@link dev.weir.client.otel.WeirTelemetry}. */
+/** Told of every call with checks, and of checks that leases decide: for metrics and spans, as by {@link dev.weir.client.otel.WeirTelemetry}. */
 public interface Telemetry {
     /**
      * A call begins, on the caller's thread.
@@ -11,6 +11,15 @@ public interface Telemetry {
      * @return told how the call ends
      */
     Observation begin(List<Check> checks);
+
+    /**
+     * A lease has decided a check, without a call, on the caller's thread. Takes longer than the decision if it does anything
+     * but count. By default nothing.
+     *
+     * @param check the check
+     * @param decision its decision
+     */
+    default void leased(Check check, Decision decision) {}
 
     /**
      * The circuit breaker has changed its state. Must not block.

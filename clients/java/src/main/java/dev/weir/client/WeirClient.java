@@ -36,6 +36,8 @@ public final class WeirClient implements AutoCloseable {
     private final Caller caller;
     private final Checks calls;
     private final Settler settler;
+    private final Leases leases;
+    private final Telemetry telemetry;
 
     WeirClient(WeirClientBuilder settings) {
         deadline = settings.deadline;
@@ -47,7 +49,9 @@ public final class WeirClient implements AutoCloseable {
                 ? Optional.empty()
                 : Optional.of(new CheckStream(connection, timer, settings.retries, settings.maxCoalesced, deadline));
         settler = new Settler(caller, deadline);
-        calls = new Checks(caller, stream, settler, settings.telemetry, deadline, settings.onFailure);
+        telemetry = settings.telemetry;
+        leases = new Leases(caller, new LeaseStream(connection, timer), timer);
+        calls = new Checks(caller, stream, settler, telemetry, deadline, settings.onFailure, leases, settings.lease);
     }
 
     /**
@@ -104,7 +108,7 @@ public final class WeirClient implements AutoCloseable {
         await(connection.call(
                 RateLimiterGrpc.getCheckBatchMethod(),
                 CheckBatchRequest.getDefaultInstance(),
-                Connection.until(Checks.after(timeout)).withWaitForReady()));
+                Connection.until(Caller.after(timeout)).withWaitForReady()));
     }
 
     /**
@@ -124,7 +128,12 @@ public final class WeirClient implements AutoCloseable {
      * @return the decision
      */
     public Decision check(Check check) {
-        return await(calls.decide(check));
+        var step = calls.lease(check);
+        if (step instanceof Leases.Decided decided) {
+            telemetry.leased(check, decided.decision());
+            return decided.decision();
+        }
+        return await(calls.decide(check, step));
     }
 
     /**
@@ -134,7 +143,12 @@ public final class WeirClient implements AutoCloseable {
      * @return the decision to come
      */
     public CompletableFuture<Decision> checkAsync(Check check) {
-        return caller.published(calls.decide(check));
+        var step = calls.lease(check);
+        if (step instanceof Leases.Decided decided) {
+            telemetry.leased(check, decided.decision());
+            return CompletableFuture.completedFuture(decided.decision());
+        }
+        return caller.published(calls.decide(check, step));
     }
 
     /**
@@ -282,7 +296,7 @@ public final class WeirClient implements AutoCloseable {
 
     private CompletableFuture<Boolean> forget(String domain, List<String> key, boolean subtree) {
         var request = ResetRequest.newBuilder().setDomain(domain).addAllKey(key).setSubtree(subtree).build();
-        return caller.call(RateLimiterGrpc.getResetMethod(), request, Checks.after(deadline), true)
+        return caller.call(RateLimiterGrpc.getResetMethod(), request, Caller.after(deadline), true)
                 .thenApply(response -> response.getExisted());
     }
 
@@ -295,9 +309,10 @@ public final class WeirClient implements AutoCloseable {
         return breaker.state();
     }
 
-    /** Ends all calls and closes all connections. */
+    /** Gives leases back, within the deadline of a call, ends all calls and closes all connections. */
     @Override
     public void close() {
+        leases.close(deadline);
         timer.shutdownNow();
         connection.close();
     }

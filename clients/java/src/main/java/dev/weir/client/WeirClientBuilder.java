@@ -19,6 +19,7 @@ public final class WeirClientBuilder {
     int breakerFailures = 5;
     Duration breakerPause = Duration.ofSeconds(1);
     int maxCoalesced;
+    boolean lease;
     Optional<Executor> executor = Optional.empty();
     Telemetry telemetry = Telemetry.none();
 
@@ -134,6 +135,18 @@ public final class WeirClientBuilder {
             throw new IllegalArgumentException("maxInFlight must not be negative, but is " + maxInFlight);
         }
         maxCoalesced = maxInFlight;
+        return this;
+    }
+
+    /**
+     * Decides checks of hot keys in this process, in less than a microsecond, by units that the client takes in advance and gives
+     * back when it is closed. It needs limits whose policy says {@code lease}; checks of others, and those that no lease can
+     * decide, are as without. {@link Check#withLease} replaces it for a check. Default: off.
+     *
+     * @return this
+     */
+    public WeirClientBuilder lease() {
+        lease = true;
         return this;
     }
 

@@ -30,6 +30,11 @@ public final class Weir implements AutoCloseable {
                       weir.v1.RateLimiter/Reset: { limits: [{ gcra: { burst: 2, count: 1, period: 1d } }] }
               many: { children: { "*": { limits: [{ gcra: { burst: 999999, count: 1, period: 1000s }, name: many }] } } }
               exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports }] } } }
+              hot: { children: { "*": { limits: [{ gcra: { burst: 99999, count: 1, period: 1h }, name: hot, lease: true }] } } }
+              few: { children: { "*": { limits: [{ gcra: { burst: 999, count: 1, period: 1d }, name: few, lease: true }] } } }
+              held: { children: { "*": { limits: [{ gcra: { burst: 999, count: 1, period: 1d }, lease: { ttl: 1m } }] } } }
+              ample: { children: { "*": { limits: [
+                { token_bucket: { capacity: 4000000000, count: 4000000000, period: 1s }, lease: true } ] } } }
             """;
     private static final HttpClient HTTP = HttpClient.newHttpClient();
     private static final Pattern SERVING = Pattern.compile("\"message\":\"serving\".*\"grpc\":\"([^\"]*)\".*\"http\":\"([^\"]*)\"");
@@ -133,11 +138,17 @@ public final class Weir implements AutoCloseable {
 
     /** Whether a client is connected. */
     public boolean isConnected() {
+        return hasConnections(1);
+    }
+
+    /** Whether at least so many clients are connected. */
+    public boolean hasConnections(int clients) {
         var metrics = HttpRequest.newBuilder(URI.create("http://" + http + "/metrics")).build();
         try {
             return HTTP.send(metrics, HttpResponse.BodyHandlers.ofLines())
                     .body()
-                    .anyMatch(line -> line.startsWith("weir_connections{") && line.contains("grpc") && !line.endsWith(" 0"));
+                    .filter(line -> line.startsWith("weir_connections{") && line.contains("grpc"))
+                    .anyMatch(line -> Double.parseDouble(line.substring(line.lastIndexOf(' '))) >= clients);
         } catch (IOException | InterruptedException failed) {
             throw new IllegalStateException(failed);
         }
@@ -152,6 +163,15 @@ public final class Weir implements AutoCloseable {
     public void stop() {
         process.destroy();
         ended();
+    }
+
+    /** Replaces the policy, which the service notices by itself. */
+    public void enforce(String policy) {
+        try {
+            Files.writeString(directory.resolve("limits.yaml"), policy);
+        } catch (IOException failed) {
+            throw new UncheckedIOException(failed);
+        }
     }
 
     private void ended() {

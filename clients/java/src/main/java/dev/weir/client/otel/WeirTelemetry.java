@@ -17,6 +17,8 @@ import io.opentelemetry.api.trace.StatusCode;
 import io.opentelemetry.api.trace.Tracer;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -24,7 +26,7 @@ import java.util.concurrent.TimeUnit;
  *
  * <ul>
  *   <li>{@code weir.client.checks}: checks by {@code outcome} (allowed, refused, error), {@code source} (service, fallback,
- *       none) and {@code domain};
+ *       lease, none) and {@code domain};
  *   <li>{@code weir.client.duration}: seconds from a call to its answer, retries included;
  *   <li>{@code weir.client.breaker}: the circuit breaker: 0 closed, 1 half-open, 2 open;
  *   <li>the span {@code weir.check} for each call with checks.
@@ -42,6 +44,8 @@ public final class WeirTelemetry implements Telemetry {
     private final LongCounter checks;
     private final DoubleHistogram duration;
     private final LongGauge breaker;
+    /** By domain, of which few are leased. */
+    private final Map<String, Leased> leased = new ConcurrentHashMap<>();
 
     private WeirTelemetry(OpenTelemetry openTelemetry) {
         var meter = openTelemetry.getMeter(SCOPE);
@@ -89,6 +93,22 @@ public final class WeirTelemetry implements Telemetry {
             }
             end(span, results);
         };
+    }
+
+    /** Counted, without a span and a duration. */
+    @Override
+    public void leased(Check check, Decision decision) {
+        var attributes = leased.computeIfAbsent(domain(check), Leased::of);
+        checks.add(1, decision.allowed() ? attributes.allowed : attributes.refused);
+    }
+
+    /** The attributes of checks that leases decide, of one domain. */
+    private record Leased(Attributes allowed, Attributes refused) {
+        static Leased of(String domain) {
+            return new Leased(
+                    Attributes.of(OUTCOME, "allowed", SOURCE, "lease", DOMAIN, domain),
+                    Attributes.of(OUTCOME, "refused", SOURCE, "lease", DOMAIN, domain));
+        }
     }
 
     private static String domain(Check check) {

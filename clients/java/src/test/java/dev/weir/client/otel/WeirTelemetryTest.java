@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.Check;
 import dev.weir.client.OnFailure;
+import dev.weir.client.Source;
 import dev.weir.client.Weir;
 import dev.weir.client.WeirClient;
 import dev.weir.client.WeirException;
@@ -20,6 +21,7 @@ import io.opentelemetry.sdk.trace.SdkTracerProvider;
 import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
@@ -80,6 +82,23 @@ class WeirTelemetryTest {
         assertTrue(attributes.get(2).contains("weir.domain=unknown"), attributes::toString);
         assertFalse(spans.getFinishedSpanItems().toString().contains("alex"));
         assertFalse(metrics.collectAllMetrics().toString().contains("alex"));
+    }
+
+    @Test
+    void countsWhatLeasesDecide() {
+        try (var server = Weir.start(directory);
+                var weir = server.client().lease().telemetry(WeirTelemetry.create(openTelemetry)).build()) {
+            var bySource = new EnumMap<Source, Long>(Source.class);
+            for (var i = 0; i < 500; i++) {
+                bySource.merge(weir.check("hot", "alex").source(), 1L, Long::sum);
+            }
+            assertEquals(
+                    Map.of(
+                            List.of("allowed", "default", "service"), bySource.get(Source.SERVICE),
+                            List.of("allowed", "default", "lease"), bySource.get(Source.LEASE)),
+                    checks());
+            assertEquals(bySource.get(Source.SERVICE), spans.getFinishedSpanItems().size());
+        }
     }
 
     @Test

@@ -1,0 +1,92 @@
+package dev.weir.client;
+
+import com.google.protobuf.ByteString;
+import com.google.protobuf.Duration;
+import dev.weir.client.LeaseMessages.Answer;
+import dev.weir.client.LeaseMessages.Grant;
+import dev.weir.client.LeaseMessages.Request;
+import dev.weir.client.LeaseMessages.Terms;
+import java.security.SecureRandom;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import weir.v1.Weir.CheckRequest;
+import weir.v1.Weir.LeaseRequest;
+import weir.v1.Weir.LeaseResponse;
+
+/** The lease of one key: its machine, and its messages. Its monitor is the machine's lock; the balance needs none. */
+final class Lease {
+    private static final SecureRandom RANDOM = new SecureRandom();
+    private static final int HOLDER_BYTES = 16;
+    private static final long PATIENCE_US_MAX = 100_000;
+    /** Bounds numbers of the service, so that sums of a few do not overflow. */
+    private static final long UNITS_MAX = 1L << 60;
+
+    final LeaseKey key;
+    final LeaseMachine machine = new LeaseMachine();
+    final LeaseBalance balance = machine.balance;
+    /** Drawn for each machine, since a machine numbers its leases from 1. */
+    private final ByteString holder;
+    /** It is in the table no more. */
+    boolean isDropped;
+
+    Lease(LeaseKey key) {
+        this.key = key;
+        var bytes = new byte[HOLDER_BYTES];
+        RANDOM.nextBytes(bytes);
+        holder = ByteString.copyFrom(bytes);
+    }
+
+    /** The time for the answer to a request with which no check waits. */
+    java.time.Duration patience() {
+        var ttl = machine.ttl();
+        var us = ttl > 0 ? Math.min(PATIENCE_US_MAX, ttl / 2) : PATIENCE_US_MAX;
+        return java.time.Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(us));
+    }
+
+    /** What carries a request, with the check of its cost. */
+    LeaseRequest message(Request request, boolean summaryOnly) {
+        var check = CheckRequest.newBuilder()
+                .setDomain(key.domain)
+                .addAllKey(key.segments)
+                .setCost(request.cost())
+                .setMaxWait(Duration.getDefaultInstance())
+                .setSummaryOnly(summaryOnly);
+        return LeaseRequest.newBuilder()
+                .setCheck(check)
+                .setHolder(holder)
+                .setLease(request.lease())
+                .setSequence(request.sequence())
+                .setSpent(request.spent())
+                .setKept(request.kept())
+                .setWant(request.want())
+                .setGeneration(request.generation())
+                .build();
+    }
+
+    /** An answer, as the machine takes it. */
+    static Answer answer(LeaseResponse response) {
+        Optional<Grant> grant = Optional.empty();
+        if (response.hasGrant()) {
+            var told = response.getGrant();
+            grant = Optional.of(new Grant(
+                    units(told.getUnits()), units(told.getFree()), told.getIsKept(), told.getIsRecalled(), us(told.getRefusedFor())));
+        }
+        Optional<Terms> terms = Optional.empty();
+        if (response.hasTerms()) {
+            var told = response.getTerms();
+            terms = Optional.of(
+                    new Terms(told.getGeneration(), us(told.getTtl()), us(told.getHoldOff()), units(told.getScarce())));
+        }
+        var refused = response.hasDecision() && !response.getDecision().getAllowed();
+        return new Answer(response.getLease(), response.getSequence(), refused, grant, terms);
+    }
+
+    /** Above 2^63 a number of the protocol is negative here. */
+    private static long units(long number) {
+        return number < 0 ? UNITS_MAX : Math.min(number, UNITS_MAX);
+    }
+
+    private static long us(Duration duration) {
+        return TimeUnit.NANOSECONDS.toMicros(Wire.duration(duration).toNanos());
+    }
+}

@@ -1,0 +1,170 @@
+package dev.weir.client;
+
+import dev.weir.client.LeaseMessages.Answer;
+import dev.weir.client.LeaseMessages.AskService;
+import dev.weir.client.LeaseMessages.OrdinaryCheck;
+import dev.weir.client.LeaseMessages.Outcome;
+import dev.weir.client.LeaseMessages.Refuse;
+import dev.weir.client.LeaseMessages.Request;
+import dev.weir.client.LeaseMessages.Terms;
+import java.util.Optional;
+
+/**
+ * Asks for units of a key whose terms are known. Its fields say what the service was told; only an answer to the pending request
+ * changes them.
+ */
+final class LeaseHolder {
+    private record Pending(Request request, long sent) {}
+
+    private final LeaseBalance balance;
+    private final long number;
+    final Terms terms;
+    private final LeaseDemand demand;
+    private long sequence;
+    private Pending pending;
+    /** All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent. */
+    private long taken;
+    /** Units spent that the demand knows of. */
+    private long counted;
+    /** Checks of at least this cost are refused until then. 0: none. */
+    private long refusedCost;
+    private long refusedUntil;
+
+    LeaseHolder(LeaseBalance balance, long number, Terms terms, long now) {
+        this.balance = balance;
+        this.number = number;
+        this.terms = terms;
+        demand = new LeaseDemand(now);
+    }
+
+    Outcome onShortage(long cost, long now) {
+        count(Math.max(cost, 0), now);
+        var waits = waits(now);
+        if (refusedCost > 0 && cost >= refusedCost) {
+            // One request asks for all checks, which wait for its answer no longer than as long again.
+            var until = waits && now >= refusedUntil ? refusedUntil + terms.holdOff() : refusedUntil;
+            if (now < until) {
+                return new Refuse(until - now);
+            }
+        }
+        var want = demand.within(terms.horizon());
+        if (waits || want < 2 && balance.units() == 0) {
+            return OrdinaryCheck.INSTANCE;
+        }
+        // The request may need what is held, so all of that goes back with it.
+        taken -= balance.empty();
+        return new AskService(request(0, want, cost, now));
+    }
+
+    Optional<Request> onLow(long now) {
+        if (waits(now)) {
+            return Optional.empty();
+        }
+        count(0, now);
+        if (balance.isOver(now)) {
+            taken -= balance.empty();
+        }
+        var target = demand.within(terms.horizon());
+        // Less than two are not worth a hold.
+        var isWorthIt = target >= 2;
+        var held = balance.units();
+        if (!isWorthIt || held > 2 * target) {
+            // Much more than is needed is of use to others.
+            taken -= balance.takeAbove(isWorthIt ? target : 0);
+        }
+        if (!isWorthIt && held == 0) {
+            balance.unwatch();
+            return Optional.empty();
+        }
+        var kept = balance.units();
+        return Optional.of(request(kept, isWorthIt ? Math.max(target - kept, 0) : 0, 0, now));
+    }
+
+    Optional<Request> close(long now) {
+        balance.unwatch();
+        var units = balance.empty();
+        taken -= units;
+        return units > 0 || pending != null ? Optional.of(request(0, 0, 0, now)) : Optional.empty();
+    }
+
+    void answered(Answer answer, long now) {
+        if (pending == null || pending.request.sequence() != answer.sequence()) {
+            return;
+        }
+        var grant = answer.grant().orElseThrow();
+        var request = pending.request;
+        var sent = pending.sent;
+        pending = null;
+        if (!grant.isKept()) {
+            // Burnt, with whatever was spent of it since.
+            balance.empty();
+            counted = Math.min(counted, request.spent());
+            taken = request.spent();
+        }
+        if (grant.isRecalled()) {
+            taken -= balance.empty();
+        }
+        taken += grant.units();
+        balance.fill(grant.units(), sent + terms.usable());
+        var isScarce = grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
+        // Where there is none to be had, asking before it is needed brings nothing.
+        balance.watch(isScarce ? 0 : balance.units() / 2, sent + terms.usable() / 2);
+        refusedCost = 0;
+        var off = terms.heldOffUntil(sent, now);
+        if (answer.refused()) {
+            refuse(request.cost(), Math.max(sent + grant.refusedFor(), off));
+        } else if (isScarce) {
+            refuse(1, off);
+        }
+    }
+
+    /** The service refused a check of this cost. */
+    void refused(long cost, long sent, long now) {
+        refuse(cost, terms.heldOffUntil(sent, now));
+    }
+
+    /** Refuses checks of at least this cost, unless the present refusal lasts longer. */
+    private void refuse(long cost, long until) {
+        if (cost > 0 && (refusedCost == 0 || refusedUntil < until)) {
+            refusedCost = cost;
+            refusedUntil = until;
+        }
+    }
+
+    void lost(long lostSequence) {
+        if (pending != null && pending.request.sequence() == lostSequence) {
+            // A service that cannot be reached fails at once, again and again.
+            balance.watch(0, pending.sent + terms.holdOff());
+            pending = null;
+        }
+    }
+
+    boolean isIdle(long now) {
+        count(0, now);
+        return !waits(now) && balance.units() == 0 && demand.within(terms.horizon()) == 0;
+    }
+
+    /** Whether a request is pending. It is lost when its units would be of no use any more. */
+    private boolean waits(long now) {
+        if (pending != null && now >= pending.sent + terms.ttl()) {
+            pending = null;
+            balance.watch(0, 0);
+        }
+        return pending != null;
+    }
+
+    private Request request(long kept, long want, long cost, long now) {
+        balance.unwatch();
+        sequence++;
+        var request = new Request(number, sequence, taken - kept, kept, want, terms.generation(), cost);
+        pending = new Pending(request, now);
+        return request;
+    }
+
+    /** Tells the demand of units that were spent since, and of these. */
+    private void count(long units, long now) {
+        var spent = Math.max(taken - balance.units(), 0);
+        demand.count(units + Math.max(spent - counted, 0), now);
+        counted = spent;
+    }
+}

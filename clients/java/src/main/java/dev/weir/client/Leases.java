@@ -1,0 +1,216 @@
+package dev.weir.client;
+
+import dev.weir.client.LeaseMessages.Answer;
+import dev.weir.client.LeaseMessages.AskService;
+import dev.weir.client.LeaseMessages.Refuse;
+import dev.weir.client.LeaseMessages.Request;
+import io.grpc.Deadline;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import weir.v1.Weir.CheckResponse;
+import weir.v1.Weir.LeaseResponse;
+
+/** Decides checks of hot keys by units that this client holds. */
+final class Leases {
+    /** Checks of further keys are ordinary ones. */
+    private static final int MAX_LEASES = 10_000;
+    private static final long TICK_MS = 20;
+    /** Idle leases are dropped at every so many ticks. */
+    private static final int SWEEP = 5;
+
+    private final Caller caller;
+    private final LeaseStream stream;
+    private final ScheduledExecutorService timer;
+    private final long epochNs = System.nanoTime();
+    private final ConcurrentHashMap<LeaseKey, Lease> table = new ConcurrentHashMap<>();
+    private final AtomicBoolean isTicking = new AtomicBoolean();
+    /** Of the timer's thread. */
+    private int ticks;
+    private volatile boolean isClosed;
+
+    Leases(Caller caller, LeaseStream stream, ScheduledExecutorService timer) {
+        this.caller = caller;
+        this.stream = stream;
+        this.timer = timer;
+    }
+
+    /** How a check is decided. */
+    sealed interface Step permits Decided, Asks, Ordinary {}
+
+    /** At once. */
+    record Decided(Decision decision) implements Step {}
+
+    /** By this request of its lease. */
+    record Asks(Lease lease, Request request, long sent) implements Step {}
+
+    /** By an ordinary check, of which the lease hears if there is one. */
+    record Ordinary(Optional<Lease> lease, long sent) implements Step {
+        static final Ordinary ALONE = new Ordinary(Optional.empty(), 0);
+    }
+
+    private long now() {
+        return TimeUnit.NANOSECONDS.toMicros(System.nanoTime() - epochNs);
+    }
+
+    /** Decides a check, where units are held for it without a lock, or says how it is decided. */
+    Step decide(Check check) {
+        var key = check.leaseKey();
+        var lease = table.get(key);
+        var decision = lease == null ? null : spend(lease, check.cost(), now());
+        if (decision != null) {
+            return new Decided(decision);
+        }
+        for (;;) {
+            lease = lease == null ? insert(key) : lease;
+            if (lease == null) {
+                return Ordinary.ALONE;
+            }
+            synchronized (lease) {
+                if (!lease.isDropped) {
+                    return decideLocked(lease, check.cost());
+                }
+            }
+            lease = null;
+        }
+    }
+
+    /** Null where the balance cannot pay. */
+    private Decision spend(Lease lease, long cost, long now) {
+        var left = lease.balance.spend(cost, now);
+        if (left == LeaseBalance.SHORT) {
+            return null;
+        }
+        if (lease.balance.isLow(left, now)) {
+            synchronized (lease) {
+                lease.machine.onLow(now).ifPresent(request -> send(lease, request));
+            }
+        }
+        return Decision.leased(left);
+    }
+
+    private Step decideLocked(Lease lease, long cost) {
+        var now = now();
+        // An answer may have come while others had the lock.
+        var decision = spend(lease, cost, now);
+        if (decision != null) {
+            return new Decided(decision);
+        }
+        var outcome = lease.machine.onShortage(cost, now);
+        if (outcome instanceof Refuse refuse) {
+            return new Decided(Decision.heldOff(Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(refuse.retryAfter()))));
+        }
+        return outcome instanceof AskService asks
+                ? new Asks(lease, asks.request(), now)
+                : new Ordinary(Optional.of(lease), now);
+    }
+
+    /** The lease of a key; null where there is no room. */
+    private Lease insert(LeaseKey key) {
+        if (isClosed || table.size() >= MAX_LEASES) {
+            return null;
+        }
+        var lease = table.computeIfAbsent(key, Lease::new);
+        keepTicking();
+        return lease;
+    }
+
+    /** The answer to the request of a lease; empty where the service does not serve it, and an ordinary check must decide. */
+    CompletableFuture<Optional<CheckResponse>> ask(Asks step, Check check, Deadline deadline) {
+        return send(step.lease, step.request, check.request().getSummaryOnly(), deadline)
+                .thenApply(answer -> answer.map(LeaseResponse::getDecision));
+    }
+
+    /** An ordinary check was refused. */
+    void refused(Ordinary step, long cost) {
+        step.lease.ifPresent(lease -> {
+            synchronized (lease) {
+                lease.machine.checked(cost, step.sent, now());
+            }
+        });
+    }
+
+    /** Sends a request with which no check waits. It needs the lease's lock. */
+    private CompletableFuture<Optional<LeaseResponse>> send(Lease lease, Request request) {
+        return send(lease, request, true, Caller.after(lease.patience()));
+    }
+
+    private CompletableFuture<Optional<LeaseResponse>> send(
+            Lease lease, Request request, boolean summaryOnly, Deadline deadline) {
+        return caller.protect(() -> stream.send(lease.message(request, summaryOnly), deadline))
+                .whenComplete((answer, failure) -> tell(lease, request, failure == null ? answer : null));
+    }
+
+    /** Tells the machine of an answer: null for an error, empty where the service does not serve leases. */
+    private void tell(Lease lease, Request request, Optional<LeaseResponse> answer) {
+        synchronized (lease) {
+            var isServed = answer != null && (answer.isPresent() || lease.machine.ttl() == 0);
+            if (!isServed) {
+                lease.machine.lost(request.lease(), request.sequence(), now());
+                return;
+            }
+            // Without an answer as of a key that is not leased: it is not asked for again for a second.
+            var told = answer.map(Lease::answer)
+                    .orElse(new Answer(request.lease(), request.sequence(), false, Optional.empty(), Optional.empty()));
+            lease.machine.answered(told, now()).ifPresent(givesBack -> send(lease, givesBack));
+        }
+    }
+
+    /** Ticks as long as there are leases. */
+    private void keepTicking() {
+        if (isTicking.compareAndSet(false, true)) {
+            timer.schedule(this::tick, TICK_MS, TimeUnit.MILLISECONDS);
+        }
+    }
+
+    private void tick() {
+        ticks++;
+        for (var lease : table.values()) {
+            synchronized (lease) {
+                lease.machine.onTick(now()).ifPresent(request -> send(lease, request));
+                if (ticks % SWEEP == 0 && lease.machine.isIdle(now())) {
+                    lease.isDropped = true;
+                    table.remove(lease.key);
+                }
+            }
+        }
+        isTicking.set(false);
+        if (!table.isEmpty()) {
+            keepTicking();
+        }
+    }
+
+    /** Gives back what is held, and waits for that for a time. Further checks are ordinary ones. */
+    void close(Duration patience) {
+        if (isClosed) {
+            return;
+        }
+        isClosed = true;
+        var deadline = Caller.after(patience);
+        var answers = new ArrayList<CompletableFuture<?>>();
+        for (var lease : table.values()) {
+            synchronized (lease) {
+                lease.isDropped = true;
+                lease.machine.close(now()).ifPresent(request -> answers.add(send(lease, request, true, deadline)));
+            }
+        }
+        table.clear();
+        var ended = CompletableFuture.allOf(answers.toArray(CompletableFuture[]::new))
+                .orTimeout(patience.toMillis(), TimeUnit.MILLISECONDS)
+                .handle((all, late) -> null)
+                .thenRunAsync(stream::close, timer);
+        try {
+            ended.get();
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        } catch (ExecutionException impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""Leases: units of hot keys that the client holds in advance, so that it decides their checks in its own process."""

@@ -1,0 +1,52 @@
+"""Requests and answers of leases, as the service has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weir._lease.holder import Grant, Renewal, Terms
+from weir._lease.machine import Answer
+from weir._lease.requests import Outcome
+from weir.errors import Internal, WeirError
+from weir.v1 import weir_pb2 as pb
+
+
+def request_of(holder: bytes, renewal: Renewal, domain: str, key: Sequence[str], *, levels: bool) -> pb.LeaseRequest:
+    """A renewal, with its check."""
+    return pb.LeaseRequest(
+        check=pb.CheckRequest(domain=domain, key=key, cost=renewal.cost, summary_only=not levels),
+        holder=holder,
+        lease=renewal.lease,
+        sequence=renewal.sequence,
+        spent=renewal.spent,
+        kept=renewal.kept,
+        want=renewal.want,
+        generation=renewal.generation,
+    )
+
+
+def answer_of(message: pb.LeaseResponse) -> Answer:
+    """As the machine takes it."""
+    grant = terms = None
+    if message.HasField("grant"):
+        given = message.grant
+        refused_for = given.refused_for.ToMicroseconds()
+        grant = Grant(given.units, given.free, given.is_kept, given.is_recalled, refused_for)
+    if message.HasField("terms"):
+        told = message.terms
+        terms = Terms(told.generation, told.ttl.ToMicroseconds(), told.hold_off.ToMicroseconds(), told.scarce)
+    is_refused = message.HasField("decision") and not message.decision.allowed
+    return Answer(message.lease, message.sequence, is_refused, grant, terms)
+
+
+def reply_of(outcome: Outcome) -> pb.CheckResponse:
+    """The decision on the check of a renewal.
+
+    Raises:
+        WeirError: there is none.
+    """
+    if isinstance(outcome, WeirError):
+        raise outcome
+    if not outcome.HasField("decision"):
+        raise Internal("an answer to Lease without a decision")
+    return outcome.decision

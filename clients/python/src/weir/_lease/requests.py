@@ -1,0 +1,178 @@
+"""The requests of all leases of a client, over one stream at a time. Threads and tasks share it: streams do the I/O."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Protocol, TypeAlias
+
+from weir import errors
+from weir._credentials import Metadata, Token
+from weir._lease.holder import Renewal
+from weir.errors import DeadlineExceeded, Unavailable, WeirError
+from weir.v1 import weir_pb2 as pb
+
+MAX_IN_FLIGHT = 1024
+REPEAT_AFTER_SECONDS = 0.005
+"""gRPC may open a stream over a connection that has just broken, until it has told its parts of it."""
+
+Outcome: TypeAlias = pb.LeaseResponse | WeirError
+
+
+class Request:
+    """A request that is under way.
+
+    Args:
+        ends_at: its deadline, by `time.monotonic`.
+        done: is told the outcome, once.
+    """
+
+    __slots__ = ("done", "ends_at", "is_repeated", "message", "renewal")
+
+    def __init__(
+        self, renewal: Renewal, message: pb.LeaseRequest, ends_at: float, done: Callable[[Outcome], None]
+    ) -> None:
+        self.renewal = renewal
+        self.message = message
+        self.ends_at = ends_at
+        self.done = done
+        self.is_repeated = False
+
+
+class Stream(Protocol):
+    """A stream of the call `Lease`. It tells its `Flow` of answers, and of its end."""
+
+    def write(self, message: pb.LeaseRequest) -> None:
+        """Sends a request."""
+
+    def end(self) -> None:
+        """Sends no more requests; those that were sent are still answered."""
+
+    def cancel(self) -> None:
+        """Ends it at once."""
+
+
+class Flow:
+    """A stream, and the requests that it has not answered yet: answers come in the order of the requests."""
+
+    def __init__(self, requests: Requests, token: Metadata) -> None:
+        self.token = token
+        self.waiting: deque[Request] = deque()
+        self.stream: Stream
+        self._requests = requests
+
+    def answered(self, message: pb.LeaseResponse) -> None:
+        """The stream has an answer."""
+        request = self._requests.take_first(self)
+        if request is None:
+            return
+        is_error = message.HasField("decision") and message.decision.HasField("error")
+        request.done(errors.of_entry(message.decision.error) if is_error else message)
+
+    def ended(self, error: WeirError) -> list[Request]:
+        """The stream has ended.
+
+        Returns:
+            The requests to `repeat`, after a pause.
+        """
+        return self._requests.detach(self, error)
+
+    def repeat(self, requests: list[Request]) -> None:
+        """Sends requests again, by another stream."""
+        for request in requests:
+            self._requests.send(request)
+
+
+OpenStream: TypeAlias = Callable[[Flow, bool], Stream]
+"""Opens a stream for a flow; if true it waits for a connection."""
+
+
+class Requests:
+    """Sends requests, and those that a stream left unanswered once more: the service knows them by their numbers."""
+
+    def __init__(self, open_stream: OpenStream, token: Token) -> None:
+        self._open = open_stream
+        self._token = token
+        self._is_closed = False
+        self._lock = Lock()
+        self._flow: Flow | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Too many wait for their answers."""
+        flow = self._flow
+        return flow is not None and len(flow.waiting) >= MAX_IN_FLIGHT
+
+    def send(self, request: Request) -> None:
+        """Sends a request, by a new stream where there is none."""
+        if self._is_closed:
+            request.done(Unavailable("the client is closed"))
+            return
+        token = self._token.metadata()
+        with self._lock:
+            flow = self._flow
+            if flow is None or flow.token != token:
+                # With another token: what was sent with the old one is still answered.
+                if flow:
+                    flow.stream.end()
+                self._flow = flow = Flow(self, token)
+                flow.stream = self._open(flow, request.is_repeated)
+            flow.waiting.append(request)
+            flow.stream.write(request.message)
+
+    def take_first(self, flow: Flow) -> Request | None:
+        """The oldest request of a flow, which is answered."""
+        with self._lock:
+            return flow.waiting.popleft() if flow.waiting else None
+
+    def detach(self, flow: Flow, error: WeirError) -> list[Request]:
+        """Ends a flow.
+
+        Returns:
+            The requests that are to be repeated. The others have failed.
+        """
+        with self._lock:
+            if self._flow is flow:
+                self._flow = None
+            waiting, flow.waiting = flow.waiting, deque()
+        now, again = time.monotonic(), []
+        for request in waiting:
+            if now >= request.ends_at:
+                request.done(DeadlineExceeded("no answer on the stream of leases in time"))
+            elif request.is_repeated or not isinstance(error, Unavailable):
+                request.done(error)
+            else:
+                request.is_repeated = True
+                again.append(request)
+        return again
+
+    def replace_late(self) -> None:
+        """Replaces a stream that has not answered a request in time."""
+        flow, now = self._flow, time.monotonic()
+        with self._lock:
+            is_late = flow is not None and any(request.ends_at <= now for request in flow.waiting)
+        if flow and is_late:
+            flow.repeat(self.detach(flow, Unavailable("the stream of leases does not answer")))
+            flow.stream.cancel()
+
+    def end(self) -> None:
+        """Ends the stream, when what was sent is answered."""
+        with self._lock:
+            flow, self._flow = self._flow, None
+        if flow:
+            flow.stream.end()
+
+    def close(self) -> None:
+        """Sends nothing any more."""
+        self._is_closed = True
+        with self._lock:
+            flow, self._flow = self._flow, None
+        if flow:
+            flow.stream.cancel()
+
+    def forget(self) -> None:
+        """In a child process: the stream is its parent's."""
+        self._lock = Lock()
+        self._flow = None

@@ -1,0 +1,261 @@
+"""The leases of a client, by key. Threads and tasks share it: it does no I/O, and each key has its own lock."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from weir._breaker import Breaker
+from weir._decision import Decision
+from weir._lease.holder import Refuse, Renewal
+from weir._lease.machine import Answer, LeaseMachine
+from weir._lease.messages import answer_of, request_of
+from weir._lease.requests import Outcome, Request, Requests
+from weir.errors import CircuitOpen, Outage, WeirError
+
+TICK_SECONDS = 0.02
+_MAX_KEYS = 10_000
+_MAX_COST = 2**32
+_HOLDER_BYTES = 16
+_RENEWAL_DEADLINE_SECONDS = 0.1
+"""The deadline of a request without a check where the ttl is not known: otherwise half of it."""
+
+
+class Entry:
+    """One key's lease."""
+
+    __slots__ = ("domain", "is_dropped", "key", "lock", "machine")
+
+    def __init__(self, domain: str, key: Sequence[str], last_lease: int) -> None:
+        self.domain = domain
+        self.key = key
+        self.lock = Lock()
+        self.machine = LeaseMachine(last_lease)
+        self.is_dropped = False
+
+
+class ToAsk(NamedTuple):
+    """A check of a leased key that the service decides: by this renewal, or without one by an ordinary check."""
+
+    entry: Entry
+    renewal: Renewal | None
+    cost: int
+    sent: int
+
+
+class Ticker(Protocol):
+    """Calls a function each `TICK_SECONDS`, until that returns false."""
+
+    def start(self, tick: Callable[[], bool]) -> None:
+        """Begins, or begins again."""
+
+    def stop(self) -> None:
+        """Ends."""
+
+
+class Leases:
+    """Decides checks of hot keys from the units that are held."""
+
+    def __init__(self, requests: Requests, ticker: Ticker, breaker: Breaker) -> None:
+        self._requests = requests
+        self._ticker = ticker
+        self._breaker = breaker
+        self._is_closed = False
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._entries: dict[tuple[str, ...], Entry] = {}
+        self._holder = secrets.token_bytes(_HOLDER_BYTES)
+        # The highest number of a lease among dropped entries: a number is used once for a key.
+        self._last_lease = 0
+        self._is_ticking = False
+
+    def check(self, domain: str, key: Sequence[str], cost: int) -> Decision | ToAsk | None:
+        """The decision, where a lease has it; else how to ask for it. None: by an ordinary check, not to be told."""
+        if isinstance(key, str) or not 0 < cost <= _MAX_COST:
+            return None
+        name = (domain, *key)
+        entry = self._entries.get(name) or self._add(name)
+        if entry is None:
+            return None
+        with entry.lock:
+            decision, renewal = self._decide(entry, cost, _now())
+        if renewal:
+            self._renew(entry, renewal)
+        return decision
+
+    def _decide(self, entry: Entry, cost: int, now: int) -> tuple[Decision | ToAsk | None, Renewal | None]:
+        """The decision, and a renewal to send for which it does not wait."""
+        machine, balance = entry.machine, entry.machine.balance
+        spend = balance.spend(cost, now)
+        if spend == "spent":
+            return Decision.by_lease(True, balance.units), None
+        if spend == "low":
+            decision = Decision.by_lease(True, balance.units)
+            return decision, None if self._requests.is_full else machine.low(now)
+        if entry.is_dropped or self._requests.is_full:
+            return None, None
+        what = machine.short(cost, now)
+        if isinstance(what, Refuse):
+            return Decision.by_lease(False, balance.units, what.retry_after), None
+        return ToAsk(entry, what, cost, now), None
+
+    def checked(self, asked: ToAsk, *, allowed: bool) -> None:
+        """An ordinary check was answered."""
+        with asked.entry.lock:
+            asked.entry.machine.checked(asked.cost, not allowed, asked.sent, _now())
+
+    def ask(
+        self, entry: Entry, renewal: Renewal, ends_at: float, waiter: Callable[[Outcome], None], *, levels: bool
+    ) -> None:
+        """Sends a renewal with a check, whose outcome the waiter is told."""
+        message = request_of(self._holder, renewal, entry.domain, entry.key, levels=levels)
+
+        def done(outcome: Outcome) -> None:
+            self._tell(entry, renewal, outcome)
+            waiter(outcome)
+
+        self._requests.send(Request(renewal, message, ends_at, done))
+
+    def lost(self, entry: Entry, renewal: Renewal) -> None:
+        """The answer to a renewal is not waited for any more."""
+        with entry.lock:
+            entry.machine.lost(renewal.lease, renewal.sequence, _now())
+        self._requests.replace_late()
+
+    def close(self, deadline_seconds: float, waiter: Callable[[Outcome], None]) -> int:
+        """Gives everything back. Checks are ordinary ones from now on.
+
+        Returns:
+            How many outcomes the waiter will be told.
+        """
+        with self._lock:
+            self._is_closed = True
+            entries = list(self._entries.values())
+            self._entries.clear()
+        sent, now = 0, _now()
+        for entry in entries:
+            with entry.lock:
+                entry.is_dropped = True
+                renewal = entry.machine.close(now)
+            if renewal:
+                sent += 1
+                self._renew(entry, renewal, deadline_seconds, waiter)
+        return sent
+
+    def stop(self) -> None:
+        """Ends what runs in the background."""
+        self._ticker.stop()
+        self._requests.close()
+
+    def tick(self) -> bool:
+        """Renews what is due, and drops what is idle.
+
+        Returns:
+            Whether it is to be called again.
+        """
+        self._requests.replace_late()
+        now = _now()
+        for name, entry in list(self._entries.items()):
+            with entry.lock:
+                renewal = None if self._requests.is_full else entry.machine.tick(now)
+                entry.is_dropped = entry.machine.is_idle(now)
+            if renewal:
+                self._renew(entry, renewal)
+            if entry.is_dropped:
+                self._drop(name, entry)
+        with self._lock:
+            self._is_ticking = bool(self._entries)
+        if not self._is_ticking:
+            self._requests.end()
+        return self._is_ticking
+
+    def after_fork(self) -> None:
+        """In the child: what the parent holds is not this process's."""
+        self._requests.forget()
+        self._begin()
+
+    def _add(self, name: tuple[str, ...]) -> Entry | None:
+        with self._lock:
+            if self._is_closed or len(self._entries) >= _MAX_KEYS:
+                return None
+            domain, *key = name
+            entry = self._entries.setdefault(name, Entry(domain, key, self._last_lease))
+            starts, self._is_ticking = not self._is_ticking, True
+        if starts:
+            self._ticker.start(self.tick)
+        return entry
+
+    def _drop(self, name: tuple[str, ...], entry: Entry) -> None:
+        with self._lock:
+            self._last_lease = max(self._last_lease, entry.machine.last_lease)
+            self._entries.pop(name, None)
+
+    def _renew(
+        self,
+        entry: Entry,
+        renewal: Renewal,
+        deadline_seconds: float | None = None,
+        waiter: Callable[[Outcome], None] = lambda _: None,
+    ) -> None:
+        """Sends a renewal for which no check waits."""
+        ttl = entry.machine.ttl
+        seconds = deadline_seconds or (_RENEWAL_DEADLINE_SECONDS if ttl is None else ttl / 2_000_000)
+        message = request_of(self._holder, renewal, entry.domain, entry.key, levels=False)
+
+        def done(outcome: Outcome) -> None:
+            if isinstance(outcome, Outage):
+                self._breaker.failed()
+            else:
+                self._breaker.succeeded()
+            self._tell(entry, renewal, outcome)
+            waiter(outcome)
+
+        try:
+            self._breaker.enter()
+        except CircuitOpen as error:
+            self._tell(entry, renewal, error)
+            waiter(error)
+            return
+        self._requests.send(Request(renewal, message, time.monotonic() + seconds, done))
+
+    def _tell(self, entry: Entry, renewal: Renewal, outcome: Outcome) -> None:
+        """Tells the machine."""
+        now, given_back = _now(), None
+        with entry.lock:
+            if not isinstance(outcome, WeirError):
+                given_back = entry.machine.answered(answer_of(outcome), now)
+            elif is_unknown(outcome):
+                entry.machine.answered(Answer(renewal.lease, renewal.sequence), now)
+            else:
+                entry.machine.lost(renewal.lease, renewal.sequence, now)
+        if given_back:
+            self._renew(entry, given_back)
+
+
+def is_unknown(error: WeirError) -> bool:
+    """Whether the service is of a version without leases."""
+    return error.code.name == "UNIMPLEMENTED"
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1000
+
+
+_all: weakref.WeakSet[Leases] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for leases in _all:
+        leases.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

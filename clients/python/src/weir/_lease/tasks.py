@@ -1,0 +1,146 @@
+"""Leases of a client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+import grpc
+
+from weir import _methods, errors
+from weir._breaker import Breaker
+from weir._call import Call
+from weir._credentials import Token
+from weir._lease.holder import Renewal
+from weir._lease.messages import reply_of
+from weir._lease.requests import REPEAT_AFTER_SECONDS, Flow, Outcome, Requests
+from weir._lease.table import TICK_SECONDS, Entry, Leases
+from weir.errors import Unavailable, WeirError
+from weir.v1 import weir_pb2 as pb
+
+
+class TaskLeases(Leases):
+    """Leases, with a timer that renews them and a task that reads their stream: while there are leases.
+
+    Args:
+        channel: connects at the first request.
+    """
+
+    def __init__(self, channel: Callable[[], grpc.aio.Channel], token: Token, breaker: Breaker) -> None:
+        def open_stream(flow: Flow, wait_for_ready: bool) -> TaskStream:
+            method: grpc.aio.StreamStreamMultiCallable[pb.LeaseRequest, pb.LeaseResponse] = channel().stream_stream(
+                _methods.LEASE.path,
+                request_serializer=pb.LeaseRequest.SerializeToString,
+                response_deserializer=pb.LeaseResponse.FromString,
+            )
+            stream = TaskStream(method, flow, wait_for_ready)
+            self._tasks.add(stream.task)
+            stream.task.add_done_callback(self._tasks.discard)
+            return stream
+
+        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(Requests(open_stream, token), TaskTicker(), breaker)
+
+    async def decide(self, entry: Entry, renewal: Renewal, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
+        """The decision on a check, by a renewal."""
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def waiter(told: Outcome) -> None:
+            if not outcome.done():
+                outcome.set_result(told)
+
+        try:
+            with call:
+                self.ask(entry, renewal, call.ends_at, waiter, levels=not request.summary_only)
+                try:
+                    return reply_of(await asyncio.wait_for(outcome, call.remaining()))
+                except asyncio.TimeoutError:
+                    raise call.too_late() from None
+        except BaseException:
+            self.lost(entry, renewal)
+            raise
+
+    async def give_back(self, deadline_seconds: float) -> None:
+        """Gives everything back, and waits for the answers, but not longer than that."""
+        outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+
+        async def answered(sent: int) -> None:
+            for _ in range(sent):
+                await outcomes.get()
+
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(answered(self.close(deadline_seconds, outcomes.put_nowait)), deadline_seconds)
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class TaskStream:
+    """A stream that a task reads."""
+
+    def __init__(
+        self,
+        method: grpc.aio.StreamStreamMultiCallable[pb.LeaseRequest, pb.LeaseResponse],
+        flow: Flow,
+        wait_for_ready: bool,
+    ) -> None:
+        self._flow = flow
+        self._messages: asyncio.Queue[pb.LeaseRequest | None] = asyncio.Queue()
+        self._call = method(self._requests(), metadata=flow.token, wait_for_ready=wait_for_ready)
+        self.task = asyncio.create_task(self._read())
+
+    def write(self, message: pb.LeaseRequest) -> None:
+        """Sends a request."""
+        self._messages.put_nowait(message)
+
+    def end(self) -> None:
+        """Sends no more requests; those that were sent are still answered."""
+        self._messages.put_nowait(None)
+
+    def cancel(self) -> None:
+        """Ends it at once."""
+        self.end()
+        self.task.cancel()
+
+    async def _requests(self) -> AsyncIterator[pb.LeaseRequest]:
+        while (message := await self._messages.get()) is not None:
+            yield message
+
+    async def _read(self) -> None:
+        error: WeirError = Unavailable("the stream of leases has ended")
+        try:
+            async for message in self._call:
+                self._flow.answered(message)
+        except grpc.aio.AioRpcError as failure:
+            error = errors.of_rpc(failure)
+        except asyncio.CancelledError:
+            self._call.cancel()
+            self._flow.ended(errors.of_status(grpc.StatusCode.CANCELLED, "the stream of leases is closed"))
+            raise
+        self.end()
+        again = self._flow.ended(error)
+        if again:
+            await asyncio.sleep(REPEAT_AFTER_SECONDS)
+            self._flow.repeat(again)
+
+
+class TaskTicker:
+    """A timer of the event loop, while there are leases."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, tick: Callable[[], bool]) -> None:
+        """Begins, or begins again."""
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._run, tick)
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._timer:
+            self._timer.cancel()
+
+    def _run(self, tick: Callable[[], bool]) -> None:
+        if tick():
+            self.start(tick)

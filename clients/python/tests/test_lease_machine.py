@@ -1,0 +1,73 @@
+"""The state machine of leases does what the traces of all clients say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir._lease.holder import Grant, Refuse, Renewal, Terms
+from weir._lease.machine import Answer, LeaseMachine
+
+TRACES = Path(__file__).parents[2] / "traces/holder.jsonl"
+
+if not TRACES.exists():
+    pytest.skip("the traces are in the repository", allow_module_level=True)
+
+
+def check(machine: LeaseMachine, cost: int, at: int) -> dict[str, Any]:
+    spent = machine.balance.spend(cost, at)
+    if spent != "short":
+        return {"do": "spend", "send": machine.low(at) if spent == "low" else None}
+    what = machine.short(cost, at)
+    if isinstance(what, Refuse):
+        return {"do": "refuse", "retry_after": what.retry_after}
+    return {"do": "ask", "send": what} if what else {"do": "check"}
+
+
+def answer_of(told: dict[str, Any]) -> Answer:
+    grant, terms = told.get("grant"), told.get("terms")
+    return Answer(
+        told["lease"],
+        told["sequence"],
+        told["refused"],
+        Grant(**grant) if grant else None,
+        Terms(**terms) if terms else None,
+    )
+
+
+def replay(machine: LeaseMachine, line: dict[str, Any]) -> dict[str, Any]:
+    """What the machine does at an event."""
+    at = line["at"]
+    if "check" in line:
+        return check(machine, line["check"], at)
+    if "tick" in line:
+        return {"send": machine.tick(at)}
+    if "close" in line:
+        return {"send": machine.close(at)}
+    if "answer" in line:
+        return {"send": machine.answered(answer_of(line["answer"]), at)}
+    if "lost" in line:
+        machine.lost(line["lost"]["lease"], line["lost"]["sequence"], at)
+    if "checked" in line:
+        told = line["checked"]
+        machine.checked(told["cost"], told["refused"], told["sent"], at)
+    return {}
+
+
+def test_it_does_what_the_traces_say() -> None:
+    machine, events = LeaseMachine(), 0
+    for number, text in enumerate(TRACES.read_text().splitlines(), 1):
+        line = json.loads(text)
+        if "trace" in line:
+            machine = LeaseMachine()
+            continue
+        done = {**replay(machine, line), "held": machine.balance.units}
+        if isinstance(send := done.pop("send", None), Renewal):
+            done["send"] = send._asdict()
+        wanted = {name: line[name] for name in ("do", "retry_after", "send", "held") if name in line}
+        assert done == wanted, f"line {number}: {text}"
+        events += 1
+    assert events > 1000

@@ -1,0 +1,211 @@
+//! Leases: units of hot keys that this process holds, and spends without a call. What to ask for is [`ClientLease`]'s to say; here are
+//! the table of keys, and the time.
+//!
+//! [`ClientLease`]: weir_core::hold::ClientLease
+
+mod entry;
+mod message;
+mod stream;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use weir_core::{
+    domain::Micros,
+    hold::{LeaseRequest, OnCheck, Spend},
+};
+
+use self::{
+    entry::{ByKey, Entry},
+    stream::Job,
+};
+use crate::{Check, Decision, Error, call::Caller, proto::CheckResponse, telemetry::Telemetry};
+
+/// Further keys are decided by the service.
+const MAX_KEYS: usize = 10_000;
+const TICK: Duration = Duration::from_millis(20);
+/// The least deadline of a request that no check waits for.
+const MIN_DEADLINE: Duration = Duration::from_millis(100);
+
+/// The answer to the check that came with a request.
+pub(crate) type Answer = Result<CheckResponse, Error>;
+
+/// The leases of a client.
+pub(crate) struct Leases {
+    begun: Instant,
+    table: RwLock<HashMap<ByKey, Arc<Entry>>>,
+    /// The table is no longer empty.
+    filled: Notify,
+    queue: mpsc::Sender<Job>,
+    deadline: Duration,
+    caller: Arc<Caller>,
+    telemetry: Arc<Telemetry>,
+}
+
+/// How a check is decided.
+pub(crate) enum Route {
+    /// By what is held.
+    Here(Decision),
+    /// By a request of the lease.
+    Asked(oneshot::Receiver<Answer>),
+    /// By an ordinary check, whose answer is to be told.
+    Ordinary(Option<Told>),
+}
+
+/// The lease that is told of an ordinary check.
+pub(crate) struct Told {
+    entry: Arc<Entry>,
+    cost: i64,
+    sent: Micros,
+}
+
+impl Leases {
+    /// Starts what renews them, in tasks that end with the set.
+    pub(crate) fn start(
+        caller: Arc<Caller>,
+        telemetry: Arc<Telemetry>,
+        deadline: Duration,
+        tasks: &mut JoinSet<()>,
+    ) -> Arc<Self> {
+        let (queue, jobs) = mpsc::channel(MAX_KEYS);
+        let (begun, table, filled) = (Instant::now(), RwLock::default(), Notify::new());
+        let leases = Arc::new(Self { begun, table, filled, queue, deadline, caller, telemetry });
+        tasks.spawn(stream::run(Arc::clone(&leases), jobs));
+        tasks.spawn(Arc::clone(&leases).keep());
+        leases
+    }
+
+    fn now(&self) -> Micros {
+        self.begun.elapsed().as_micros() as Micros
+    }
+
+    /// Decides a check that a lease may decide. Where it is paid by what is held, this takes no lock but that of the table, for
+    /// reading, and allocates nothing.
+    pub(crate) fn decide(&self, check: &Check) -> Route {
+        let (key, now) = (ByKey(Arc::clone(&check.request)), self.now());
+        // Under the table's lock, so that an entry that is dropped as idle stays idle.
+        if let Some(entry) = self.table.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return self.decide_by(entry, check, now);
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if table.len() >= MAX_KEYS {
+            return Route::Ordinary(None);
+        }
+        if table.is_empty() {
+            self.filled.notify_one();
+        }
+        let entry = table.entry(key).or_insert_with_key(Entry::new);
+        self.decide_by(entry, check, now)
+    }
+
+    fn decide_by(&self, entry: &Arc<Entry>, check: &Check, now: Micros) -> Route {
+        let cost = check.cost_or_default();
+        match entry.balance.spend(cost, now) {
+            Spend::Spent => {}
+            Spend::Low => {
+                let request = entry.lease().low(&entry.balance, now);
+                request.into_iter().for_each(|request| self.renew(entry, request));
+            }
+            Spend::Short => {
+                let on_check = entry.lease().short(&entry.balance, cost, now);
+                match on_check {
+                    OnCheck::Refuse { retry_after } => {
+                        return Route::Here(entry.decide(Some(message::time(retry_after))));
+                    }
+                    OnCheck::Check => return Route::Ordinary(Some(Told { entry: Arc::clone(entry), cost, sent: now })),
+                    OnCheck::Ask(request) => {
+                        let deadline = check.deadline.unwrap_or(self.deadline);
+                        let (job, answer) = Job::new(entry, request, deadline).answered(!check.request.summary_only);
+                        self.send(job);
+                        return Route::Asked(answer);
+                    }
+                }
+            }
+        }
+        Route::Here(entry.decide(None))
+    }
+
+    /// Tells what an ordinary check was answered.
+    pub(crate) fn checked(&self, told: &Told, is_refused: bool) {
+        told.entry.lease().checked(told.cost, is_refused, told.sent, self.now());
+    }
+
+    /// Sends a request that no check waits for.
+    fn renew(&self, entry: &Arc<Entry>, request: LeaseRequest) {
+        self.send(Job::new(entry, request, self.deadline.max(MIN_DEADLINE)));
+    }
+
+    fn send(&self, job: Job) {
+        if let Err(error) = self.queue.try_send(job) {
+            let why = "the requests of leases are too many, or the client is closed";
+            error.into_inner().fail(Error::Unavailable(why.to_owned()), self.now());
+        }
+    }
+
+    /// Renews what is due while there are leases, and drops what is idle.
+    async fn keep(self: Arc<Self>) {
+        loop {
+            self.filled.notified().await;
+            let mut tick = interval(TICK);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while !self.table.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                tick.tick().await;
+                self.tick();
+            }
+        }
+    }
+
+    fn tick(&self) {
+        let now = self.now();
+        let mut idle = Vec::new();
+        for (key, entry) in &*self.table.read().unwrap_or_else(PoisonError::into_inner) {
+            entry.tell(&self.telemetry);
+            let mut lease = entry.lease();
+            if let Some(request) = lease.due(&entry.balance, now) {
+                drop(lease);
+                self.renew(entry, request);
+            } else if lease.is_idle(&entry.balance, now) {
+                idle.push(key.clone());
+            }
+        }
+        for key in idle {
+            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            // It may have been used since.
+            if table.get(&key).is_some_and(|entry| entry.lease().is_idle(&entry.balance, now)) {
+                table.remove(&key).into_iter().for_each(|entry| entry.tell(&self.telemetry));
+            }
+        }
+    }
+
+    /// Gives back all that is held, and waits until the service says that it has it; at most for the client's deadline.
+    pub(crate) async fn close(&self) {
+        let entries = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner));
+        let give_back = async {
+            let mut answers = Vec::new();
+            for entry in entries.into_values() {
+                entry.tell(&self.telemetry);
+                let request = entry.lease().close(&entry.balance, self.now());
+                if let Some(request) = request {
+                    let (job, answer) = Job::new(&entry, request, self.deadline).answered(false);
+                    // The task that serves it may have ended.
+                    let _ = self.queue.send(job).await;
+                    answers.push(answer);
+                }
+            }
+            for answer in answers {
+                // Without an answer they count as spent.
+                let _ = answer.await;
+            }
+        };
+        // Too late is as without an answer.
+        let _ = timeout(self.deadline, give_back).await;
+    }
+}

@@ -1,0 +1,207 @@
+//! The stream that carries the requests of all leases of a client, in order. It goes to one replica for as long as that answers; what
+//! is not answered when it ends is repeated on the next one.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until, timeout_at},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Streaming};
+use weir_core::{
+    domain::Micros,
+    hold::{LeaseAnswer, LeaseRequest},
+};
+
+use super::{Answer, Leases, entry::Entry, message};
+use crate::{
+    Error,
+    breaker::Permit,
+    call::Failure,
+    net::Avoid,
+    proto::{self, LeaseResponse},
+};
+
+/// Requests that are not answered yet; the service reads no more.
+const MAX_IN_FLIGHT: usize = 64;
+
+/// A request to be sent.
+pub(super) struct Job {
+    entry: Arc<Entry>,
+    request: LeaseRequest,
+    until: Instant,
+    levels: bool,
+    answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl Job {
+    pub(super) fn new(entry: &Arc<Entry>, request: LeaseRequest, deadline: Duration) -> Self {
+        let until = Instant::now() + deadline;
+        Self { entry: Arc::clone(entry), request, until, levels: false, answer: None }
+    }
+
+    /// With an answer to its check.
+    pub(super) fn answered(self, levels: bool) -> (Self, oneshot::Receiver<Answer>) {
+        let (answer, answered) = oneshot::channel();
+        (Self { levels, answer: Some(answer), ..self }, answered)
+    }
+
+    /// It will not be answered.
+    pub(super) fn fail(self, error: Error, now: Micros) {
+        let LeaseRequest { lease, sequence, .. } = self.request;
+        let (mut machine, balance) = (self.entry.lease(), &self.entry.balance);
+        if error.code() == Code::Unimplemented {
+            // A replica of an earlier version, which leases nothing.
+            let answer = LeaseAnswer { lease, sequence, is_refused: false, grant: None, offer: None };
+            machine.answered(balance, &answer, now);
+        } else {
+            machine.lost(balance, lease, sequence, now);
+        }
+        drop(machine);
+        self.reply(Err(error));
+    }
+
+    fn reply(self, answer: Answer) {
+        // Its caller may have gone.
+        self.answer.into_iter().for_each(|sender| drop(sender.send(answer.clone())));
+    }
+}
+
+/// A request that the circuit breaker has let through.
+struct Flight<'a> {
+    job: Job,
+    permit: Permit<'a>,
+    retries: u32,
+}
+
+impl Flight<'_> {
+    fn message(&self) -> proto::LeaseRequest {
+        message::request(&self.job.entry, &self.job.request, self.job.levels)
+    }
+
+    fn fail(self, error: Error, now: Micros) {
+        self.permit.record(error.is_outage());
+        self.job.fail(error, now);
+    }
+}
+
+type Flights<'a> = VecDeque<Flight<'a>>;
+
+/// Serves requests until the client ends.
+pub(super) async fn run(leases: Arc<Leases>, mut queue: mpsc::Receiver<Job>) {
+    let (mut flights, mut avoid) = (Flights::new(), None);
+    loop {
+        while flights.is_empty() {
+            let Some(job) = queue.recv().await else { return };
+            flights.extend(leases.admit(job));
+        }
+        let Failure { error, lost, .. } = leases.serve(&mut flights, &mut queue, &mut avoid).await;
+        avoid = avoid.map(|avoid| Avoid { lost, ..avoid });
+        let again = flights.drain(..).filter_map(|flight| leases.repeat(flight, &error)).collect();
+        flights = again;
+    }
+}
+
+fn replaced() -> Failure {
+    Error::Unavailable("the stream did not answer in time, and is replaced".to_owned()).into()
+}
+
+fn late() -> Error {
+    Error::DeadlineExceeded("no answer about the lease in time".to_owned())
+}
+
+fn first_deadline(flights: &Flights<'_>) -> Option<Instant> {
+    flights.iter().map(|flight| flight.job.until).min()
+}
+
+impl Leases {
+    fn admit(&self, job: Job) -> Option<Flight<'_>> {
+        let permit = if job.until <= Instant::now() { Err(late()) } else { self.caller.breaker.permit() };
+        match permit {
+            Ok(permit) => Some(Flight { job, permit, retries: self.caller.retries }),
+            Err(error) => {
+                job.fail(error, self.now());
+                None
+            }
+        }
+    }
+
+    /// The request again, after the end of its stream, if it may be sent again: it is served once, by its number.
+    fn repeat<'a>(&self, mut flight: Flight<'a>, error: &Error) -> Option<Flight<'a>> {
+        if flight.job.until <= Instant::now() {
+            flight.fail(late(), self.now());
+        } else if flight.retries == 0 || error.code() != Code::Unavailable {
+            flight.fail(error.clone(), self.now());
+        } else {
+            flight.retries -= 1;
+            return Some(flight);
+        }
+        None
+    }
+
+    /// Serves these requests, and what comes, by one stream: why that has ended.
+    async fn serve<'a>(
+        &'a self,
+        flights: &mut Flights<'a>,
+        queue: &mut mpsc::Receiver<Job>,
+        avoid: &mut Option<Avoid>,
+    ) -> Failure {
+        let until = first_deadline(flights).unwrap_or_else(Instant::now);
+        let (requests, mut answers) = match timeout_at(until, self.open(flights, avoid)).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(failure)) => return failure,
+            Err(_) => return replaced(),
+        };
+        loop {
+            let until = first_deadline(flights);
+            tokio::select! {
+                biased;
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
+                    Ok(None) => return Failure::stream_ended(),
+                    Err(status) => return status.into(),
+                },
+                Some(job) = queue.recv(), if flights.len() < MAX_IN_FLIGHT => {
+                    if let Some(flight) = self.admit(job) {
+                        // There is room for it, and a stream that has ended says so.
+                        let _ = requests.try_send(flight.message());
+                        flights.push_back(flight);
+                    }
+                }
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return replaced(),
+            }
+        }
+    }
+
+    /// A stream with these requests sent.
+    async fn open(
+        &self,
+        flights: &Flights<'_>,
+        avoid: &mut Option<Avoid>,
+    ) -> Result<(mpsc::Sender<proto::LeaseRequest>, Streaming<LeaseResponse>), Failure> {
+        let connection = self.caller.pool.ready(avoid.as_ref()).await?;
+        *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
+        let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
+        for flight in flights {
+            // They are no more than that.
+            let _ = sender.try_send(flight.message());
+        }
+        let mut request = Request::new(ReceiverStream::new(requests));
+        self.caller.authorize(&mut request);
+        Ok((sender, connection.client().lease(request).await?.into_inner()))
+    }
+
+    fn answered(&self, flight: Flight<'_>, response: &LeaseResponse) {
+        let decision = response.decision.clone().unwrap_or_default();
+        if let Some(error) = decision.error {
+            return flight.fail(error.into(), self.now());
+        }
+        let Flight { job, permit, .. } = flight;
+        permit.record(false);
+        let answer = message::answer(response);
+        let give_back = job.entry.lease().answered(&job.entry.balance, &answer, self.now());
+        give_back.into_iter().for_each(|request| self.renew(&job.entry, request));
+        job.reply(Ok(decision));
+    }
+}
