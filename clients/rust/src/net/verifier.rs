@@ -3,6 +3,9 @@
 //! `openssl req -x509` makes a self-signed certificate with CA:TRUE. webpki accepts none such as a server's own, not even where it is
 //! what stands in the CA file. One that stands there byte for byte is accepted here: what remains to be verified is its time, its name,
 //! and in the handshake that the server has its key.
+//!
+//! `weir-settings` and `weir-server` have the same rule for the service. It is written again here, since they would bring a client the
+//! service's settings, files and runtimes for 40 lines.
 
 use std::sync::Arc;
 

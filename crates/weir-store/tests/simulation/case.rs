@@ -81,6 +81,8 @@ pub struct Case {
     pub rates: [i64; 4],
     pub length: Micros,
     pub faults: Faults,
+    /// Clients that hold leases of their own.
+    pub clients: usize,
     /// Whether it goes on after the last fault, until all have stopped.
     pub recovers: bool,
 }
@@ -93,6 +95,16 @@ impl Case {
             let faults = Faults { drift: case.faults.drift, ..Faults::default() };
             let case = Self { faults, other: None, ..case };
             if case.scene == Scene::Leases && case.is_calm() {
+                return case;
+            }
+        }
+    }
+
+    /// Clients hold leases.
+    pub fn with_clients(random: &mut Random) -> Self {
+        loop {
+            let case = Self::draw(random);
+            if case.clients > 0 {
                 return case;
             }
         }
@@ -137,13 +149,15 @@ impl Case {
             length: random.within(SECOND, 2 * SECOND),
             faults,
             recovers: single || callers || random.once_in(4),
+            // Drawn last, so that all else is as without them.
+            clients: if scene == Scene::Leases && random.once_in(3) { 1 + random.below(3) } else { 0 },
             scene,
         }
     }
 
     /// Whether nothing goes wrong but that clocks drift, so that what is admitted can be compared with what one limiter would.
     pub fn is_calm(&self) -> bool {
-        let is_exact = self.levels.iter().all(|(params, _)| params.name() != "sliding_window");
+        let is_exact = self.clients == 0 && self.levels.iter().all(|(params, _)| params.name() != "sliding_window");
         is_exact
             && matches!(self.scene, Scene::Leases | Scene::Shared)
             && self.faults == Faults { drift: self.faults.drift, ..Faults::default() }

@@ -12,6 +12,8 @@ pub enum Event {
     Check(usize),
     /// A caller that waits for an answer since this attempt, or holds something, comes back.
     Again(u64, u64),
+    /// A client has waited for the answer to this request.
+    Late(u64),
     /// Callers ask more or less.
     Load,
     /// A connection's beginning reaches the store.

@@ -29,6 +29,8 @@ use self::{case::Case, record::Figures, world::World};
 
 /// Seeds that run each time.
 const FIXED: u64 = 24;
+/// Seeds of clients that hold leases.
+const WITH_CLIENTS: u64 = 10;
 /// What a fleet gets of what one limiter would admit, at least.
 const LEAST_PERCENT: u64 = 95;
 /// For how long fresh seeds are tried.
@@ -160,6 +162,18 @@ fn without_faults_a_fleet_gets_what_one_limiter_gives() {
     println!("{total}");
     let [admitted, exact] = total.calm;
     assert!(admitted * 100 >= exact * LEAST_PERCENT, "{admitted} of {exact}");
+}
+
+#[test]
+fn clients_with_leases_break_no_promise() {
+    let mut total = Total::default();
+    for seed in 0..WITH_CLIENTS {
+        let random = Random::new(seed);
+        let (case, figures) =
+            run_case(seed, Case::with_clients(&mut random.clone()), &random).unwrap_or_else(|why| panic!("{why}"));
+        total.add(seed, &case, &figures);
+    }
+    println!("{total}");
 }
 
 #[test]

@@ -251,7 +251,7 @@ impl Record {
             }
             Outcome::Held { .. } => figures.held += 1,
             Outcome::Settled { .. } => figures.settled += 1,
-            Outcome::Refused { .. } | Outcome::Unknown => {}
+            Outcome::Refused { .. } | Outcome::Renewed | Outcome::Unknown => {}
             Outcome::Degraded { .. } => figures.degraded += 1,
             Outcome::Failed(_) => figures.failed += 1,
         }

@@ -13,7 +13,7 @@ use tokio::{
 };
 use weir_core::{
     domain::{Key, Micros, time::SECOND},
-    hold::{Outcome as Reserved, RequestId, Reservation, Step},
+    hold::{HoldId, LeaseAnswer, LeaseRequest, Offer, Outcome as Reserved, Renewal, RequestId, Reservation, Step},
 };
 use weir_settings::Time;
 use weir_store::{
@@ -42,6 +42,8 @@ pub struct Answer {
     pub began: Micros,
     pub ended: Micros,
     pub outcome: Outcome,
+    /// What a client is told of its lease.
+    pub lease: Option<LeaseAnswer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub enum Outcome {
     Settled {
         actual: u64,
     },
+    /// A lease was renewed, and nothing decided.
+    Renewed,
     /// There is no such reservation.
     Unknown,
     /// Decided without the store, which failed.
@@ -107,6 +111,8 @@ pub enum Kind {
     Identified,
     /// About a reservation, whose name is the check's number, of so many units.
     Reservation(Step, i64),
+    /// A client's request about its lease, which is this hold.
+    Lease(LeaseRequest, HoldId),
 }
 
 impl Replica {
@@ -254,9 +260,17 @@ async fn carry_out(store: &SharedStore, check: Check) -> Answer {
     let Check { number, user, key, kind, policy, clock } = check;
     let (began, name) = (clock.load(Relaxed), number.to_be_bytes());
     let request = RequestId { name: name.into(), fingerprint: name, window: IDEMPOTENCY_WINDOW };
-    let mut plan = policy.plan(&key, if let Kind::Reservation(_, units) = kind { units } else { 1 });
+    let cost = match kind {
+        Kind::Plain | Kind::Identified => 1,
+        Kind::Reservation(_, units) => units,
+        Kind::Lease(LeaseRequest { cost, .. }, _) => cost,
+    };
+    let offer = Offer::of(&policy.plan(&key, cost));
+    let renewal = renewal(offer, kind);
+    let mut plan = policy.plan(&key, cost);
     match kind {
         Kind::Plain => {}
+        Kind::Lease(..) => plan.renewal = renewal.as_ref(),
         Kind::Identified => plan.request = Some(&request),
         Kind::Reservation(step, _) => plan.reservation = Some(Reservation { name: &name, step }),
     }
@@ -266,11 +280,27 @@ async fn carry_out(store: &SharedStore, check: Check) -> Answer {
         None => store.verdict(&plan).await,
     };
     let ended = clock.load(Relaxed);
+    let mut lease = None;
     let outcome = match decided {
         Err(error) => Outcome::Failed(error.to_string()),
-        Ok(verdict) => outcome(&verdict, ended),
+        Ok(verdict) => {
+            if let Kind::Lease(LeaseRequest { lease: number, sequence, .. }, _) = kind {
+                let is_refused = cost > 0 && !verdict.decisions.iter().all(|decision| decision.allowed);
+                let grant = verdict.grant.as_deref().copied();
+                lease = Some(LeaseAnswer { lease: number, sequence, is_refused, grant, offer });
+            }
+            if cost > 0 { outcome(&verdict, ended) } else { Outcome::Renewed }
+        }
     };
-    Answer { check: number, user, began, ended, outcome }
+    Answer { check: number, user, began, ended, outcome, lease }
+}
+
+/// What the store serves of a client's request, as the service has it.
+fn renewal(offer: Option<Offer>, kind: Kind) -> Option<Renewal> {
+    let (Kind::Lease(request, id), Some(offer)) = (kind, offer) else { return None };
+    let LeaseRequest { sequence, spent, kept, want, generation, .. } = request;
+    let renewal = Renewal { id, sequence, spent, kept, want, ttl: offer.terms.ttl };
+    offer.serves(generation, kept, want).then_some(renewal)
 }
 
 fn outcome(verdict: &Verdict, ended: Micros) -> Outcome {

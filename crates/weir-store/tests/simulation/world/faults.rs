@@ -88,6 +88,7 @@ impl World {
                 self.seats[seat].paused_until = 0;
                 self.after(time, Event::Resume(seat));
                 self.record.fault(if closes { "process killed" } else { "machine lost" });
+                self.kill_client();
             }
             Fault::Drain => {
                 self.drain(seat);

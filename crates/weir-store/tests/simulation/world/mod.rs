@@ -3,6 +3,7 @@
 
 mod callers;
 mod faults;
+mod leases;
 mod transport;
 
 use std::{
@@ -19,7 +20,11 @@ use weir_core::{
 };
 
 pub use self::callers::{HELD, USED};
-use self::{callers::Caller, transport::Connection};
+use self::{
+    callers::Caller,
+    leases::{Asked, LeaseClient},
+    transport::Connection,
+};
 use super::{
     case::{Case, Faults, Policy},
     event::{Due, Event, Fault},
@@ -73,6 +78,8 @@ pub struct World {
     lives: u64,
     checks: u64,
     callers: BTreeMap<u64, Caller>,
+    clients: Vec<LeaseClient>,
+    asked: BTreeMap<u64, Asked>,
     is_healed: bool,
     pub record: Record,
 }
@@ -96,6 +103,8 @@ impl World {
             lives: 0,
             checks: 0,
             callers: BTreeMap::new(),
+            clients: Vec::new(),
+            asked: BTreeMap::new(),
             is_healed: false,
         };
         world.begin();
@@ -103,6 +112,7 @@ impl World {
     }
 
     fn begin(&mut self) {
+        (0..self.case.clients).for_each(|_| self.start_client());
         for seat in 0..self.seats.len() {
             let first = self.random.within(0, 1_000);
             self.after(first, Event::Resume(seat));
@@ -176,6 +186,7 @@ impl World {
             Event::Tick => return self.tick(),
             Event::Check(seat) => self.check(seat),
             Event::Again(number, attempt) => self.again(number, attempt),
+            Event::Late(number) => self.late(number),
             Event::Load => {
                 for seat in 0..self.seats.len() {
                     self.seats[seat].rate = self.random.pick(&self.case.rates.clone());
@@ -203,9 +214,10 @@ impl World {
             Event::LastChecks(must_succeed) => {
                 for seat in 0..self.seats.len() {
                     self.resume(seat);
+                    let number = self.checks + 1;
                     self.ask(seat);
                     if must_succeed {
-                        self.record.must_succeed(self.checks);
+                        self.record.must_succeed(number);
                     }
                 }
             }
@@ -228,6 +240,9 @@ impl World {
         let (answers, owners) = (replica.take_answers(), replica.owners.clone());
         let life = self.seats[seat].life;
         for answer in answers {
+            if !self.clients.is_empty() && !self.told(&answer) {
+                continue;
+            }
             self.record.covered(&owners, &answer, &self.redis);
             self.answered(&answer);
             self.record.answer(life, answer);
@@ -240,6 +255,7 @@ impl World {
             self.drive(seat);
             self.stop_if_drained(seat)?;
         }
+        self.tick_clients();
         self.redis.keyspace.borrow_mut().trim();
         self.after(if self.is_healed { 5 * TICK } else { TICK }, Event::Tick);
         Ok(())
@@ -287,6 +303,9 @@ impl World {
         self.record.asked(number, user, &key, self.now);
         if self.case.scene.has_callers() {
             return self.call(number, user, key, seat);
+        }
+        if !self.clients.is_empty() {
+            return self.check_by_client(number, user, seat);
         }
         let (policy, clock) = (Arc::clone(&self.policy), Arc::clone(&self.clock));
         if let Some(replica) = &mut self.seats[seat].replica {

@@ -1,0 +1,170 @@
+//! Clients that hold leases: they decide by what they hold, and renew it through whichever replica is there.
+
+use std::sync::Arc;
+
+use weir_core::{
+    domain::{Key, Micros},
+    hold::{Balance, ClientLease, HoldId, LeaseRequest, OnCheck, Spend},
+};
+
+use super::World;
+use crate::{
+    event::Event,
+    replica::{Answer, Check, Kind, Outcome},
+};
+
+/// One client, from its start to its end.
+pub struct LeaseClient {
+    owner: u64,
+    /// By how many millionths its clock is faster.
+    drift: i64,
+    /// Of each user's key.
+    leases: Vec<(ClientLease, Balance)>,
+}
+
+impl LeaseClient {
+    fn now(&self, now: Micros) -> Micros {
+        now + now * self.drift / 1_000_000
+    }
+}
+
+/// What a client waits for.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    owner: u64,
+    user: usize,
+    sent: Micros,
+    /// `None`: an ordinary check.
+    request: Option<LeaseRequest>,
+    is_repeated: bool,
+}
+
+impl World {
+    /// A client starts.
+    pub fn start_client(&mut self) {
+        let drift = if self.case.faults.drift { self.random.within(-4_900, 4_900) } else { 0 };
+        let leases = (0..self.case.users).map(|_| Default::default()).collect();
+        let owner = self.random.within(1, i64::MAX).unsigned_abs();
+        self.clients.push(LeaseClient { owner, drift, leases });
+    }
+
+    /// A client is killed, and another one starts.
+    pub fn kill_client(&mut self) {
+        if !self.clients.is_empty() {
+            let at = self.random.below(self.clients.len());
+            self.clients.swap_remove(at);
+            self.start_client();
+            self.record.fault("client killed");
+        }
+    }
+
+    /// One of them checks a user's key, and asks this replica if it asks any.
+    pub fn check_by_client(&mut self, number: u64, user: usize, seat: usize) {
+        let at = self.random.below(self.clients.len());
+        let client = &mut self.clients[at];
+        let (now, owner) = (client.now(self.now), client.owner);
+        let (lease, balance) = &mut client.leases[user];
+        let request = match balance.spend(1, now) {
+            Spend::Spent => None,
+            Spend::Low => lease.low(balance, now),
+            Spend::Short => {
+                let request = match lease.short(balance, 1, now) {
+                    OnCheck::Refuse { .. } => {
+                        return self.decided(number, user, owner, Outcome::Refused { leased: true });
+                    }
+                    OnCheck::Check => None,
+                    OnCheck::Ask(request) => Some(request),
+                };
+                let asked = Asked { owner, user, sent: now, request, is_repeated: false };
+                return self.send_to(number, asked, seat);
+            }
+        };
+        self.decided(number, user, owner, Outcome::Admitted { at: self.now, leased: true });
+        self.renew(owner, user, request);
+    }
+
+    fn decided(&mut self, check: u64, user: usize, owner: u64, outcome: Outcome) {
+        let answer = Answer { check, user, began: self.now, ended: self.now, outcome, lease: None };
+        self.record.covered(&[owner], &answer, &self.redis);
+        self.record.answer(owner, answer);
+    }
+
+    /// What is due.
+    pub fn tick_clients(&mut self) {
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            let (now, owner) = (client.now(self.now), client.owner);
+            let due = |(lease, balance): &mut (ClientLease, Balance)| lease.due(balance, now);
+            let requests: Vec<_> = client.leases.iter_mut().map(due).collect();
+            requests.into_iter().enumerate().for_each(|(user, request)| self.renew(owner, user, request));
+        }
+    }
+
+    /// Sends a request that no check waits for.
+    fn renew(&mut self, owner: u64, user: usize, request: Option<LeaseRequest>) {
+        if request.is_some() {
+            self.checks += 1;
+            let seat = self.random.below(self.seats.len());
+            self.send_to(self.checks, Asked { owner, user, sent: self.now, request, is_repeated: false }, seat);
+        }
+    }
+
+    fn send_to(&mut self, number: u64, asked: Asked, seat: usize) {
+        self.asked.insert(number, asked);
+        self.after(2 * self.case.command_timeout, Event::Late(number));
+        if !self.is_running(seat) || self.seats[seat].draining_since.is_some() {
+            return;
+        }
+        let Asked { owner, user, request, .. } = asked;
+        let key = Key::new("", &["t", &format!("u{user}")]).expect("a key");
+        let kind = request.map_or(Kind::Plain, |request| {
+            let number = request.lease * self.case.users as u64 + user as u64;
+            Kind::Lease(request, HoldId { owner, number })
+        });
+        let (policy, clock) = (Arc::clone(&self.policy), Arc::clone(&self.clock));
+        if let Some(replica) = &mut self.seats[seat].replica {
+            replica.check(Check { number, user, key, kind, policy, clock });
+        }
+    }
+
+    /// A client has waited: the same request goes to another replica, once.
+    pub fn late(&mut self, number: u64) {
+        let Some(asked) = self.asked.remove(&number) else { return };
+        if let Some(LeaseRequest { lease, sequence, .. }) = asked.request {
+            let seat = self.random.below(self.seats.len());
+            if !asked.is_repeated {
+                self.send_to(number, Asked { is_repeated: true, ..asked }, seat);
+                return self.drive(seat);
+            }
+            if let Some((client, now)) = self.client(asked.owner) {
+                let (machine, balance) = &mut client.leases[asked.user];
+                machine.lost(balance, lease, sequence, now);
+            }
+        }
+    }
+
+    /// What a client makes of an answer; whether any waits for it.
+    pub fn told(&mut self, answer: &Answer) -> bool {
+        let Some(Asked { owner, user, sent, .. }) = self.asked.remove(&answer.check) else { return false };
+        let Some((client, now)) = self.client(owner) else { return false };
+        let (machine, balance) = &mut client.leases[user];
+        let given_back = match &answer.lease {
+            Some(lease) => machine.answered(balance, lease, now),
+            None => {
+                let is_refused = matches!(answer.outcome, Outcome::Refused { .. });
+                machine.checked(1, is_refused, sent, now);
+                None
+            }
+        };
+        self.renew(owner, user, given_back);
+        true
+    }
+
+    /// The client of this owner, if it lives, and its time.
+    fn client(&mut self, owner: u64) -> Option<(&mut LeaseClient, Micros)> {
+        let now = self.now;
+        let client = self.clients.iter_mut().find(|client| client.owner == owner)?;
+        let now = client.now(now);
+        Some((client, now))
+    }
+}
