@@ -24,7 +24,7 @@ type Client struct {
 	// Nil: each check is a call of its own.
 	coalescer *coalescer
 	leases    *leases
-	// Whether checks use leases that do not say.
+	// Whether checks without UseLease may use leases.
 	lease bool
 }
 

@@ -6,6 +6,7 @@ mod live;
 mod policy;
 mod quotas;
 mod simulate;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The page and its files: path, kind and text.
-const FILES: [(&str, &str, &str); 18] = [
+const FILES: [(&str, &str, &str); 19] = [
     ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
     ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
     ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
@@ -60,6 +61,7 @@ const FILES: [(&str, &str, &str); 18] = [
     ("/ui/quotas.js", JAVASCRIPT, include_str!("page/quotas.js")),
     ("/ui/usage.js", JAVASCRIPT, include_str!("page/usage.js")),
     ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
+    ("/ui/traffic.js", JAVASCRIPT, include_str!("page/traffic.js")),
 ];
 
 /// The security headers of every response below `/ui`: no resources from other origins, no embedding in other pages.
@@ -116,6 +118,7 @@ impl Explorer {
             .route("/ui/api/key", post(key::tell))
             .route("/ui/api/quotas", post(quotas::tell))
             .route("/ui/api/simulate", post(simulate::tell))
+            .route("/ui/api/traffic", post(traffic::tell))
             .layer(map_response(guarded))
             .with_state(self)
     }

@@ -17,6 +17,7 @@ import { $, ask, calmly, may, page } from "./page.js";
 import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
+import "./traffic.js";
 import { inspect, inspectRoute } from "./state.js";
 import { beginTree, loadTree, showRates } from "./tree.js";
 import { beginUsage, showReplicas } from "./usage.js";

@@ -70,7 +70,17 @@ type Server struct {
 // Start starts the service with a policy and settings, each NAME=VALUE, on free ports of loopback. It ends with the test.
 func Start(t testing.TB, policy string, settings ...string) *Server {
 	t.Helper()
-	s, err := run(t.TempDir(), policy, settings...)
+	limits := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(limits, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Serve(t, limits, settings...)
+}
+
+// Serve starts the service, as Start does, with a file of limits or a directory of such.
+func Serve(t testing.TB, limits string, settings ...string) *Server {
+	t.Helper()
+	s, err := run(limits, settings...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +101,11 @@ func Main(m *testing.M) {
 			log.Fatal(err)
 		}
 		defer os.RemoveAll(directory)
-		server, err := run(directory, ExampleLimits)
+		limits := filepath.Join(directory, "limits.yaml")
+		if err := os.WriteFile(limits, []byte(ExampleLimits), 0o600); err != nil {
+			log.Fatal(err)
+		}
+		server, err := run(limits)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -103,11 +117,7 @@ func Main(m *testing.M) {
 	}())
 }
 
-func run(directory, policy string, settings ...string) (*Server, error) {
-	limits := filepath.Join(directory, "limits.yaml")
-	if err := os.WriteFile(limits, []byte(policy), 0o600); err != nil {
-		return nil, err
-	}
+func run(limits string, settings ...string) (*Server, error) {
 	s := &Server{
 		limits:  limits,
 		process: exec.Command(Binary(), "serve", "--limits", limits),

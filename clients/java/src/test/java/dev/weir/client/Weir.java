@@ -39,14 +39,15 @@ public final class Weir implements AutoCloseable {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
     private static final Pattern SERVING = Pattern.compile("\"message\":\"serving\".*\"grpc\":\"([^\"]*)\".*\"http\":\"([^\"]*)\"");
 
-    private final Path directory;
+    /** A file, or a directory of such. */
+    private final Path limits;
     private final Map<String, String> settings;
     private Process process;
     private String address;
     private String http;
 
-    private Weir(Path directory, Map<String, String> settings) {
-        this.directory = directory;
+    private Weir(Path limits, Map<String, String> settings) {
+        this.limits = limits;
         this.settings = new HashMap<>(settings);
     }
 
@@ -56,7 +57,14 @@ public final class Weir implements AutoCloseable {
 
     /** With settings, as environment variables. */
     public static Weir start(Path directory, Map<String, String> settings) {
-        var weir = new Weir(directory, settings);
+        var weir = new Weir(directory.resolve("limits.yaml"), settings);
+        weir.start();
+        return weir;
+    }
+
+    /** With these limits: a file, or a directory of such. */
+    public static Weir serve(Path limits) {
+        var weir = new Weir(limits, Map.of());
         weir.start();
         return weir;
     }
@@ -64,7 +72,6 @@ public final class Weir implements AutoCloseable {
     /** Starts, again at the same address. */
     public void start() {
         try {
-            var limits = directory.resolve("limits.yaml");
             if (!Files.exists(limits)) {
                 Files.writeString(limits, POLICY);
             }
@@ -168,7 +175,7 @@ public final class Weir implements AutoCloseable {
     /** Replaces the policy, which the service notices by itself. */
     public void enforce(String policy) {
         try {
-            Files.writeString(directory.resolve("limits.yaml"), policy);
+            Files.writeString(limits, policy);
         } catch (IOException failed) {
             throw new UncheckedIOException(failed);
         }

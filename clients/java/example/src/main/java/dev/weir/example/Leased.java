@@ -30,12 +30,16 @@ public class Leased {
         var check = Check.of(arguments[2].split("/")).withDomain(arguments[1]);
         var lasts = Duration.ofNanos((long) (Double.parseDouble(arguments[3]) * TimeUnit.SECONDS.toNanos(1)));
         var stopped = new AtomicBoolean();
+        var ended = new AtomicBoolean();
         var main = Thread.currentThread();
-        // SIGTERM: the loop ends, and what is held is given back.
+        // SIGTERM: the loop ends, and what is held is given back. That is no failure, as 143 would say.
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             stopped.set(true);
             try {
                 main.join();
+                if (ended.get()) {
+                    Runtime.getRuntime().halt(0);
+                }
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
             }
@@ -43,6 +47,7 @@ public class Leased {
         try (var weir = WeirClient.builder(arguments[0]).lease().onFailure(OnFailure.DENY).build()) {
             run(weir, check, System.nanoTime() + lasts.toNanos(), stopped);
         }
+        ended.set(true);
     }
 
     private static void run(WeirClient weir, Check check, long endNs, AtomicBoolean stopped) {
