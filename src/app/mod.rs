@@ -119,7 +119,8 @@ impl App {
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
-        let limiter = Arc::new(if ui.enabled { limiter.with_hot_keys(HotKeys::new(ui.max_hot_keys)) } else { limiter });
+        let limiter = if ui.enabled { limiter.sampling(HotKeys::new(ui.max_hot_keys), ui.traffic()) } else { limiter };
+        let limiter = Arc::new(limiter);
         let overrides = overrides(&settings, &limiter)?;
         let admin = Admin::new(Arc::clone(&metrics), {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());

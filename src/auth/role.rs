@@ -5,7 +5,7 @@
 pub enum Role {
     /// Ask for decisions.
     Check,
-    /// Forget keys.
+    /// Forget keys. The role `admin` includes it.
     Reset,
     /// Read metrics.
     Metrics,
@@ -52,7 +52,10 @@ impl Roles {
 
 impl FromIterator<Role> for Roles {
     fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
-        Self(roles.into_iter().fold(0, |set, role| set | 1 << role as u8))
+        let bit = |role: Role| 1 << role as u8;
+        // An operator who may lift a limit may forget what was counted.
+        let bits = |role| if role == Role::Admin { bit(role) | bit(Role::Reset) } else { bit(role) };
+        Self(roles.into_iter().fold(0, |set, role| set | bits(role)))
     }
 }
 

@@ -150,7 +150,8 @@ fn line(row: &KeyUsage) -> String {
     format!("{used:>12} {limit:>12} {share:>6} {reset:>12} {outstanding:>11}  {name}")
 }
 
-fn shown_name(domain: &str, key: &[String], limit_name: &str, shadow: bool) -> String {
+/// Domain, key and limit on one line.
+pub(super) fn shown_name(domain: &str, key: &[String], limit_name: &str, shadow: bool) -> String {
     let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
     let shadow = if shadow { " (shadow)" } else { "" };
     printable(&format!("{domain}{}  {limit_name}{shadow}", path(key)))

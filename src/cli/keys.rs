@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use tokio::time::sleep;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::{
     CommandResult, Failure, block_on,
@@ -19,6 +19,8 @@ const PAGE: u32 = 1_000;
 /// Attempts at one page, and the pause before the second of them; it doubles.
 const PAGE_TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// What is answered where there is no page for the moment; the last two where it came too late.
+const AGAIN: [Code; 4] = [Code::Unavailable, Code::ResourceExhausted, Code::Cancelled, Code::DeadlineExceeded];
 
 /// Which keys to list.
 #[derive(Args)]
@@ -72,7 +74,22 @@ impl Which {
         &self,
         client: &Client,
         most: u64,
-        mut take: impl FnMut(KeyUsage) -> Result<(), Failure>,
+        take: impl FnMut(KeyUsage) -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
+        let ask = async |service: &mut AdminClient<Service>, request: ListKeysRequest| {
+            let ListKeysResponse { keys, next_cursor } = service.list_keys(request).await?.into_inner();
+            Ok((keys, next_cursor))
+        };
+        self.pages(client, most, ask, take).await
+    }
+
+    /// The same for entries of a call that lists page by page.
+    pub(super) async fn pages<R>(
+        &self,
+        client: &Client,
+        most: u64,
+        ask: impl AsyncFn(&mut AdminClient<Service>, ListKeysRequest) -> Result<(Vec<R>, String), Status>,
+        mut take: impl FnMut(R) -> Result<(), Failure>,
     ) -> Result<bool, Failure> {
         hint::check_expansion(&self.prefix)?;
         let mut service: AdminClient<Service> =
@@ -86,15 +103,15 @@ impl Which {
                 page_size: u64::from(PAGE).min(most - count) as u32,
                 cursor,
             };
-            let answer = page(&mut service, request).await.map_err(|status| client.failure(&status))?;
-            for row in answer.keys {
+            let (rows, next) = page(&mut service, &ask, request).await.map_err(|status| client.failure(&status))?;
+            for row in rows {
                 if count == most {
                     return Ok(true);
                 }
                 count += 1;
                 take(row)?;
             }
-            cursor = answer.next_cursor;
+            cursor = next;
             if cursor.is_empty() || count == most {
                 return Ok(!cursor.is_empty());
             }
@@ -103,16 +120,20 @@ impl Which {
 }
 
 /// A page, asked for again while the service has no answer: of a long scan one page may meet a busy moment.
-async fn page(service: &mut AdminClient<Service>, request: ListKeysRequest) -> Result<ListKeysResponse, tonic::Status> {
+async fn page<R>(
+    service: &mut AdminClient<Service>,
+    ask: &impl AsyncFn(&mut AdminClient<Service>, ListKeysRequest) -> Result<(Vec<R>, String), Status>,
+    request: ListKeysRequest,
+) -> Result<(Vec<R>, String), Status> {
     let mut pause = FIRST_PAUSE;
     for _ in 1..PAGE_TRIES {
-        match service.list_keys(request.clone()).await {
-            Err(status) if matches!(status.code(), Code::Unavailable | Code::ResourceExhausted) => {
+        match ask(service, request.clone()).await {
+            Err(status) if AGAIN.contains(&status.code()) => {
                 sleep(pause).await;
                 pause *= 2;
             }
-            answer => return answer.map(tonic::Response::into_inner),
+            answer => return answer,
         }
     }
-    service.list_keys(request).await.map(tonic::Response::into_inner)
+    ask(service, request).await
 }

@@ -11,6 +11,7 @@ mod explain;
 mod extend;
 mod health;
 mod hint;
+mod holds;
 mod key;
 mod key_rows;
 mod keys;
@@ -69,6 +70,7 @@ enum Command {
     Reset(reset::Reset),
     Keys(keys::Keys),
     Usage(usage::Usage),
+    Holds(holds::Holds),
     Replicas(replicas::Replicas),
     #[command(subcommand)]
     Override(overrides::Override),
@@ -168,6 +170,7 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
         Some(Command::Reset(command)) => command.run(),
         Some(Command::Keys(command)) => command.run(),
         Some(Command::Usage(command)) => command.run(),
+        Some(Command::Holds(command)) => command.run(),
         Some(Command::Replicas(command)) => command.run(),
         Some(Command::Override(command)) => command.run(),
         Some(Command::Overrides(command)) => command.run(),

@@ -69,6 +69,9 @@ impl Settings {
         if !(10..=10_000).contains(&self.http.ui.max_hot_keys) {
             return wrong("http.ui.max_hot_keys is 10 to 10000");
         }
+        if self.http.ui.max_traffic_bytes > 64 << 20 {
+            return wrong("http.ui.max_traffic_bytes is 0 to 67108864");
+        }
         if let Some(host) = self.http.ui.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', '*'])) {
             return wrong(&format!("http.ui.hosts has `{host}`: a name is without scheme, port, path and star"));
         }

@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::json;
 use weir_policy::Domain;
-use weir_store::{SharedStore, redis::Held};
+use weir_store::{SharedStore, scan::Held};
 
 use super::{Explorer, Reply, json_reply, read};
 use crate::{

@@ -5,6 +5,7 @@ mod key;
 mod live;
 mod policy;
 mod simulate;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The page and its files: path, kind and text.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 18] = [
     ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
     ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
     ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
@@ -57,6 +58,7 @@ const FILES: [(&str, &str, &str); 17] = [
     ("/ui/reset.js", JAVASCRIPT, include_str!("page/reset.js")),
     ("/ui/usage.js", JAVASCRIPT, include_str!("page/usage.js")),
     ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
+    ("/ui/traffic.js", JAVASCRIPT, include_str!("page/traffic.js")),
 ];
 
 /// The security headers of every response below `/ui`: no resources from other origins, no embedding in other pages.
@@ -105,6 +107,7 @@ impl Explorer {
             .route("/ui/api/live", post(live::tell))
             .route("/ui/api/key", post(key::tell))
             .route("/ui/api/simulate", post(simulate::tell))
+            .route("/ui/api/traffic", post(traffic::tell))
             .layer(map_response(guarded))
             .with_state(self)
     }

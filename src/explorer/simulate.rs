@@ -21,7 +21,7 @@ use weir_settings::{
     document::{self, Value},
 };
 
-use super::{Explorer, Reply, json_reply, read};
+use super::{Explorer, Reply, Service, json_reply, read};
 use crate::{
     limiter::{self, Answer, CheckError, Invalid, Simulation},
     transport::{http::problem::Problem, status::Rejected},
@@ -36,7 +36,7 @@ const MAX_SECONDS: f64 = 31.0 * 86_400.0;
 /// How large a draft may be made by what it repeats.
 const MAX_DRAFT: document::Most = document::Most { nodes: 20_000, repeated_bytes: 1 << 20 };
 /// How long a simulation may take.
-const MAX_TIME: Duration = Duration::from_secs(5);
+pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,24 +92,45 @@ struct Course {
 pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
-    let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");
+    let run = move |explorer: &Service| wanted.run(&explorer.limiter.policy_handle().policy, &explorer.bounds);
+    alone(explorer, run).await.map(|course| json_reply(&course))
+}
+
+/// Runs a simulation beside the threads that serve checks, if none is under way.
+pub(super) async fn alone<T: Send + 'static>(
+    explorer: Explorer,
+    run: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
     let busy =
         || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is under way; ask again when it is done");
     let turn = Arc::clone(&explorer.0.simulating).try_acquire_owned().map_err(|_| busy())?;
     let run = tokio::task::spawn_blocking(move || {
-        let handle = explorer.0.limiter.policy_handle();
-        let course = wanted.run(&handle.policy, &explorer.0.bounds);
+        let done = run(&explorer.0);
         drop(turn);
-        course
+        done
     });
-    run.await.map_err(|_| failed())?.map(|course| json_reply(&course))
+    run.await.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?
+}
+
+/// The policy of a draft that is a policy file, its limits within these bounds.
+pub(super) fn drafted(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
+    let document = document::parse_within(draft, MAX_DRAFT).map_err(of_draft)?;
+    match document.map(|document| document.value) {
+        Some(Value::Map(_)) => weir_policy::parse(draft, bounds).map_err(of_draft),
+        _ => Err(invalid("draft", "a draft for recorded checks is a policy file, with `schema` or `descriptors`")),
+    }
+}
+
+pub(super) fn too_long(what: &str) -> Problem {
+    let message = format!("this takes longer than {} s; {what}", MAX_TIME.as_secs());
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
 fn invalid(field: &str, message: impl Into<String>) -> Problem {
     rejected(Invalid::field_error(field, message).into())
 }
 
-fn rejected(error: CheckError) -> Problem {
+pub(super) fn rejected(error: CheckError) -> Problem {
     Rejected::from(error).into()
 }
 
@@ -177,8 +198,7 @@ impl Wanted {
             let answer = simulation.check(at, policy, request).map_err(rejected)?;
             course.note(at, &answer);
             if turn % 64 == 0 && since.elapsed() > MAX_TIME {
-                let message = format!("this takes longer than {} s; ask for fewer arrivals", MAX_TIME.as_secs());
-                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, message));
+                return Err(too_long("ask for fewer arrivals"));
             }
         }
         Ok(course)

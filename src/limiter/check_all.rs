@@ -159,7 +159,7 @@ impl<S: Store> Limiter<S> {
                 let index = check.spec.is_none().then_some(level.limit.index);
                 handle.meters.limit(index, &level.decision, level.shadow, charged.next().unwrap_or(0));
             }
-            self.sample_hot_keys(check, answer);
+            self.sample(check, answer);
         }
     }
 }

@@ -4,16 +4,19 @@ mod answer;
 pub mod check_all;
 mod decide;
 pub mod descriptors;
-mod hot_keys;
 mod leases;
 mod policy_handle;
 mod preview;
 pub mod quota;
+pub mod replay;
 pub mod request;
 mod reservations;
+mod samples;
 pub mod simulation;
 pub mod status;
+pub mod stored_holds;
 pub mod stored_keys;
+pub mod tallies;
 
 use std::sync::Arc;
 
@@ -26,7 +29,7 @@ use weir_core::{
 use weir_policy::{Overrides, Policy};
 use weir_store::{ResetDone, Store, Verdict};
 
-use crate::telemetry::{HotKeys, Metrics};
+use crate::telemetry::{HotKeys, Metrics, Traffic};
 pub use answer::{Answer, LevelAnswer};
 pub use check_all::{AllAnswers, CheckAll};
 use decide::decide;
@@ -47,6 +50,7 @@ pub struct Limiter<S> {
     replacing: Mutex<()>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
+    traffic: Option<Traffic>,
 }
 
 impl<S: Store> Limiter<S> {
@@ -54,18 +58,23 @@ impl<S: Store> Limiter<S> {
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
         let handle = PolicyHandle::new(policy, &metrics);
         let (current, replacing) = (ArcSwap::from_pointee(handle), Mutex::default());
-        Self { store, current, replacing, metrics, hot_keys: None }
+        Self { store, current, replacing, metrics, hot_keys: None, traffic: None }
     }
 
-    /// The same, which also samples hot keys.
+    /// The same, which also samples hot keys, and records the checks of the last minutes where `traffic` is there.
     #[must_use]
-    pub fn with_hot_keys(self, keys: HotKeys) -> Self {
-        Self { hot_keys: Some(keys), ..self }
+    pub fn sampling(self, keys: HotKeys, traffic: Option<Traffic>) -> Self {
+        Self { hot_keys: Some(keys), traffic, ..self }
     }
 
     /// The hot keys, where they are sampled.
     pub fn hot_keys(&self) -> Option<&HotKeys> {
         self.hot_keys.as_ref()
+    }
+
+    /// The checks of the last minutes, where they are recorded.
+    pub fn traffic(&self) -> Option<&Traffic> {
+        self.traffic.as_ref()
     }
 
     /// Puts another policy in force, under the same overrides, for every request that begins from now on.
@@ -144,7 +153,7 @@ impl<S: Store> Limiter<S> {
             handle.meters.limit(index, decision, limit.shadow || plan.is_shadow, charged);
         }
         answer.fill(plan, plan.levels(), verdict);
-        self.sample_hot_keys(request, answer);
+        self.sample(request, answer);
     }
 
     /// Forgets a key, with `subtree` all below it too.

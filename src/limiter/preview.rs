@@ -9,7 +9,7 @@ use weir_core::{
     plan::{Level, Limit, Origin, Plan},
 };
 use weir_policy::Policy;
-use weir_store::{AnyStore, Store, Verdict, redis::Held};
+use weir_store::{AnyStore, Store, Verdict, scan::Held};
 
 use super::{Answer, CheckError, Limiter, PolicyHandle, Request, decide::decide, request::plan_in};
 
@@ -40,13 +40,12 @@ impl<S: Store> Limiter<S> {
 }
 
 impl Limiter<AnyStore> {
-    /// What replicas hold of each level of a preview, by the shared store; nothing where there is none.
+    /// What is held of each level of a preview.
     ///
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn holds(&self, handle: &PolicyHandle, request: &Request<'_>) -> Result<Vec<Vec<Held>>, CheckError> {
-        let Some(shared) = self.store.shared() else { return Ok(Vec::new()) };
-        Ok(shared.redis().holds(&plan(&handle.policy, request)?).await?)
+        Ok(self.store.holds(&plan(&handle.policy, request)?).await?)
     }
 }
 

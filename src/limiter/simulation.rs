@@ -8,7 +8,7 @@ use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::{Answer, CheckError, Request, decide::filled, request::checkable};
 
-/// Most states of a simulation, which is of a few keys.
+/// Most states of a simulation of a few keys.
 const MAX_STATES: usize = 10_000;
 
 /// A memory in virtual time, empty at first.
@@ -19,13 +19,18 @@ pub struct Simulation {
 
 impl Default for Simulation {
     fn default() -> Self {
-        let clock = Arc::new(ManualClock::default());
-        let settings = MemorySettings { max_keys: MAX_STATES, ..MemorySettings::default() };
-        Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
+        Self::of(MAX_STATES)
     }
 }
 
 impl Simulation {
+    /// One that has room for so many states.
+    pub fn of(max_states: usize) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let settings = MemorySettings { max_keys: max_states, ..MemorySettings::default() };
+        Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
+    }
+
     /// Forgets a key at this moment, with `subtree` all below it too.
     pub fn reset(&self, at: Micros, policy: &Policy, request: &Request<'_>, subtree: bool) {
         self.clock.set(at);

@@ -208,7 +208,7 @@ impl<S: Store> Limiter<S> {
                 DescriptorAnswer::new(found, plan, decided.collect(), verdict.at)
             }));
             request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.charged(plan));
-            self.sample_hot_keys_of_descriptors(request, &answer.statuses);
+            self.sample_descriptors(request, &answer.statuses);
             for overridden in answer.statuses.iter().filter_map(|status| status.overridden) {
                 handle.meters.overridden(plan.domain, overridden.change);
             }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use smallvec::SmallVec;
+use tokio::task::yield_now;
 use weir_core::{
     domain::{Charge, Decision, Key, key::domain_name},
     plan::Level,
@@ -11,7 +12,7 @@ use weir_core::{
 use weir_policy::{Domain, Policy, tree::DEFAULT_ANCHOR};
 use weir_store::{
     AnyStore, Failure, StoreError,
-    scan::{Scan, ScanError, Stored},
+    scan::{Page, Scan, ScanError, Stored, Wanted},
 };
 
 use super::{CheckError, Invalid, Limiter, PolicyHandle, Request, request::plan_in};
@@ -55,7 +56,7 @@ pub struct Usage {
 }
 
 impl KeyQuery<'_> {
-    fn scan(&self, policy: &Policy) -> Scan {
+    pub(super) fn scan(&self, policy: &Policy, wanted: Wanted) -> Scan {
         let domain = |name| policy.domain(name).map_or(DEFAULT_ANCHOR, |domain| domain.anchor);
         let (beginning, anchor_path) = match (&self.prefix, self.domain) {
             (Some(key), name) => {
@@ -66,7 +67,7 @@ impl KeyQuery<'_> {
             (None, Some(name)) => (domain_name(name), None),
             (None, None) => (Vec::new(), None),
         };
-        Scan { beginning, anchor_path, count: self.count }
+        Scan { beginning, anchor_path, wanted, count: self.count }
     }
 }
 
@@ -81,34 +82,31 @@ impl Limiter<AnyStore> {
         cursor: Option<&[u8]>,
     ) -> Result<(Vec<StoredKey>, Option<Vec<u8>>), CheckError> {
         let handle = self.policy_handle();
-        let page = self.store.scan(&query.scan(&handle.policy), cursor).await.map_err(|error| match error {
-            ScanError::Cursor => Invalid::field_error("cursor", error.to_string()).into(),
-            ScanError::Store(error) => CheckError::from(error),
-        })?;
+        let page = self.page(&query.scan(&handle.policy, Wanted::States), cursor).await?;
         let named = page.states.into_iter().filter_map(|state| Some((Key::of_name(&state.name)?, state)));
         let named: Vec<_> = named.collect();
         let of_one_key = named.chunk_by(|(one, _), (other, _)| one == other);
-        let looks: Vec<_> = of_one_key.map(|states| self.look(&handle, states)).collect();
+        let looks: Vec<_> = of_one_key.map(|states| self.usage(&handle, states)).collect();
         let keys: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
         Ok((keys.into_iter().flatten().collect(), page.next))
     }
 
+    pub(super) async fn page(&self, scan: &Scan, cursor: Option<&[u8]>) -> Result<Page, CheckError> {
+        self.store.scan(scan, cursor).await.map_err(|error| match error {
+            ScanError::Cursor => Invalid::field_error("cursor", error.to_string()).into(),
+            ScanError::Store(error) => CheckError::from(error),
+        })
+    }
+
     /// How the states of one key stand, but those that have expired.
-    async fn look(&self, handle: &PolicyHandle, states: &[(Key, Stored)]) -> Result<Vec<StoredKey>, StoreError> {
+    async fn usage(&self, handle: &PolicyHandle, states: &[(Key, Stored)]) -> Result<Vec<StoredKey>, StoreError> {
         let Some((key, _)) = states.first() else { return Ok(Vec::new()) };
+        // In memory nothing is waited for: the checks of this thread have their turn between those of a page that are asked at once.
+        yield_now().await;
         let domain = domain_of(&handle.policy, key);
-        let request = Request {
-            domain: Cow::Borrowed(domain.map_or("", |domain| &domain.name)),
-            key: key.clone(),
-            cost: 0,
-            max_wait: None,
-            factor: 1.0,
-            spec: None,
-            charge: None,
-            dry_run: true,
-            id: None,
-        };
-        let levels = domain.map(|domain| levels(&handle.policy, domain, &request, states)).unwrap_or_default();
+        let request = look(domain, key);
+        let is_stored = |name: &[u8]| states.iter().any(|(_, state)| state.name == *name);
+        let levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
         (plan.dry_run, plan.is_preview) = (true, true);
         let decisions = match self.store.stored_verdict(&plan).await {
@@ -118,37 +116,53 @@ impl Limiter<AnyStore> {
             Err(StoreError::Unavailable(Failure::Corrupt(_))) => Vec::new(),
             Err(error) => return Err(error),
         };
-        let may_be_held = !decisions.is_empty() && states.iter().any(|(_, state)| state.may_be_held);
-        let mut outstanding = if may_be_held { self.store.outstanding(&plan).await? } else { Vec::new() };
-        outstanding.resize(decisions.len(), 0);
         let is_shadow = plan.is_shadow;
-        let known = plan.levels().iter().zip(decisions.iter().zip(outstanding));
-        let known: SmallVec<[_; 4]> = known
-            .map(|(level, (decision, outstanding))| {
-                let shadow = level.limit.shadow || is_shadow;
-                (level.limit, Usage { decision: *decision, shadow, outstanding })
-            })
-            .collect();
+        let known: SmallVec<[_; 4]> = plan.levels().iter().zip(decisions).collect();
         let stored = states.iter().filter_map(|(key, state)| {
             let ident = &state.name[key.prefix(key.depth()).len()..];
-            let found = known.iter().find(|(limit, _)| limit.ident() == ident);
+            let found = known.iter().find(|(level, _)| level.limit.ident() == ident).map(|(level, decision)| {
+                let shadow = level.limit.shadow || is_shadow;
+                (level.limit, Usage { decision: *decision, shadow, outstanding: state.outstanding() })
+            });
             let is_over = |usage: &Usage| usage.decision.reset_after == 0 && usage.outstanding == 0;
-            if found.is_some_and(|(_, usage)| is_over(usage)) {
+            if found.as_ref().is_some_and(|(_, usage)| is_over(usage)) {
                 return None;
             }
-            let limit = match found {
-                Some((limit, _)) => limit.name.clone(),
-                None => String::from_utf8_lossy(&ident[1..]).into(),
-            };
-            let domain = domain.map(|domain| domain.name.clone()).or_else(|| written_domain(key));
-            Some(StoredKey { domain, key: key.clone(), limit, usage: found.map(|(_, usage)| *usage) })
+            let limit = found.map_or_else(|| unknown_limit(ident), |(limit, _)| limit.name.clone());
+            let usage = found.map(|(_, usage)| usage);
+            Some(StoredKey { domain: name_of(domain, key), key: key.clone(), limit, usage })
         });
         Ok(stored.collect())
     }
 }
 
+/// A request that finds the levels of a stored key.
+pub(super) fn look(domain: Option<&Domain>, key: &Key) -> Request<'static> {
+    Request {
+        domain: Cow::Owned(domain.map_or("", |domain| &domain.name).to_owned()),
+        key: key.clone(),
+        cost: 0,
+        max_wait: None,
+        factor: 1.0,
+        spec: None,
+        charge: None,
+        dry_run: true,
+        id: None,
+    }
+}
+
+/// The domain's name, where it is known: of a long one the store has a hash.
+pub(super) fn name_of(domain: Option<&Domain>, key: &Key) -> Option<Box<str>> {
+    domain.map(|domain| domain.name.clone()).or_else(|| written_domain(key))
+}
+
+/// What the store calls a limit that is not in the policy.
+pub(super) fn unknown_limit(ident: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(&ident[1..]).into()
+}
+
 /// The domain of a key, where the policy defines it.
-fn domain_of<'p>(policy: &'p Policy, key: &Key) -> Option<&'p Domain> {
+pub(super) fn domain_of<'p>(policy: &'p Policy, key: &Key) -> Option<&'p Domain> {
     let by_name = std::str::from_utf8(key.domain()).ok().and_then(|name| policy.domain(name));
     by_name.or_else(|| policy.domains().find(|domain| domain_name(&domain.name) == key.prefix(0)))
 }
@@ -159,12 +173,12 @@ fn written_domain(key: &Key) -> Option<Box<str>> {
     (domain_name(name) == key.prefix(0)).then(|| name.into())
 }
 
-/// The levels of the key itself that have a state, as overrides change them, where it is certain which these are.
-fn levels<'a>(
+/// The levels of the key itself that have one of these states, as overrides change them, where it is certain which these are.
+pub(super) fn levels<'a>(
     policy: &'a Policy,
     domain: &'a Domain,
     request: &'a Request<'_>,
-    states: &[(Key, Stored)],
+    is_stored: impl Fn(&[u8]) -> bool,
 ) -> SmallVec<[Level<'a>; 4]> {
     if !domain.is_certain(&request.key) {
         return SmallVec::new();
@@ -172,9 +186,6 @@ fn levels<'a>(
     let mut levels = request.levels(domain).unwrap_or_default();
     // Those that an override takes away stay, so that what is stored is listed.
     request.override_levels(policy, &mut levels, true);
-    levels.retain(|level| {
-        let name = level.state_name();
-        states.iter().any(|(_, state)| state.name == name)
-    });
+    levels.retain(|level| is_stored(&level.state_name()));
     levels
 }

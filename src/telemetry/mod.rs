@@ -13,6 +13,7 @@ pub mod rlqs;
 mod series;
 pub mod spans;
 pub mod tracing;
+mod traffic;
 
 pub use auth::AuthMeter;
 pub use hot_keys::{HotKey, HotKeys, Sighting};
@@ -22,3 +23,4 @@ pub use overrides::OverrideMeter;
 pub use rlqs::RlqsMeter;
 pub use series::{LeaseCall, LimitMeter, ReservationCall, ReservationUnits, Transport};
 pub use spans::{Spans, TracingSettings};
+pub use traffic::{RecordedCheck, Terms, Traffic};

@@ -19,9 +19,10 @@ use crate::{
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 
 /// The pages of the API.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "/v1/admin/list_replicas",
     "/v1/admin/list_keys",
+    "/v1/admin/list_holds",
     "/v1/admin/list_hot_keys",
     "/v1/admin/list_overrides",
     "/v1/admin/list_audit",

@@ -22,7 +22,7 @@ pub const POLICY: &str = "
             limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
             children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
 
-pub const PAGES: [&str; 17] = [
+pub const PAGES: [&str; 18] = [
     "/ui",
     "/ui/explorer.css",
     "/ui/explorer.js",
@@ -40,9 +40,16 @@ pub const PAGES: [&str; 17] = [
     "/ui/reset.js",
     "/ui/usage.js",
     "/ui/simulation.js",
+    "/ui/traffic.js",
 ];
-pub const API: [&str; 5] =
-    ["GET /ui/api/session", "POST /ui/api/policy", "POST /ui/api/live", "POST /ui/api/key", "POST /ui/api/simulate"];
+pub const API: [&str; 6] = [
+    "GET /ui/api/session",
+    "POST /ui/api/policy",
+    "POST /ui/api/live",
+    "POST /ui/api/key",
+    "POST /ui/api/simulate",
+    "POST /ui/api/traffic",
+];
 
 pub fn setup() -> Setup {
     Setup::new().env("WEIR_HTTP__UI__ENABLED", "true")
@@ -371,4 +378,37 @@ fn a_simulation_runs_the_policy_or_a_draft() {
     let mut long = simulation();
     long["draft"] = json!("#".repeat(70_000));
     assert_eq!(refused(&server, "simulate", long).0, 413);
+}
+
+#[test]
+fn a_draft_is_compared_by_the_checks_of_the_last_minutes() {
+    let policy = "schema: { user: { children: { '*': { limits: [{ name: per-user, fixed_window: { count: 4, period: 31d } }] } } } }";
+    let server = setup().policy(policy).start();
+    for turn in 0..6 {
+        assert_eq!(check_by_http(&server, &["user", "alex"]), if turn < 4 { 200 } else { 429 });
+    }
+    assert_eq!(check_by_http(&server, &["user", "sam"]), 200);
+    assert_eq!(check_by_http(&server, &["other"]), 200, "it meets no limit");
+    let compare = |draft: &str| query(&server, "traffic", json!({ "domain": "", "draft": draft }));
+    let alone = compare("");
+    assert_eq!((&alone["checks"], &alone["one_of"], &alone["draft"]), (&json!(8), &json!(1), &Value::Null), "{alone}");
+    let as_then = json!({ "allowed": 6, "refused": 2 });
+    assert_eq!((&alone["then"], &alone["in_force"]), (&as_then, &as_then));
+    let draft = compare(&policy.replace("count: 4", "count: 1"));
+    assert_eq!(draft["draft"], json!({ "allowed": 3, "refused": 5 }));
+    let limit = json!({
+        "name": "per-user", "in_force": { "allowed": 5, "refused": 2 }, "draft": { "allowed": 2, "refused": 5 },
+    });
+    assert_eq!(draft["limits"], json!([limit]));
+    assert_eq!(draft["differing"], json!({ "keys": 1, "refused": 3, "allowed": 0 }));
+    assert_eq!(draft["keys"], json!([{ "key": ["user", "alex"], "refused": 3, "allowed": 0 }]));
+    assert_eq!(compare(policy)["differing"], json!({ "keys": 0, "refused": 0, "allowed": 0 }));
+
+    let (status, why) = refused(&server, "traffic", json!({ "domain": "", "draft": "[[1, 1, 1]]" }));
+    assert!(status == 400 && why.contains("policy file"), "{why}");
+    let (status, why) = refused(&server, "traffic", json!({ "domain": "", "draft": "domain: other\nschema: {}" }));
+    assert!(status / 100 == 4 && why.contains("no policy defines the domain"), "{why}");
+    assert_eq!(refused(&server, "traffic", json!({ "domain": "nowhere" })).0, 404);
+    let off = setup().env("WEIR_HTTP__UI__MAX_TRAFFIC_BYTES", "0").policy(policy).start();
+    assert_eq!(query(&off, "traffic", json!({ "domain": "" })), json!({ "recorded": false }));
 }

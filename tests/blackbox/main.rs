@@ -27,6 +27,7 @@ mod files;
 mod grpc;
 mod half_open;
 mod health;
+mod holds;
 mod http_checks;
 mod http_life;
 mod http_requests;

@@ -209,6 +209,39 @@ test("a policy and a draft are simulated and drawn", async () => {
   await context.close();
 });
 
+test("a draft is compared with the traffic of the last minutes", async () => {
+  const own = await Service.start(
+    "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 4, period: 31d }, name: per-user }] } } } }",
+  );
+  try {
+    const { page, context, wrong } = await open(chromium, own, { place: "#/simulate" });
+    await page.click("#traffic-form button");
+    await shows(page, "#traffic-done", /^No check of this domain was recorded/);
+    for (let turn = 0; turn < 6; turn += 1) await own.check(["user", "mia"]);
+    await own.check(["user", "ada"]);
+    await page.click("#traffic-form button");
+    await shows(page, "#traffic-done", /^Policy in force: 5 allowed, 2 refused$/);
+    assert.equal(await page.isVisible("#traffic-keys"), false);
+    await page.fill(
+      "#traffic-draft",
+      "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1, period: 31d }, name: per-user }] } } } }",
+    );
+    await page.click("#traffic-form button");
+    await shows(page, "#traffic-done", /^Draft: 2 allowed, 5 refused\nPolicy in force: 5 allowed, 2 refused\n3 checks newly refused, 0 newly allowed, of 1 keys$/);
+    await shows(page, "#traffic-limits", /per-user\s*5 allowed, 2 refused\s*2 allowed, 5 refused/);
+    await shows(page, "#traffic-keys", /user\/mia\s*3\s*0/);
+    await picture(page, "traffic");
+    await page.fill("#traffic-draft", "schema: 7");
+    await page.click("#traffic-form button");
+    await shows(page, "#traffic-done", /draft:1:/);
+    assert.equal(await page.isVisible("#traffic-limits"), false);
+    assert.deepEqual(wrong, []);
+    await context.close();
+  } finally {
+    await own.stop();
+  }
+});
+
 test("the page follows a policy reload", async () => {
   const own = await Service.start(POLICY);
   try {

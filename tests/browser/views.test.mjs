@@ -213,6 +213,14 @@ const PLACES = [
   "#/simulate?key=user/mia",
 ];
 
+/** Has both parts of the simulations shown, with tables. */
+async function both(page) {
+  await page.click("#simulate button");
+  await page.fill("#traffic-draft", "schema: { user: { children: { '*': { limits: [[0, 1, 3600]] } } } }");
+  await page.click("#traffic-form button");
+  await shows(page, "#traffic-done", /^Draft: /);
+}
+
 test("every view fits a screen of 360 pixels", async () => {
   for (let turn = 0; turn < 8; turn += 1) await service.check(["user", "mia", "trade"]);
   for (const one of PLACES) {
@@ -220,7 +228,7 @@ test("every view fits a screen of 360 pixels", async () => {
     const { page, context, wrong } = await open(chromium, service, { place: one, viewport, colorScheme: "dark" });
     await shows(page, "#status", /^live$/);
     if (one.startsWith("#/keys")) await page.click("#reset-below");
-    if (one.startsWith("#/simulate")) await page.click("#simulate button");
+    if (one.startsWith("#/simulate")) await both(page);
     const beyond = await page.evaluate(() => {
       const isOut = (one) => one.getBoundingClientRect().right > innerWidth + 1;
       const out = [...document.querySelectorAll("body *")].filter(isOut);
@@ -242,7 +250,7 @@ test("no view breaks a rule of accessibility, in either theme", async () => {
     for (const one of PLACES) {
       const { page, context, wrong } = await open(chromium, service, { place: one, colorScheme });
       await shows(page, "#status", /^live$/);
-      if (one.startsWith("#/simulate")) await page.click("#simulate button");
+      if (one.startsWith("#/simulate")) await both(page);
       if (one.startsWith("#/keys")) await page.click("#reset-below");
       await page.evaluate(AXE);
       const broken = await page.evaluate(async () => {

@@ -16,7 +16,7 @@ use weir_telemetry::{Registry, Render};
 use crate::{
     documents::{Documents, FileError, MemoryDocuments},
     metrics::StoreMeter,
-    scan::{Page, Scan, ScanError},
+    scan::{Held, Page, Scan, ScanError},
 };
 
 /// A store by settings.
@@ -79,17 +79,14 @@ impl AnyStore {
         }
     }
 
-    /// The units that are held of each level of a plan.
+    /// What is held of each level of a plan.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn outstanding(&self, plan: &Plan<'_>) -> Result<Vec<u64>, StoreError> {
+    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Held>>, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.outstanding(plan)),
-            Self::Shared(shared) => {
-                let holds = shared.redis().holds(plan).await?;
-                Ok(holds.iter().map(|holds| holds.iter().map(|held| held.units).sum()).collect())
-            }
+            Self::Memory(memory) => Ok(memory.holds(plan)),
+            Self::Shared(shared) => shared.redis().holds(plan).await,
         }
     }
 

@@ -10,7 +10,6 @@ mod simulation;
 mod skipped;
 mod source;
 mod store;
-mod tallies;
 pub mod trace;
 
 use std::{

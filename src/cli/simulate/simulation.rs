@@ -17,12 +17,11 @@ use super::{
     moments::at_text,
     replay::ReplayTarget,
     store::{SimulationStore, in_full},
-    tallies::Tallies,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
     cli::render::Decided,
-    limiter::{CheckError, Limiter},
+    limiter::{CheckError, Limiter, tallies::Tallies},
     telemetry::Metrics,
     transport::status::Rejected,
 };

@@ -16,6 +16,7 @@ import { showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page } from "./page.js";
 import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
+import "./traffic.js";
 import { inspect, inspectRoute } from "./state.js";
 import { beginTree, loadTree, showRates } from "./tree.js";
 import { beginUsage, showReplicas } from "./usage.js";

@@ -93,12 +93,12 @@ function levelRow(level, isBinding) {
   );
 }
 
-/** Who holds units of a level: replicas that lease them, and callers that have reserved them. */
+/** Who holds units of a level: replicas and clients that lease them, and clients that have reserved them. */
 function holds({ holds }) {
   if (!holds.length) return [];
   const total = holds.reduce((sum, { units }) => sum + units, 0);
   const each = holds.map(({ owner, own, units, expires_after_us }) => {
-    const who = own ? "this replica" : owner ? `replica ${owner}` : "reservations";
+    const who = own ? "this replica" : owner ? `lease ${owner}` : "reservations";
     return `${who} ${number(units)} for ${time(expires_after_us)}`;
   });
   return [element("code", { className: "holds", text: `held: ${number(total)} (${each.join("; ")})` })];

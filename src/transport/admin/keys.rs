@@ -1,6 +1,6 @@
 //! `ListKeys`.
 
-use weir_core::algorithm::message::duration;
+use weir_core::{algorithm::message::duration, domain::Key};
 use weir_store::scan::MAX_PAGE;
 
 use super::{AdminService, cursor, domain_and_prefix};
@@ -32,7 +32,7 @@ impl AdminService {
     }
 }
 
-fn query(request: &ListKeysRequest) -> Result<KeyQuery<'_>, Invalid> {
+pub(super) fn query(request: &ListKeysRequest) -> Result<KeyQuery<'_>, Invalid> {
     let ListKeysRequest { domain, prefix, all_domains, page_size, .. } = request;
     let prefix = domain_and_prefix(domain, prefix, *all_domains)?;
     let count = match *page_size as usize {
@@ -45,18 +45,8 @@ fn query(request: &ListKeysRequest) -> Result<KeyQuery<'_>, Invalid> {
 
 fn usage(stored: StoredKey) -> KeyUsage {
     let StoredKey { domain, key, limit, usage } = stored;
-    let hashed = (0..key.depth()).filter(|index| key.is_hashed(*index)).map(|index| index as u32).collect();
-    let segment = |index| match key.is_hashed(index) {
-        true => hash(key.segment(index)),
-        false => String::from_utf8_lossy(key.segment(index)).into_owned(),
-    };
-    let mut message = KeyUsage {
-        domain: domain.map_or_else(|| hash(key.domain()), String::from),
-        key: (0..key.depth()).map(segment).collect(),
-        hashed,
-        limit_name: limit.into(),
-        ..KeyUsage::default()
-    };
+    let (hashed, domain, key) = shown(domain, &key);
+    let mut message = KeyUsage { domain, key, hashed, limit_name: limit.into(), ..KeyUsage::default() };
     if let Some(usage) = usage {
         message.known = true;
         (message.limit, message.remaining) = (usage.decision.limit, usage.decision.remaining);
@@ -67,6 +57,16 @@ fn usage(stored: StoredKey) -> KeyUsage {
         message.shadow = usage.shadow;
     }
     message
+}
+
+/// A stored key in an answer: which segments are hashes, the domain, and the segments.
+pub(super) fn shown(domain: Option<Box<str>>, key: &Key) -> (Vec<u32>, String, Vec<String>) {
+    let hashed = (0..key.depth()).filter(|index| key.is_hashed(*index)).map(|index| index as u32).collect();
+    let segment = |index| match key.is_hashed(index) {
+        true => hash(key.segment(index)),
+        false => String::from_utf8_lossy(key.segment(index)).into_owned(),
+    };
+    (hashed, domain.map_or_else(|| hash(key.domain()), String::from), (0..key.depth()).map(segment).collect())
 }
 
 fn hash(bytes: &[u8]) -> String {

@@ -3,6 +3,7 @@
 
 mod cursor;
 mod fleet;
+mod holds;
 mod keys;
 mod overrides;
 mod replicas;
@@ -66,6 +67,8 @@ macro_rules! calls {
 calls! {
     /// The keys that are stored.
     ListKeys = "list_keys",
+    /// Who holds units.
+    ListHolds = "list_holds",
     /// The keys that are checked or refused most often.
     ListHotKeys = "list_hot_keys",
     /// The replicas.
@@ -108,6 +111,7 @@ impl AdminService {
     pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
             AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
+            AdminCall::ListHolds => encoded(&self.list_holds(message::read(bytes)?).await?),
             AdminCall::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
             AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
             AdminCall::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use weir_server::{Listen, Traffic, tls::ListenerTls};
 use weir_settings::Time;
 
-use crate::transport::headers::HeaderStyle;
+use crate::{telemetry::Traffic as RecentTraffic, transport::headers::HeaderStyle};
 
 /// The HTTP port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,11 +44,20 @@ pub struct UiSettings {
     pub hosts: Vec<String>,
     /// Most hot keys that are tracked, and as many near their limits.
     pub max_hot_keys: usize,
+    /// Most bytes of the record of the last minutes' checks; 0: there is none.
+    pub max_traffic_bytes: usize,
+}
+
+impl UiSettings {
+    /// The record of the last minutes' checks, where one is wanted.
+    pub fn traffic(&self) -> Option<RecentTraffic> {
+        (self.max_traffic_bytes > 0).then(|| RecentTraffic::new(self.max_traffic_bytes))
+    }
 }
 
 impl Default for UiSettings {
     fn default() -> Self {
-        Self { enabled: false, hosts: Vec::new(), max_hot_keys: 500 }
+        Self { enabled: false, hosts: Vec::new(), max_hot_keys: 500, max_traffic_bytes: 4 << 20 }
     }
 }
 

@@ -155,7 +155,7 @@ impl HoldId {
     }
 
     /// Whether it stands for reservations.
-    pub(super) fn is_of_reservations(self) -> bool {
+    pub fn is_of_reservations(self) -> bool {
         [OnExpiry::Keep, OnExpiry::Release].map(Self::of_reservations).contains(&self)
     }
 

@@ -6,13 +6,14 @@ use tokio::task::yield_now;
 
 use super::{
     MemoryStore,
-    locate::{StateLocation, hash, locate_all, shard_of},
+    locate::{hash, locate_all, shard_of},
     shard::Shard,
 };
-use crate::scan::{Page, Scan, ScanError, Stored};
+use crate::scan::{Held, Page, Reserved, Scan, ScanError, Stored, Wanted, by_owner};
 use weir_core::{
     domain::{Clock, Micros, key::parts_end},
-    plan::{Level, Plan},
+    hold::{Ledger, Record},
+    plan::Plan,
 };
 
 /// Most states looked at while a shard is locked, and before others have their turn.
@@ -63,29 +64,31 @@ impl<C: Clock> MemoryStore<C> {
             None => Cursor { shard: one.unwrap_or_default() as u32, ..Cursor::start() },
             Some(bytes) => Cursor::read(bytes).ok_or(ScanError::Cursor)?,
         };
-        let (mut states, mut seen) = (Vec::new(), 0);
+        let (mut page, mut seen) = (Page::default(), 0);
         let is_wanted = |at: &Cursor| one.is_none_or(|one| at.shard as usize == one);
         while let Some(shard) = self.shards.get(at.shard as usize).filter(|_| is_wanted(&at)) {
-            if states.len() >= scan.count || seen >= MAX_SEEN {
-                return Ok(Page { states, next: Some(at.write()) });
+            if page.len() >= scan.count || seen >= MAX_SEEN {
+                return Ok(Page { next: Some(at.write()), ..page });
             }
-            seen += slice(&shard.lock(), scan, self.clock.now(), &mut at, &mut states);
+            let now = self.clock.now();
+            seen += match scan.wanted {
+                Wanted::States => slice(&shard.lock(), scan, now, &mut at, &mut page.states),
+                Wanted::Holds => held(&shard.lock(), scan, now, &mut at, &mut page),
+            };
             yield_now().await;
         }
-        Ok(Page { states, next: None })
+        Ok(page)
     }
 
-    /// The units that are held of each level of a plan.
-    pub fn outstanding(&self, plan: &Plan<'_>) -> Vec<u64> {
+    /// What is held of each level of a plan.
+    pub fn holds(&self, plan: &Plan<'_>) -> Vec<Vec<Held>> {
         let (now, shards) = (self.clock.now(), self.shards.len());
-        let units = |(level, location): (&Level<'_>, StateLocation)| {
+        let levels = plan.levels().iter().zip(locate_all(plan, &self.hasher, shards));
+        let held = levels.map(|(level, location)| {
             let shard = self.shards[location.shard].lock();
-            let ledger = shard.held().and_then(|held| held.ledger(level.path(), level.limit.ident()));
-            let live =
-                ledger.map(|ledger| ledger.holds()).unwrap_or_default().iter().filter(|hold| hold.deadline > now);
-            live.map(|hold| hold.units).sum()
-        };
-        plan.levels().iter().zip(locate_all(plan, &self.hasher, shards)).map(units).collect()
+            by_owner(holds(shard.held().and_then(|held| held.ledger(level.path(), level.limit.ident())), now))
+        });
+        held.collect()
     }
 }
 
@@ -98,8 +101,7 @@ fn slice(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut 
         }
         (end, seen) = (end - 1, seen + 1);
         if expires > now && name.starts_with(&scan.beginning) {
-            let may_be_held = has_ledger(shard, name);
-            states.push(Stored { name: name.to_vec(), may_be_held });
+            states.push(Stored { name: name.to_vec(), holds: holds(ledger_of(shard, name), now) });
         }
     }
     at.end = end as u32;
@@ -109,10 +111,62 @@ fn slice(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut 
     seen.max(1)
 }
 
-fn has_ledger(shard: &Shard, name: &[u8]) -> bool {
-    let Some(held) = shard.held() else { return false };
+fn ledger_of<'s>(shard: &'s Shard, name: &[u8]) -> Option<&'s Ledger> {
     let (path, ident) = name.split_at(parts_end(name, usize::MAX).unwrap_or(name.len()));
-    held.ledger(path, ident).is_some()
+    shard.held()?.ledger(path, ident)
+}
+
+fn holds(ledger: Option<&Ledger>, now: Micros) -> Vec<Held> {
+    let live = ledger.map(Ledger::holds).unwrap_or_default().iter();
+    let live = live.filter(|hold| hold.units > 0 && hold.deadline > now);
+    let held = live.map(|hold| Held {
+        owner: (!hold.id.is_of_reservations()).then_some(hold.id.owner),
+        units: hold.units,
+        expires_after: hold.deadline - now,
+    });
+    held.collect()
+}
+
+/// Tells what is held of a shard's states, and moves the cursor behind it: how much was looked at. Ledgers and records are in the
+/// order of their names, each with what it is before it.
+fn held(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, page: &mut Page) -> usize {
+    let Some(held) = shard.held() else {
+        at.next_shard();
+        return 1;
+    };
+    let stored = |(name, ledger, _): (&[u8], &Ledger, Micros)| {
+        let stored = Stored { name: name.to_vec(), holds: holds(Some(ledger), now) };
+        let is_wanted = name.starts_with(&scan.beginning) && stored.holds.iter().any(|hold| hold.owner.is_some());
+        is_wanted.then(|| ([&[0], name].concat(), Found::State(stored)))
+    };
+    let reserved = |(anchor, name, record): (&[u8], &[u8], &Record)| {
+        let Record::Open { deadline, units, levels, .. } = record else { return None };
+        let (levels, name) = (levels.iter().map(|level| level.to_vec()).collect(), name.to_vec());
+        let place = [&[1], anchor, &name].concat();
+        let reserved = Reserved { name, levels, units: *units, expires_after: deadline - now };
+        let reserved = Some(reserved).filter(|reserved| reserved.expires_after > 0)?.below(&scan.beginning)?;
+        Some((place, Found::Reservation(reserved)))
+    };
+    let found = held.ledgers().filter_map(stored).chain(held.records().filter_map(reserved));
+    let mut found: Vec<_> = found.filter(|(place, _)| *place > at.after).collect();
+    found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    let (seen, room) = (held.len(), scan.count - page.len());
+    match found.get(room - 1).filter(|_| found.len() > room) {
+        Some((last, _)) => at.after.clone_from(last),
+        None => at.next_shard(),
+    }
+    for (_, found) in found.into_iter().take(room) {
+        match found {
+            Found::State(stored) => page.states.push(stored),
+            Found::Reservation(reserved) => page.reservations.push(reserved),
+        }
+    }
+    seen.max(1)
+}
+
+enum Found {
+    State(Stored),
+    Reservation(Reserved),
 }
 
 /// Tells what is held without a state, as the slots of a concurrency limit, in the order of the names.
@@ -131,7 +185,8 @@ fn without_state(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, state
     }
     let room = scan.count - states.len();
     let seen = names.len();
-    states.extend(names.iter().take(room).map(|name| Stored { name: name.to_vec(), may_be_held: true }));
+    let stored = |name: &&[u8]| Stored { name: name.to_vec(), holds: holds(ledger_of(shard, name), now) };
+    states.extend(names.iter().take(room).map(stored));
     match names.get(room - 1).filter(|_| seen > room) {
         Some(last) => at.after = last.to_vec(),
         None => at.next_shard(),

@@ -11,23 +11,14 @@ use super::{
     reply::{Answers, Decided},
     slots::slot_of,
 };
-use crate::{Failure, StoreError};
+use crate::{
+    Failure, StoreError,
+    scan::{Held, by_owner},
+};
 use weir_core::{
-    domain::Micros,
     hold::{Grant, Renewal},
     plan::{Decisions, Plan},
 };
-
-/// Units of one level that an owner has been granted, in however many holds, and that are not settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The number of a replica, drawn when it started; `None`: all callers with reservations.
-    pub owner: Option<u64>,
-    /// Units.
-    pub units: u64,
-    /// After so long the last of them expire.
-    pub expires_after: Micros,
-}
 
 impl RedisStore {
     /// What is held of each level of a plan, read anchor by anchor: nothing is decided or written.
@@ -71,19 +62,4 @@ impl RedisStore {
 pub(super) fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
     let none = || Failure::Lost("the answer has no grant".into());
     Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
-}
-
-/// One for each owner, the first first: below a level an owner holds units of several keys.
-fn by_owner(holds: Vec<Held>) -> Vec<Held> {
-    let mut owners: Vec<Held> = Vec::new();
-    for held in holds {
-        match owners.iter_mut().find(|known| known.owner == held.owner) {
-            Some(known) => {
-                known.units += held.units;
-                known.expires_after = known.expires_after.max(held.expires_after);
-            }
-            None => owners.push(held),
-        }
-    }
-    owners
 }

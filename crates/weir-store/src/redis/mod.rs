@@ -42,7 +42,6 @@ use smallvec::{SmallVec, smallvec};
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::holds::Held;
 use self::{
     afterwards::Afterwards,
     cross_slot::{Group, Undo, fates, groups, is_undone, merge, repeat, undos},

@@ -3,8 +3,8 @@
 use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
 
-use super::{command::words, holds::Held};
-use crate::{Failure, ResetDone};
+use super::command::words;
+use crate::{Failure, ResetDone, scan::Held};
 use weir_core::{
     domain::{Decision, Micros},
     hold::{Grant, Outcome, Repeat},

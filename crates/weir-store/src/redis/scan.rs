@@ -2,6 +2,7 @@
 //! so that nothing is asked twice.
 
 mod cursor;
+mod values;
 
 use std::time::Duration;
 
@@ -13,21 +14,21 @@ use super::{RedisStore, Servers, command::command, command::failure, node::Node,
 use crate::{
     Failure, StoreError,
     failure::RefusalCode,
-    scan::{MAX_PAGE, Page, Scan, ScanError, Stored},
+    scan::{MAX_PAGE, Page, Scan, ScanError, Stored, Wanted},
 };
 use cursor::Cursor;
-use weir_core::domain::Key;
+use weir_core::domain::{Key, Micros};
 
 /// Keys and fields that the servers are asked to look at for one page.
 const MAX_LOOKED_AT: usize = 16 * MAX_PAGE;
 /// Least and most of them in one command, which takes a server less than a millisecond.
 const COUNT: (usize, usize) = (10, 1_000);
 /// Hashes that are read in one round trip.
-const HASHES: usize = 32;
+const HASHES: usize = 64;
 /// How long to look for the server of a key.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The field of a hash by which the script knows that units of its states may be held.
-const HELD: &[u8] = b"held";
+/// How the fields of records begin: see `RECORDS` in `script/plan.lua`.
+const RECORDS: u8 = 0xfd;
 
 impl RedisStore {
     /// A page of the states of all servers.
@@ -43,12 +44,14 @@ impl RedisStore {
         let paging = Paging {
             prefix: self.prefix.to_vec(),
             beginning: [&self.prefix[..], &scan.beginning].concat(),
+            wanted: scan.wanted,
             count: scan.count,
             cursor,
-            states: Vec::new(),
+            page: Page::default(),
             looked_at: 0,
+            now: self.clock().now(),
         };
-        let page = self.on_io(move |servers| async move { paging.page(&servers).await });
+        let page = self.on_io(move |servers| async move { paging.read(&servers).await });
         Ok(page.await.map_err(|error: StoreError| error)?)
     }
 }
@@ -58,21 +61,23 @@ struct Paging {
     prefix: Vec<u8>,
     /// How the names of the states begin, with the prefix of all keys.
     beginning: Vec<u8>,
+    wanted: Wanted,
     count: usize,
     cursor: Cursor,
-    states: Vec<Stored>,
+    page: Page,
     looked_at: usize,
+    now: Micros,
 }
 
 impl Paging {
-    async fn page(mut self, servers: &Servers) -> Result<Page, Failure> {
+    async fn read(mut self, servers: &Servers) -> Result<Page, Failure> {
         let nodes = servers.masters(Instant::now() + TIMEOUT).await?;
         let ids = join_all(nodes.iter().map(|node| id_of(node))).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.cursor.resume(&ids);
         loop {
-            let is_full = self.states.len() >= self.count || self.looked_at >= MAX_LOOKED_AT;
+            let is_full = self.page.len() >= self.count || self.looked_at >= MAX_LOOKED_AT;
             if is_full && self.cursor.fits() {
-                return Ok(Page { states: self.states, next: Some(self.cursor.write()) });
+                return Ok(Page { next: Some(self.cursor.write()), ..self.page });
             }
             if !self.cursor.hashes.is_empty() {
                 self.read_hashes(servers, &nodes, &ids).await?;
@@ -80,14 +85,14 @@ impl Paging {
             }
             match self.cursor.server(&ids) {
                 Some((index, at)) => self.scan_keys(&nodes[index], at).await?,
-                None => return Ok(Page { states: self.states, next: None }),
+                None => return Ok(self.page),
             }
         }
     }
 
     /// As many as are missing, within bounds; more where few of those looked at are wanted.
     fn next_count(&self) -> usize {
-        let missing = self.count.saturating_sub(self.states.len());
+        let missing = self.count.saturating_sub(self.page.len());
         missing.max(self.looked_at / 4).clamp(COUNT.0, COUNT.1)
     }
 
@@ -122,10 +127,9 @@ impl Paging {
         let asked: Vec<_> = self.cursor.hashes.iter().take(HASHES).cloned().collect();
         let mut replies = match self.cursor.server(ids) {
             Some((index, _)) => {
-                let mut commands = Pipeline::with_capacity(2 * asked.len());
+                let mut commands = Pipeline::with_capacity(asked.len());
                 for (hash, at) in &asked {
                     commands.add_command(command(&hscan(hash, at.to_string().as_bytes(), count.as_bytes())));
-                    commands.add_command(command(&[b"HMGET", hash, HELD]));
                 }
                 nodes[index].commands(&commands).await?
             }
@@ -134,53 +138,56 @@ impl Paging {
         }
         .into_iter();
         for (hash, at) in asked {
-            let [fields, held] = [replies.next(), replies.next()];
-            let (next, fields, may_be_held) = match fields.map(|fields| fields.extract_error().map_err(failure)) {
-                Some(Ok(fields)) => {
-                    let held = read::<Vec<Option<Vec<u8>>>>(held.unwrap_or_default());
-                    let held = held.is_ok_and(|held| held.iter().any(Option::is_some));
-                    let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(fields)?;
-                    (number(&next)?, fields, held)
-                }
-                Some(Err(failure)) if is_no_hash(&failure) => (0, Vec::new(), false),
-                Some(Err(failure)) if !is_elsewhere(&failure) => return Err(failure),
-                // On another server its cursor means nothing.
-                moved => {
-                    let (deadline, at) = (Instant::now() + TIMEOUT, if moved.is_some() { 0 } else { at });
-                    match servers
-                        .command(&hash, &hscan(&hash, at.to_string().as_bytes(), count.as_bytes()), deadline)
-                        .await
-                    {
-                        Ok(reply) => {
-                            let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(reply)?;
-                            (number(&next)?, fields, true)
-                        }
-                        Err(failure) if is_no_hash(&failure) => (0, Vec::new(), false),
-                        Err(failure) => return Err(failure),
-                    }
-                }
+            let fields = match replies.next().map(|fields| fields.extract_error().map_err(failure)) {
+                Some(Err(failure)) if is_elsewhere(&failure) => self.read_elsewhere(servers, &hash, 0, &count).await,
+                Some(fields) => fields,
+                None => self.read_elsewhere(servers, &hash, at, &count).await,
             };
+            let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = match fields {
+                Err(failure) if is_no_hash(&failure) => (b"0".to_vec(), Vec::new()),
+                fields => read(fields?)?,
+            };
+            let next = number(&next)?;
             self.looked_at += 1 + fields.len() / 2;
-            self.tell(&hash, fields, may_be_held);
+            self.tell(&hash, &fields);
             self.cursor.read_hash(next);
-            if self.states.len() >= self.count && self.cursor.fits() || next != 0 {
+            if self.page.len() >= self.count && self.cursor.fits() || next != 0 {
                 break;
             }
         }
         Ok(())
     }
 
-    /// The states that are fields of a hash: each with its value behind it.
-    fn tell(&mut self, hash: &[u8], fields: Vec<Vec<u8>>, may_be_held: bool) {
-        for field in fields.iter().step_by(2) {
+    /// Reads a hash on whichever server has it, on which the cursor of another means nothing.
+    async fn read_elsewhere(&self, servers: &Servers, hash: &[u8], at: u64, count: &str) -> Result<Value, Failure> {
+        let deadline = Instant::now() + TIMEOUT;
+        servers.command(hash, &hscan(hash, at.to_string().as_bytes(), count.as_bytes()), deadline).await
+    }
+
+    /// What is wanted of the fields of a hash: each has its value behind it.
+    fn tell(&mut self, hash: &[u8], fields: &[Vec<u8>]) {
+        for field in fields.chunks_exact(2) {
+            let (field, value) = (&field[0], &field[1]);
+            if let Some(name) = field.strip_prefix(&[RECORDS]) {
+                if self.wanted == Wanted::Holds && !name.is_empty() {
+                    let reserved = values::reservation(name, value, &self.prefix, self.now);
+                    let beginning = &self.beginning[self.prefix.len()..];
+                    self.page.reservations.extend(reserved.and_then(|reserved| reserved.below(beginning)));
+                }
+                continue;
+            }
             let name = [hash, field].concat();
             if !name.starts_with(&self.beginning) {
                 continue;
             }
-            let name = name[self.prefix.len()..].to_vec();
+            let (name, holds) = (name[self.prefix.len()..].to_vec(), values::holds(value, self.now));
+            let is_wanted = match self.wanted {
+                Wanted::States => true,
+                Wanted::Holds => holds.iter().any(|hold| hold.owner.is_some()),
+            };
             // Others are the script's own.
-            if Key::of_name(&name).is_some() {
-                self.states.push(Stored { name, may_be_held });
+            if is_wanted && Key::of_name(&name).is_some() {
+                self.page.states.push(Stored { name, holds });
             }
         }
     }

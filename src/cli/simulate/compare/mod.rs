@@ -24,11 +24,13 @@ use super::{
     replay::ReplayTarget,
     simulation::say,
     store::{SimulationStore, in_full},
-    tallies::{Name, Tallies},
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
-    limiter::{Answer, CheckError, Invalid, Limiter, Request},
+    limiter::{
+        Answer, CheckError, Invalid, Limiter, Request,
+        tallies::{Name, Tallies},
+    },
     telemetry::Metrics,
 };
 

@@ -12,14 +12,12 @@ use super::{
     difference::Treated,
     differing_keys::{Differed, Name as Key},
 };
-use crate::cli::{
-    render::shown,
-    simulate::{
-        moments::at_text,
-        simulation::say,
-        store::SimulationStore,
-        tallies::{Name, Tally},
+use crate::{
+    cli::{
+        render::shown,
+        simulate::{moments::at_text, simulation::say, store::SimulationStore},
     },
+    limiter::tallies::{Name, Tally},
 };
 
 impl<S: SimulationStore> Comparison<S> {

@@ -6,21 +6,24 @@ use serde::Serialize;
 use weir_core::domain::Micros;
 use weir_policy::Policy;
 
-use crate::limiter::{Answer, Request};
+use super::{Answer, Request};
 
 /// The decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Tally {
+pub struct Tally {
+    /// Checks that passed.
     pub allowed: u64,
+    /// Checks that it refused, or would have as a shadow.
     pub refused: u64,
+    /// When it first did, in microseconds.
     pub first_refusal_us: Option<Micros>,
 }
 
 /// The name of a limit, behind that of its domain.
-pub(super) type Name = (String, String);
+pub type Name = (String, String);
 
 /// The totals of all limits of a policy, and of the limits of requests.
-pub(super) struct Tallies {
+pub struct Tallies {
     /// The totals of the policy's limits, by their index.
     of_policy: Vec<(Name, Tally)>,
     of_requests: BTreeMap<Name, Tally>,
@@ -28,7 +31,7 @@ pub(super) struct Tallies {
 
 impl Tallies {
     /// Nothing yet.
-    pub(super) fn new(policy: &Policy) -> Self {
+    pub fn new(policy: &Policy) -> Self {
         let mut limits: Vec<_> = policy.limits().collect();
         limits.sort_by_key(|(_, limit)| limit.index);
         let names = limits.into_iter().map(|(domain, limit)| (domain.name.to_string(), limit.name.to_string()));
@@ -36,7 +39,7 @@ impl Tallies {
     }
 
     /// Counts the decisions on a request.
-    pub(super) fn count(&mut self, at: Micros, request: &Request<'_>, answer: &Answer<'_>) {
+    pub fn count(&mut self, at: Micros, request: &Request<'_>, answer: &Answer<'_>) {
         for level in &answer.levels {
             let of_policy =
                 if request.spec.is_none() { self.of_policy.get_mut(level.limit.index as usize) } else { None };
@@ -54,7 +57,7 @@ impl Tallies {
     }
 
     /// Those that did something, in the order of their names; limits of one name as one.
-    pub(super) fn by_name(&self) -> BTreeMap<&Name, Tally> {
+    pub fn by_name(&self) -> BTreeMap<&Name, Tally> {
         let mut all: BTreeMap<&Name, Tally> = BTreeMap::new();
         let used = self.of_policy.iter().filter(|(_, tally)| tally.allowed + tally.refused > 0);
         for (name, tally) in used.map(|(name, tally)| (name, tally)).chain(&self.of_requests) {

@@ -1,15 +1,23 @@
-//! Samples the keys that limits decide about, where hot keys are shown.
+//! Samples what limits decide, where the explorer is enabled: hot keys, and the checks of the last minutes.
 
 use weir_core::domain::Key;
 use weir_store::Store;
 
 use super::{Answer, DescriptorAnswer, LevelAnswer, Limiter, Request, Resolved};
-use crate::telemetry::{HotKeys, Sighting};
+use crate::telemetry::{HotKeys, Sighting, Terms};
 
 impl<S: Store> Limiter<S> {
-    /// Samples the key of a request. A peek or a refund makes no key hot.
+    /// Samples a request and its key. A peek or a refund makes no key hot.
     #[inline]
-    pub(super) fn sample_hot_keys(&self, request: &Request<'_>, answer: &Answer<'_>) {
+    pub(super) fn sample(&self, request: &Request<'_>, answer: &Answer<'_>) {
+        if let Some(traffic) = &self.traffic
+            && request.cost != 0
+            && request.spec.is_none()
+        {
+            let Request { cost, max_wait, factor, .. } = *request;
+            let allowed = answer.summary.decision.allowed;
+            traffic.saw(&request.key, &Terms { cost, max_wait, factor, allowed });
+        }
         if let Some(keys) = &self.hot_keys
             && request.cost > 0
             && let Some(weight) = keys.due()
@@ -17,26 +25,33 @@ impl<S: Store> Limiter<S> {
             let key = &request.key;
             // A key is made of texts.
             let segment = |index| std::str::from_utf8(key.segment(index)).unwrap_or_default();
-            sample(keys, weight, (&request.domain, key), &answer.levels, None, (0..key.depth()).map(segment));
+            sample_levels(keys, weight, (&request.domain, key), &answer.levels, None, (0..key.depth()).map(segment));
         }
     }
 
     /// Samples the keys of the descriptors of a request.
-    pub(super) fn sample_hot_keys_of_descriptors(&self, request: &Resolved<'_>, statuses: &[DescriptorAnswer<'_>]) {
+    pub(super) fn sample_descriptors(&self, request: &Resolved<'_>, statuses: &[DescriptorAnswer<'_>]) {
+        if let Some(traffic) = &self.traffic {
+            for (found, status) in request.descriptors.iter().zip(statuses).filter(|(_, status)| status.hits > 0) {
+                let Some(key) = &found.key else { continue };
+                let (cost, allowed) = (status.hits, status.summary.decision.allowed);
+                traffic.saw(key, &Terms { cost, max_wait: None, factor: 1.0, allowed });
+            }
+        }
         let Some(keys) = &self.hot_keys else { return };
         let Some(weight) = keys.due() else { return };
         let domain = request.domain.map_or("", |domain| &domain.name);
         for (found, status) in request.descriptors.iter().zip(statuses) {
             let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
             let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
-            sample(keys, weight, (domain, key), &status.levels, status.rule.map(|rule| rule.shadow), segments);
+            sample_levels(keys, weight, (domain, key), &status.levels, status.rule.map(|rule| rule.shadow), segments);
         }
     }
 }
 
 /// Samples each level of a request. `shadow`: whether all levels are shadowed, where the rule decides that.
 #[cold]
-fn sample<'s>(
+fn sample_levels<'s>(
     keys: &HotKeys,
     weight: u32,
     (domain, key): (&str, &Key),

@@ -1,0 +1,70 @@
+// A draft of a policy, compared with the one in force by the checks of the last minutes.
+
+import { element, number, time } from "./draw.js";
+import { $, ask, page, say, written } from "./page.js";
+import { link } from "./route.js";
+
+const counts = (of) => (of ? `${number(of.allowed)} allowed, ${number(of.refused)} refused` : "–");
+
+async function onCompare(event) {
+  event.preventDefault();
+  say("traffic-done", "running …");
+  $("traffic-about").textContent = "";
+  for (const id of ["traffic-limits", "traffic-keys"]) $(id).hidden = true;
+  try {
+    const draft = $("traffic-draft").value;
+    show(await ask("ui/api/traffic", { domain: page.domain, draft: draft.trim() === "" ? "" : draft }));
+  } catch (error) {
+    say("traffic-done", error.message, "bad");
+  }
+}
+
+function show(found) {
+  if (!found.recorded) return say("traffic-done", "No checks are recorded: http.ui.max_traffic_bytes is 0.", "warn");
+  if (!found.checks) return say("traffic-done", "No check of this domain was recorded in the last minutes.", "warn");
+  const { checks, differing, draft, in_force, keys, limits, one_of, span_us, then } = found;
+  const lines = [`Policy in force: ${counts(in_force)}`];
+  if (draft) {
+    lines.unshift(`Draft: ${counts(draft)}`);
+    const less = `${number(differing.refused)} checks newly refused, ${number(differing.allowed)} newly allowed`;
+    lines.push(differing.keys ? `${less}, of ${number(differing.keys)} keys` : "Both treat every check alike.");
+  }
+  say("traffic-done", lines.join("\n"));
+  const part =
+    one_of > 1
+      ? ` They are those of one key in ${number(one_of)}, told apart by two segments: limits that more keys share see only a part of theirs.`
+      : "";
+  $("traffic-about").textContent =
+    `${number(checks)} checks within ${time(span_us)}, of which ${counts(then)} when they came.${part}`;
+  const cell = (label, of) => element("td", { data: { label }, text: counts(of) });
+  const limitRow = (limit) =>
+    element(
+      "tr",
+      {},
+      element("td", { data: { label: "Limit" } }, element("b", { text: limit.name })),
+      cell("In force", limit.in_force),
+      cell("Draft", limit.draft),
+    );
+  fill("traffic-limits", limits.map(limitRow));
+  fill("traffic-keys", keys.map(keyRow));
+}
+
+function keyRow({ allowed, key, refused }) {
+  const name = written(key);
+  const anchor = element("a", { text: name, href: link({ view: "keys", key: name, filter: null, search: null }) });
+  const count = (label, value) => element("td", { className: "number", data: { label }, text: number(value) });
+  return element(
+    "tr",
+    {},
+    element("td", { data: { label: "Key" } }, anchor),
+    count("Newly refused", refused),
+    count("Newly allowed", allowed),
+  );
+}
+
+function fill(id, rows) {
+  $(id).tBodies[0].replaceChildren(...rows);
+  $(id).hidden = rows.length === 0;
+}
+
+$("traffic-form").onsubmit = onCompare;

@@ -1,0 +1,152 @@
+//! Compares a draft of a policy with the one in force, by the checks of the last minutes.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Instant,
+};
+
+use axum::extract::{Request, State};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use weir_core::domain::{Key, Micros, key::domain_name};
+use weir_policy::Policy;
+
+use super::{
+    Explorer, Reply, Service, json_reply, no_domain, read,
+    simulate::{MAX_TIME, alone, drafted, rejected, too_long},
+};
+use crate::{
+    limiter::{
+        replay::Replay,
+        tallies::{Name, Tally},
+    },
+    telemetry::RecordedCheck,
+    transport::http::problem::Problem,
+};
+
+/// Most keys that are told.
+const MAX_KEYS: usize = 15;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    domain: String,
+    /// A policy file. Empty: the policy in force alone.
+    #[serde(default)]
+    draft: String,
+}
+
+#[derive(Serialize)]
+struct Totals {
+    allowed: u64,
+    refused: u64,
+}
+
+/// What a limit did under both policies; nothing under one that does not have it, or where no check met it.
+#[derive(Serialize)]
+struct OfLimit<'a> {
+    name: &'a str,
+    in_force: Option<Totals>,
+    draft: Option<Totals>,
+}
+
+/// A key that the draft treats differently.
+#[derive(Clone, Copy, Default)]
+struct Differs {
+    refused: u64,
+    allowed: u64,
+}
+
+/// Replays the recorded checks of a domain by the policy in force and by a draft.
+pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+    let wanted: Wanted = read(&explorer, request).await?;
+    alone(explorer, move |explorer| wanted.run(explorer)).await.map(|found| json_reply(&found))
+}
+
+impl Wanted {
+    fn run(&self, explorer: &Service) -> Result<serde_json::Value, Problem> {
+        let handle = explorer.limiter.policy_handle();
+        let domain = &*self.domain;
+        handle.policy.domain(domain).ok_or_else(|| no_domain(domain))?;
+        let draft = match self.draft.trim() {
+            "" => None,
+            // Under the overrides as they are now, as the policy in force.
+            _ => Some(drafted(&self.draft, &explorer.bounds)?.overridden(handle.policy.overrides().anew())),
+        };
+        let Some(traffic) = explorer.limiter.traffic() else { return Ok(json!({ "recorded": false })) };
+        let (mut checks, one_of) = traffic.read();
+        checks.retain(|check| check.key.prefix(0) == domain_name(domain));
+        let since = Instant::now();
+        let replay = |policy: &Policy| {
+            let replay = Replay::run(policy, domain, &checks, || since.elapsed() < MAX_TIME).map_err(rejected)?;
+            replay.ok_or_else(|| too_long("ask when there is less to be replayed"))
+        };
+        let in_force = replay(&handle.policy)?;
+        let draft = draft.as_ref().map(replay).transpose()?;
+        let (keys, differing) = draft.as_ref().map(|draft| differing(&checks, &in_force, draft)).unwrap_or_default();
+        let now_allowed = checks.iter().filter(|check| check.terms.allowed).count();
+        Ok(json!({
+            "recorded": true,
+            "checks": checks.len(),
+            "one_of": one_of,
+            "span_us": span(&checks),
+            "then": { "allowed": now_allowed, "refused": checks.len() - now_allowed },
+            "in_force": totals(&in_force),
+            "draft": draft.as_ref().map(totals),
+            "limits": limits(&in_force, draft.as_ref()),
+            "differing": differing,
+            "keys": keys,
+        }))
+    }
+}
+
+fn span(checks: &[RecordedCheck]) -> Micros {
+    match (checks.first(), checks.last()) {
+        (Some(first), Some(last)) => last.at - first.at,
+        _ => 0,
+    }
+}
+
+fn totals(replay: &Replay) -> Totals {
+    let (allowed, refused) = replay.totals();
+    Totals { allowed, refused }
+}
+
+fn limits<'a>(in_force: &'a Replay, draft: Option<&'a Replay>) -> Vec<OfLimit<'a>> {
+    let (in_force, draft) =
+        (in_force.tallies.by_name(), draft.map(|draft| draft.tallies.by_name()).unwrap_or_default());
+    let names: BTreeSet<_> = in_force.keys().chain(draft.keys()).copied().collect();
+    let of = |did: Option<&Tally>| did.map(|did| Totals { allowed: did.allowed, refused: did.refused });
+    let limit =
+        |name: &'a Name| OfLimit { name: &name.1, in_force: of(in_force.get(name)), draft: of(draft.get(name)) };
+    names.into_iter().map(limit).collect()
+}
+
+/// The keys that the draft treats differently, most often first, and how many checks it refuses and allows in contrast.
+fn differing(
+    checks: &[RecordedCheck],
+    in_force: &Replay,
+    draft: &Replay,
+) -> (Vec<serde_json::Value>, serde_json::Value) {
+    let (mut keys, mut all) = (HashMap::<&[u8], (&Key, Differs)>::new(), Differs::default());
+    for (check, passed) in checks.iter().zip(in_force.passed.iter().zip(&draft.passed)) {
+        let of_key = &mut keys.entry(check.key.prefix(check.key.depth())).or_insert((&check.key, Differs::default())).1;
+        match passed {
+            (Some(true), Some(false)) => (of_key.refused, all.refused) = (of_key.refused + 1, all.refused + 1),
+            (Some(false), Some(true)) => (of_key.allowed, all.allowed) = (of_key.allowed + 1, all.allowed + 1),
+            _ => {}
+        }
+    }
+    let mut keys: Vec<_> = keys.into_values().filter(|(_, differs)| differs.refused + differs.allowed > 0).collect();
+    keys.sort_by_key(|(_, differs)| std::cmp::Reverse(differs.refused + differs.allowed));
+    let told = json!({ "keys": keys.len(), "refused": all.refused, "allowed": all.allowed });
+    let key = |(key, differs): (&Key, Differs)| {
+        let segment = |index| match key.is_hashed(index) {
+            true => "#".to_owned(),
+            false => String::from_utf8_lossy(key.segment(index)).into_owned(),
+        };
+        let segments: Vec<_> = (0..key.depth()).map(segment).collect();
+        json!({ "key": segments, "refused": differs.refused, "allowed": differs.allowed })
+    };
+    (keys.into_iter().take(MAX_KEYS).map(key).collect(), told)
+}

@@ -1,0 +1,106 @@
+//! Recorded checks decided again, in virtual time, by a policy: what it would have allowed.
+//!
+//! Nothing is used up at first: what was counted before the record is not known.
+
+use std::borrow::Cow;
+
+use weir_policy::Policy;
+
+use super::{CheckError, Request, Simulation, tallies::Tallies};
+use crate::telemetry::RecordedCheck;
+
+/// Most states of a replay: several for each check that a record has room for.
+const MAX_STATES: usize = 1_000_000;
+
+/// What a policy did with recorded checks.
+pub struct Replay {
+    /// Whether each passed; `None`: it was not decided, as a limit of slots refuses checks.
+    pub passed: Vec<Option<bool>>,
+    /// What each limit did.
+    pub tallies: Tallies,
+}
+
+impl Replay {
+    /// Replays the checks of a domain, the oldest first, for as long as `goes_on` says so; `None`: it did not.
+    ///
+    /// # Errors
+    /// [`CheckError`], where the policy has no such domain, or its limits cannot be divided as a check asks.
+    pub fn run(
+        policy: &Policy,
+        domain: &str,
+        checks: &[RecordedCheck],
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Option<Self>, CheckError> {
+        let (simulation, mut tallies) = (Simulation::of(MAX_STATES), Tallies::new(policy));
+        let mut passed = Vec::with_capacity(checks.len());
+        for (number, check) in checks.iter().enumerate() {
+            if number % 64 == 0 && !goes_on() {
+                return Ok(None);
+            }
+            let request = request(domain, check);
+            let answer = match simulation.check(check.at, policy, &request) {
+                Ok(answer) => answer,
+                Err(CheckError::NotCheckable(_)) => {
+                    passed.push(None);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            tallies.count(check.at, &request, &answer);
+            passed.push(Some(answer.summary.decision.allowed));
+        }
+        Ok(Some(Self { passed, tallies }))
+    }
+
+    /// How many passed, and how many were refused.
+    pub fn totals(&self) -> (u64, u64) {
+        let count = |wanted| self.passed.iter().filter(|passed| **passed == Some(wanted)).count() as u64;
+        (count(true), count(false))
+    }
+}
+
+fn request<'a>(domain: &'a str, check: &RecordedCheck) -> Request<'a> {
+    Request {
+        domain: Cow::Borrowed(domain),
+        key: check.key.clone(),
+        cost: check.terms.cost,
+        max_wait: check.terms.max_wait,
+        factor: check.terms.factor,
+        spec: None,
+        charge: None,
+        dry_run: false,
+        id: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{
+        algorithm::Bounds,
+        domain::{Key, time::SECOND},
+    };
+
+    use super::*;
+    use crate::telemetry::Terms;
+
+    #[test]
+    fn a_policy_decides_recorded_checks_at_their_times() {
+        let policy = "schema: { user: { children: { '*': { limits: [{ name: l, fixed_window: { count: 2, period: 1s } }] } } } }";
+        let policy = weir_policy::parse(policy, &Bounds::default()).unwrap();
+        let check = |at, name| {
+            let name = Key::new("", &["user", name]).unwrap().prefix(2).to_vec();
+            let key = Key::of_name(&[&name[..], &[weir_core::domain::key::END]].concat()).unwrap();
+            let terms = Terms { cost: 1, max_wait: None, factor: 1.0, allowed: true };
+            RecordedCheck { at, key, terms }
+        };
+        let long = "l".repeat(100);
+        let checks = [check(0, "a"), check(1, "a"), check(2, "a"), check(2, &long), check(SECOND, "a")];
+        let replay = Replay::run(&policy, "", &checks, || true).unwrap().unwrap();
+        assert_eq!(replay.passed, [true, true, false, true, true].map(Some));
+        assert_eq!(replay.totals(), (4, 1));
+        let did = replay.tallies.by_name();
+        assert_eq!(did.values().map(|did| (did.allowed, did.refused)).collect::<Vec<_>>(), [(4, 1)]);
+        assert!(Replay::run(&policy, "", &checks, || false).unwrap().is_none());
+        assert!(matches!(Replay::run(&policy, "other", &checks, || true), Err(CheckError::UnknownDomain(_))));
+    }
+}

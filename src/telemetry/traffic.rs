@@ -1,0 +1,252 @@
+//! A record of the checks of the last minutes, of bounded size: which key asked for how much, when, and whether it passed.
+//!
+//! Where there is room for all checks it has all. With more it keeps those of a part of the keys, drawn by a hash of their first
+//! two segments: of a key that it has it has every check, so that what a limit would have said can be found out.
+
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, SystemTime},
+};
+
+use parking_lot::Mutex;
+use weir_core::domain::{Key, Micros, key::END, time::SECOND};
+
+/// The time that is recorded.
+const WINDOW: Micros = 300 * SECOND;
+/// Segments whose keys are recorded together.
+const SEGMENTS: usize = 2;
+/// The record has one of at most 2 to the power of this keys.
+const MAX_HALVINGS: u32 = 30;
+/// Longest key that is recorded, in bytes.
+const MAX_NAME_BYTES: usize = 512;
+
+/// What a check asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Units.
+    pub cost: i64,
+    /// The longest wait that the client accepts.
+    pub max_wait: Option<Micros>,
+    /// Divides the limits.
+    pub factor: f64,
+    /// It passed.
+    pub allowed: bool,
+}
+
+/// A check as it was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedCheck {
+    /// When, in microseconds since 1970.
+    pub at: Micros,
+    /// Its key; of long segments hashes.
+    pub key: Key,
+    /// What it asked for.
+    pub terms: Terms,
+}
+
+/// The checks of the last minutes.
+pub struct Traffic {
+    hasher: RandomState,
+    /// One of 2 to the power of this keys is recorded.
+    halvings: AtomicU32,
+    ring: Mutex<Ring>,
+}
+
+struct Ring {
+    max_bytes: usize,
+    /// Records, the oldest first: the length of the key's name, how many halvings there were, the terms, and the name.
+    bytes: VecDeque<u8>,
+}
+
+/// What stands before a key's name.
+struct Head {
+    name_bytes: u16,
+    halvings: u8,
+    at: Micros,
+    terms: Terms,
+}
+
+impl Head {
+    const BYTES: usize = 2 + 1 + 1 + 4 * 8;
+
+    fn write(&self) -> [u8; Self::BYTES] {
+        let Terms { cost, max_wait, factor, allowed } = self.terms;
+        let mut bytes = [0; Self::BYTES];
+        bytes[..2].copy_from_slice(&self.name_bytes.to_le_bytes());
+        (bytes[2], bytes[3]) = (self.halvings, u8::from(allowed));
+        let words =
+            [self.at.to_le_bytes(), cost.to_le_bytes(), max_wait.unwrap_or(-1).to_le_bytes(), factor.to_le_bytes()];
+        bytes[4..].copy_from_slice(words.as_flattened());
+        bytes
+    }
+
+    fn read(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[4 + 8 * index..][..8]);
+            word
+        };
+        let max_wait = Some(Micros::from_le_bytes(word(2))).filter(|wait| *wait >= 0);
+        let (cost, factor) = (i64::from_le_bytes(word(1)), f64::from_le_bytes(word(3)));
+        let terms = Terms { cost, max_wait, factor, allowed: bytes[3] == 1 };
+        let at = Micros::from_le_bytes(word(0));
+        Self { name_bytes: u16::from_le_bytes([bytes[0], bytes[1]]), halvings: bytes[2], at, terms }
+    }
+}
+
+impl Traffic {
+    /// A record of at most so many bytes.
+    pub fn new(max_bytes: usize) -> Self {
+        // Pages that are not written to yet take no memory.
+        let ring = Ring { max_bytes, bytes: VecDeque::with_capacity(max_bytes) };
+        Self { hasher: RandomState::new(), halvings: AtomicU32::new(0), ring: Mutex::new(ring) }
+    }
+
+    /// Records a check that is decided, if its key is one of those that are recorded.
+    #[inline]
+    pub fn saw(&self, key: &Key, terms: &Terms) {
+        if self.keeps(key, self.halvings.load(Ordering::Relaxed)) {
+            self.record(key, terms);
+        }
+    }
+
+    #[inline]
+    fn keeps(&self, key: &Key, halvings: u32) -> bool {
+        halvings == 0 || self.hasher.hash_one(key.prefix(SEGMENTS.min(key.depth()))) & ((1 << halvings) - 1) == 0
+    }
+
+    fn record(&self, key: &Key, terms: &Terms) {
+        let name = key.prefix(key.depth());
+        // A check does not wait for a reader.
+        let Some(mut ring) = self.ring.try_lock().filter(|_| name.len() < MAX_NAME_BYTES) else { return };
+        let halvings = self.halvings.load(Ordering::Relaxed);
+        let next = ring.record(now(), halvings, name, terms);
+        if next != halvings {
+            self.halvings.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// The checks of the last minutes, the oldest first, and of how many keys the record has one.
+    pub fn read(&self) -> (Vec<RecordedCheck>, u64) {
+        let since = now() - WINDOW;
+        let bytes = self.ring.lock().bytes.clone();
+        let records: Vec<_> = Records(bytes).filter(|(head, _)| head.at >= since).collect();
+        let halvings = records.iter().map(|(head, _)| head.halvings).max().unwrap_or(0).into();
+        let read = |(head, name): (Head, Vec<u8>)| {
+            let key = Key::of_name(&name).filter(|key| self.keeps(key, halvings))?;
+            Some(RecordedCheck { at: head.at, key, terms: head.terms })
+        };
+        (records.into_iter().filter_map(read).collect(), 1 << halvings)
+    }
+}
+
+impl Ring {
+    /// Adds a record, and tells how many halvings there are to be.
+    fn record(&mut self, now: Micros, halvings: u32, name: &[u8], terms: &Terms) -> u32 {
+        let (mut next, size) = (halvings, Head::BYTES + name.len() + 1);
+        while let Some(oldest) = self.oldest() {
+            let is_over = oldest.at < now - WINDOW;
+            if !is_over && self.bytes.len() + size <= self.max_bytes {
+                // So small that twice as many have room: of what is recorded from now on.
+                let is_alike = u32::from(oldest.halvings) == halvings && oldest.at < now - WINDOW / 2;
+                if is_alike && self.bytes.len() < self.max_bytes / 4 {
+                    next = halvings.saturating_sub(1);
+                }
+                break;
+            }
+            // What was recorded of more keys makes room first.
+            if !is_over && u32::from(oldest.halvings) == halvings {
+                next = (halvings + 1).min(MAX_HALVINGS);
+            }
+            self.bytes.drain(..Head::BYTES + usize::from(oldest.name_bytes));
+        }
+        if size <= self.max_bytes {
+            let name_bytes = name.len() as u16 + 1;
+            let head = Head { name_bytes, halvings: halvings as u8, at: now, terms: *terms };
+            self.bytes.extend(head.write());
+            self.bytes.extend(name);
+            // As the store writes the names of states.
+            self.bytes.push_back(END);
+        }
+        next
+    }
+
+    fn oldest(&self) -> Option<Head> {
+        let mut bytes = [0; Head::BYTES];
+        let mut first = self.bytes.iter();
+        for byte in &mut bytes {
+            *byte = *first.next()?;
+        }
+        Some(Head::read(&bytes))
+    }
+}
+
+/// The records of a ring.
+struct Records(VecDeque<u8>);
+
+impl Iterator for Records {
+    type Item = (Head, Vec<u8>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let head: Vec<u8> = self.0.drain(..Head::BYTES.min(self.0.len())).collect();
+        let head = Head::read(head.first_chunk()?);
+        let name = self.0.drain(..usize::from(head.name_bytes).min(self.0.len())).collect();
+        Some((head, name))
+    }
+}
+
+fn now() -> Micros {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_micros() as Micros
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const TERMS: Terms = Terms { cost: 3, max_wait: None, factor: 1.0, allowed: true };
+
+    fn key(name: &str) -> Key {
+        Key::new("d", &["user", name, "trade"]).unwrap()
+    }
+
+    #[test]
+    fn checks_are_read_as_they_were_recorded() {
+        let traffic = Traffic::new(1 << 16);
+        let terms = Terms { max_wait: Some(7), factor: 0.5, allowed: false, ..TERMS };
+        traffic.saw(&key("a"), &TERMS);
+        traffic.saw(&key("b"), &terms);
+        let (checks, one_of) = traffic.read();
+        assert_eq!((checks.len(), one_of, checks[0].terms, checks[1].terms), (2, 1, TERMS, terms));
+        assert_eq!((checks[1].key.domain(), checks[1].key.segment(1)), (&b"d"[..], &b"b"[..]));
+        assert!(checks[0].at <= checks[1].at && now() - checks[1].at < WINDOW);
+    }
+
+    #[test]
+    fn of_more_checks_than_fit_those_of_some_keys_are_kept_and_later_of_more_again() {
+        let traffic = Traffic::new(1 << 14);
+        for round in 0..50 {
+            for number in 0..200 {
+                traffic.saw(&key(&number.to_string()), &TERMS);
+            }
+            assert!(traffic.ring.lock().bytes.len() <= 1 << 14, "{round}");
+        }
+        let (checks, one_of) = traffic.read();
+        assert!(one_of >= 16 && !checks.is_empty(), "{one_of}");
+        let recorded: BTreeSet<_> = checks.iter().map(|check| check.key.segment(1).to_vec()).collect();
+        assert!(recorded.len() <= 200 * 4 / one_of as usize + 4, "{recorded:?} of {one_of}");
+        // Of each that is there as many as of the others, but for the one at which it begins or ends.
+        let times = |name: &[u8]| checks.iter().filter(|check| check.key.segment(1) == name).count();
+        let times: Vec<_> = recorded.iter().map(|name| times(name)).collect();
+        assert!(times.iter().max().unwrap() - times.iter().min().unwrap() <= 1, "{times:?}");
+        // Once it is calm.
+        let (mut ring, halvings) = (traffic.ring.lock(), traffic.halvings.load(Ordering::Relaxed));
+        let name = key("calm");
+        let later = |ring: &mut Ring, at| ring.record(now() + at, halvings, name.prefix(3), &TERMS);
+        assert_eq!(later(&mut ring, 2 * WINDOW), halvings);
+        assert_eq!(later(&mut ring, 2 * WINDOW + WINDOW / 2 + 1), halvings - 1);
+    }
+}
