@@ -8,7 +8,7 @@ export interface BreakerOptions {
   openMs?: number;
 }
 
-/** What {@link CircuitBreaker.admit} lets pass. */
+/** The permit of {@link CircuitBreaker.admit} for one call. */
 export type Permit = "call" | "probe";
 
 /** The circuit breaker: while the service is down, calls fail at once instead of each waiting for its deadline. */

@@ -20,7 +20,7 @@ import { credentialsOf } from "./token.js";
 /** The decision on checks that pass together or not at all. */
 export interface AllDecision {
   readonly allowed: boolean;
-  /** What the limits of each check say, in their order. Of a refused call some may be allowed, and are not charged either. */
+  /** The decision on each check by itself, in their order. In a refused call some may be allowed, and are not charged either. */
   readonly decisions: readonly Decision[];
 }
 

@@ -2,7 +2,7 @@ import { milliseconds, millisecondsOrNull } from "./duration.js";
 import type { WeirError } from "./errors.js";
 import type { CheckResponse, LevelResult } from "./generated/weir/v1/weir.js";
 
-/** What one limit says. */
+/** The decision of one limit. */
 export interface Level {
   readonly name: string;
   /** How many segments of the key it covers. */
@@ -78,12 +78,12 @@ export function fromResponse(response: CheckResponse): Decision {
   };
 }
 
-/** What `onFailure` decides. */
+/** The decision of `onFailure`. */
 export function fallback(allowed: boolean, error: WeirError): Decision {
   return local(allowed, 0, null, error);
 }
 
-/** What a lease decides. */
+/** The decision of a lease. */
 export function leased(allowed: boolean, remaining: number, retryAfterMs: number | null): Decision {
   return local(allowed, remaining, retryAfterMs, null);
 }

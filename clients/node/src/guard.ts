@@ -15,7 +15,7 @@ export interface GuardOptions extends Pick<CheckOptions, "domain" | "cost" | "li
   lease?: boolean;
 }
 
-/** What to do with a request, and the headers for its response. `decision` is null where there is none. */
+/** Whether a request passes, and the headers for its response. `decision` is null where there is none. */
 export type Verdict =
   | { readonly pass: true; readonly headers: ResponseHeaders; readonly decision: Decision | null }
   | {
@@ -67,7 +67,7 @@ function refusal(status: 429 | 503, headers: ResponseHeaders, decision: Decision
   };
 }
 
-/** What the binding limit says, by draft-ietf-httpapi-ratelimit-headers-11. A lease does not know it. */
+/** The headers of the binding limit, by draft-ietf-httpapi-ratelimit-headers-11. A lease does not know it. */
 function headersOf({ binding, retryAfterMs }: Decision): ResponseHeaders {
   if (!binding) return retryAfter(retryAfterMs);
   const name = structuredString(binding.name);
@@ -95,7 +95,7 @@ function structuredString(text: string): string {
   return `"${ascii.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** What a user sends must not make a check invalid, and so pass without one. */
+/** A segment that is valid whatever a user sends: a check of an invalid one would fail, and the request pass. */
 function repaired(segment: string): string {
   const text = segment.toWellFormed();
   if (text.length * 3 <= MAX_SEGMENT_BYTES) return text || "-";

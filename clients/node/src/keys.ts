@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Key } from "./request.js";
 
-/** What a request counts for. */
+/** The key of a request. */
 export type KeyOf<Request> = (request: Request) => Key;
 
 const ANONYMOUS = "anonymous";

@@ -36,7 +36,7 @@ export type Limit = {
 } & { [Name in keyof Algorithms]: OneOf<Algorithms, Name> }[keyof Algorithms];
 type OneOf<All, Name extends keyof All> = Pick<All, Name> & { [Other in Exclude<keyof All, Name>]?: never };
 
-/** What a refused check charges: no limit (the default), or each one that alone would have allowed it. */
+/** The limits that a refused check charges: none (the default), or each one that alone would have allowed it. */
 export type ChargeMode = keyof typeof CHARGES;
 
 export function limitSpec(limits: readonly Limit[], charge: ChargeMode = "all-or-nothing"): LimitSpec {

@@ -4,7 +4,7 @@ import type { Logger } from "./failure-log.js";
 import type { CoalesceOptions } from "./stream.js";
 import type { Telemetry } from "./telemetry.js";
 
-/** What a check gives during an outage: the error (the default), or a decision that allows or refuses. */
+/** The outcome of a check during an outage: the error (the default), or a decision that allows or refuses. */
 export type OnFailure = "error" | "allow" | "deny";
 
 export interface ClientOptions {
@@ -16,7 +16,7 @@ export interface ClientOptions {
   tokenFile?: string;
   /** For a whole call with its retries. Default 50. */
   deadlineMs?: number;
-  /** What outages give. Errors of the call or its configuration are always errors. Default `"error"`. */
+  /** The outcome of checks during an outage. Errors of the call or its configuration are always errors. Default `"error"`. */
   onFailure?: OnFailure;
   /** How often a call that ended with UNAVAILABLE is repeated, if it may be. Default 1; 0 sends no request ids. */
   retries?: number;

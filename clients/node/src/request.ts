@@ -13,7 +13,7 @@ export interface CheckOptions {
   cost?: number;
   /** Limits of the caller's own, instead of those of the policy. */
   limits?: readonly Limit[];
-  /** What a refused check charges of `limits`. */
+  /** Which of `limits` a refused check charges. */
   charge?: ChargeMode;
   /** The longest wait to accept from limits that shape traffic. Default 0: they refuse instead. */
   maxWaitMs?: number;

@@ -9,7 +9,7 @@ import type { Rpc } from "./rpc.js";
 export interface ReserveOptions extends Omit<CheckOptions, "dryRun">, CallOptions {
   /** How long to hold the units, 10 ms to 24 hours. Required without a concurrency limit on the path, whose `ttl` is the default. */
   ttlMs?: number;
-  /** What becomes of units that are not settled in time: they count as spent (`keep`, the default), or are given back. */
+  /** Units that are not settled in time count as spent (`keep`, the default), or are given back. */
   onExpiry?: "keep" | "release";
 }
 
@@ -17,7 +17,7 @@ export interface ReserveOptions extends Omit<CheckOptions, "dryRun">, CallOption
 export interface Settlement {
   /** The units that it cost. */
   readonly charged: number;
-  /** Of what was reserved, the units that were given back. */
+  /** The reserved units that were given back. */
   readonly refunded: number;
   /** The units charged beyond what was reserved. */
   readonly overage: number;
@@ -25,7 +25,7 @@ export interface Settlement {
   readonly degraded: boolean;
 }
 
-/** What became of work that needed a decision to run. */
+/** The outcome of work that needed a decision to run. */
 export type Outcome<Value> =
   | { readonly allowed: true; readonly decision: Decision; readonly value: Value }
   | { readonly allowed: false; readonly decision: Decision };

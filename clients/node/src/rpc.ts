@@ -70,7 +70,7 @@ export class Rpc {
     });
   }
 
-  /** A request on the stream of leases. It is repeated once, as it is: the service knows it by its number. */
+  /** A request on the stream of leases. It is repeated once, as it is: its amounts are totals. */
   lease(request: LeaseRequest, deadlineMs: number): Promise<LeaseResponse> {
     const options = { deadlineMs, isRepeatable: true, retries: 1 };
     return this.#guarded(RateLimiterService.lease, request, options, (bytes, deadline, isRetry) =>

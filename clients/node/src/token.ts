@@ -3,7 +3,7 @@ import { Metadata } from "@grpc/grpc-js";
 
 const RECHECK_MS = 1_000;
 
-/** What authenticates calls: a bearer token, or none. */
+/** The credentials of calls: a bearer token, or none. */
 export interface Credentials {
   /** Metadata of a call: the same object for as long as the token is the same. */
   metadata(): Metadata;

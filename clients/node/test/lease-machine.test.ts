@@ -40,7 +40,7 @@ interface Terms {
 
 type Done = Pick<Line, "do" | "retry_after"> & { send?: Machine.Renewal | null };
 
-/** What the machine does at an event. */
+/** Passes an event to the machine; returns what it did. */
 function replay(machine: Machine.LeaseMachine, { at, check, tick, answer, lost, checked, close }: Line): Done {
   if (check !== undefined) return spend(machine, check, at);
   if (tick) return { send: machine.tick(at) };

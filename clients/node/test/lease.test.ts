@@ -29,7 +29,7 @@ function run(program: string, args: readonly string[], env: NodeJS.ProcessEnv = 
   return execFileSync(process.execPath, [program, ...args], options);
 }
 
-/** What became of checks. */
+/** The outcomes of checks. */
 class Seen {
   readonly sources = { service: 0, lease: 0, fallback: 0 };
   allowed = 0;
@@ -71,7 +71,7 @@ test("two clients of two replicas lease a hot key, and are never over its limit"
   await over;
   const allowed = seen.reduce((sum, one) => sum + one.allowed, 0);
   assert.ok(allowed <= LIMIT, `${allowed}`);
-  // What a client holds is burnt at the killed replica, or below a request that was lost.
+  // Units of a request that was lost with the replica may have expired.
   assert.ok(allowed > LIMIT * 0.8, `${allowed}`);
   for (const { sources } of seen) assert.ok(sources.lease > 10 * sources.service, JSON.stringify(sources));
 });
@@ -157,7 +157,7 @@ test("a changed policy and a reset are seen within the ttl", async (t) => {
   writeFileSync(limits, policy(100, "true"));
   await spend(client, seen, ({ refusedByLease }) => refusedByLease > 0);
   writeFileSync(limits, policy(LIMIT, "false"));
-  // What is held is spent first, or expires.
+  // The held units are spent first, or expire.
   for (let asked = 0; asked < 20; ) asked = (await client.check(KEY)).source === "service" ? asked + 1 : 0;
 });
 

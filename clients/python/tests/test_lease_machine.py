@@ -39,7 +39,7 @@ def answer_of(told: dict[str, Any]) -> Answer:
 
 
 def replay(machine: LeaseMachine, line: dict[str, Any]) -> dict[str, Any]:
-    """What the machine does at an event."""
+    """Passes an event to the machine; returns what it did."""
     at = line["at"]
     if "check" in line:
         return check(machine, line["check"], at)

@@ -37,7 +37,7 @@ schema:
 
 
 class Seen:
-    """What became of checks."""
+    """The outcomes of checks."""
 
     def __init__(self) -> None:
         self.sources: Counter[Source] = Counter()
@@ -91,7 +91,7 @@ def test_clients_of_two_replicas_are_never_over_the_limit(
         for worker in workers:
             worker.result()
     allowed = sum(one.allowed for one in seen)
-    # What was held may have been burnt with the replica.
+    # Units of a request that was lost with the replica may have expired.
     assert LIMIT * 0.8 < allowed <= LIMIT
     for one in seen:
         assert one.sources[Source.LEASE] > 10 * one.sources[Source.SERVICE]

@@ -1,4 +1,4 @@
-/** What {@link Balance.spend} did. `low`: spent, and a renewal may be due. `short`: not spent, since too little is held. */
+/** The outcome of {@link Balance.spend}. `low`: spent, and a renewal may be due. `short`: not spent, since too little is held. */
 export type Spend = "spent" | "low" | "short";
 
 /** Units of one key that this process may spend until a deadline. Times are microseconds of a monotonic clock. */

@@ -23,11 +23,11 @@ export interface Renewal {
   readonly want: number;
   /** That of the terms; `"0"`: none are known. */
   readonly generation: string;
-  /** Of the check that is decided by the same request; 0: there is none. */
+  /** The cost of the check that is decided by the same request; 0: there is none. */
   readonly cost: number;
 }
 
-/** What the service granted. */
+/** The service's grant. */
 export interface Grant {
   /** In addition to what was kept. */
   readonly units: number;
@@ -41,10 +41,10 @@ export interface Grant {
   readonly refusedForUs: number;
 }
 
-/** What becomes of a check that the balance cannot pay for: refused without asking, decided by an ordinary check, or by a request. */
+/** A check that the balance cannot pay for is refused without asking, decided by an ordinary check, or decided by a request. */
 export type OnShort = { do: "refuse"; retryAfterUs: number } | { do: "check" } | { do: "ask"; send: Renewal };
 
-/** The part of the deadline that is left out, since the clocks of client and service differ in rate. */
+/** Margin of the deadline: the clocks of client and service differ in rate. */
 const DRIFT_PPM = 10_000;
 /** Demand is averaged over this time. */
 const AVERAGED_OVER_US = 100_000;
@@ -92,7 +92,7 @@ export class Holder {
     }
     const want = this.#demand();
     if (isPending || (want < 2 && this.#balance.units === 0)) return { do: "check" };
-    // What is held goes back with the request, whose check may need it.
+    // The held units go back with the request, whose check may need them.
     this.#takeAbove(0);
     return { do: "ask", send: this.#renew(0, want, cost, nowUs) };
   }

@@ -154,7 +154,7 @@ export class Leases {
   }
 }
 
-/** What the policy alone decides, and charges. */
+/** Whether the policy alone decides the check, and it charges. */
 function mayBeLeased({ limits, factor, dryRun, requestId, maxWaitMs }: CheckOptions, cost: number): boolean {
   const isPlain = !limits && factor === undefined && !dryRun && requestId === undefined && !maxWaitMs;
   return isPlain && cost > 0 && cost <= MAX_COST && Number.isInteger(cost);

@@ -1,4 +1,4 @@
-"""What both kinds of client share."""
+"""The base of both clients."""
 
 from __future__ import annotations
 

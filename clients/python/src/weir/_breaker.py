@@ -12,7 +12,7 @@ from weir.errors import CircuitOpen
 
 
 class State(Enum):
-    """What a circuit breaker does with calls."""
+    """The state of a circuit breaker."""
 
     CLOSED = "closed"
     """All go to the service."""
@@ -42,7 +42,7 @@ class Breaker:
 
     @property
     def state(self) -> State:
-        """What happens to calls now."""
+        """The state now."""
         return self._state
 
     def on_change(self, listener: Callable[[State], None]) -> None:

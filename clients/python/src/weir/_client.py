@@ -212,7 +212,7 @@ class Client(ClientBase):
         fail_closed: bool = False,
         lease: bool | None = None,
     ) -> Verdict:
-        """What to do with a request of a user: pass it, or refuse it, with which headers. It raises no WeirError.
+        """Decides on a request of a user: whether it passes, with which headers. It raises no WeirError.
 
         Segments of the key may come from the user: they are repaired where they are empty or too long.
 

@@ -22,7 +22,7 @@ class Token:
         self._metadata = _header(token) if token else ()
 
     def metadata(self) -> Metadata:
-        """What each call sends."""
+        """The metadata of each call."""
         return self._metadata
 
 
@@ -37,7 +37,7 @@ class TokenFile(Token):
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def metadata(self) -> Metadata:
-        """What each call sends."""
+        """The metadata of each call."""
         if time.monotonic() >= self._next_look and self._lock.acquire(blocking=False):
             try:
                 self._read_again()

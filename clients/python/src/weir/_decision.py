@@ -14,7 +14,7 @@ _ZERO = timedelta()
 
 
 class OnFailure(Enum):
-    """What a check answers when the service does not."""
+    """How a check is answered during an outage."""
 
     ERROR = "error"
     """It raises."""
@@ -25,12 +25,12 @@ class OnFailure(Enum):
 
 
 class Source(Enum):
-    """Who has decided."""
+    """The origin of a decision."""
 
     SERVICE = "service"
     """The service."""
     LEASE = "lease"
-    """This process, by a lease."""
+    """A lease, in this process."""
     FALLBACK = "fallback"
     """`on_failure`, since the service has not answered."""
 

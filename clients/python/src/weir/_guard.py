@@ -30,7 +30,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a request.
+    """A decision on a request of a user.
 
     Attributes:
         status: None if it passes; 429 if it is refused; 503 if it fails closed, without a decision.

@@ -1,4 +1,4 @@
-"""What a check asks."""
+"""The request of a check."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ Opened = TypeVar("Opened", bound="AsyncReservation")
 
 
 class OnExpiry(Enum):
-    """What becomes of a reservation that is not settled in time."""
+    """The settlement of a reservation that expires."""
 
     KEEP = pb.ON_EXPIRY_KEEP
-    """What was reserved counts as spent."""
+    """The reserved units count as spent."""
     RELEASE = pb.ON_EXPIRY_RELEASE
-    """What was reserved is given back."""
+    """The reserved units are given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Settlement:
 
 
 class _Hold:
-    """What both kinds of reservation know.
+    """The base of both kinds of reservation.
 
     Attributes:
         decision: whether the units are held.
@@ -99,7 +99,7 @@ _NOT_HELD = Settlement(degraded=True)
 
 
 def reserve_request(check: pb.CheckRequest, ttl: Time | None, on_expiry: OnExpiry) -> pb.ReserveRequest:
-    """What a reservation asks."""
+    """The request of a reservation."""
     return pb.ReserveRequest(check=check, ttl=None if ttl is None else duration(ttl), on_expiry=on_expiry.value)
 
 
@@ -199,7 +199,7 @@ class AsyncReservation(_Hold):
 
 
 class Opening(Generic[Opened]):
-    """What is to be awaited, or entered by `async with`."""
+    """A coroutine that is awaited, or entered by `async with`."""
 
     def __init__(self, opened: Coroutine[Any, Any, Opened]) -> None:
         self._coroutine = opened

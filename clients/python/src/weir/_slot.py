@@ -22,7 +22,7 @@ AnyReservation = TypeVar("AnyReservation", Reservation, AsyncReservation)
 
 
 class _Held(Generic[AnyReservation]):
-    """What both kinds of slot know. In the block of a slot only."""
+    """The base of both kinds of slot. For use in the block of a slot only."""
 
     _reservation: AnyReservation
     _lost = False

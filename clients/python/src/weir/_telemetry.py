@@ -30,10 +30,10 @@ _GAUGE = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
 class Observation:
-    """What is told of one call. This one forgets it."""
+    """The telemetry of one call. This one records nothing."""
 
     metadata: Metadata = ()
-    """What the call sends along, so that the service's span is a child of the client's."""
+    """Metadata of the call, by which the service's span is a child of the client's."""
 
     def decided(self, *decisions: Decision | WeirError) -> None:
         """The answers of the call: one for each check."""

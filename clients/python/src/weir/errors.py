@@ -1,4 +1,4 @@
-"""What a call raises. A refusal is a decision, not an error."""
+"""The errors of calls. A refusal is a decision, not an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be spent of a lease. Times are microseconds of a monotonic clock."""
+"""The units of a lease that may be spent. Times are microseconds of a monotonic clock."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from weir._lease.balance import Balance
 
 _DRIFT_PPM = 10_000
-"""What is left out of the time that a lease lasts, since the clocks of client and service differ in rate."""
+"""Margin of the deadline: the clocks of client and service differ in rate."""
 _AVERAGED_OVER = 100_000.0
 """Demand is averaged over this time."""
 _WORTHWHILE = 2
@@ -57,7 +57,7 @@ class Renewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the service granted.
+    """The service's grant.
 
     Attributes:
         units: in addition to what was kept.
@@ -131,7 +131,7 @@ class Holder:
         want = self._demand()
         if is_pending or (want < _WORTHWHILE and not self._balance.units):
             return None
-        # What is held goes back with the request, whose check may need it.
+        # The held units go back with the request, whose check may need them.
         self._take_above(0)
         return self._renew(0, want, cost, now)
 

@@ -90,7 +90,7 @@ OpenStream: TypeAlias = Callable[[Flow, bool], Stream]
 
 
 class Requests:
-    """Sends requests, and those that a stream left unanswered once more: the service knows them by their numbers."""
+    """Sends requests, and those that a stream left unanswered once more: their amounts are totals."""
 
     def __init__(self, open_stream: OpenStream, token: Token) -> None:
         self._open = open_stream
