@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/OWNER/weir/clients/go/weirv1"
@@ -78,28 +79,43 @@ func (c *Client) BreakerState() BreakerState {
 }
 
 // Check decides one key: every limit on its path, in one atomic step.
-func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (decision Decision, err error) {
-	var step leaseStep
-	if c.lease && len(options) == 0 {
-		// Without making a request.
-		if decision, step = c.leases.decide("", key, 1); step.verdict == leaseDecides {
-			c.telemetry.countLeased(ctx, step.lease, decision.Allowed)
-			return decision, nil
-		}
+func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (Decision, error) {
+	decision, step := c.decide(key, options)
+	if step.verdict == leaseDecides {
+		c.telemetry.countLeased(ctx, step.lease, decision.Allowed)
+		return decision, nil
 	}
 	request := NewRequest(key, options...)
-	if len(options) > 0 && request.leasable(c.lease) {
-		if decision, step = c.leases.decide(request.message.Domain, key, request.cost()); step.verdict == leaseDecides {
-			c.telemetry.countLeased(ctx, step.lease, decision.Allowed)
-			return decision, nil
-		}
-	}
 	ctx, observed := c.telemetry.begin(ctx, request.message.GetDomain())
 	answer, failure := c.ask(ctx, &request, &step)
-	decision, err = settle(newDecision(answer), failure, c.mode(&request))
+	decision, err := settle(newDecision(answer), failure, c.mode(&request))
 	observed.end(decision, err)
 	return decision, err
 }
+
+// decide decides a check by a lease, where one may, or says how it is decided.
+func (c *Client) decide(key Key, options []CheckOption) (Decision, leaseStep) {
+	domain, cost := "", int64(1)
+	leasable := c.lease
+	if len(options) > 0 {
+		request := scratch.Get().(*Request)
+		for _, option := range options {
+			option(request)
+		}
+		leasable = request.leasable(c.lease)
+		domain, cost = request.message.GetDomain(), request.cost()
+		request.message.Reset()
+		*request = Request{message: request.message}
+		scratch.Put(request)
+	}
+	if !leasable {
+		return Decision{}, leaseStep{}
+	}
+	return c.leases.decide(domain, key, cost)
+}
+
+// Requests from which options are read, so that a check which a lease decides need not make one.
+var scratch = sync.Pool{New: func() any { return &Request{message: &weirv1.CheckRequest{}} }}
 
 // ask has the service decide, by the request of a lease or by a check.
 func (c *Client) ask(ctx context.Context, request *Request, step *leaseStep) (answer *weirv1.CheckResponse, failure *Error) {

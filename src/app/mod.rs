@@ -146,7 +146,10 @@ impl App {
             service.clone().within(permits(setting, limiter.store().shared().is_some(), meter))
         };
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
-        let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
+        let quotas = (!settings.rlqs.domains.is_empty())
+            .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
+        let explorer =
+            ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.bounds(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
         let grpc_listener = listen("grpc.listen", &settings.grpc.listen).await?;
         let fleet = Arc::new(Fleet::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
@@ -158,8 +161,6 @@ impl App {
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_meter).await?
         };
-        let quotas = (!settings.rlqs.domains.is_empty())
-            .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
         let routes = routes.dividing(quotas.clone());
         // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;

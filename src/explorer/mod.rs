@@ -4,6 +4,7 @@
 mod key;
 mod live;
 mod policy;
+mod quotas;
 mod simulate;
 mod traffic;
 
@@ -31,6 +32,7 @@ use crate::{
         Peer,
         guard::is_local,
         http::{Sites, body, problem::Problem},
+        rlqs::Quotas,
     },
 };
 
@@ -40,7 +42,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The page and its files: path, kind and text.
-const FILES: [(&str, &str, &str); 18] = [
+const FILES: [(&str, &str, &str); 19] = [
     ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
     ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
     ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
@@ -56,6 +58,7 @@ const FILES: [(&str, &str, &str); 18] = [
     ("/ui/overrides.js", JAVASCRIPT, include_str!("page/overrides.js")),
     ("/ui/state.js", JAVASCRIPT, include_str!("page/state.js")),
     ("/ui/reset.js", JAVASCRIPT, include_str!("page/reset.js")),
+    ("/ui/quotas.js", JAVASCRIPT, include_str!("page/quotas.js")),
     ("/ui/usage.js", JAVASCRIPT, include_str!("page/usage.js")),
     ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
     ("/ui/traffic.js", JAVASCRIPT, include_str!("page/traffic.js")),
@@ -80,6 +83,8 @@ pub struct Explorer(Arc<Service>);
 
 struct Service {
     limiter: Arc<Limiter<AnyStore>>,
+    /// Where limits are divided among Envoys.
+    quotas: Option<Arc<Quotas<AnyStore>>>,
     bounds: Bounds,
     sites: Sites,
     started: Instant,
@@ -88,11 +93,16 @@ struct Service {
 }
 
 impl Explorer {
-    /// An explorer of the policy in force and the counts of `limiter`; policies to be tried stay within `bounds`, and `sites` are
-    /// those that its page may be on.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, bounds: Bounds, sites: Sites) -> Self {
+    /// An explorer of the policy in force, the counts of `limiter`, and what `quotas` divides; policies to be tried stay within
+    /// `bounds`, and `sites` are those that its page may be on.
+    pub fn new(
+        limiter: Arc<Limiter<AnyStore>>,
+        quotas: Option<Arc<Quotas<AnyStore>>>,
+        bounds: Bounds,
+        sites: Sites,
+    ) -> Self {
         let (started, simulating) = (Instant::now(), Arc::new(Semaphore::new(1)));
-        Self(Arc::new(Service { limiter, bounds, sites, started, simulating }))
+        Self(Arc::new(Service { limiter, quotas, bounds, sites, started, simulating }))
     }
 
     /// The page and what it reads.
@@ -106,6 +116,7 @@ impl Explorer {
             .route("/ui/api/policy", post(policy::tell))
             .route("/ui/api/live", post(live::tell))
             .route("/ui/api/key", post(key::tell))
+            .route("/ui/api/quotas", post(quotas::tell))
             .route("/ui/api/simulate", post(simulate::tell))
             .route("/ui/api/traffic", post(traffic::tell))
             .layer(map_response(guarded))

@@ -90,7 +90,7 @@ pub fn access_of_page(page: &str) -> Access {
         "/v1/check" | "/v1/check_batch" | "/v1/check_all" | "/json" => Access::Role(Role::Check),
         "/v1/reserve" | "/v1/commit" | "/v1/cancel" | "/v1/extend" => Access::Named(Role::Check),
         "/v1/reset" => Access::Named(Role::Reset),
-        "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" | "/ui/api/traffic" => {
+        "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/quotas" | "/ui/api/simulate" | "/ui/api/traffic" => {
             Access::Role(Role::Metrics)
         }
         "/ui/api/key" => Access::Role(Role::Check),

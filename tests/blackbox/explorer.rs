@@ -22,7 +22,7 @@ pub const POLICY: &str = "
             limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
             children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
 
-pub const PAGES: [&str; 18] = [
+pub const PAGES: [&str; 19] = [
     "/ui",
     "/ui/explorer.css",
     "/ui/explorer.js",
@@ -38,15 +38,17 @@ pub const PAGES: [&str; 18] = [
     "/ui/overrides.js",
     "/ui/state.js",
     "/ui/reset.js",
+    "/ui/quotas.js",
     "/ui/usage.js",
     "/ui/simulation.js",
     "/ui/traffic.js",
 ];
-pub const API: [&str; 6] = [
+pub const API: [&str; 7] = [
     "GET /ui/api/session",
     "POST /ui/api/policy",
     "POST /ui/api/live",
     "POST /ui/api/key",
+    "POST /ui/api/quotas",
     "POST /ui/api/simulate",
     "POST /ui/api/traffic",
 ];

@@ -96,13 +96,20 @@ fn roles_decide_which_endpoints_a_client_can_read() {
     for path in PAGES {
         assert_eq!(server.get(path).0, 200, "{path} holds no data");
     }
-    let bodies = [Value::Null, json!({}), json!({ "domain": "" }), json!({ "domain": "", "key": ["a"] }), simulation()];
+    let bodies = [
+        Value::Null,
+        json!({}),
+        json!({ "domain": "" }),
+        json!({ "domain": "", "key": ["a"] }),
+        json!({ "domain": "" }),
+        simulation(),
+    ];
     for (token, expected, roles) in [
-        (Some(checks), [200, 403, 403, 200, 403], json!(["check"])),
-        (Some(resets), [200, 403, 403, 403, 403], json!(["reset"])),
-        (Some(metrics), [200, 200, 200, 403, 200], json!(["metrics"])),
-        (Some(all), [200; 5], json!(["check", "reset", "metrics"])),
-        (None, [401; 5], Value::Null),
+        (Some(checks), [200, 403, 403, 200, 403, 403], json!(["check"])),
+        (Some(resets), [200, 403, 403, 403, 403, 403], json!(["reset"])),
+        (Some(metrics), [200, 200, 200, 403, 200, 200], json!(["metrics"])),
+        (Some(all), [200; 6], json!(["check", "reset", "metrics"])),
+        (None, [401; 6], Value::Null),
     ] {
         let token = token.map(|token| token.token.as_str());
         let answers: Vec<_> =

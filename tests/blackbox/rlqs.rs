@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic::{Code, transport::Channel};
 
 use crate::{
+    explorer,
     support::{
-        PATIENCE, Server,
+        PATIENCE, Server, eventually_async,
         pki::put,
         quotas::{QuotaStream, Told, bucket},
         server::Setup,
@@ -61,6 +63,54 @@ fn the_service_is_off_until_a_domain_is_named() {
             let end = stream.hear(Duration::from_secs(60)).await.expect_err("ended");
             assert_eq!(end.code(), code, "{domain:?}");
         }
+    });
+}
+
+#[test]
+fn the_explorer_shows_what_each_envoy_is_assigned_uses_and_denies() {
+    runtime().block_on(async {
+        let server = setup().env("WEIR_HTTP__UI__ENABLED", "true").start();
+        let quotas = |domain: &str| explorer::query(&server, "quotas", json!({ "domain": domain }));
+        assert_eq!(quotas("shop"), json!({ "divided": false }));
+        let (mut first, mut second) = (open(&server).await, open(&server).await);
+        first.report(bucket("root"), 1, 0, 0).await;
+        for stream in [&mut first, &mut second] {
+            stream.report(bucket("alex"), 1, 0, 0).await;
+            stream.until("alex", |told| told.rate() > 0.0).await;
+        }
+        first.report(bucket("alex"), 50, 25, 5).await;
+        let found = eventually_async("what is denied", async || {
+            let found = quotas("api");
+            let envoys = found["buckets"].as_array()?.iter().filter_map(|bucket| bucket["envoys"].as_array()).flatten();
+            envoys.filter_map(|envoy| envoy["denied"].as_f64()).any(|denied| denied > 0.0).then_some(found)
+        })
+        .await;
+        assert_eq!((&found["streams"], &found["count"]), (&json!(2), &json!(2)), "{found}");
+        let bucket_of = |user: &str| {
+            let mut buckets = found["buckets"].as_array().expect("buckets").iter();
+            buckets.find(|bucket| bucket["entries"] == json!([["user", user]])).expect("it is there")
+        };
+        let (alex, root) = (bucket_of("alex"), bucket_of("root"));
+        assert_eq!(
+            root,
+            &json!({ "entries": [["user", "root"]], "limit": 5000.0, "streams": 1, "envoys": root["envoys"] })
+        );
+        assert_eq!(alex["limit"], json!(1000.0));
+        let [busy, idle] = &alex["envoys"].as_array().expect("Envoys")[..] else { panic!("{found}") };
+        let number = |envoy: &Value, name: &str| envoy[name].as_f64().expect("a number");
+        assert!((number(busy, "used") - 2.0 * number(busy, "denied")).abs() < 0.01, "{busy}");
+        assert!(number(busy, "denied") > 0.0 && number(idle, "denied") == 0.0, "{found}");
+        assert!(number(busy, "assigned") + number(idle, "assigned") <= 1000.0 && number(busy, "assigned") > 0.0);
+        let peer = busy["peer"].as_str().expect("an address");
+        assert!(peer.starts_with("127.0.0.1:") && busy["has_left"] == json!(false), "{busy}");
+        drop(first);
+        eventually_async("it is gone", async || {
+            let found = quotas("api");
+            let gone = |envoy: &Value| envoy["has_left"] == json!(true) && envoy["peer"].is_null();
+            let envoys = found["buckets"].as_array()?.iter().filter_map(|bucket| bucket["envoys"].as_array());
+            (envoys.flatten().filter(|envoy| gone(envoy)).count() == 2).then_some(())
+        })
+        .await;
     });
 }
 

@@ -12,7 +12,7 @@ use weir_client::{Check, Client};
 
 const SECONDS: u64 = 5;
 /// Leased checks never wait, so a caller lets others have its thread after so many.
-const TURN: u64 = 1024;
+const TURN: u64 = 64;
 /// Of leased checks one of so many is timed, since reading the clock twice takes as long as the check.
 const TIMED: u64 = 16;
 

@@ -14,6 +14,7 @@ import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
 import { showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page } from "./page.js";
+import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
 import "./traffic.js";
@@ -33,6 +34,7 @@ const PARTS = [
   ["simulation", "metrics"],
   ["state", "check"],
   ["fleet", "admin"],
+  ["quotas", "metrics"],
   ["usage-list", "admin"],
   ["override-set", "admin"],
   ["override-list", "admin"],
@@ -131,6 +133,7 @@ async function poll() {
     if (page.version !== null) await pollLive();
     await inspect();
     if (route().view === "usage" && may("admin")) await showReplicas();
+    if (route().view === "usage" && may("metrics")) await showQuotas();
     if (route().view === "overrides") await showOverrides();
     answered();
   } catch (error) {

@@ -270,7 +270,8 @@ impl<S: Store> Calls<S> {
             let messages = Messages::new(request.into_inner(), termination, pace);
             let permit = self.streams.acquire().map_err(Rejected::from);
             ready(permit.map_err(Status::from).map(|permit| {
-                tonic::Response::new(QuotaAnswers::new(messages, Session::new(Arc::clone(quotas)), id, permit))
+                let session = Session::new(Arc::clone(quotas), self.connected.peer);
+                tonic::Response::new(QuotaAnswers::new(messages, session, id, permit))
             }))
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));

@@ -1,6 +1,8 @@
 //! What is known of buckets, levels and streams: all that happens under the one lock.
 
-use std::{collections::HashMap, sync::Arc};
+mod standings;
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use foldhash::fast::RandomState;
 use futures_util::task::AtomicWaker;
@@ -63,6 +65,8 @@ struct Division {
 
 /// A stream: the buckets that it reports.
 struct Stream {
+    /// Its Envoy's address; `None` for a unix socket.
+    peer: Option<SocketAddr>,
     buckets: Map<u32, Holding>,
     /// Buckets whose assignments it is to be told, each once.
     pending: Vec<u32>,
@@ -94,9 +98,9 @@ impl Book {
     }
 
     /// A stream begins.
-    pub fn open(&mut self, waker: Arc<AtomicWaker>) -> u64 {
+    pub fn open(&mut self, waker: Arc<AtomicWaker>, peer: Option<SocketAddr>) -> u64 {
         self.last_stream += 1;
-        self.streams.insert(self.last_stream, Stream { buckets: Map::default(), pending: Vec::new(), waker });
+        self.streams.insert(self.last_stream, Stream { peer, buckets: Map::default(), pending: Vec::new(), waker });
         self.last_stream
     }
 

@@ -1,6 +1,6 @@
 //! One stream: reports in, assignments out, never more at a time than what is read.
 
-use std::{collections::VecDeque, sync::Arc, task::Waker};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, task::Waker};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
@@ -28,10 +28,10 @@ pub struct Session<S: Store> {
 }
 
 impl<S: Store> Session<S> {
-    /// A stream that has begun.
-    pub fn new(quotas: Arc<Quotas<S>>) -> Self {
+    /// A stream that has begun, of an Envoy at this address.
+    pub fn new(quotas: Arc<Quotas<S>>, peer: Option<SocketAddr>) -> Self {
         let waker = Arc::<AtomicWaker>::default();
-        let number = quotas.book().open(Arc::clone(&waker));
+        let number = quotas.book().open(Arc::clone(&waker), peer);
         Self { quotas, number, waker, domain: None, reports: VecDeque::new(), is_ending: false }
     }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Assignment, BucketId, Change, LevelId, Load, MAX_RATE, MemberId, Standing, Steps, Terms, Usage,
+    Assignment, BucketId, Change, Holder, LevelId, Load, MAX_RATE, MemberId, Standing, Steps, Terms, Usage,
     bucket::{Bucket, Divided, Room},
     member::Member,
     share::spread,
@@ -104,6 +104,17 @@ impl Divider {
     /// The steps in which a bucket's rates are told.
     pub fn steps(&self, bucket: BucketId) -> Option<Steps> {
         self.buckets.get(bucket.0).map(|bucket| bucket.steps)
+    }
+
+    /// The least rate of a bucket's limits and its demand, in thousandths of a request a second.
+    pub fn rate_and_demand(&self, bucket: BucketId) -> Option<(u64, u64)> {
+        self.buckets.get(bucket.0).map(|bucket| (bucket.rate, bucket.demand()))
+    }
+
+    /// How the holders of a bucket stand.
+    pub fn holders(&self, bucket: BucketId) -> impl Iterator<Item = Holder> {
+        let members = self.buckets.get(bucket.0).into_iter().flat_map(|bucket| bucket.members.iter());
+        members.map(|(id, member)| member.as_holder(MemberId(id)))
     }
 
     /// A holder reports for the first time. What it gets comes with a tick.

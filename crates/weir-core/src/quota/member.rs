@@ -1,6 +1,6 @@
 //! One holder of a bucket.
 
-use super::{Assignment, Steps, Terms, UNITS_PER_REQUEST, Usage};
+use super::{Assignment, Holder, MemberId, Steps, Terms, UNITS_PER_REQUEST, Usage};
 use crate::domain::{Micros, time::SECOND};
 
 /// Least time over which demand is measured.
@@ -99,6 +99,12 @@ impl Member {
     /// Whether something of it changes by time alone.
     pub(super) fn is_unsettled(&self) -> bool {
         self.has_left || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
+    }
+
+    /// How it stands.
+    pub(super) fn as_holder(&self, member: MemberId) -> Holder {
+        let Self { assigned, allowed, demand, has_left, .. } = *self;
+        Holder { member, assigned, allowed, denied: demand - allowed, has_left }
     }
 
     /// The rate that it holds.

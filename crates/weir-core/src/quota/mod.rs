@@ -117,6 +117,21 @@ pub struct Usage {
     pub elapsed: Micros,
 }
 
+/// A holder of a bucket, as it stands. Rates are in thousandths of a request a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The holder.
+    pub member: MemberId,
+    /// What it may spend by itself; `None`: nothing was told to it yet.
+    pub assigned: Option<u64>,
+    /// What it allowed, by its last report.
+    pub allowed: u64,
+    /// What it denied, likewise.
+    pub denied: u64,
+    /// Whether its stream has ended: it keeps what it has until that is over.
+    pub has_left: bool,
+}
+
 /// The answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

@@ -208,6 +208,12 @@ impl Fixture {
         (!levels.is_empty()).then(|| {
             let mut plan = Plan::new(levels, check.charge, check.max_wait);
             plan.dry_run = check.dry_run;
+            // Levels that refuse only together are told apart within one anchor alone.
+            let has_twins = (0..plan.levels().len()).any(|index| plan.state_of(index) != index);
+            let several = plan.levels().iter().any(|level| level.anchor_path() != plan.levels()[0].anchor_path());
+            if plan.charge == Charge::OverLimitOnly && has_twins && several {
+                plan.charge = Charge::Independent;
+            }
             plan
         })
     }

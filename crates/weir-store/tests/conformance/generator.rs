@@ -144,7 +144,12 @@ impl Generator {
         }
         Check {
             levels,
-            charge: self.rng.pick(&[Charge::AllOrNothing, Charge::AllOrNothing, Charge::Independent]),
+            charge: self.rng.pick(&[
+                Charge::AllOrNothing,
+                Charge::AllOrNothing,
+                Charge::Independent,
+                Charge::OverLimitOnly,
+            ]),
             max_wait: match self.rng.random_range(0..4) {
                 0 => Some(0),
                 1 => Some(self.rng.magnitude(MAX_WAIT)),

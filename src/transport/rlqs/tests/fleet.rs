@@ -262,7 +262,7 @@ impl Envoy {
         self.reports_at = now + REPORTS;
         let Some(replica) = &replicas[self.replica] else { return };
         let is_new = self.session.is_none();
-        let session = self.session.get_or_insert_with(|| Session::new(Arc::clone(&replica.quotas)));
+        let session = self.session.get_or_insert_with(|| Session::new(Arc::clone(&replica.quotas), None));
         let elapsed = self.reported.replace(now).map_or(0, |before| (now - before).as_secs());
         let [allowed, denied] = std::mem::take(&mut self.usage);
         let usage = BucketQuotaUsage {

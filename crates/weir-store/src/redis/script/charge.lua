@@ -110,17 +110,27 @@ local function independent()
   end
 end
 
--- Where levels refuse, each judged by its own cost, only they charge, and the others tell how they stand.
-local function charge_over_limit_only()
+-- Which levels refuse, each judged by its own cost, and whether all that count pass.
+local function judged()
   local refuses, passes = {}, true
   for index = 1, count do
     refuses[index] = step(index, input[costs_at + index])[1] == 0
     if refuses[index] and not rules[index].shadow then passes = false end
   end
-  if passes then return independent() end
+  return refuses, passes
+end
+
+-- Charges only those that refuse; the others tell how they stand. `puts` says of a state whether it is written; without it all are.
+local function charge_refusing(refuses, puts)
   for index = 1, count do
     local state
     decisions[index], state = step(index, refuses[index] and input[costs_at + index] or 0)
-    if state then put(index, state) end
+    if state and (not puts or puts[input[places_at + index]]) then put(index, state) end
   end
+end
+
+local function charge_over_limit_only()
+  local refuses, passes = judged()
+  if passes then return independent() end
+  charge_refusing(refuses)
 end

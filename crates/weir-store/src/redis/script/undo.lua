@@ -63,10 +63,8 @@ local function undo()
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
   end
-  if over_limit_only then
-    for index = 1, count do decisions[index] = step(index, 0) end
-    return
-  end
+  -- Shadows that refuse were charged before; where that was not taken back, it stays.
+  if over_limit_only then return charge_refusing(judged(), restored) end
   -- Those that count keep their charges, which a dry run has not written.
   if dry_run and charge > UNDOES then charge_counting() end
   for index = 1, count do

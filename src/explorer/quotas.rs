@@ -1,0 +1,51 @@
+//! Envoy's quotas: what this replica has assigned to the Envoys that report to it.
+
+use axum::extract::{Request, State};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Explorer, Reply, json_reply, read};
+
+/// Most buckets that are told.
+const MAX_BUCKETS: usize = 50;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    domain: String,
+}
+
+/// The buckets of a domain with the largest demand, and how their Envoys stand, in requests a second; `divided` says whether the domain
+/// is one of `rlqs.domains`.
+pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+    let Wanted { domain } = read(&explorer, request).await?;
+    let found = explorer.0.quotas.as_ref().and_then(|quotas| Some((quotas, quotas.domain(&domain)?)));
+    let Some((quotas, number)) = found else { return Ok(json_reply(&json!({ "divided": false }))) };
+    let (streams, count, standings) = {
+        let book = quotas.book();
+        (book.stream_count(), book.bucket_count(), book.standings(number, MAX_BUCKETS))
+    };
+    let buckets = standings.into_iter().map(|bucket| {
+        let envoys = bucket.envoys.into_iter().map(|envoy| {
+            json!({
+                "peer": envoy.peer,
+                "assigned": envoy.assigned,
+                "used": envoy.used,
+                "denied": envoy.denied,
+                "has_left": envoy.has_left,
+            })
+        });
+        json!({
+            "entries": bucket.entries,
+            "limit": bucket.limit,
+            "streams": bucket.streams,
+            "envoys": envoys.collect::<Vec<_>>(),
+        })
+    });
+    Ok(json_reply(&json!({
+        "divided": true,
+        "streams": streams,
+        "count": count,
+        "buckets": buckets.collect::<Vec<_>>(),
+    })))
+}
