@@ -5,6 +5,7 @@
 
 mod checks;
 mod coalescing;
+mod cookbook;
 mod errors;
 mod guards;
 mod leased;
