@@ -1,0 +1,127 @@
+# shellcheck shell=bash
+# Harm beside good traffic: abuse, attack and soak.
+
+# Harm beside good traffic for so many seconds, at least 30, and these attacks: harm SECONDS [ATTACK...]
+harm() {
+    local seconds=$1 profile=release at start third end most open
+    shift
+    ((seconds >= 30)) || { echo "DRILL_SECONDS is at least 30" >&2; return 1; }
+    # Beside a binary that is there the rest need not be fast.
+    if [[ -n ${DRILL_BINARY:-} ]]; then
+        profile=debug
+        cargo build --quiet --example abuse --example attack
+    else
+        cargo build --quiet --release --workspace --bin weir --bin weir-bench --example abuse --example attack
+    fi
+    ulimit -n "$(ulimit -Hn)"
+    mkdir "$dir/limits"
+    cat >"$dir/limits/default.yaml" <<'YAML'
+schema:
+  flood: { children: { "*": { limits: [9, 1, 3600] } } }
+  user: { children: { "*": { limits: [{ gcra: { burst: 1000000000, count: 1000000, period: 1s } }] } } }
+YAML
+    # Clients are on other machines where it is meant: here the service has one core, and they have another, where harm gets
+    # what good traffic leaves.
+    local apart=() beside=()
+    if (($(nproc) > 1)); then
+        apart=(taskset -c 0)
+        beside=(taskset -c 1)
+    fi
+    # Far fewer than keys that come, so that memory is full before a third of the time.
+    serve WEIR_STORE__MAX_KEYS=100000 WEIR_STORE__WHEN_FULL=evict
+    local theirs=(${beside[@]+"${beside[@]}"} chrt --idle 0)
+    good "$((seconds / 4 > 60 ? 60 : seconds / 4))" "$dir/quiet"
+    start=$(resident)
+    "${theirs[@]}" "$target/$profile/examples/abuse" --grpc "$grpc" --seconds "$seconds" >"$dir/done" &
+    local harmful=($!) traffic name
+    for name in "$@"; do
+        "${theirs[@]}" "$target/$profile/examples/attack" "$name" --grpc "$grpc" --http "$http" --connections 20 \
+            --seconds "$seconds" >"$dir/done.$name" &
+        harmful+=($!)
+    done
+    good "$((seconds - 1))" "$dir/abused" &
+    traffic=$!
+    sleep $((seconds / 3))
+    third=$(resident)
+    wait "$traffic"
+    end=$(resident)
+    most=$(awk '/^VmHWM:/ { print $2 }' "/proc/$pid/status")
+    for name in "${harmful[@]}"; do
+        wait "$name" || { cat "$dir"/done*; return 1; }
+    done
+    cat "$dir/done"
+    for name in "$@"; do
+        printf '%s %s\n' "$(cat "$dir/done.$name")" "by $name"
+    done
+    for at in p50 p99 p99.9; do
+        printf 'good traffic, %-6s %10s us quiet %10s us under abuse\n' "$at" "$(figure "$dir/quiet" "$at")" "$(figure "$dir/abused" "$at")"
+    done
+    printf 'memory: %d MB at the start, %d MB after a third, %d MB at the end, %d MB at most\n' \
+        $((start / 1024)) $((third / 1024)) $((end / 1024)) $((most / 1024))
+    # A tenth, and what buffers of connections take that stand at that moment.
+    ((end <= third + third / 10 + 16384)) || { echo "memory grows" >&2; return 1; }
+    ((most <= 150 * 1024)) || { echo "memory is above 150 MB" >&2; return 1; }
+    local deadline=$((SECONDS + 60))
+    until open=$(curl -sf "http://$http/metrics" | sed -nE 's/^weir_connections\{listener="grpc"\} //p') && [[ $open == 0 ]]; do
+        ((SECONDS < deadline)) || { echo "$open connections stay open" >&2; return 1; }
+        sleep 0.5
+    done
+    stop
+}
+
+abuse() {
+    harm "${DRILL_SECONDS:-60}"
+}
+
+attacks=(check stream health watch reflection silent)
+
+# One attack, or all, each on a service of its own over Redis, beside good traffic.
+attack() {
+    local only=${1:-} seconds=${DRILL_SECONDS:-20} profile=release name told=0 bound=150 most failed settings computed
+    if [[ -n ${DRILL_BINARY:-} ]]; then
+        profile=debug
+        cargo build --quiet --example attack
+    else
+        cargo build --quiet --release --workspace --bin weir --bin weir-bench --example attack
+    fi
+    ulimit -n "$(ulimit -Hn)"
+    mkdir "$dir/limits"
+    cat >"$dir/limits/default.yaml" <<'YAML'
+schema:
+  user: { children: { "*": { limits: [{ gcra: { burst: 1000000000, count: 1000000, period: 1s } }] } } }
+YAML
+    redis-server --port 0 --unixsocket "$dir/redis.sock" --save "" --dir "$dir" >"$dir/redis.log" &
+    redis=$!
+    until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
+    for name in "${attacks[@]}"; do
+        [[ -z $only || $name == "$only" ]] || continue
+        told=1
+        settings=(WEIR_STORE__URL="redis+unix://$dir/redis.sock" WEIR_STORE__REDIS__COMMAND_TIMEOUT=1s)
+        # So many connections come, that the worst case is theirs.
+        [[ $name == silent ]] || settings+=(WEIR_GRPC__MAX_CONNECTIONS=128 WEIR_GRPC__MAX_OPEN_STREAMS=128
+            WEIR_HTTP__MAX_CONNECTIONS=128 WEIR_STORE__MAX_KEYS=10000)
+        computed=$(env "${settings[@]}" "${DRILL_BINARY:-$target/release/weir}" config check --limits "$dir/limits" |
+            sed -nE 's/^ *([0-9]+) MB  in all$/\1/p')
+        serve "${settings[@]}"
+        nice -n 19 "$target/$profile/examples/attack" "$name" --grpc "$grpc" --http "$http" --seconds "$seconds" >"$dir/done" &
+        local attacker=$!
+        failed=
+        good "$((seconds - 3))" "$dir/attacked" || failed=1
+        curl -sf "http://$http/readyz" >/dev/null || { echo "the probe fails" >&2; failed=1; }
+        wait "$attacker" || { cat "$dir/done"; return 1; }
+        most=$(awk '/^VmHWM:/ { print $2 }' "/proc/$pid/status")
+        printf '%-11s %s; good traffic: p99 %s us; memory at most %d MB, computed %d MB\n' \
+            "$name" "$(xargs <"$dir/done")" "$(figure "$dir/attacked" p99)" $((most / 1024)) "$computed"
+        ((most <= computed * 1024)) || { echo "memory is above what is computed" >&2; failed=1; }
+        # Silent connections take what they do, up to grpc.max_connections.
+        [[ $name != silent ]] || bound=400
+        ((most <= bound * 1024)) || { echo "memory is above $bound MB" >&2; failed=1; }
+        [[ -z $failed ]] || return 1
+        stop
+    done
+    [[ $told == 1 ]] || { echo "no attack $only: ${attacks[*]}" >&2; return 1; }
+}
+
+soak() {
+    harm "${DRILL_SECONDS:-1200}" "${attacks[@]}"
+}
