@@ -233,7 +233,7 @@ async fn slots_survive_resets_and_restarts() {
 async fn no_more_slots_are_held_than_there_are() {
     let server = [Server::with_policy(POLICY)];
     let seen = crowd(&server, &["crowd"], 5, Duration::from_secs(2)).await;
-    assert!(seen.most >= 4 && seen.taken > 100 && seen.died > 0, "{seen:?}");
+    assert!(seen.most == 5 && seen.taken > 20 && seen.died > 0, "{seen:?}");
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ fn replicas_share_slots(url: &str) {
     runtime().block_on(async {
         let seen = crowd(&services, &KEY, MAX, Duration::from_secs(3)).await;
         println!("{seen:?}");
-        assert!(seen.most >= MAX - 2 && seen.taken > 100 && seen.died > 0, "{seen:?}");
+        assert!(seen.most == MAX && seen.taken > 20 && seen.died > 0, "{seen:?}");
         let killed = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             services[1].signal(Signal::KILL);
@@ -39,7 +39,7 @@ fn replicas_share_slots(url: &str) {
         let (seen, ()) =
             futures_util::future::join(crowd(&services, &OTHER, MAX, Duration::from_secs(3)), killed).await;
         println!("{seen:?} while one was killed");
-        assert!(seen.taken > 100, "{seen:?}");
+        assert!(seen.taken > 20, "{seen:?}");
         let mut client = services[0].client().await;
         for key in [KEY, OTHER] {
             eventually_async("all slots are free", async || {
