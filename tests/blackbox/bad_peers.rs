@@ -56,6 +56,9 @@ fn protocol_errors_of_clients_are_not_logged_by_default() {
         raw.call("/weir.v1.RateLimiter/Check").expect("a call");
         raw.only_message(&check(&["free"])).expect("a message");
         assert!(raw.answer::<weir::proto::CheckResponse>().expect("still served").allowed);
+        // All of the log has come when its last line has.
+        server.signal(rustix::process::Signal::TERM);
+        server.wait_for_log("stopped");
         let lines = server.log().iter().filter(|line| line.contains("\"target\":\"h2::")).count();
         assert_eq!(lines > 0, is_logged, "{level}: {lines} lines");
     }
