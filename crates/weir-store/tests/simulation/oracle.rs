@@ -24,26 +24,16 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
     marks.sort_by_key(|(at, _)| *at);
     let mut limiter = Limiter::new(definition);
     let mut history: Vec<(Micros, bool)> = Vec::new();
-    let (mut excused, mut lost_at, mut until, mut admitted) = (0, Micros::MAX, Micros::MIN, 0);
+    let (mut excused, mut until, mut admitted) = (0, Micros::MIN, 0);
     for (at, mark) in marks.iter().copied() {
         match mark {
             Mark::Admitted { leased } => {
                 admitted += 1;
-                // Which units are those of lost grants is not known: the latest, since without these most is left.
-                let may_be_lost = |(at, leased): (Micros, bool)| leased && (lost_at..=until).contains(&at);
-                while excused > 0 && !limiter.admits(at) && !may_be_lost((at, leased)) {
-                    let Some(latest) = history.iter().rposition(|unit| may_be_lost(*unit)) else { break };
-                    history.remove(latest);
+                if leased && excused > 0 && at <= until {
                     excused -= 1;
-                    limiter.forget();
-                    history.iter().for_each(|(at, _)| limiter.count(*at));
-                    limiter.clamp();
+                    continue;
                 }
                 if !limiter.admits(at) {
-                    if excused > 0 && may_be_lost((at, leased)) {
-                        excused -= 1;
-                        continue;
-                    }
                     return Err(format!("unit {admitted} at {at} is beyond {:?}", limiter.definition()));
                 }
                 limiter.count(at);
@@ -55,14 +45,14 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
                 history.clear();
             }
             Mark::Lost { since, granted, until: deadline } => {
-                if at > until {
-                    (excused, lost_at) = (0, at);
-                }
-                excused += granted;
+                excused = if at <= until { excused } else { 0 } + granted;
                 until = until.max(deadline);
-                lost_at = lost_at.min(since.saturating_add(1));
-                // What the store had decided since is forgotten; units of lost grants may be spent before the loss as well.
+                // What the store had decided since is forgotten, and as much of what leases paid for as was granted since.
                 history.retain(|(at, leased)| *at <= since || *leased && since > Micros::MIN);
+                while excused > 0 && history.last().is_some_and(|(at, _)| *at > since) {
+                    history.pop();
+                    excused -= 1;
+                }
                 limiter.forget();
                 history.iter().for_each(|(at, _)| limiter.count(*at));
                 limiter.clamp();
