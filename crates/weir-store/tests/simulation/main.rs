@@ -2,7 +2,7 @@
 //! outages, in virtual time on one thread, over a Redis that runs the real script. A seed draws limits, load and faults, and
 //! replays to the byte.
 //!
-//! `WEIR_SEED=7` runs that seed alone, `WEIR_SIMULATE_SECONDS=60` says for how long fresh seeds are tried, then of all topologies.
+//! `WEIR_SEED=7` runs that seed alone, `WEIR_SIMULATE_SECONDS=60` says for how long fresh seeds are tried; by default none.
 
 #![allow(clippy::expect_used)]
 
@@ -26,7 +26,7 @@ use std::{
 use parking_lot::Mutex;
 use weir_core::testing::Random;
 
-use self::{case::Case, record::Figures, topology::Topology, world::World};
+use self::{case::Case, record::Figures, world::World};
 
 /// Seeds that run each time.
 const FIXED: u64 = 24;
@@ -34,8 +34,6 @@ const FIXED: u64 = 24;
 const WITH_CLIENTS: u64 = 10;
 /// What a fleet gets of what one limiter would admit, at least.
 const LEAST_PERCENT: u64 = 95;
-/// For how long fresh seeds are tried.
-const SECONDS: u64 = 60;
 
 fn run(seed: u64) -> Result<(Case, Figures), String> {
     let random = Random::new(seed);
@@ -106,8 +104,6 @@ fn from_environment(name: &str) -> Option<u64> {
 struct Seeds {
     only: Option<u64>,
     fresh: u64,
-    /// Fresh schedules are of all topologies; else of one server alone.
-    is_drill: bool,
     until: Instant,
     next: AtomicU64,
     is_over: AtomicBool,
@@ -115,13 +111,12 @@ struct Seeds {
 
 impl Seeds {
     fn new() -> Self {
-        let seconds = from_environment("WEIR_SIMULATE_SECONDS");
+        let seconds = from_environment("WEIR_SIMULATE_SECONDS").unwrap_or_default();
         let fresh = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_nanos() as u64;
-        let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS));
+        let until = Instant::now() + Duration::from_secs(seconds);
         Self {
             only: from_environment("WEIR_SEED"),
             fresh,
-            is_drill: seconds.is_some(),
             until,
             next: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -136,12 +131,7 @@ impl Seeds {
         match self.only {
             Some(seed) => (number == 0).then_some(seed),
             None if number < FIXED => Some(number),
-            None if Instant::now() >= self.until => None,
-            None => {
-                let seed = self.fresh.wrapping_add(number);
-                let is_of_all = self.is_drill || Case::draw(&mut Random::new(seed)).topology == Topology::Alone;
-                if is_of_all { Some(seed) } else { self.next() }
-            }
+            None => (Instant::now() < self.until).then(|| self.fresh.wrapping_add(number)),
         }
     }
 
