@@ -28,7 +28,7 @@ use raw::{ENHANCE_YOUR_CALM, Raw, is_closed};
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// How long one part of the harm may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const CHECK: &str = "/weir.v1.RateLimiter/Check";
 const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 /// What flow control lets a client send that gets no answer, in checks.

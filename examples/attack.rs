@@ -21,7 +21,7 @@ use raw::{Raw, is_closed};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// How long a write or a read may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often as many calls are opened again as may have ended.
 const WAVE: Duration = Duration::from_secs(1);
 /// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.

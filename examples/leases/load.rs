@@ -20,7 +20,7 @@ const CALLERS: u64 = 16;
 /// Of so many of them, all but one check trades.
 const KINDS: u64 = 4;
 /// How long a call may take, longer than any fault.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Before a caller asks again whose call has failed.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a service may take until the store answers it.
@@ -113,7 +113,7 @@ impl Caller {
 
 fn client(address: &str) -> RateLimiterClient<Channel> {
     let uri = format!("http://{address}").parse().unwrap_or_default();
-    RateLimiterClient::new(Channel::builder(uri).timeout(PATIENCE).connect_lazy())
+    RateLimiterClient::new(Channel::builder(uri).timeout(TIMEOUT).connect_lazy())
 }
 
 async fn check(

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How often to look whether the store is asked.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The body of `/readyz` about the store.
 const NEVER_ANSWERED: &str = "the shared store has not answered since the start\n";
@@ -47,10 +47,10 @@ impl Readiness {
         if !self.requires_store {
             return;
         }
-        let (mut reported, mut looks) = (true, interval(LOOK_EVERY));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut reported, mut polls) = (true, interval(POLL_INTERVAL));
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
+            polls.tick().await;
             let up = shared.redis().is_up();
             if up != reported {
                 self.tell((!up).then_some(DOWN)).await;
@@ -86,6 +86,6 @@ impl Readiness {
 /// A store counts as healthy until it fails, so its health is unknown before the first request.
 async fn reached(store: &RedisStore, timeout: Duration) {
     while store.reach(timeout).await.is_err() {
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

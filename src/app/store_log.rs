@@ -14,7 +14,7 @@ use weir_store::{
 use crate::limiter::Limiter;
 
 /// How often to look.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often to repeat what lasts.
 const REPEAT_EVERY: Duration = Duration::from_secs(60);
 /// How long checks must be answered by the store until an outage is over: one that relapses goes on.
@@ -29,20 +29,20 @@ type Counts = [u64; OnStoreFailure::ALL.len()];
 /// Looks at the stores until it is dropped.
 pub(super) async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
     let (mut outages, mut full, mut before) = (Outages::default(), Full::default(), Charges::default());
-    let mut looks = interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut polls = interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        looks.tick().await;
+        polls.tick().await;
         let (store, now) = (limiter.store(), Instant::now());
         if let Some(shared) = store.shared() {
-            let event = outages.look(now, shared.redis().is_up(), shared.degraded());
+            let event = outages.observe(now, shared.redis().is_up(), shared.degraded());
             let charges = Charges::of(shared);
             log_outage(event, &limiter, charges.since(&before));
             if outages.current.is_none() {
                 before = charges;
             }
         }
-        if let Some(checks) = full.look(now, store.memory().stats().lacked_room) {
+        if let Some(checks) = full.observe(now, store.memory().stats().lacked_room) {
             warn!(checks, when_full, max_keys, "memory store full: {}", effect_of_full(when_full));
         }
     }
@@ -156,7 +156,7 @@ enum Phase {
 }
 
 impl Outages {
-    fn look(&mut self, now: Instant, is_up: bool, counts: Counts) -> Option<OutageEvent> {
+    fn observe(&mut self, now: Instant, is_up: bool, counts: Counts) -> Option<OutageEvent> {
         let before = std::mem::replace(&mut self.counts, counts);
         let is_trouble = !is_up || counts != before;
         self.trouble = is_trouble.then(|| self.trouble.unwrap_or((now, before)));
@@ -202,7 +202,7 @@ struct Full {
 
 impl Full {
     /// How many there were since the last line, where it is time for one.
-    fn look(&mut self, now: Instant, checks: usize) -> Option<usize> {
+    fn observe(&mut self, now: Instant, checks: usize) -> Option<usize> {
         let is_due = self.last_line.is_none_or(|last| now - last >= REPEAT_EVERY);
         if checks == self.logged || !is_due {
             return None;
@@ -219,13 +219,13 @@ mod tests {
     /// Looks once a second: whether the store was up, and how many checks were decided locally in that second.
     fn lines(seconds: impl IntoIterator<Item = (bool, u64)>) -> Vec<(u64, Phase, u64, u64)> {
         let (mut outages, start, mut local) = (Outages::default(), Instant::now(), 0);
-        let looks = seconds.into_iter().enumerate().filter_map(|(second, (is_up, checks))| {
+        let events = seconds.into_iter().enumerate().filter_map(|(second, (is_up, checks))| {
             local += checks;
             let second = second as u64;
-            let event = outages.look(start + Duration::from_secs(second), is_up, [local, 0, 0, 0])?;
+            let event = outages.observe(start + Duration::from_secs(second), is_up, [local, 0, 0, 0])?;
             Some((second, event.phase, event.lasted.as_secs(), event.counts[0]))
         });
-        looks.collect()
+        events.collect()
     }
 
     #[test]
@@ -260,11 +260,11 @@ mod tests {
     #[test]
     fn full_memory_is_logged_at_most_once_a_minute() {
         let (mut full, start) = (Full::default(), Instant::now());
-        let mut look = |second, checks| full.look(start + Duration::from_secs(second), checks);
+        let mut observe = |second, checks| full.observe(start + Duration::from_secs(second), checks);
         assert_eq!(
-            [look(0, 0), look(1, 3), look(2, 9), look(60, 20), look(61, 20), look(62, 20)],
+            [observe(0, 0), observe(1, 3), observe(2, 9), observe(60, 20), observe(61, 20), observe(62, 20)],
             [None, Some(3), None, None, Some(17), None]
         );
-        assert_eq!(look(500, 20), None);
+        assert_eq!(observe(500, 20), None);
     }
 }

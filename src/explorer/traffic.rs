@@ -24,7 +24,7 @@ use crate::{
     transport::http::problem::Problem,
 };
 
-/// Most keys that are told.
+/// Most keys that the answer lists.
 const MAX_KEYS: usize = 15;
 
 #[derive(Deserialize)]
@@ -139,7 +139,7 @@ fn differing(
     }
     let mut keys: Vec<_> = keys.into_values().filter(|(_, differs)| differs.refused + differs.allowed > 0).collect();
     keys.sort_by_key(|(_, differs)| std::cmp::Reverse(differs.refused + differs.allowed));
-    let told = json!({ "keys": keys.len(), "refused": all.refused, "allowed": all.allowed });
+    let summary = json!({ "keys": keys.len(), "refused": all.refused, "allowed": all.allowed });
     let key = |(key, differs): (&Key, Differs)| {
         let segment = |index| match key.is_hashed(index) {
             true => "#".to_owned(),
@@ -148,5 +148,5 @@ fn differing(
         let segments: Vec<_> = (0..key.depth()).map(segment).collect();
         json!({ "key": segments, "refused": differs.refused, "allowed": differs.allowed })
     };
-    (keys.into_iter().take(MAX_KEYS).map(key).collect(), told)
+    (keys.into_iter().take(MAX_KEYS).map(key).collect(), summary)
 }

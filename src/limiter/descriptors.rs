@@ -63,7 +63,7 @@ pub struct Resolved<'a> {
 /// A descriptor with the limits that it meets.
 #[derive(Debug)]
 pub(super) struct ResolvedDescriptor<'a> {
-    pub asked: &'a Descriptor,
+    pub descriptor: &'a Descriptor,
     pub rule: Option<&'a Rule>,
     /// By which its states are found, where it has any.
     pub key: Option<Key>,
@@ -99,9 +99,9 @@ impl DescriptorsRequest {
             return Err(Invalid::field_error("descriptors", format!("at most {MAX_DESCRIPTORS} descriptors")));
         }
         let domain = policy.domain(&self.domain);
-        let resolve = |asked: &'a Descriptor| match domain {
-            Some(domain) => ResolvedDescriptor::new(domain, asked).overridden_by(policy.overrides(), &domain.name),
-            None => ResolvedDescriptor::without_limit(asked),
+        let resolve = |descriptor: &'a Descriptor| match domain {
+            Some(domain) => ResolvedDescriptor::new(domain, descriptor).overridden_by(policy.overrides(), &domain.name),
+            None => ResolvedDescriptor::without_limit(descriptor),
         };
         let mut descriptors: Vec<_> = self.descriptors.iter().map(resolve).collect();
         drop_replaced(&mut descriptors);
@@ -133,7 +133,7 @@ fn keep_to_bound(descriptors: &mut [ResolvedDescriptor<'_>]) -> usize {
     for found in descriptors {
         let count = found.limits().count();
         if limits + count > MAX_LIMITS {
-            *found = ResolvedDescriptor::without_limit(found.asked);
+            *found = ResolvedDescriptor::without_limit(found.descriptor);
             ignored += 1;
         } else {
             limits += count;
@@ -143,13 +143,13 @@ fn keep_to_bound(descriptors: &mut [ResolvedDescriptor<'_>]) -> usize {
 }
 
 impl<'a> ResolvedDescriptor<'a> {
-    fn without_limit(asked: &'a Descriptor) -> Self {
-        Self { asked, rule: None, key: None, limits: Limits::Policy(SmallVec::new()), overridden: None }
+    fn without_limit(descriptor: &'a Descriptor) -> Self {
+        Self { descriptor, rule: None, key: None, limits: Limits::Policy(SmallVec::new()), overridden: None }
     }
 
     /// The same under what overrides its key. A ban leaves it no limit; limits of its own are kept from other changes.
     fn overridden_by(mut self, overrides: &'a Overrides, domain: &str) -> Self {
-        let segments = self.asked.entries.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
+        let segments = self.descriptor.entries.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
         let Some(acting) = overrides.acting(domain, segments) else { return self };
         self.overridden = acting.ban();
         match &mut self.limits {
@@ -170,16 +170,16 @@ impl<'a> ResolvedDescriptor<'a> {
         self
     }
 
-    fn new(domain: &'a Domain, asked: &'a Descriptor) -> Self {
-        let entries = asked.entries.iter().map(|(key, value)| (&**key, &**value));
+    fn new(domain: &'a Domain, descriptor: &'a Descriptor) -> Self {
+        let entries = descriptor.entries.iter().map(|(key, value)| (&**key, &**value));
         let segments = || entries.clone().flat_map(|(key, value)| [key, value]);
-        if let Some(over) = asked.over {
+        if let Some(over) = descriptor.over {
             let key = Key::of_any(&domain.name, segments());
             let limits = Limits::Override(Box::new(over.limit(domain)));
-            return if asked.entries.is_empty() {
-                Self::without_limit(asked)
+            return if descriptor.entries.is_empty() {
+                Self::without_limit(descriptor)
             } else {
-                Self { asked, rule: None, key: Some(key), limits, overridden: None }
+                Self { descriptor, rule: None, key: Some(key), limits, overridden: None }
             };
         }
         let Some(descriptors) = domain.descriptors.as_deref() else {
@@ -189,18 +189,18 @@ impl<'a> ResolvedDescriptor<'a> {
                 .map(|(depth, limit)| MetLimit { depth, limit, written: None })
                 .collect();
             let key = (!limits.is_empty()).then(|| Key::of_any(&domain.name, segments()));
-            return Self { asked, rule: None, key, limits: Limits::Policy(limits), overridden: None };
+            return Self { descriptor, rule: None, key, limits: Limits::Policy(limits), overridden: None };
         };
         let Some(met) = descriptors::resolve(domain, descriptors, entries.clone()) else {
-            return Self::without_limit(asked);
+            return Self::without_limit(descriptor);
         };
         let limits = met.rule.among_others(met.limits);
-        let depth = (2 * asked.entries.len()) as u8;
+        let depth = (2 * descriptor.entries.len()) as u8;
         let key = (!limits.is_empty()).then(|| descriptors::resolve::key(domain, descriptors, entries));
         let written = limits.iter().zip(&met.rule.limits);
         let limits = written.map(|(limit, written)| MetLimit { depth, limit, written: Some(written) });
         let limits = Limits::Policy(limits.collect());
-        Self { asked, rule: Some(met.rule), key, limits, overridden: None }
+        Self { descriptor, rule: Some(met.rule), key, limits, overridden: None }
     }
 
     /// Its limits, root first.
@@ -220,7 +220,7 @@ impl<'a> ResolvedDescriptor<'a> {
     }
 
     fn hits(&self) -> i64 {
-        self.asked.hits.clamp(-MAX_COST, MAX_COST)
+        self.descriptor.hits.clamp(-MAX_COST, MAX_COST)
     }
 }
 
@@ -244,7 +244,7 @@ impl Resolved<'_> {
     /// The key of the first descriptor that is banned.
     pub(super) fn banned(&self) -> Option<Key> {
         let found = self.descriptors.iter().find(|found| found.overridden.is_some_and(|it| it.ban.is_some()))?;
-        let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
+        let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
         Some(Key::of_any(&self.domain?.name, segments))
     }
 

@@ -112,8 +112,8 @@ impl<S: Store> Limiter<S> {
         entries: Vec<(String, String)>,
     ) -> Result<QuotaPath, Invalid> {
         let descriptor = Descriptor { entries, hits: 0, over: None };
-        let asked = DescriptorsRequest { domain: domain.to_owned(), descriptors: vec![descriptor] };
-        let resolved = asked.resolve(&handle.policy)?;
+        let query = DescriptorsRequest { domain: domain.to_owned(), descriptors: vec![descriptor] };
+        let resolved = query.resolve(&handle.policy)?;
         let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
         let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
         let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow && is_rate(met.limit));

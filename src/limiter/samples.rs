@@ -43,7 +43,7 @@ impl<S: Store> Limiter<S> {
         let domain = request.domain.map_or("", |domain| &domain.name);
         for (found, status) in request.descriptors.iter().zip(statuses) {
             let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
-            let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
+            let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
             sample_levels(keys, weight, (domain, key), &status.levels, status.rule.map(|rule| rule.shadow), segments);
         }
     }

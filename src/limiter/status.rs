@@ -117,7 +117,7 @@ impl<'a> DescriptorAnswer<'a> {
             levels,
             summary,
             rule,
-            hits: found.asked.hits,
+            hits: found.descriptor.hits,
         }
     }
 }
@@ -168,7 +168,7 @@ impl Resolved<'_> {
     ) {
         for (found, status) in self.descriptors.iter().zip(statuses) {
             let values = self.domain.zip(status.rule).and_then(|(domain, _)| {
-                let entries = found.asked.entries.iter().map(|(key, value)| (&**key, &**value));
+                let entries = found.descriptor.entries.iter().map(|(key, value)| (&**key, &**value));
                 resolve::values_in_metrics(domain, domain.descriptors.as_deref()?, entries)
             });
             for (met, LevelAnswer { limit, shadow, decision, .. }) in found.limits().zip(&status.levels) {

@@ -86,8 +86,8 @@ impl Limiter<AnyStore> {
         let named = page.states.into_iter().filter_map(|state| Some((Key::of_name(&state.name)?, state)));
         let named: Vec<_> = named.collect();
         let of_one_key = named.chunk_by(|(one, _), (other, _)| one == other);
-        let looks: Vec<_> = of_one_key.map(|states| self.usage(&handle, states)).collect();
-        let keys: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        let reads: Vec<_> = of_one_key.map(|states| self.usage(&handle, states)).collect();
+        let keys: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
         Ok((keys.into_iter().flatten().collect(), page.next))
     }
 
@@ -104,7 +104,7 @@ impl Limiter<AnyStore> {
         // In memory nothing is waited for: the checks of this thread have their turn between those of a page that are asked at once.
         yield_now().await;
         let domain = domain_of(&handle.policy, key);
-        let request = look(domain, key);
+        let request = peek_request(domain, key);
         let is_stored = |name: &[u8]| states.iter().any(|(_, state)| state.name == *name);
         let levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
@@ -137,7 +137,7 @@ impl Limiter<AnyStore> {
 }
 
 /// A request that finds the levels of a stored key.
-pub(super) fn look(domain: Option<&Domain>, key: &Key) -> Request<'static> {
+pub(super) fn peek_request(domain: Option<&Domain>, key: &Key) -> Request<'static> {
     Request {
         domain: Cow::Owned(domain.map_or("", |domain| &domain.name).to_owned()),
         key: key.clone(),

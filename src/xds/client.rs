@@ -35,7 +35,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that may wait to be sent: the first one and one answer.
 const MAX_REQUESTS: usize = 2;
 /// Problems that a NACK tells.
-const MAX_TOLD_PROBLEMS: usize = 10;
+const MAX_LISTED_PROBLEMS: usize = 10;
 
 /// A subscription to the policy of a control plane, for the life of the process.
 pub struct Client {
@@ -118,8 +118,9 @@ impl Client {
 
     /// Rejects a response (NACK): the one accepted before it stays in force.
     pub fn reject(&mut self, response: &DiscoveryResponse, problems: &Problems) {
-        let told: Vec<_> = problems.0.iter().take(MAX_TOLD_PROBLEMS).map(ToString::to_string).collect();
-        let error = rpc::Status { code: Code::InvalidArgument as i32, message: told.join("\n"), ..Default::default() };
+        let listed: Vec<_> = problems.0.iter().take(MAX_LISTED_PROBLEMS).map(ToString::to_string).collect();
+        let error =
+            rpc::Status { code: Code::InvalidArgument as i32, message: listed.join("\n"), ..Default::default() };
         self.send(&response.nonce, Some(error));
     }
 

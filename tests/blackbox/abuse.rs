@@ -14,7 +14,7 @@ use tonic::metadata::MetadataValue;
 use weir::proto::{CheckBatchRequest, CheckRequest};
 
 use crate::support::{
-    PATIENCE, Server, eventually_async,
+    Server, TIMEOUT, eventually_async,
     http::Client,
     raw::{ENHANCE_YOUR_CALM, Raw, is_closed},
     requests::{check, short},
@@ -54,7 +54,7 @@ async fn others_are_answered<T: Send + 'static>(
         }
     });
     for _ in 0..LEAST_ANSWERS {
-        let answer = tokio::time::timeout(PATIENCE, other.check(check(&["user", "other"]))).await.expect("in time");
+        let answer = tokio::time::timeout(TIMEOUT, other.check(check(&["user", "other"]))).await.expect("in time");
         assert_eq!(answer.expect("an answer").into_inner().limit, 10);
     }
     enough.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use std::{
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::support::{
-    PATIENCE, Server,
+    Server, TIMEOUT,
     raw::Raw,
     requests::{check, short},
     server::Setup,
@@ -37,7 +37,7 @@ fn wait_until_all_are_gone(server: &Server) {
 /// Sends bytes, says that no more will come, and waits until the service has closed.
 fn send_and_wait(address: &str, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     // The service may have closed before all was written.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);

@@ -112,8 +112,8 @@ async fn a_stream_that_finishes_within_the_grace_period_is_not_cut() {
     send.send(check(&["user", "alex"])).await.expect("taken");
     let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
     answers.message().await.expect("open").expect("an answer");
-    let look = Arc::clone(&server);
-    tokio::task::spawn_blocking(move || look.wait_for_metric(AGED, 1.0)).await.expect("joined");
+    let waiting = Arc::clone(&server);
+    tokio::task::spawn_blocking(move || waiting.wait_for_metric(AGED, 1.0)).await.expect("joined");
     send.send(check(&["user", "alex"])).await.expect("taken");
     drop(send);
     assert!(answers.message().await.expect("open").expect("an answer").allowed);

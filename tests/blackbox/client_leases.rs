@@ -23,12 +23,12 @@ fn alex(request: LeaseRequest) -> LeaseRequest {
 async fn ask(server: &Server, token: Option<&str>, requests: Vec<LeaseRequest>) -> Vec<LeaseResponse> {
     let count = requests.len();
     let stream = server.client().await.lease(by(token, futures_util::stream::iter(requests))).await;
-    let (mut answers, mut told) = (stream.expect("a stream").into_inner(), Vec::new());
-    while let Some(answer) = answers.message().await.expect("an answer") {
-        told.push(answer);
+    let (mut stream, mut answers) = (stream.expect("a stream").into_inner(), Vec::new());
+    while let Some(answer) = stream.message().await.expect("an answer") {
+        answers.push(answer);
     }
-    assert_eq!(told.len(), count);
-    told
+    assert_eq!(answers.len(), count);
+    answers
 }
 
 async fn generation(server: &Server, token: Option<&str>) -> u64 {
@@ -43,30 +43,31 @@ fn grant(answer: &LeaseResponse) -> &LeaseGrant {
 #[tokio::test]
 async fn a_client_is_told_the_terms_and_granted_units_under_them() {
     let server = Server::with_policy(POLICY);
-    let told = ask(&server, None, vec![alex(OF_ALEX), alex(LeaseRequest { sequence: 2, want: 50, ..OF_ALEX })]).await;
-    let terms = told[0].terms.as_ref().expect("terms");
+    let answers =
+        ask(&server, None, vec![alex(OF_ALEX), alex(LeaseRequest { sequence: 2, want: 50, ..OF_ALEX })]).await;
+    let terms = answers[0].terms.as_ref().expect("terms");
     assert_eq!(terms.ttl.map(|ttl| ttl.nanos), Some(250_000_000));
-    assert_eq!(grant(&told[0]).units, 0, "it wanted none");
-    assert!(told[1].grant.is_none(), "not under another generation: {:?}", told[1]);
+    assert_eq!(grant(&answers[0]).units, 0, "it wanted none");
+    assert!(answers[1].grant.is_none(), "not under another generation: {:?}", answers[1]);
     let generation = terms.generation;
-    let asked = alex(LeaseRequest { sequence: 3, want: 50, generation, ..OF_ALEX });
+    let renewal = alex(LeaseRequest { sequence: 3, want: 50, generation, ..OF_ALEX });
     let spends = LeaseRequest { sequence: 4, spent: 20, kept: 10, generation, ..OF_ALEX };
     let checks = LeaseRequest { check: Some(check(&["user", "alex"])), ..alex(spends.clone()) };
-    let told = ask(&server, None, vec![asked.clone(), asked, checks, alex(spends)]).await;
-    assert_eq!(grant(&told[0]).units, 50);
-    assert_eq!(grant(&told[1]).units, 50, "asked again, and granted once");
-    let decision = told[2].decision.as_ref().expect("a decision");
-    assert!(decision.allowed && grant(&told[2]).is_kept, "{:?}", told[2]);
+    let answers = ask(&server, None, vec![renewal.clone(), renewal, checks, alex(spends)]).await;
+    assert_eq!(grant(&answers[0]).units, 50);
+    assert_eq!(grant(&answers[1]).units, 50, "asked again, and granted once");
+    let decision = answers[2].decision.as_ref().expect("a decision");
+    assert!(decision.allowed && grant(&answers[2]).is_kept, "{:?}", answers[2]);
     assert_eq!(decision.remaining, 1_000 - 20 - 10 - 1);
     assert_eq!(
-        told[3].decision.as_ref().map(|decision| decision.remaining),
+        answers[3].decision.as_ref().map(|decision| decision.remaining),
         Some(969),
         "a repeated one settles nothing"
     );
     let foreign = LeaseRequest { holder: vec![8; 16], ..alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX }) };
     let kept = alex(LeaseRequest { sequence: 5, spent: 20, kept: 10, generation, ..OF_ALEX });
-    let told = ask(&server, None, vec![foreign, kept]).await;
-    assert!(grant(&told[1]).is_kept, "another holder gave it back");
+    let answers = ask(&server, None, vec![foreign, kept]).await;
+    assert!(grant(&answers[1]).is_kept, "another holder gave it back");
     let back = ask(&server, None, vec![alex(LeaseRequest { sequence: 6, spent: 25, ..OF_ALEX })]).await.remove(0);
     assert_eq!(back.decision.map(|decision| decision.remaining), Some(1_000 - 25 - 1), "under any generation");
     let series = "weir_client_leases_renewals_total{domain=\"default\",result=\"changed\"}";
@@ -83,10 +84,10 @@ async fn what_is_not_leased_is_decided_and_said_so() {
             check: Some(CheckRequest { cost, ..check(&[key]) }),
             ..alex(LeaseRequest { want: 5, ..OF_ALEX })
         };
-        let told = ask(&server, None, vec![request(None), request(Some(0))]).await;
-        assert!(told.iter().all(|answer| !answer.not_leasable.is_empty() && answer.terms.is_none()), "{told:?}");
-        assert!(told[0].decision.as_ref().is_some_and(|decision| decision.allowed), "{told:?}");
-        assert!(told[1].decision.is_none() && told[1].grant.is_none(), "{told:?}");
+        let answers = ask(&server, None, vec![request(None), request(Some(0))]).await;
+        assert!(answers.iter().all(|answer| !answer.not_leasable.is_empty() && answer.terms.is_none()), "{answers:?}");
+        assert!(answers[0].decision.as_ref().is_some_and(|decision| decision.allowed), "{answers:?}");
+        assert!(answers[1].decision.is_none() && answers[1].grant.is_none(), "{answers:?}");
     }
 }
 
@@ -111,16 +112,19 @@ async fn an_invalid_request_is_answered_with_its_field_and_the_stream_goes_on() 
         (with(|check| check.limit_spec = Some(Default::default())), "check.limit_spec"),
         (with(|check| check.key.clear()), "check.key"),
     ] {
-        let told = ask(&server, None, vec![request, alex(OF_ALEX)]).await;
-        let error = told[0].decision.as_ref().and_then(|decision| decision.error.as_ref());
-        let error = error.unwrap_or_else(|| panic!("{field}: {told:?}"));
+        let answers = ask(&server, None, vec![request, alex(OF_ALEX)]).await;
+        let error = answers[0].decision.as_ref().and_then(|decision| decision.error.as_ref());
+        let error = error.unwrap_or_else(|| panic!("{field}: {answers:?}"));
         assert_eq!((error.code, &*error.field), (Code::InvalidArgument as i32, field), "{error:?}");
-        assert!(told[1].terms.is_some());
+        assert!(answers[1].terms.is_some());
     }
     let unknown =
         LeaseRequest { check: Some(CheckRequest { domain: "nowhere".to_owned(), ..check(&["a"]) }), ..alex(OF_ALEX) };
-    let told = ask(&server, None, vec![unknown]).await.remove(0);
-    assert_eq!(told.decision.and_then(|decision| decision.error).map(|error| error.code), Some(Code::NotFound as i32));
+    let answer = ask(&server, None, vec![unknown]).await.remove(0);
+    assert_eq!(
+        answer.decision.and_then(|decision| decision.error).map(|error| error.code),
+        Some(Code::NotFound as i32)
+    );
 }
 
 #[tokio::test]
@@ -135,8 +139,8 @@ async fn a_lease_is_its_clients_own() {
     }
     let (shop, other) = (Some(&*shop.token), Some(&*other.token));
     let generation = generation(&server, shop).await;
-    let asked = alex(LeaseRequest { sequence: 2, want: 50, generation, ..OF_ALEX });
-    assert_eq!(grant(&ask(&server, shop, vec![asked]).await[0]).units, 50);
+    let renewal = alex(LeaseRequest { sequence: 2, want: 50, generation, ..OF_ALEX });
+    assert_eq!(grant(&ask(&server, shop, vec![renewal]).await[0]).units, 50);
     // The same holder and lease, of another client.
     ask(&server, other, vec![alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX })]).await;
     let kept = alex(LeaseRequest { sequence: 3, kept: 50, generation, ..OF_ALEX });

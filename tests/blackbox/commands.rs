@@ -96,13 +96,13 @@ fn an_unknown_domain_is_an_error_that_lists_the_known_ones() {
 #[test]
 fn check_sends_all_its_options() {
     let server = Server::with_policy(POLICY);
-    let look = |args: &[&str]| json_of(&server.run(&[&["check", "user", "alex", "--json"], args].concat()).out);
-    assert_eq!(look(&["--cost", "2"])["remaining"], 1);
-    assert_eq!(look(&["--cost", "0"])["remaining"], 1);
-    assert_eq!(look(&["--cost", "-1"])["remaining"], 2);
+    let peek = |args: &[&str]| json_of(&server.run(&[&["check", "user", "alex", "--json"], args].concat()).out);
+    assert_eq!(peek(&["--cost", "2"])["remaining"], 1);
+    assert_eq!(peek(&["--cost", "0"])["remaining"], 1);
+    assert_eq!(peek(&["--cost", "-1"])["remaining"], 2);
     // Half as strict: a burst of 4 at twice the rate, so the unit spent counts half.
-    assert_eq!(look(&["--cost", "0", "--factor", "0.5"])["limit"], 5);
-    let lifted = look(&["--factor", "0", "--max-wait", "1d"]);
+    assert_eq!(peek(&["--cost", "0", "--factor", "0.5"])["limit"], 5);
+    let lifted = peek(&["--factor", "0", "--max-wait", "1d"]);
     assert_eq!((&lifted["allowed"], &lifted["limit"], &lifted["binding"]), (&json!(true), &Value::Null, &Value::Null));
 }
 

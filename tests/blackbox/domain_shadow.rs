@@ -71,11 +71,11 @@ async fn retries_are_spread_by_key_and_never_earlier() {
     let mut parts = Vec::new();
     for name in ["alex", "berta", "carl", "dora", "emil", "frida", "gustav", "hanna"] {
         let needed = retry(&exact, name).await;
-        let told = retry(&spread, name).await;
-        assert!(told + 60 >= needed && told <= needed * 3 / 2, "{name}: {told} of {needed}");
+        let retry_s = retry(&spread, name).await;
+        assert!(retry_s + 60 >= needed && retry_s <= needed * 3 / 2, "{name}: {retry_s} of {needed}");
         let again = retry(&spread, name).await;
-        assert!(told.abs_diff(again) < 60, "{name}: {told}, then {again}");
-        parts.push((told - needed) as f64 / needed as f64);
+        assert!(retry_s.abs_diff(again) < 60, "{name}: {retry_s}, then {again}");
+        parts.push((retry_s - needed) as f64 / needed as f64);
     }
     parts.sort_by(f64::total_cmp);
     assert!(parts[7] - parts[0] > 0.2, "spread: {parts:?}");

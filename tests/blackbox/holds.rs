@@ -73,7 +73,7 @@ async fn list(server: &Server, prefix: &[&str], page_size: u32) -> Vec<KeyHold> 
 /// Key, limit, kind and units.
 type Row = (String, String, HoldKind, u64);
 
-fn told(holds: &[KeyHold]) -> BTreeSet<Row> {
+fn rows(holds: &[KeyHold]) -> BTreeSet<Row> {
     let one = |hold: &KeyHold| (hold.key.join("/"), hold.limit_name.clone(), hold.kind(), hold.units);
     holds.iter().for_each(|hold| {
         let after = hold.expires_after.expect("a time").seconds;
@@ -104,15 +104,15 @@ async fn lists_every_hold(server: &Server, other: &Server) {
     let all: BTreeSet<_> = [on_user.clone(), on_trades.clone(), of_other.clone()].into_iter().chain(rest).collect();
     for page_size in [0, 1, 1_000] {
         let holds = list(other, &[], page_size).await;
-        assert_eq!(told(&holds), all, "pages of {page_size}");
+        assert_eq!(rows(&holds), all, "pages of {page_size}");
         let lease = holds.iter().find(|hold| hold.kind() == HoldKind::Lease).expect("the lease");
         assert!(lease.owner.len() == 16 && lease.replica.is_empty(), "{lease:?}");
     }
-    assert_eq!(told(&list(other, &["user", "alex"], 0).await), [on_user.clone(), on_trades.clone()].into());
-    assert_eq!(told(&list(other, &["user", "alex", "trade"], 0).await), [on_trades.clone()].into());
+    assert_eq!(rows(&list(other, &["user", "alex"], 0).await), [on_user.clone(), on_trades.clone()].into());
+    assert_eq!(rows(&list(other, &["user", "alex", "trade"], 0).await), [on_trades.clone()].into());
     assert_eq!(left(&mut client, &["user", "sam"]).await, 998, "nothing is charged");
     cancel(&mut client, &of_sam).await.expect("it is there");
-    assert_eq!(told(&list(other, &["user"], 0).await), [on_user, on_trades].into());
+    assert_eq!(rows(&list(other, &["user"], 0).await), [on_user, on_trades].into());
 
     // The list of keys counts the same units.
     let keys = ListKeysRequest { all_domains: true, ..Default::default() };

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::support::{
-    PATIENCE, Server,
+    Server, TIMEOUT,
     http::{Answer, Client},
     server::Setup,
 };
@@ -134,7 +134,7 @@ fn a_body_that_does_not_arrive_times_out_with_408() {
     let since = std::time::Instant::now();
     let answer = slow.receive().expect("an answer");
     assert_eq!(problem(&answer, 408, None), "the body did not come within 10 s");
-    assert!(since.elapsed() < PATIENCE && slow.ends());
+    assert!(since.elapsed() < TIMEOUT && slow.ends());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use weir::proto::{
 use crate::{
     bad_requests::{POLICY, invalid},
     support::{
-        PATIENCE, Server,
+        Server, TIMEOUT,
         http::{Answer, Client},
         requests::{check, gcra, refusal, with_limits},
     },
@@ -184,7 +184,7 @@ fn assert_same(grpc: CheckResponse, json: CheckResponse, what: &str) {
         assert_eq!(ours.is_some(), theirs.is_some(), "{what}");
         let seconds = |time: Time| time.map_or(0, |time| time.seconds);
         let apart = seconds(ours).abs_diff(seconds(theirs));
-        assert!(apart <= PATIENCE.as_secs(), "{what}: {ours:?} {theirs:?}");
+        assert!(apart <= TIMEOUT.as_secs(), "{what}: {ours:?} {theirs:?}");
     }
     assert_eq!(grpc, json, "{what}");
 }

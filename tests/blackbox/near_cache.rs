@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use weir::proto::{CheckRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
 
-use crate::support::{PATIENCE, Server, eventually, requests::check, server::Setup};
+use crate::support::{Server, TIMEOUT, eventually, requests::check, server::Setup};
 
 const HITS: &str = "weir_near_cache_hits_total";
 /// Checks that the server was asked for.
@@ -55,7 +55,7 @@ async fn a_flood_is_answered_from_the_cache_and_gets_exactly_its_limit() {
                     let retry = answer.retry_after.expect("it can pass");
                     assert!(retry.seconds < 1 && retry.nanos > 0, "{retry:?}");
                 }
-                assert!(since.elapsed() < PATIENCE, "not in time");
+                assert!(since.elapsed() < TIMEOUT, "not in time");
             }
         });
     }

@@ -214,8 +214,8 @@ async fn commands_set_list_and_end() {
     }
     for (pattern, keys) in [("user/alex", 2), ("user/*", 6), ("user/*/trade", 3), ("user/nobody", 0)] {
         let dry = command(&server, &["ban", pattern, "--reason", "x", "--dry-run"]);
-        let told = format!("keys with a state that it would concern: {keys}\n");
-        assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&told), "{}", dry.out);
+        let line = format!("keys with a state that it would concern: {keys}\n");
+        assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&line), "{}", dry.out);
     }
 
     let banned = command(&server, &["ban", "user", "mallory", "--reason", "abuse"]);

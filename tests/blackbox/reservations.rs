@@ -249,8 +249,8 @@ async fn limits_of_the_request_and_keys_without_limits_are_reserved() {
     let own = || with_limits(CheckRequest { cost: Some(5), ..check(&["own"]) }, vec![gcra(9, 1, 86_400)]);
     let hold = reserve(&mut client, ReserveRequest { check: Some(own()), ..wanted(&KEY, 1, HOUR) }).await.hold;
     assert_eq!(commit(&mut client, &hold, Some(2)).await.expect("settled"), settled(2, 3, 0));
-    let look = CheckRequest { cost: Some(0), ..own() };
-    assert_eq!(client.check(look).await.expect("an answer").into_inner().remaining, 8);
+    let peek = CheckRequest { cost: Some(0), ..own() };
+    assert_eq!(client.check(peek).await.expect("an answer").into_inner().remaining, 8);
 
     let answer = reserve(&mut client, wanted(&["elsewhere"], 5, HOUR)).await;
     assert!(answer.decision.is_some_and(|decision| decision.allowed && decision.levels.is_empty()));

@@ -1,4 +1,4 @@
-//! Envoy's quotas: what each stream is told, with streams that behave as Envoy's client does.
+//! Envoy's quotas: what each stream is assigned, with streams that behave as Envoy's client does.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tonic::{Code, transport::Channel};
 use crate::{
     explorer,
     support::{
-        PATIENCE, Server, eventually_async,
+        Server, TIMEOUT, eventually_async,
         pki::put,
-        quotas::{QuotaStream, Told, bucket},
+        quotas::{Assignment, QuotaStream, bucket},
         server::Setup,
     },
     tokens::{by, caller, token},
@@ -43,7 +43,7 @@ async fn open(server: &Server) -> QuotaStream {
     QuotaStream::open(server.channel().await, "api").await.expect("a stream")
 }
 
-/// Reads what both are told until shares that grow have been told, half a second after those that shrink.
+/// Reads what both are assigned until shares that grow have come, half a second after those that shrink.
 async fn listen(first: &mut QuotaStream, second: &mut QuotaStream) {
     let time = Duration::from_millis(600);
     tokio::join!(first.listen(time), second.listen(time));
@@ -76,7 +76,7 @@ fn the_explorer_shows_what_each_envoy_is_assigned_uses_and_denies() {
         first.report(bucket("root"), 1, 0, 0).await;
         for stream in [&mut first, &mut second] {
             stream.report(bucket("alex"), 1, 0, 0).await;
-            stream.until("alex", |told| told.rate() > 0.0).await;
+            stream.until("alex", |assignment| assignment.rate() > 0.0).await;
         }
         first.report(bucket("alex"), 50, 25, 5).await;
         let found = eventually_async("what is denied", async || {
@@ -121,15 +121,17 @@ fn a_limit_is_divided_among_streams_by_demand() {
         let mut first = open(&server).await;
         first.report(bucket("alex"), 1, 0, 0).await;
         // All of it, but a full bucket of a tenth of a second at first.
-        let (told, seconds) = first.until("alex", |told| told.rate() >= 1_000.0).await;
-        assert_eq!((told, seconds), (Told::Tokens { per_fill: 1_000, fill_seconds: 1, max: 100 }, 15));
+        let (assignment, seconds) = first.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
+        assert_eq!((assignment, seconds), (Assignment::Tokens { per_fill: 1_000, fill_seconds: 1, max: 100 }, 15));
 
         let mut second = open(&server).await;
         second.report(bucket("alex"), 1, 0, 0).await;
         first.report(bucket("alex"), 5_000, 5_000, 5).await;
-        let (told, _) = second.until("alex", |told| told.rate() > 0.0).await;
-        assert!(matches!(told, Told::Tokens { max: 50, .. }), "{told:?}");
-        assert!(first.until("alex", |told| told.rate() < 1_000.0).await.0.rate() + told.rate() <= 1_000.0);
+        let (assignment, _) = second.until("alex", |assignment| assignment.rate() > 0.0).await;
+        assert!(matches!(assignment, Assignment::Tokens { max: 50, .. }), "{assignment:?}");
+        assert!(
+            first.until("alex", |assignment| assignment.rate() < 1_000.0).await.0.rate() + assignment.rate() <= 1_000.0
+        );
         for _ in 0..3 {
             second.report(bucket("alex"), 1_000, 4_000, 1).await;
             first.report(bucket("alex"), 1_000, 4_000, 1).await;
@@ -143,7 +145,12 @@ fn a_limit_is_divided_among_streams_by_demand() {
             first.report(bucket("alex"), 1_000, 4_000, 1).await;
             listen(&mut first, &mut second).await;
         }
-        assert!(first.rate("alex") >= 900.0 && second.rate("alex") >= 50.0, "{:?} {:?}", first.told, second.told);
+        assert!(
+            first.rate("alex") >= 900.0 && second.rate("alex") >= 50.0,
+            "{:?} {:?}",
+            first.assignments,
+            second.assignments
+        );
         assert!(first.rate("alex") + second.rate("alex") <= 1_000.0);
         drop(second);
         tokio::task::spawn_blocking(move || {
@@ -173,11 +180,11 @@ schema:
             stream.report(bucket(user), 1, 0, 0).await;
         }
         for user in ["nobody", "shadow"] {
-            assert_eq!(stream.until(user, |_| true).await, (Told::AllowAll, 15), "{user}");
+            assert_eq!(stream.until(user, |_| true).await, (Assignment::AllowAll, 15), "{user}");
         }
         // 1.5 a second, in steps of a hundredth.
-        let (told, _) = stream.until("slow", |told| told.rate() > 1.4).await;
-        assert!(matches!(told, Told::Tokens { fill_seconds: 100, max: 1, .. }), "{told:?}");
+        let (assignment, _) = stream.until("slow", |assignment| assignment.rate() > 1.4).await;
+        assert!(matches!(assignment, Assignment::Tokens { fill_seconds: 100, max: 1, .. }), "{assignment:?}");
     });
 }
 
@@ -195,9 +202,9 @@ fn buckets_below_one_limit_share_it() {
             }
             stream.listen(Duration::from_millis(600)).await;
             // 3,000 and 4,000 by themselves, 5,000 together.
-            assert!(stream.rate("one") + stream.rate("other") <= 5_000.0, "{:?}", stream.told);
+            assert!(stream.rate("one") + stream.rate("other") <= 5_000.0, "{:?}", stream.assignments);
         }
-        assert!(stream.rate("one") >= 2_400.0 && stream.rate("other") >= 2_400.0, "{:?}", stream.told);
+        assert!(stream.rate("one") >= 2_400.0 && stream.rate("other") >= 2_400.0, "{:?}", stream.assignments);
     });
 }
 
@@ -207,11 +214,11 @@ fn a_changed_policy_is_told_at_once() {
         let server = setup().start();
         let mut stream = open(&server).await;
         stream.report(bucket("alex"), 1, 0, 0).await;
-        stream.until("alex", |told| told.rate() >= 1_000.0).await;
+        stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         server.replace_policy(&POLICY.replace("count: 1000", "count: 100"));
-        stream.until("alex", |told| told.rate() > 0.0 && told.rate() <= 100.0).await;
+        stream.until("alex", |assignment| assignment.rate() > 0.0 && assignment.rate() <= 100.0).await;
         server.replace_policy("domain: api\nschema: { user: { limits: [] } }");
-        stream.until("alex", |told| told == Told::AllowAll).await;
+        stream.until("alex", |assignment| assignment == Assignment::AllowAll).await;
     });
 }
 
@@ -221,7 +228,7 @@ fn a_stream_that_is_ended_keeps_its_share_until_it_has_found_another_replica() {
         let mut server = setup().start();
         let mut stream = open(&server).await;
         stream.report(bucket("alex"), 1, 0, 0).await;
-        let (told, _) = stream.until("alex", |told| told.rate() >= 1_000.0).await;
+        let (assignment, _) = stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         server.signal(Signal::TERM);
         let end = loop {
             match stream.hear(Duration::from_secs(60)).await {
@@ -229,7 +236,7 @@ fn a_stream_that_is_ended_keeps_its_share_until_it_has_found_another_replica() {
                 Err(end) => break end,
             }
         };
-        assert_eq!((end.code(), stream.told["alex"]), (Code::Unavailable, (told, 7)));
+        assert_eq!((end.code(), stream.assignments["alex"]), (Code::Unavailable, (assignment, 7)));
         assert_eq!(tokio::task::spawn_blocking(move || server.wait_for_end()).await.expect("its end"), 0);
     });
 }
@@ -243,7 +250,7 @@ fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
         let mut server = setup().env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start();
         let mut stream = open(&server).await;
         stream.report(bucket("alex"), 1, 0, 0).await;
-        stream.until("alex", |told| told.rate() >= 1_000.0).await;
+        stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         server.signal(Signal::TERM);
         while stream.hear(Duration::from_secs(60)).await.is_ok() {}
         tokio::task::spawn_blocking(move || server.wait_for_end()).await.expect("its end");
@@ -252,8 +259,8 @@ fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
         let mut newcomer = open(&server).await;
         newcomer.report(bucket("alex"), 1, 0, 0).await;
         newcomer.listen(Duration::from_secs(3)).await;
-        assert_eq!(newcomer.rate("alex"), 0.0, "{:?}", newcomer.told);
-        newcomer.until("alex", |told| told.rate() >= 1_000.0).await;
+        assert_eq!(newcomer.rate("alex"), 0.0, "{:?}", newcomer.assignments);
+        newcomer.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
     });
 }
 
@@ -272,10 +279,10 @@ async fn a_stream_needs_the_role_check_and_ends_when_it_is_revoked() {
     }
     let mut stream = open(Some(&envoy.token)).await.expect("a stream");
     stream.report(bucket("alex"), 1, 0, 0).await;
-    stream.until("alex", |told| told.rate() > 0.0).await;
+    stream.until("alex", |assignment| assignment.rate() > 0.0).await;
     put(&server.dir.path().join("auth.yaml"), &format!("callers:\n{other}"));
     let end = loop {
-        match stream.hear(PATIENCE).await {
+        match stream.hear(TIMEOUT).await {
             Ok(came) => assert!(came, "the stream goes on"),
             Err(end) => break end,
         }
@@ -301,9 +308,9 @@ schema: { user: { children: { alex: { limits: [{ fixed_window: { count: 1000, pe
     }
     let mut other = open(&server).await;
     other.report(bucket("alex"), 1, 0, 0).await;
-    other.until("alex", |told| told.rate() >= 1_000.0).await;
-    assert_eq!(slow.told.len(), 0);
-    while slow.told.len() < sent {
-        assert!(slow.hear(PATIENCE).await.expect("the stream goes on"), "{} of {sent}", slow.told.len());
+    other.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
+    assert_eq!(slow.assignments.len(), 0);
+    while slow.assignments.len() < sent {
+        assert!(slow.hear(TIMEOUT).await.expect("the stream goes on"), "{} of {sent}", slow.assignments.len());
     }
 }

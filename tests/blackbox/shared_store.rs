@@ -35,7 +35,7 @@ fn waiting(server: &Server) -> usize {
     line.and_then(|line| line.split(' ').next_back()?.parse().ok()).unwrap_or(0)
 }
 
-fn asked() -> Vec<CheckRequest> {
+fn checks() -> Vec<CheckRequest> {
     vec![check(&["user", "alex", "trade"]); CHECKS]
 }
 
@@ -73,7 +73,7 @@ async fn a_batch_shares_round_trips_and_is_decided_in_order() {
     let server = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").start();
     let others = hold_up(&redis, &server).await;
     let mut client = server.client().await;
-    let batch = CheckBatchRequest { checks: asked() };
+    let batch = CheckBatchRequest { checks: checks() };
     let answers =
         tokio::spawn(async move { client.check_batch(batch).await.map(|answers| answers.into_inner().results) });
     eventually_async("all wait", async || (waiting(&server) >= CHECKS).then_some(())).await;
@@ -94,7 +94,7 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
     let before = waiting(&server);
     let mut client = server.client().await;
     let answers = tokio::spawn(async move {
-        let mut answers = client.check_stream(futures_util::stream::iter(asked())).await?.into_inner();
+        let mut answers = client.check_stream(futures_util::stream::iter(checks())).await?.into_inner();
         let mut all = Vec::new();
         while let Some(answer) = answers.message().await? {
             all.push(answer);

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
-use crate::support::{PATIENCE, Run, eventually, run_with, weir};
+use crate::support::{Run, TIMEOUT, eventually, run_with, weir};
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const LINE: &str = r#"{"at_us":0,"key":["user","alex","trade"]}"#;
@@ -126,7 +126,7 @@ impl Telling {
 
     /// The exit code, while its input stays open.
     fn code(&mut self) -> Option<i32> {
-        eventually(&format!("its end in {PATIENCE:?}"), || self.child.try_wait().expect("its state")).code()
+        eventually(&format!("its end in {TIMEOUT:?}"), || self.child.try_wait().expect("its state")).code()
     }
 }
 

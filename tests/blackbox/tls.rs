@@ -6,7 +6,7 @@ use tonic::Code;
 use weir::proto::rate_limiter_client::RateLimiterClient;
 
 use crate::support::{
-    PATIENCE, Run, Server, eventually, finish, http,
+    Run, Server, TIMEOUT, eventually, finish, http,
     pki::{Authority, Leaf, Pair, channel, http_client},
     requests::check,
     server::Setup,
@@ -227,7 +227,7 @@ fn tls_handshakes_time_out() {
         .env("WEIR_GRPC__TLS__HANDSHAKE_TIMEOUT", "100ms")
         .start();
     let mut silent = TcpStream::connect(&server.grpc).expect("connected");
-    silent.set_read_timeout(Some(PATIENCE)).expect("set");
+    silent.set_read_timeout(Some(TIMEOUT)).expect("set");
     assert_eq!(silent.read(&mut [0; 9]).expect("closed"), 0);
     server.wait_for_metric("weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"timeout\"}", 1.0);
 }

@@ -85,8 +85,12 @@ async fn entries_say_what_a_check_of_cost_0_says_and_charge_nothing() {
             let key: Vec<_> = row.key.iter().map(String::as_str).collect();
             let answer = client.check(of(&key, 0)).await.expect("an answer").into_inner();
             let level = answer.levels.iter().find(|level| level.name == row.limit_name).expect("its level");
-            let told = (row.limit, row.remaining, row.used, row.shadow);
-            assert_eq!(told, (level.limit, level.remaining, level.limit - level.remaining, level.shadow), "{row:?}");
+            let row_values = (row.limit, row.remaining, row.used, row.shadow);
+            assert_eq!(
+                row_values,
+                (level.limit, level.remaining, level.limit - level.remaining, level.shadow),
+                "{row:?}"
+            );
             let (listed, checked) = (row.reset_after.expect("one"), level.reset_after.expect("one"));
             assert!(listed.seconds - checked.seconds <= 60 && listed.seconds >= checked.seconds, "{row:?} {level:?}");
             assert_eq!((row.known, row.at_limit), (true, level.remaining == 0));

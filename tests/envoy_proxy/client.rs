@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 
 /// A connection to the proxy.
 pub struct Client(BufReader<TcpStream>);
@@ -47,7 +47,7 @@ impl Client {
 
     /// Gets `/` with these headers.
     pub async fn get(&mut self, headers: &[(&str, &str)]) -> Answer {
-        timeout(PATIENCE, self.exchange(headers)).await.expect("an answer in time")
+        timeout(TIMEOUT, self.exchange(headers)).await.expect("an answer in time")
     }
 
     /// Gets `/` with these headers so many times, and tells the statuses.

@@ -43,8 +43,8 @@ pub fn hits(descriptor: Value, source: &str) -> Value {
     with(descriptor, "hits_addend", json!({ "format": format!("%{source}%") }))
 }
 
-/// The same descriptor, looked at without a hit.
-pub fn look(descriptor: Value) -> Value {
+/// The same descriptor without hits.
+pub fn without_hits(descriptor: Value) -> Value {
     with(descriptor, "hits_addend", json!({ "number": 0 }))
 }
 

@@ -1,7 +1,7 @@
 //! Requests that count for more than one, or for none, each descriptor by itself.
 
 use crate::{
-    config::{fixed, give_back, headers, hits, look, when_done},
+    config::{fixed, give_back, headers, hits, when_done, without_hits},
     scene::Wish,
     support::eventually_async,
     upstream::ECHOED,
@@ -44,7 +44,7 @@ async fn hits_can_be_charged_when_the_stream_is_done() {
 ";
     let of_user = || headers(&[("x-user", "tokens")]);
     let tell = when_done(hits(of_user(), &format!("RESP({ECHOED})")));
-    let scene = Wish::new(descriptors, vec![look(of_user()), tell]).start();
+    let scene = Wish::new(descriptors, vec![without_hits(of_user()), tell]).start();
     let mut client = scene.client().await;
     let answer = client.get(&[("x-user", "alex"), (ECHOED, "101")]).await;
     assert_eq!(answer.status, 200, "nothing is used yet");
@@ -67,7 +67,7 @@ async fn unused_hits_can_be_refunded_when_the_stream_is_done() {
     let of_user = || headers(&[("x-user", "tokens")]);
     let take = hits(of_user(), "REQ(x-cost)");
     let unused = give_back(when_done(hits(of_user(), &format!("RESP({ECHOED})"))));
-    let rate_limits = vec![take, unused, look(headers(&[("x-look", "tokens")]))];
+    let rate_limits = vec![take, unused, without_hits(headers(&[("x-look", "tokens")]))];
     let scene = Wish::new(descriptors, rate_limits).ratelimit_headers().start();
     let mut client = scene.client().await;
     let answer = client.get(&[("x-user", "alex"), ("x-cost", "8"), (ECHOED, "5")]).await;

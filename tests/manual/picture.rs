@@ -7,7 +7,7 @@ use weir_core::{
     domain::{Micros, time::SECOND},
 };
 
-use super::trace::{END, PATIENCE, Replay, Request};
+use super::trace::{END, MAX_WAIT, Replay, Request};
 
 // All lengths are pixels. Colours stand out from white and from black alike, and no meaning is carried by colour alone.
 const WIDTH: i64 = 760;
@@ -187,8 +187,8 @@ impl Picture {
             replay.most_within(WINDOW),
             WINDOW / SECOND
         );
-        let patience = match replay.has_waits() {
-            true => format!("; callers accept a wait of {} s", PATIENCE / SECOND),
+        let wait = match replay.has_waits() {
+            true => format!("; clients accept a wait of {} s", MAX_WAIT / SECOND),
             false => String::new(),
         };
         let height = self.y;
@@ -196,10 +196,10 @@ impl Picture {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
              height=\"{height}\" role=\"img\" fill=\"none\">\n\
              <title>{limit}</title>\n\
-             <desc>{result}{patience}</desc>\n\
+             <desc>{result}{wait}</desc>\n\
              <g fill=\"{INK}\" font-family=\"system-ui, sans-serif\">\n\
              <text x=\"{LEFT}\" y=\"20\" font-size=\"15\" font-weight=\"600\">{limit}</text>\n\
-             <text x=\"{LEFT}\" y=\"40\" font-size=\"13\">{result}{patience}</text>\n\
+             <text x=\"{LEFT}\" y=\"40\" font-size=\"13\">{result}{wait}</text>\n\
              </g>\n\
              <g font-family=\"system-ui, sans-serif\" font-size=\"12\">\n{}</g>\n</svg>\n",
             self.body.replace("<text ", &format!("<text fill=\"{INK}\" "))

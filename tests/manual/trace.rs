@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// When it ends.
 pub const END: Micros = 40 * SECOND;
 /// The longest wait that its callers accept.
-pub const PATIENCE: Micros = 2 * SECOND;
+pub const MAX_WAIT: Micros = 2 * SECOND;
 /// How often a peek tells what remains.
 const PEEK_EVERY: Micros = SECOND / 25;
 
@@ -52,7 +52,7 @@ pub fn replay(entry: &Entry) -> Replay {
     moments.sort_unstable();
     let params: serde_json::Map<_, _> =
         entry.examples[0].iter().map(|(field, text)| ((*field).to_owned(), json!(text))).collect();
-    let line = |(at, cost): &(Micros, i64)| json!({ "at_us": at, "key": ["trace"], "cost": cost, "max_wait_us": PATIENCE, "limits": [{ entry.name: params }] });
+    let line = |(at, cost): &(Micros, i64)| json!({ "at_us": at, "key": ["trace"], "cost": cost, "max_wait_us": MAX_WAIT, "limits": [{ entry.name: params }] });
     let answers = simulate(&moments.iter().map(|moment| format!("{}\n", line(moment))).collect::<String>());
     let mut replay = Replay { requests: Vec::new(), remaining: Vec::new(), limit: 0 };
     for (answer, (at, cost)) in answers.iter().zip(moments) {

@@ -173,7 +173,7 @@ fn read(answer: &LeaseResponse) -> LeaseAnswer {
         refused_for: time(refused_for),
     });
     let offer = terms.as_ref().map(|LeaseTerms { generation, ttl, hold_off, scarce }| {
-        Offer::told(*generation, time(ttl), time(hold_off), *scarce)
+        Offer::new(*generation, time(ttl), time(hold_off), *scarce)
     });
     let is_refused = decision.as_ref().is_some_and(|decision| !decision.allowed);
     LeaseAnswer { lease: *lease, sequence: *sequence, is_refused, grant, offer }

@@ -165,8 +165,8 @@ fn shown(service: &Server) -> Vec<Vec<Value>> {
     let body = json!({ "domain": "", "key": TRADE }).to_string();
     let headers = [("content-type", "application/json")];
     let answer = client.ask("POST /ui/api/key", &headers, body.as_bytes()).expect("it answers");
-    let told: Value = serde_json::from_str(&answer.body).expect("JSON");
-    let levels = told["levels"].as_array().expect("levels").iter();
+    let state: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let levels = state["levels"].as_array().expect("levels").iter();
     levels.map(|level| level["holds"].as_array().expect("holds").clone()).collect()
 }
 

@@ -8,7 +8,7 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 use crate::{
     service::{patient, runtime},
     support::{
-        PATIENCE, Server,
+        Server, TIMEOUT,
         quotas::{QuotaStream, bucket},
     },
 };
@@ -39,7 +39,7 @@ async fn until(streams: &mut [QuotaStream; 2], demands: [u64; 2], is_so: impl Fn
         for (stream, demand) in streams.iter_mut().zip(demands) {
             stream.report(bucket("alex"), demand / 2, 0, 1).await;
         }
-        // What shrinks was told half a second before what grows.
+        // A share that shrinks was sent half a second before one that grows.
         for _ in 0..2 {
             let [one, other] = &mut *streams;
             let quarter = Duration::from_millis(250);
@@ -50,7 +50,7 @@ async fn until(streams: &mut [QuotaStream; 2], demands: [u64; 2], is_so: impl Fn
         if is_so(one, other) {
             return;
         }
-        assert!(since.elapsed() < PATIENCE, "{one} and {other} of demands {demands:?}");
+        assert!(since.elapsed() < TIMEOUT, "{one} and {other} of demands {demands:?}");
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Use {
     /// Requests are in flight.
     UnderWay,
     /// None are, but some were since the last look.
-    SinceLook,
+    SinceLast,
     /// None are, nor were.
     Idle,
 }
@@ -55,11 +55,11 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// Its use since the last look.
-    pub(crate) fn look(&self) -> Use {
+    /// Its use since the last call of this.
+    pub(crate) fn take_use(&self) -> Use {
         let was_used = self.was_used.swap(false, Ordering::Relaxed);
         match self.under_way.load(Ordering::Acquire) {
-            0 if was_used => Use::SinceLook,
+            0 if was_used => Use::SinceLast,
             0 => Use::Idle,
             _ => Use::UnderWay,
         }

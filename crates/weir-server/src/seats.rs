@@ -89,13 +89,13 @@ impl Taken {
         let mut used_before = None;
         for _ in 0..MAX_LOOKS.min(self.seats.len()) {
             let (_, first) = self.seats.pop_first()?;
-            match first.activity.look() {
+            match first.activity.take_use() {
                 Use::Idle => {
                     first.evicted.cancel();
                     return Some(());
                 }
-                Use::SinceLook if used_before.is_none() => used_before = Some(self.next),
-                Use::SinceLook | Use::UnderWay => {}
+                Use::SinceLast if used_before.is_none() => used_before = Some(self.next),
+                Use::SinceLast | Use::UnderWay => {}
             }
             self.seat(first);
         }

@@ -1,27 +1,27 @@
-//! Notices that files have changed on disk, by looking.
+//! Notices that files have changed on disk, by polling.
 //!
-//! Looking works everywhere alike: an editor that renames a new file over the old one, a Kubernetes volume whose
+//! Polling works everywhere alike: an editor that renames a new file over the old one, a Kubernetes volume whose
 //! `..data` link is swapped, a network file system that sends no events; and it needs no kernel resource that may run out.
 
 use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc, time::Duration};
 
-/// Rest for each file that is looked at, which takes a few microseconds.
+/// Rest for each polled file, which takes a few microseconds.
 const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
 
 /// The metadata of files, links followed. `None` for a file without access.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Look(Vec<(PathBuf, Option<Stamp>)>);
+struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
 /// Device, inode, size, and the time of the last change in seconds and nanoseconds.
 type Stamp = (u64, u64, u64, i64, i64);
 
-impl Look {
+impl Stamps {
     fn at(files: Vec<PathBuf>) -> Self {
-        let look = |path: PathBuf| {
+        let stamp = |path: PathBuf| {
             let meta = fs::metadata(&path).ok();
             (path, meta.map(|meta| (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())))
         };
-        Self(files.into_iter().map(look).collect())
+        Self(files.into_iter().map(stamp).collect())
     }
 }
 
@@ -29,27 +29,27 @@ impl Look {
 #[derive(Clone)]
 pub struct FileWatch {
     files: Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>,
-    loaded: Look,
-    last: Look,
+    loaded: Stamps,
+    last: Stamps,
 }
 
 impl FileWatch {
     /// Watches the files that `files` names at each poll, starting from their current state. Create it before loading them, so
     /// that no change is missed.
     pub fn new(files: impl Fn() -> Vec<PathBuf> + Send + Sync + 'static) -> Self {
-        let look = Look::at(files());
-        Self { files: Arc::new(files), loaded: look.clone(), last: look }
+        let seen = Stamps::at(files());
+        Self { files: Arc::new(files), loaded: seen.clone(), last: seen }
     }
 
     /// Polls. `true`: the files differ from the loaded state and have not changed since the last poll, so that a file is not
     /// read while it is being written; they then count as loaded.
     pub fn settled_change(&mut self) -> bool {
-        let look = Look::at((self.files)());
-        let settled = look == self.last && look != self.loaded;
+        let seen = Stamps::at((self.files)());
+        let settled = seen == self.last && seen != self.loaded;
         if settled {
-            self.loaded = look.clone();
+            self.loaded = seen.clone();
         }
-        self.last = look;
+        self.last = seen;
         settled
     }
 

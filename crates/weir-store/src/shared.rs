@@ -175,11 +175,11 @@ impl SharedStore {
             Some(_) => return Err(StoreError::Unavailable(failure)),
         }
         self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
-        let told = |decisions| Verdict { decisions, degraded: true, at: self.local.now(), ..Verdict::default() };
+        let degraded = |decisions| Verdict { decisions, degraded: true, at: self.local.now(), ..Verdict::default() };
         let verdict = match plan.on_store_failure {
             OnStoreFailure::Local => Verdict { degraded: true, ..self.local.verdict(plan) },
-            OnStoreFailure::Allow => told(plan.levels().iter().map(unseen).collect()),
-            OnStoreFailure::Deny => return Ok(told(plan.levels().iter().map(refused).collect())),
+            OnStoreFailure::Allow => degraded(plan.levels().iter().map(unseen).collect()),
+            OnStoreFailure::Deny => return Ok(degraded(plan.levels().iter().map(refused).collect())),
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
         };
         if let Some(charges) = self.outage_charges()

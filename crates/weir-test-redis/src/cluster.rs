@@ -76,7 +76,7 @@ impl Cluster {
     /// The node that serves a slot, as the nodes that live say.
     pub fn owner(&self, slot: u16) -> usize {
         let serves = |line: &Line| line.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
-        eventually("a slot's owner", || self.look(serves))
+        eventually("a slot's owner", || self.find(serves))
     }
 
     /// The nodes that serve slots.
@@ -111,7 +111,7 @@ impl Cluster {
         self.nodes[master].kill();
         // Which slots it serves, a node may not know yet that have moved just before.
         let takes_over = |line: &Line| replicas.contains(&line.id) && line.is_master && !line.slots.is_empty();
-        let new = eventually("a replica takes over", || self.look(takes_over));
+        let new = eventually("a replica takes over", || self.find(takes_over));
         self.wait_until_ok(self.nodes.len());
         new
     }
@@ -132,7 +132,7 @@ impl Cluster {
     }
 
     /// The node with this line, as every node that lives says.
-    fn look(&self, is_it: impl Fn(&Line) -> bool) -> Result<usize, String> {
+    fn find(&self, is_it: impl Fn(&Line) -> bool) -> Result<usize, String> {
         let mut found = None;
         for node in self.nodes.iter().filter(|node| node.is_running()) {
             let line = table_of(node)?.into_iter().find(&is_it).ok_or("none")?;

@@ -24,18 +24,18 @@ pub use single::{HARNESS, Options, Server, TlsFiles};
 pub use wire::Reply;
 
 /// How long anything may take before a test fails; far above what is needed, for machines that are busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Looks until there is a value; after [`PATIENCE`] the test fails with what was seen last.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+/// Polls until there is a value; after [`TIMEOUT`] the test fails with what was seen last.
+pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Result<T, String>) -> T {
     let since = Instant::now();
     loop {
-        match look() {
+        match poll() {
             Ok(value) => return value,
-            Err(seen) => assert!(since.elapsed() < PATIENCE, "not in time: {what}; last seen: {seen}"),
+            Err(seen) => assert!(since.elapsed() < TIMEOUT, "not in time: {what}; last seen: {seen}"),
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -48,8 +48,8 @@ impl Process {
 
     /// Whether it has ended by itself. Its number stays taken, so that the watcher never kills another.
     pub fn has_ended(&self) -> bool {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(self.pid()), look).expect("our child").is_some()
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), options).expect("our child").is_some()
     }
 
     /// Stops it where it is (SIGSTOP); returns when it stands.

@@ -81,8 +81,8 @@ impl PolicyTest {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     for (mark, says) in says {
-                        if let Some(told) = says.differs_from(&answer) {
-                            failed(*mark, told);
+                        if let Some(difference) = says.differs_from(&answer) {
+                            failed(*mark, difference);
                         }
                     }
                 }

@@ -18,28 +18,28 @@ const MODES = {
 
 // ---- stale
 
-const freshness = { at: null, asked: null, problem: "" };
+const freshness = { at: null, requested: null, problem: "" };
 
 /** A poll begins. */
 export function asking() {
-  freshness.asked = Date.now();
+  freshness.requested = Date.now();
 }
 
 /** The poll was answered. */
 export function answered() {
-  Object.assign(freshness, { at: Date.now(), asked: null, problem: "" });
+  Object.assign(freshness, { at: Date.now(), requested: null, problem: "" });
   showFreshness();
 }
 
 /** The poll failed. */
 export function unanswered(problem) {
-  Object.assign(freshness, { asked: null, problem });
+  Object.assign(freshness, { requested: null, problem });
   showFreshness();
 }
 
 function showFreshness() {
-  const { at, asked, problem } = freshness;
-  const isLate = asked !== null && Date.now() - asked > STALE_MS;
+  const { at, requested, problem } = freshness;
+  const isLate = requested !== null && Date.now() - requested > STALE_MS;
   const isStale = problem !== "" || isLate;
   $("stale").hidden = !isStale;
   document.body.classList.toggle("is-stale", isStale);
@@ -51,7 +51,7 @@ function showFreshness() {
   } else if (at !== null) report("live");
 }
 
-setInterval(() => freshness.asked !== null && showFreshness(), 500);
+setInterval(() => freshness.requested !== null && showFreshness(), 500);
 
 /** How the page as a whole is. */
 export function report(text, isWrong = false) {

@@ -3,7 +3,7 @@
 export const $ = (id) => document.getElementById(id);
 
 /** Longest wait for an answer. */
-const PATIENCE_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 /** What the page knows. The token is nowhere else. */
 export const page = { token: "", roles: [], domain: "", mode: "local", version: null };
@@ -18,7 +18,7 @@ class Rejected extends Error {
 /** Asks the service; without a body it is a GET. */
 export async function ask(path, body) {
   const headers = page.token ? { authorization: `Bearer ${page.token}` } : {};
-  const how = { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(PATIENCE_MS) };
+  const how = { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(TIMEOUT_MS) };
   if (body !== undefined) {
     headers["content-type"] = "application/json";
     Object.assign(how, { method: "POST", body: JSON.stringify(body) });

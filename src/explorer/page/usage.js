@@ -24,10 +24,10 @@ const share = (row) => Number(row.used) / Math.max(1, Number(row.limit));
 async function readOn(mine) {
   const wanted = read.count + MAX_READ;
   const text = $("usage-prefix").value;
-  const asked = { domain: page.domain ?? "", prefix: text ? segmentsOf(text) : [], pageSize: PAGE };
+  const query = { domain: page.domain ?? "", prefix: text ? segmentsOf(text) : [], pageSize: PAGE };
   $("usage-more").hidden = true;
   do {
-    const { keys, nextCursor } = await ask("v1/admin/list_keys", { ...asked, cursor: read.cursor });
+    const { keys, nextCursor } = await ask("v1/admin/list_keys", { ...query, cursor: read.cursor });
     if (mine !== list) return;
     const fullest = [...read.fullest, ...keys.filter((row) => row.known)];
     fullest.sort((one, other) => share(other) - share(one));

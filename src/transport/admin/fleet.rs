@@ -71,24 +71,26 @@ impl Fleet {
             ticks.tick().await;
             self.measure();
             let Some(shared) = self.limiter.store().shared() else { continue };
-            let told = shared.redis().tell_member(&self.id(), self.report(shared).encode_to_vec()).await;
-            match &told {
+            let announced = shared.redis().tell_member(&self.id(), self.report(shared).encode_to_vec()).await;
+            match &announced {
                 // An outage has been logged.
                 Err(error) if !failing && is_forbidden(error) => {
                     let error = error as &dyn std::error::Error;
                     warn!(error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
                 }
-                Err(error) => debug!(error = error as &dyn std::error::Error, "the other replicas are not told"),
+                Err(error) => {
+                    debug!(error = error as &dyn std::error::Error, "the other replicas do not see this report")
+                }
                 Ok(()) => {}
             }
-            failing = told.is_err();
+            failing = announced.is_err();
         }
     }
 
     /// Takes leave of the others.
     pub async fn finish(&self) {
         if let Some(shared) = self.limiter.store().shared().filter(|shared| shared.redis().is_up()) {
-            // What it has told is over soon, anyway.
+            // The report expires soon anyway.
             let _ = shared.redis().forget_members(vec![self.id().into_bytes()]).await;
         }
     }

@@ -33,8 +33,8 @@ pub struct LeaseAnswer<'c, 'a> {
     pub leasable: Leasable,
 }
 
-/// A request about a lease, read.
-struct Asked<'m> {
+/// A renewal of a lease and the check that it comes with.
+struct LeaseRequest<'m> {
     request: Request<'m>,
     id: HoldId,
     generation: u64,
@@ -44,7 +44,7 @@ struct Asked<'m> {
     want: u64,
 }
 
-impl Asked<'_> {
+impl LeaseRequest<'_> {
     /// What the store serves under this offer.
     fn renewal(&self, offer: &Offer) -> Option<Renewal> {
         let Self { id, generation, sequence, spent, kept, want, .. } = *self;
@@ -65,20 +65,20 @@ impl<S: Store> CheckService<S> {
         encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
-        let asked = message.map_err(Rejected::from).and_then(|message| self.read_lease(message, caller));
-        let asked = asked.inspect_err(|_| {
+        let read = message.map_err(Rejected::from).and_then(|message| self.read_lease(message, caller));
+        let read = read.inspect_err(|_| {
             handle.meters.check(None, caller.transport, Outcome::Error);
             if self.is_observed {
                 request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
             }
         })?;
-        let request = &asked.request;
+        let request = &read.request;
         let leasable = self.limiter.leasable(&handle, request).map_err(|error| {
             count(&handle, caller.transport, request, None);
             Rejected::from(error).within("check")
         })?;
         let renewal = match leasable {
-            Leasable::Yes(offer) => asked.renewal(&offer).map(|renewal| (renewal, offer)),
+            Leasable::Yes(offer) => read.renewal(&offer).map(|renewal| (renewal, offer)),
             Leasable::No(_) => None,
         };
         let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
@@ -107,7 +107,7 @@ impl<S: Store> CheckService<S> {
         Ok(encode(LeaseAnswer { decision: Some(&answer), grant, leasable }))
     }
 
-    fn read_lease<'m>(&self, message: LeaseMessage<'m>, caller: &Caller<'_>) -> Result<Asked<'m>, Rejected> {
+    fn read_lease<'m>(&self, message: LeaseMessage<'m>, caller: &Caller<'_>) -> Result<LeaseRequest<'m>, Rejected> {
         let LeaseMessage { check, holder, lease, sequence, spent, kept, want, generation } = message;
         if holder.len() != HOLDER_BYTES {
             let message = format!("a holder is {HOLDER_BYTES} random bytes, not {}", holder.len());
@@ -129,7 +129,7 @@ impl<S: Store> CheckService<S> {
         }
         let request = self.request(check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
         let id = hold_id(holder, caller.client(), lease, &request);
-        Ok(Asked { request, id, generation, sequence, spent, kept, want })
+        Ok(LeaseRequest { request, id, generation, sequence, spent, kept, want })
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Report<'a> {
     pub usage: Usage,
 }
 
-/// What a bucket is told.
+/// What a bucket is assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Everything passes.
@@ -156,11 +156,11 @@ pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
     id
 }
 
-/// Appends what a bucket is told for so many seconds.
+/// Appends the assignment of a bucket, which lives for so many seconds.
 pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut BytesMut) {
-    let mut told = Vec::with_capacity(32);
+    let mut written = Vec::with_capacity(32);
     if action == Action::Abandon {
-        put_bytes(field::ABANDON, &[], &mut told);
+        put_bytes(field::ABANDON, &[], &mut written);
     } else {
         let (mut ttl, mut strategy, mut assignment) = (Vec::new(), Vec::new(), Vec::new());
         put_number(field::SECONDS as u8, ttl_seconds, &mut ttl);
@@ -179,13 +179,13 @@ pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut Byt
             rule => put_number(field::BLANKET_RULE, u64::from(rule == Action::DenyAll), &mut strategy),
         }
         put_bytes(field::STRATEGY, &strategy, &mut assignment);
-        put_bytes(field::ASSIGNMENT, &assignment, &mut told);
+        put_bytes(field::ASSIGNMENT, &assignment, &mut written);
     }
     let id_bytes = 1 + encoded_len_varint(bucket.len() as u64) + bucket.len();
     out.put_u8(field::ACTION << 3 | 2);
-    encode_varint((id_bytes + told.len()) as u64, out);
+    encode_varint((id_bytes + written.len()) as u64, out);
     put_bytes(field::BUCKET_ID as u8, bucket, out);
-    out.put_slice(&told);
+    out.put_slice(&written);
 }
 
 fn put_bytes(field: u8, bytes: &[u8], out: &mut impl BufMut) {
@@ -204,8 +204,7 @@ mod tests {
     use envoy_types::pb::{
         envoy::service::rate_limit_quota::v3::{
             BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-            rate_limit_quota_response::bucket_action::BucketAction as Told,
-            rate_limit_quota_usage_reports::BucketQuotaUsage,
+            rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
         },
         envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
         google::protobuf::Duration,
@@ -249,10 +248,10 @@ mod tests {
         }
         let read = RateLimitQuotaResponse::decode(out).unwrap();
         assert!(read.bucket_action.iter().all(|action| action.bucket_id.as_ref() == Some(&id)));
-        let told: Vec<_> = read.bucket_action.into_iter().map(|action| action.bucket_action.unwrap()).collect();
+        let written: Vec<_> = read.bucket_action.into_iter().map(|action| action.bucket_action.unwrap()).collect();
         let mut strategies = Vec::new();
-        for told in &told[..3] {
-            let Told::QuotaAssignmentAction(assignment) = told else { panic!("{told:?}") };
+        for written in &written[..3] {
+            let BucketAction::QuotaAssignmentAction(assignment) = written else { panic!("{written:?}") };
             assert_eq!(assignment.assignment_time_to_live, Some(Duration { seconds: 15, nanos: 0 }));
             strategies.push(assignment.rate_limit_strategy.as_ref().unwrap().strategy.unwrap());
         }
@@ -261,6 +260,6 @@ mod tests {
         let Strategy::TokenBucket(bucket) = &strategies[2] else { panic!("{strategies:?}") };
         assert_eq!((bucket.max_tokens, bucket.tokens_per_fill.as_ref().unwrap().value), (30, 880));
         assert_eq!(bucket.fill_interval, Some(Duration { seconds: 1, nanos: 0 }));
-        assert!(matches!(told[3], Told::AbandonAction(_)));
+        assert!(matches!(written[3], BucketAction::AbandonAction(_)));
     }
 }

@@ -15,10 +15,10 @@ use crate::limiter::{
 /// says them. `metadata` is merged from the rules whose limits count and are not over, in the order of the request: the first
 /// value of a name stays, maps are merged.
 pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struct {
-    let asked = &request.asked;
-    let descriptors = asked.descriptors.iter().zip(&request.own_hits);
-    let descriptors = descriptors.map(|(asked, own_hits)| descriptor(asked, *own_hits)).collect();
-    let mut fields = fields([("domain", text(asked.domain.clone())), ("descriptors", list(descriptors))]);
+    let query = &request.query;
+    let descriptors = query.descriptors.iter().zip(&request.own_hits);
+    let descriptors = descriptors.map(|(one, own_hits)| descriptor(one, *own_hits)).collect();
+    let mut fields = fields([("domain", text(query.domain.clone())), ("descriptors", list(descriptors))]);
     if request.hits_addend != 0 {
         fields.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(request.hits_addend.into())));
     }
@@ -34,13 +34,13 @@ pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struc
     Struct { fields: fields.into_iter().collect() }
 }
 
-fn descriptor(asked: &Descriptor, own_hits: bool) -> Value {
-    let entries = asked.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
+fn descriptor(descriptor: &Descriptor, own_hits: bool) -> Value {
+    let entries = descriptor.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
     let mut members = fields([("entries", list(entries))]);
     if own_hits {
-        members.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(asked.hits as f64)));
+        members.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(descriptor.hits as f64)));
     }
-    if let Some(over) = asked.over {
+    if let Some(over) = descriptor.over {
         members.insert("limit".to_owned(), text(limit(over)));
     }
     kind(Kind::StructValue(Struct { fields: members.into_iter().collect() }))

@@ -52,7 +52,7 @@ impl<S: Store> Rls<S> {
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy_handle();
-        let domain = handle.policy.domain(&request.asked.domain);
+        let domain = handle.policy.domain(&request.query.domain);
         let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| domain_label(&domain.name)));
         let count = |outcome| handle.meters.check(index, Transport::Envoy, outcome);
         let failed = |rejected: Rejected| {
@@ -60,11 +60,11 @@ impl<S: Store> Rls<S> {
             self.tell(name, None, Outcome::Error, false);
             rejected
         };
-        check(&request.asked).map_err(|error| failed(error.into()))?;
+        check(&request.query).map_err(|error| failed(error.into()))?;
         if domain.is_none() && handle.policy.is_awaited() {
             return Err(failed(CheckError::NoPolicy.into()));
         }
-        let resolved = request.asked.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
+        let resolved = request.query.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
         let checking = self.service.limiter().check_descriptors(&handle, &resolved);
         let statuses = self.service.outcome(checking).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
@@ -100,11 +100,11 @@ fn deciding<'s>(statuses: &'s DescriptorAnswers<'_>, outcome: Outcome) -> Option
 }
 
 /// Whether a request asks for anything.
-fn check(asked: &DescriptorsRequest) -> Result<(), Invalid> {
-    if asked.domain.is_empty() {
+fn check(query: &DescriptorsRequest) -> Result<(), Invalid> {
+    if query.domain.is_empty() {
         return Err(Invalid::field_error("domain", "rate limit domain must not be empty"));
     }
-    if asked.descriptors.is_empty() {
+    if query.descriptors.is_empty() {
         return Err(Invalid::field_error("descriptors", "rate limit descriptor list must not be empty"));
     }
     Ok(())

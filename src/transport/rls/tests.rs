@@ -27,7 +27,7 @@ impl Scene {
     /// Applies `tell` to the answer to a request.
     pub fn answered<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&DescriptorAnswers<'_>) -> T) -> T {
         let handle = self.0.policy_handle();
-        let resolved = request.asked.resolve(&handle.policy).unwrap();
+        let resolved = request.query.resolve(&handle.policy).unwrap();
         let statuses =
             self.0.check_descriptors(&handle, &resolved).outcome().now_or_never().expect("memory does not wait");
         tell(&statuses.unwrap())
@@ -35,11 +35,11 @@ impl Scene {
 }
 
 /// A request in the domain `d`: a descriptor `key=v` for each key, of one hit.
-pub fn asked(keys: &[&str]) -> RateLimitRequest {
+pub fn request_for(keys: &[&str]) -> RateLimitRequest {
     let entries = |key: &str| vec![(key.to_owned(), "v".to_owned())];
     let descriptors = keys.iter().map(|key| Descriptor { entries: entries(key), hits: 1, over: None }).collect();
     RateLimitRequest {
-        asked: DescriptorsRequest { domain: "d".to_owned(), descriptors },
+        query: DescriptorsRequest { domain: "d".to_owned(), descriptors },
         hits_addend: 0,
         own_hits: vec![false; keys.len()],
     }

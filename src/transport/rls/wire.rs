@@ -32,7 +32,7 @@ mod field {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitRequest {
     /// The descriptors; those without their own hits have the request's.
-    pub asked: DescriptorsRequest,
+    pub query: DescriptorsRequest,
     /// Its `hits_addend`; 0 where absent.
     pub hits_addend: u32,
     /// For each descriptor whether it has its own hits.
@@ -84,12 +84,12 @@ fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
     let mut request = RateLimitRequest { hits_addend, ..RateLimitRequest::default() };
     for field in Fields::new(bytes) {
         match field? {
-            (field::DOMAIN, Value::Bytes(text)) => request.asked.domain = lossy(text),
+            (field::DOMAIN, Value::Bytes(text)) => request.query.domain = lossy(text),
             // One more than is decided tells that there are too many.
             (field::DESCRIPTORS, Value::Bytes(bytes)) if request.own_hits.len() <= MAX_DESCRIPTORS => {
                 let terms = DescriptorTerms::decode(bytes).ok()?;
                 request.own_hits.push(terms.hits_addend.is_some());
-                request.asked.descriptors.push(descriptor(bytes, &terms, hits_addend)?);
+                request.query.descriptors.push(descriptor(bytes, &terms, hits_addend)?);
             }
             _ => {}
         }

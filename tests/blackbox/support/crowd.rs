@@ -21,7 +21,7 @@ const CLIENTS: usize = 64;
 /// Checks of a client by each of the three calls.
 const EACH: usize = 8;
 /// How long a crowd may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Checks of a crowd.
 pub const ASKED: u64 = (CLIENTS * EACH * 3) as u64;
@@ -134,7 +134,7 @@ pub fn schema(units: u64) -> String {
 pub async fn ask(services: &[Server], algorithm: &str, user: &str) -> Tally {
     let key = [algorithm, user, "trade"];
     let clients = (0..CLIENTS).map(|number| one(&services[number % services.len()], &key));
-    tokio::time::timeout(PATIENCE, join_all(clients)).await.expect("in time").into_iter().sum()
+    tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time").into_iter().sum()
 }
 
 /// A crowd gets exactly what one caller would get of `units`, under a policy of [`schema`], and the level above is charged

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// What carries bytes.
 pub trait Stream: Read + Write {}
@@ -49,13 +49,13 @@ impl Client {
         let stream: Box<dyn Stream> = match address.strip_prefix("unix:") {
             Some(socket) => {
                 let stream = UnixStream::connect(socket)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
                 Box::new(stream)
             }
             None => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
                 Box::new(stream)
             }
         };

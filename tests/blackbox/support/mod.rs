@@ -28,9 +28,9 @@ pub use load::weir_bench;
 pub use server::Server;
 
 /// How long anything may take before a test fails; far above what is needed, for machines that are busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The program in an environment without settings.
 pub fn weir() -> Command {
@@ -65,12 +65,12 @@ pub fn finish(command: &mut Command) -> Run {
         if let Some(status) = child.try_wait().expect("its state") {
             break status;
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > TIMEOUT {
             child.kill().expect("killed");
             child.wait().expect("its end");
             panic!("{command:?} does not end; it printed {:?}, and on standard error {:?}", out.join(), err.join());
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let text = |reader: JoinHandle<String>| reader.join().expect("the program prints UTF-8");
     Run { code: status.code().expect("no signal ended it"), out: text(out), err: text(err) }
@@ -92,31 +92,31 @@ pub fn run_with<S: AsRef<str>>(args: &[S], input: &str) -> Run {
     finish(weir().args(args.iter().map(AsRef::as_ref)).stdin(input_file))
 }
 
-/// Looks until there is a value, and fails the test when there is none in time.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until there is a value, and fails the test when there is none in time.
+pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
-        if let Some(value) = look() {
+        if let Some(value) = poll() {
             return value;
         }
-        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::sleep(LOOK_EVERY);
+        assert!(since.elapsed() < TIMEOUT, "not in time: {what}");
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// [`eventually`] for a condition that is asked over the network.
-pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually_async<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
-        if let Some(value) = look().await {
+        if let Some(value) = poll().await {
             return value;
         }
-        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        assert!(since.elapsed() < TIMEOUT, "not in time: {what}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// What a future comes to, which it must do in time.
 pub async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
+    tokio::time::timeout(TIMEOUT, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }

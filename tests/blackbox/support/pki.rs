@@ -19,7 +19,7 @@ use rustls::{
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint};
 
-use super::{PATIENCE, http::Client};
+use super::{TIMEOUT, http::Client};
 
 /// One who vouches for others.
 pub struct Authority {
@@ -201,7 +201,7 @@ pub fn http_client(address: &str, authority: &Authority, shown: Option<&Pair>) -
 
 fn stream(address: &str, config: ClientConfig) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let connection = ClientConnection::new(Arc::new(config), localhost()).map_err(io::Error::other)?;
     Ok(StreamOwned::new(connection, stream))
 }

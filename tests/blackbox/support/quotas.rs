@@ -1,4 +1,4 @@
-//! Envoy's rate limit quota service as Envoy uses it: a stream, and what it was told last of each bucket.
+//! Envoy's rate limit quota service as Envoy uses it: a stream, and the last assignment of each bucket.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,13 +20,13 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 const CALL: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
-/// What a bucket was told.
+/// What a bucket is assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Assignment {
     AllowAll,
     DenyAll,
     /// Requests in so many seconds, and stored.
@@ -38,7 +38,7 @@ pub enum Told {
     Abandon,
 }
 
-impl Told {
+impl Assignment {
     /// Requests a second.
     pub fn rate(self) -> f64 {
         match self {
@@ -54,8 +54,8 @@ pub struct QuotaStream {
     reports: mpsc::Sender<RateLimitQuotaUsageReports>,
     answers: Streaming<RateLimitQuotaResponse>,
     domain: Option<String>,
-    /// What was told of each bucket last, by its only entry's value, and for how many seconds.
-    pub told: BTreeMap<String, (Told, i64)>,
+    /// The last assignment of each bucket, by the value of its only entry, and for how many seconds it lives.
+    pub assignments: BTreeMap<String, (Assignment, i64)>,
 }
 
 /// A bucket `{user: NAME}`.
@@ -79,7 +79,7 @@ impl QuotaStream {
         let mut request = Request::new(messages);
         *request.metadata_mut() = metadata;
         let answers = service.streaming(request, PathAndQuery::from_static(CALL), codec).await?.into_inner();
-        Ok(Self { reports, answers, domain: Some(domain.to_owned()), told: BTreeMap::new() })
+        Ok(Self { reports, answers, domain: Some(domain.to_owned()), assignments: BTreeMap::new() })
     }
 
     /// Reports a bucket: hits allowed and denied in so many seconds.
@@ -92,33 +92,34 @@ impl QuotaStream {
         };
         let domain = self.domain.take().unwrap_or_default();
         let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: vec![usage] };
-        // The answer tells why it has ended, if it has.
+        // The answer says why it has ended, if it has.
         let _ = self.reports.send(message).await;
     }
 
     /// Waits for a message, at most so long: whether one came.
-    pub async fn hear(&mut self, patience: Duration) -> Result<bool, Status> {
-        let Ok(message) = timeout(patience, self.answers.message()).await else { return Ok(false) };
+    pub async fn hear(&mut self, longest: Duration) -> Result<bool, Status> {
+        let Ok(message) = timeout(longest, self.answers.message()).await else { return Ok(false) };
         let message = message?.ok_or_else(|| Status::ok("the stream has ended"))?;
         for action in message.bucket_action {
             let user = action.bucket_id.expect("a bucket").bucket.into_values().next().expect("an entry");
-            self.told.insert(user, told(&action.bucket_action.expect("an action")));
+            self.assignments.insert(user, assignment_of(&action.bucket_action.expect("an action")));
         }
         Ok(true)
     }
 
-    /// Reads until what it was told of a user satisfies this.
-    pub async fn until(&mut self, user: &str, is_so: impl Fn(Told) -> bool) -> (Told, i64) {
+    /// Reads until the assignment of a user satisfies this.
+    pub async fn until(&mut self, user: &str, is_so: impl Fn(Assignment) -> bool) -> (Assignment, i64) {
         loop {
-            if let Some((told, seconds)) = self.told.get(user).filter(|(told, _)| is_so(*told)) {
-                return (*told, *seconds);
+            if let Some((assignment, seconds)) = self.assignments.get(user).filter(|(assignment, _)| is_so(*assignment))
+            {
+                return (*assignment, *seconds);
             }
-            let came = self.hear(PATIENCE).await.expect("the stream goes on");
-            assert!(came, "nothing more is told: {:?}", self.told);
+            let came = self.hear(TIMEOUT).await.expect("the stream goes on");
+            assert!(came, "no other assignment comes: {:?}", self.assignments);
         }
     }
 
-    /// Reads what is told in this time.
+    /// Reads the assignments of this time.
     pub async fn listen(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         while self.hear(end - tokio::time::Instant::now()).await.expect("the stream goes on") {}
@@ -126,23 +127,23 @@ impl QuotaStream {
 
     /// Requests a second that a user may make.
     pub fn rate(&self, user: &str) -> f64 {
-        self.told.get(user).map_or(0.0, |(told, _)| told.rate())
+        self.assignments.get(user).map_or(0.0, |(assignment, _)| assignment.rate())
     }
 }
 
-fn told(action: &BucketAction) -> (Told, i64) {
-    let BucketAction::QuotaAssignmentAction(assignment) = action else { return (Told::Abandon, 0) };
+fn assignment_of(action: &BucketAction) -> (Assignment, i64) {
+    let BucketAction::QuotaAssignmentAction(assignment) = action else { return (Assignment::Abandon, 0) };
     let seconds = assignment.assignment_time_to_live.as_ref().expect("a time").seconds;
     let strategy = assignment.rate_limit_strategy.as_ref().expect("a strategy").strategy.as_ref().expect("a strategy");
-    let told = match strategy {
-        Strategy::BlanketRule(rule) if *rule == BlanketRule::AllowAll as i32 => Told::AllowAll,
-        Strategy::BlanketRule(_) => Told::DenyAll,
-        Strategy::TokenBucket(bucket) => Told::Tokens {
+    let assignment = match strategy {
+        Strategy::BlanketRule(rule) if *rule == BlanketRule::AllowAll as i32 => Assignment::AllowAll,
+        Strategy::BlanketRule(_) => Assignment::DenyAll,
+        Strategy::TokenBucket(bucket) => Assignment::Tokens {
             per_fill: bucket.tokens_per_fill.as_ref().expect("a number").value,
             fill_seconds: bucket.fill_interval.as_ref().expect("a time").seconds,
             max: bucket.max_tokens,
         },
         Strategy::RequestsPerTimeUnit(_) => panic!("Envoy ignores it: {strategy:?}"),
     };
-    (told, seconds)
+    (assignment, seconds)
 }

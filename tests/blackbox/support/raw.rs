@@ -5,7 +5,7 @@ use std::{
     net::TcpStream,
 };
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -43,8 +43,8 @@ impl Raw {
     /// Connects and sends nothing.
     pub fn connect_silently(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Self { stream, next: 1 })
     }
 

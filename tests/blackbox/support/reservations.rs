@@ -21,7 +21,7 @@ pub type Client = RateLimiterClient<Channel>;
 /// Milliseconds.
 pub const HOUR: i64 = 3_600_000;
 /// How long a crowd may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const CLIENTS: usize = 64;
 /// What each client of a crowd reserves, and the most that it uses.
 const ESTIMATE: i64 = 2_000;
@@ -79,7 +79,7 @@ pub struct Spent {
 /// refuses them. Some cancel; all settle twice.
 pub async fn crowd(services: &[Server], key: &[&str]) -> Spent {
     let clients = (0..CLIENTS).map(|number| one(&services[number % services.len()], key, number as u64));
-    let spent = tokio::time::timeout(PATIENCE, join_all(clients)).await.expect("in time");
+    let spent = tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time");
     spent.into_iter().fold(Spent::default(), |all, one| Spent {
         charged: all.charged + one.charged,
         overage: all.overage + one.overage,

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 use weir::proto::rate_limiter_client::RateLimiterClient;
 
-use super::{PATIENCE, eventually, http, pki, weir};
+use super::{TIMEOUT, eventually, http, pki, weir};
 
 /// A service, ended when this is dropped.
 pub struct Server {
@@ -217,7 +217,7 @@ impl Server {
     pub fn wait_for_log(&self, message: &str) -> Value {
         let found = |lines: &Vec<String>| lines.iter().any(|line| line.contains(&format!("\"message\":\"{message}")));
         let lines = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.log.grown.wait_timeout_while(lines, PATIENCE, |lines| !lines.ended && !found(&lines.text));
+        let waited = self.log.grown.wait_timeout_while(lines, TIMEOUT, |lines| !lines.ended && !found(&lines.text));
         drop(waited);
         let first = self.log_lines(message).into_iter().next();
         first.unwrap_or_else(|| panic!("no `{message}` in the log: {:#?}", self.log()))

@@ -35,7 +35,7 @@ pub(super) fn answer(answer: &LeaseResponse) -> LeaseAnswer {
         refused_for: micros(refused_for.as_ref()).unwrap_or_default(),
     });
     let offer = terms.as_ref().and_then(|LeaseTerms { generation, ttl, hold_off, scarce }| {
-        Some(Offer::told(*generation, micros(ttl.as_ref())?, micros(hold_off.as_ref())?, *scarce))
+        Some(Offer::new(*generation, micros(ttl.as_ref())?, micros(hold_off.as_ref())?, *scarce))
     });
     let is_refused = decision.as_ref().is_some_and(|decision| !decision.allowed);
     LeaseAnswer { lease: *lease, sequence: *sequence, is_refused, grant, offer }

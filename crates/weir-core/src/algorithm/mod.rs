@@ -41,7 +41,7 @@ pub use state::EncodedState;
 /// those names that all use.
 pub const LUA_PRELUDE: [(&str, &str); 7] = [
     ("numbers.lua", include_str!("numbers.lua")),
-    ("patience.lua", include_str!("patience.lua")),
+    ("accepted_wait.lua", include_str!("accepted_wait.lua")),
     ("span.lua", include_str!("span.lua")),
     ("tat.lua", include_str!("tat.lua")),
     ("aligned.lua", include_str!("aligned.lua")),

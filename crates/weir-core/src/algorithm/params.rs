@@ -77,8 +77,8 @@ pub fn check_period(field: &str, value: Micros, bounds: &Bounds) -> Result<(), P
     fields::check::<Period>(field, value, bounds)
 }
 
-/// The longest wait that both the limit and its caller accept, of those who say; `None`: neither does.
-pub(crate) fn patience(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
+/// The longest wait that both the limit and the client accept, of those that set one; `None`: neither does.
+pub(crate) fn accepted_wait(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
     match (limit, caller) {
         (Some(limit), Some(caller)) => Some(limit.min(caller)),
         (limit, caller) => limit.or(caller),

@@ -65,7 +65,7 @@ enum State {
     /// Nothing is known of the key, or it cannot be leased.
     Cold { slot: Micros, checks: u32 },
     /// The terms are asked for.
-    Asked { sent: Micros, cost: i64 },
+    Requested { sent: Micros, cost: i64 },
     /// It can be leased.
     Held { holder: Box<Holder>, generation: u64 },
 }
@@ -98,12 +98,12 @@ impl ClientLease {
                 OnShortage::Store(Some(renewal)) => OnCheck::Ask(request(&renewal, *generation, cost)),
             };
         }
-        let is_asked = matches!(self.state, State::Asked { sent, .. } if now < sent + ASK_AGAIN_AFTER);
-        if cost <= 0 || is_asked || !self.is_hot(now) {
+        let is_requested = matches!(self.state, State::Requested { sent, .. } if now < sent + ASK_AGAIN_AFTER);
+        if cost <= 0 || is_requested || !self.is_hot(now) {
             return OnCheck::Check;
         }
         self.lease += 1;
-        self.state = State::Asked { sent: now, cost };
+        self.state = State::Requested { sent: now, cost };
         let (spent, kept, want, generation) = (0, 0, 0, 0);
         OnCheck::Ask(LeaseRequest { lease: self.lease, sequence: 1, spent, kept, want, generation, cost })
     }
@@ -171,7 +171,7 @@ impl ClientLease {
                 self.lease += 1;
                 let id = HoldId { owner: 0, number: self.lease };
                 let mut holder = Holder::new(id, terms, now);
-                if let State::Asked { sent, cost } = self.state
+                if let State::Requested { sent, cost } = self.state
                     && answer.is_refused
                 {
                     holder.refused(cost, sent, now);
@@ -194,7 +194,7 @@ impl ClientLease {
         }
         match &mut self.state {
             State::Held { holder, .. } => holder.lost(balance, sequence),
-            State::Asked { .. } => self.forget(now + HOLD_OFF_MAX),
+            State::Requested { .. } => self.forget(now + HOLD_OFF_MAX),
             State::Cold { .. } => {}
         }
     }
@@ -213,15 +213,15 @@ impl ClientLease {
     pub fn is_idle(&mut self, balance: &Balance, now: Micros) -> bool {
         match &mut self.state {
             State::Held { holder, .. } => holder.is_idle(balance, now),
-            State::Asked { sent, .. } => now >= *sent + ASK_AGAIN_AFTER,
+            State::Requested { sent, .. } => now >= *sent + ASK_AGAIN_AFTER,
             State::Cold { slot, .. } => *slot != now.div_euclid(SLOT) && now >= self.quiet_until,
         }
     }
 }
 
 impl Offer {
-    /// The offer as the API tells it.
-    pub fn told(generation: u64, ttl: Micros, hold_off: Micros, scarce: u64) -> Self {
+    /// An offer with these terms.
+    pub fn new(generation: u64, ttl: Micros, hold_off: Micros, scarce: u64) -> Self {
         Self { generation, terms: Terms { hold_off, scarce, ..Terms::lasting(ttl) } }
     }
 }

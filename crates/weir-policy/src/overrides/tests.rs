@@ -193,12 +193,12 @@ fn a_factor_that_leaves_the_bounds_changes_nothing() {
 
 #[test]
 fn effects_tell_what_becomes_of_the_limits_below_the_pattern() {
-    let told = |pattern: &str, change| -> Vec<_> {
+    let effects_of = |pattern: &str, change| -> Vec<_> {
         effects(&policy(), &one(pattern, change)).into_iter().map(|effect| (effect.limit, effect.after)).collect()
     };
-    assert_eq!(told("user/alex", Change::Ban).len(), 3);
-    assert_eq!(told("user/alex/read", Change::Ban), []);
-    let [fixed, bucket] = &told("user/*/trade", Change::Factor(0.5))[..] else { panic!("two limits") };
+    assert_eq!(effects_of("user/alex", Change::Ban).len(), 3);
+    assert_eq!(effects_of("user/alex/read", Change::Ban), []);
+    let [fixed, bucket] = &effects_of("user/*/trade", Change::Factor(0.5))[..] else { panic!("two limits") };
     assert_eq!((&*fixed.0, &*fixed.1), ("user/*/trade#fixed_window0", "fixed_window { count: 8, period: 1h }"));
     assert_eq!(
         (&*bucket.0, &*bucket.1),

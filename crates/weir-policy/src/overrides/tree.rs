@@ -140,9 +140,9 @@ impl Node {
         self.own.is_none() && self.any.is_none() && self.exact.is_empty()
     }
 
-    fn each(&self, told: &mut impl FnMut(&Arc<Override>)) {
-        self.own.iter().for_each(|own| told(&own.what));
-        self.exact.values().chain(&self.any).for_each(|node| node.each(told));
+    fn each(&self, visit: &mut impl FnMut(&Arc<Override>)) {
+        self.own.iter().for_each(|own| visit(&own.what));
+        self.exact.values().chain(&self.any).for_each(|node| node.each(visit));
     }
 
     /// Adds what acts at this node and below it, exact segments first.

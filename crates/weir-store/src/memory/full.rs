@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{MemoryStore, SWEEP_SLICE, shard::Shard, view::Found};
 use weir_core::domain::{Clock, Micros};
 
-/// Shards that a plan finding the store full looks at for expired states, where it cannot look at all.
+/// Shards that a plan finding the store full tries for expired states, where it cannot try all.
 const SHARDS_SEEN_WHEN_FULL: usize = 256;
-/// Shards up to which it can look at all: those of a store for eight million states.
+/// Shards up to which it tries all: those of a store for eight million states.
 const ALL_SHARDS_SEEN: usize = 4_096;
 /// Of how many of them it sweeps a slice. Those in which nothing can have expired do not count.
 const SHARDS_SWEPT_WHEN_FULL: usize = 16;
@@ -51,7 +51,7 @@ impl<C: Clock> MemoryStore<C> {
         if self.horizon.is_beyond(now) {
             return;
         }
-        let raise = self.horizon.start_look();
+        let raise = self.horizon.start_scan();
         let mut next = Micros::MAX;
         for (_, shard) in guards.iter_mut() {
             self.dropped(shard.sweep(SWEEP_SLICE, now));
@@ -59,14 +59,14 @@ impl<C: Clock> MemoryStore<C> {
         }
         let (mut sweeps, mut seen) = (SHARDS_SWEPT_WHEN_FULL, guards.len());
         let shards = self.shards.len();
-        let looks = if shards <= ALL_SHARDS_SEEN { shards } else { SHARDS_SEEN_WHEN_FULL };
+        let tries = if shards <= ALL_SHARDS_SEEN { shards } else { SHARDS_SEEN_WHEN_FULL };
         let start = self.next_swept.load(Ordering::Relaxed);
-        for look in 0..looks {
+        for offset in 0..tries {
             if sweeps == 0 || self.keys.load(Ordering::Relaxed) + missing <= self.settings.max_keys {
                 break;
             }
             self.next_swept.fetch_add(1, Ordering::Relaxed);
-            let Some(mut shard) = self.shards[(start + look) % shards].try_lock() else { continue };
+            let Some(mut shard) = self.shards[(start + offset) % shards].try_lock() else { continue };
             seen += 1;
             if shard.next_expiry() <= now {
                 self.dropped(shard.sweep(SWEEP_SLICE, now));
@@ -99,7 +99,7 @@ impl<C: Clock> MemoryStore<C> {
         let turn = self.next_evicted.fetch_add(1, Ordering::Relaxed);
         let shards = self.shards.len();
         let others = (0..shards.min(SHARDS_SEEN_WHEN_FULL))
-            .filter_map(|look| self.shards[(turn + look) % shards].try_lock())
+            .filter_map(|offset| self.shards[(turn + offset) % shards].try_lock())
             .filter(|shard| shard.len() > 0)
             .take(SHARDS_COMPARED);
         let other = others.max_by_key(|shard| shard.len());

@@ -87,9 +87,9 @@ pub struct MemoryStats {
     pub left_out: usize,
 }
 
-/// What is told of a decision besides it.
+/// What is details of a decision besides it.
 #[derive(Default)]
-struct Told {
+struct Details {
     at: Micros,
     reservation: Option<Box<Outcome>>,
     repeat: Repeat,
@@ -97,9 +97,9 @@ struct Told {
 }
 
 #[cold]
-fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, told: &mut Told) -> Decisions {
-    let (decisions, outcome, repeat) = decide_held(plan, view, told.at);
-    (told.reservation, told.repeat) = (outcome.map(Box::new), repeat);
+fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, details: &mut Details) -> Decisions {
+    let (decisions, outcome, repeat) = decide_held(plan, view, details.at);
+    (details.reservation, details.repeat) = (outcome.map(Box::new), repeat);
     decisions
 }
 
@@ -108,14 +108,14 @@ fn decide_and_renew<C: Clock>(
     plan: &Plan<'_>,
     view: &mut View<'_, '_, C>,
     renewal: &Renewal,
-    told: &mut Told,
+    details: &mut Details,
 ) -> Decisions {
     view.will_hold();
     let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
     // A lease begins where there is room for what is held of each level; what was held is settled in any case.
     let want = if renewal.want == 0 || view.make_room(&levels) { renewal.want } else { 0 };
-    let (decisions, grant) = hold::renew(plan, view, told.at, &Renewal { want, ..*renewal });
-    told.grant = Some(Box::new(grant));
+    let (decisions, grant) = hold::renew(plan, view, details.at, &Renewal { want, ..*renewal });
+    details.grant = Some(Box::new(grant));
     decisions
 }
 
@@ -176,29 +176,29 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides a plan now.
     #[inline]
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        self.decide_and_tell(plan, &mut Told::default())
+        self.decide_with_details(plan, &mut Details::default())
     }
 
-    /// Decides a plan now, and tells when that was.
+    /// Decides a plan now; the verdict says when that was.
     #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
-        let mut told = Told::default();
-        let decisions = self.decide_and_tell(plan, &mut told);
-        let Told { at, reservation, repeat, grant } = told;
+        let mut details = Details::default();
+        let decisions = self.decide_with_details(plan, &mut details);
+        let Details { at, reservation, repeat, grant } = details;
         Verdict { decisions, at, reservation, repeat, grant, ..Verdict::default() }
     }
 
-    /// Decides a plan, and tells the rest apart from the decisions, so that these are not moved once more.
-    fn decide_and_tell(&self, plan: &Plan<'_>, told: &mut Told) -> Decisions {
+    /// Decides a plan, and writes the rest apart from the decisions, so that these are not moved once more.
+    fn decide_with_details(&self, plan: &Plan<'_>, details: &mut Details) -> Decisions {
         let mut view = View::new(self, plan);
         view.lock();
-        told.at = view.look();
+        details.at = view.read_states();
         let decisions = if let Some(renewal) = plan.renewal {
-            decide_and_renew(plan, &mut view, renewal, told)
+            decide_and_renew(plan, &mut view, renewal, details)
         } else if view.look_for_holds() {
-            decide_with_held(plan, &mut view, told)
+            decide_with_held(plan, &mut view, details)
         } else {
-            decide(plan, &mut view, told.at)
+            decide(plan, &mut view, details.at)
         };
         view.finish();
         decisions
@@ -208,7 +208,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn renew_now(&self, plan: &Plan<'_>, renewal: &Renewal) -> Grant {
         let mut view = View::new(self, plan);
         view.lock();
-        let now = view.look();
+        let now = view.read_states();
         view.will_hold();
         let (_, grant) = hold::renew(plan, &mut view, now, renewal);
         view.finish();

@@ -85,8 +85,8 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
     }
 
-    /// Looks up the states, and makes room where new ones may need it; tells the moment for which they stand.
-    pub(super) fn look(&mut self) -> Micros {
+    /// Looks up the states, and makes room where new ones may need it; returns the moment for which they stand.
+    pub(super) fn read_states(&mut self) -> Micros {
         self.now = self.store.clock.now();
         self.find();
         let held = if self.plan.reservation.is_some() { 1 + self.found.len() } else { 0 };

@@ -65,7 +65,7 @@ impl Scene {
         self
     }
 
-    fn look(&self, plan: &Plan<'_>) -> Option<Decisions> {
+    fn refusal(&self, plan: &Plan<'_>) -> Option<Decisions> {
         self.cache.refusal(plan, self.cache.lookup())
     }
 
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     fn knows(&self, terms: Terms) -> bool {
-        self.look(&self.plan(&self.key, terms)).is_some()
+        self.refusal(&self.plan(&self.key, terms)).is_some()
     }
 }
 
@@ -89,8 +89,8 @@ fn a_refusal_is_cached_until_max_age_with_decreasing_times() {
     let scene = Scene::new();
     assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Kept);
     let plan = scene.plan(&scene.key, USUAL);
-    assert_eq!(scene.look(&plan), Some(refusal(Some(SECOND))));
-    let later = scene.at(AGE - 1).look(&plan).unwrap();
+    assert_eq!(scene.refusal(&plan), Some(refusal(Some(SECOND))));
+    let later = scene.at(AGE - 1).refusal(&plan).unwrap();
     assert_eq!((later[1].retry_after, later[1].reset_after), (Some(SECOND - AGE + 1), 60_000 - AGE + 1));
     assert_eq!((later[0].reset_after, later[0].remaining), (70_000 - AGE + 1, 4));
     assert!(!scene.at(AGE).knows(USUAL));
@@ -134,14 +134,14 @@ fn only_requests_with_the_same_decision_are_answered() {
         assert_eq!(scene.knows(other), known, "{cost} {max_wait:?} {version:?} {charge:?}");
     }
     let elsewhere = key(&["user", "alex", "other"]);
-    assert_eq!(scene.look(&scene.plan(&elsewhere, USUAL)), None);
+    assert_eq!(scene.refusal(&scene.plan(&elsewhere, USUAL)), None);
     let below = key(&["user", "alex", "trade", "deeper"]);
-    assert!(scene.look(&scene.plan(&below, USUAL)).is_some(), "the same levels");
+    assert!(scene.refusal(&scene.plan(&below, USUAL)).is_some(), "the same levels");
     let mut fewer: SmallVec<[Level<'_>; 4]> = SmallVec::new();
     fewer.push(Level::new(&scene.key, 3, 2, &scene.limits[1], 2));
     let mut fewer = Plan::new(fewer, Charge::AllOrNothing, None);
     fewer.policy_version = Some(7);
-    assert_eq!(scene.look(&fewer), None, "other levels");
+    assert_eq!(scene.refusal(&fewer), None, "other levels");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How often to look whether a server is asked again.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Levels on their way at once: of the work of one round trip a small part.
 const AT_ONCE: usize = 64;
 
@@ -33,7 +33,7 @@ impl Afterwards {
     pub(super) async fn run(self) {
         loop {
             self.charges.wait().await;
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
             for shard in self.charges.shards() {
                 let due = self.charges.due(shard, |anchor| self.servers.serves(|| self.key(anchor)));
                 stream::iter(due).for_each_concurrent(AT_ONCE, |name| self.charge(shard, name)).await;

@@ -184,7 +184,7 @@ impl Batch {
         let mut answers = Answers::new(reply);
         if let Ok(answers) = &answers {
             // Before a check is answered that is to be sent again with the right windows.
-            time.told(answers.at());
+            time.synchronize(answers.at());
         }
         if let Err(failure) = &answers
             && failure.refusal() == Some(RefusalCode::NoScript)

@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn replies_with_impossible_times_are_rejected() {
         let decided = read(5, [-1, 2, 7, 3]).unwrap();
-        let told = &decided.decisions[0];
-        assert_eq!((decided.at, told.retry_after, told.next_after), (5, None, Some(2)));
-        assert_eq!((told.reset_after, told.wait), (7, 3));
+        let first = &decided.decisions[0];
+        assert_eq!((decided.at, first.retry_after, first.next_after), (5, None, Some(2)));
+        assert_eq!((first.reset_after, first.wait), (7, 3));
         assert!(read(MAX_TIME, [MAX_TIME, MAX_TIME, MAX_TIME, 0]).is_ok());
         for beyond in [MAX_TIME + 1, i64::MAX, i64::MIN] {
             assert!(read(beyond, [0; 4]).is_err(), "{beyond}");

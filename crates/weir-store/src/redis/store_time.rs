@@ -31,7 +31,7 @@ impl StoreTime {
     }
 
     /// A server has just told its time.
-    pub(crate) fn told(&self, at: Micros) {
+    pub(crate) fn synchronize(&self, at: Micros) {
         if self.clock.is_some() {
             return;
         }

@@ -25,14 +25,14 @@ const CROWD: usize = 10;
 const STORIES: u64 = 4;
 
 /// What a crowd asks for: a renewal by its owner, or else what the plan says.
-type Asked<'a> = (Plan<'a>, Option<(usize, Renewal)>);
+type Request<'a> = (Plan<'a>, Option<(usize, Renewal)>);
 
 fn ask<'a>(
     limits: &'a Limits,
     owners: &mut [DishonestOwner; 2],
     renewed: &mut [bool; 2],
     random: &mut Random,
-) -> Asked<'a> {
+) -> Request<'a> {
     let mut plan = limits.plan(0, random.pick(&[0, 1, 1, 5]));
     let owner = random.below(2);
     if plan.is_holdable() && !renewed[owner] && random.once_in(3) {
@@ -58,8 +58,8 @@ async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
         now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
         clock.set(now);
         let mut renewed = [false; 2];
-        let asked: Vec<_> = (0..CROWD).map(|_| ask(limits, &mut owners, &mut renewed, random)).collect();
-        let ours: Vec<_> = asked
+        let requests: Vec<_> = (0..CROWD).map(|_| ask(limits, &mut owners, &mut renewed, random)).collect();
+        let ours: Vec<_> = requests
             .iter()
             .map(|(plan, renewal)| {
                 // A dry run changes nothing.
@@ -74,7 +74,7 @@ async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
                 }
             })
             .collect();
-        let theirs = join_all(asked.iter().map(|(plan, renewal)| async move {
+        let theirs = join_all(requests.iter().map(|(plan, renewal)| async move {
             match renewal {
                 Some((_, renewal)) => {
                     let (verdict, grant) = store.verdict_and_grant(plan, renewal).await.expect("a verdict");
@@ -83,9 +83,10 @@ async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
                 None => (store.verdict(plan).await.expect("a verdict").decisions, None),
             }
         }));
-        let sent = asked.iter().map(|(plan, renewal)| (plan.levels()[0].cost, plan.dry_run, plan.reservation, renewal));
+        let sent =
+            requests.iter().map(|(plan, renewal)| (plan.levels()[0].cost, plan.dry_run, plan.reservation, renewal));
         assert_eq!(theirs.await, ours, "WEIR_SEED={seed}, crowd {crowd}: {:#?}", sent.collect::<Vec<_>>());
-        for ((_, renewal), (_, grant)) in asked.iter().zip(&ours) {
+        for ((_, renewal), (_, grant)) in requests.iter().zip(&ours) {
             if let (Some((owner, renewal)), Some(grant)) = (renewal, grant) {
                 owners[*owner].answered(renewal, grant);
             }

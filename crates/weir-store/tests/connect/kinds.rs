@@ -12,7 +12,7 @@ use weir_store::{
     redis::{connector::Purpose, settings::RedisSettings},
 };
 
-use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused};
+use crate::server::{Server, TIMEOUT, ask, connect, connector, free_port, patient, refused};
 
 #[tokio::test]
 async fn tcp_connects_by_host_name_and_by_ip_address() {
@@ -43,7 +43,7 @@ async fn cluster_nodes_require_a_cluster_url_and_vice_versa() {
     node.run("CLUSTER ADDSLOTSRANGE 0 16383");
     let begun = Instant::now();
     while connect(&url, &patient()).await.is_err() {
-        assert!(begun.elapsed() < PATIENCE, "it serves all slots");
+        assert!(begun.elapsed() < TIMEOUT, "it serves all slots");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let failure = refused(&format!("redis-cluster://127.0.0.1:{}", alone.port), &patient()).await;
@@ -60,7 +60,7 @@ async fn a_replica_serves_the_cluster_topology() {
     let begun = Instant::now();
     // The node is known to the other once they have greeted each other.
     while replica.try_run(&format!("CLUSTER REPLICATE {id}")).is_err() {
-        assert!(begun.elapsed() < PATIENCE, "never a replica");
+        assert!(begun.elapsed() < TIMEOUT, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let url = format!("redis-cluster://127.0.0.1:{}", replica.port);
@@ -138,7 +138,7 @@ async fn a_loading_server_is_reported_as_loading() {
         if let Err(failure) = connect(&server.url(""), &patient()).await {
             break failure;
         }
-        assert!(begun.elapsed() < PATIENCE && !reload.is_finished(), "never loading");
+        assert!(begun.elapsed() < TIMEOUT && !reload.is_finished(), "never loading");
     };
     assert_eq!(failure.refusal(), Some(RefusalCode::Loading), "{failure}");
     reload.abort();

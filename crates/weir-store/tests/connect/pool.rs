@@ -10,7 +10,7 @@ use weir_store::{
 
 use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 
-use crate::server::{PATIENCE, Server, ask, patient, pool, text};
+use crate::server::{Server, TIMEOUT, ask, patient, pool, text};
 
 async fn id(connection: &MultiplexedConnection) -> i64 {
     match ask(connection, "CLIENT ID").await {
@@ -23,7 +23,7 @@ async fn id(connection: &MultiplexedConnection) -> i64 {
 async fn ended(connection: &Pooled) {
     let begun = Instant::now();
     while connection.is_usable() {
-        assert!(begun.elapsed() < PATIENCE, "the end is never noticed");
+        assert!(begun.elapsed() < TIMEOUT, "the end is never noticed");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -105,7 +105,7 @@ async fn a_connection_with_an_abandoned_reply_is_closed() {
     assert_ne!(id(&pool.get().await.expect("another connection")).await, first);
     let begun = Instant::now();
     while server.run("CLIENT LIST").contains(&format!("id={first} ")) {
-        assert!(begun.elapsed() < PATIENCE, "it stays open");
+        assert!(begun.elapsed() < TIMEOUT, "it stays open");
     }
 }
 
@@ -119,7 +119,7 @@ async fn a_lost_reply_is_not_reported_as_unsent() {
     let admin = server.admin().await;
     // It can be killed while it waits only once it does.
     while !text(ask(&admin, "INFO clients").await.expect("an answer")).contains("blocked_clients:1") {
-        assert!(begun.elapsed() < PATIENCE, "never blocked");
+        assert!(begun.elapsed() < TIMEOUT, "never blocked");
     }
     ask(&admin, &format!("CLIENT KILL ID {own}")).await.expect("killed");
     let failure = waiting.await.expect("no panic").expect_err("no reply");

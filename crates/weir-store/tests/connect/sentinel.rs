@@ -11,7 +11,7 @@ use weir_store::{
 
 use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 
-use crate::server::{PATIENCE, Server, ask, free_port, patient, pool, refused, text};
+use crate::server::{Server, TIMEOUT, ask, free_port, patient, pool, refused, text};
 
 async fn through(url: &str, settings: &RedisSettings) -> Result<u16, Failure> {
     let connection = pool(url, settings, 1).get().await?;
@@ -86,7 +86,7 @@ async fn after_a_failover_the_promoted_server_is_found() {
     let begun = Instant::now();
     let online = || old.run("INFO replication").contains("state=online");
     while !online() {
-        assert!(begun.elapsed() < PATIENCE, "never a replica");
+        assert!(begun.elapsed() < TIMEOUT, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let sentinel = Server::sentinel(old.port, &[]);
@@ -96,17 +96,17 @@ async fn after_a_failover_the_promoted_server_is_found() {
     assert_eq!(port(&connection).await, old.port);
     // The Sentinel learns of replicas from the master, some moments after it began to watch.
     while sentinel.try_run("SENTINEL FAILOVER mymaster").is_err() {
-        assert!(begun.elapsed() < PATIENCE, "no replica is known");
+        assert!(begun.elapsed() < TIMEOUT, "no replica is known");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // Whoever is demoted closes its connections.
     while connection.is_usable() {
-        assert!(begun.elapsed() < PATIENCE, "never demoted");
+        assert!(begun.elapsed() < TIMEOUT, "never demoted");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     drop(connection);
     loop {
-        assert!(begun.elapsed() < PATIENCE, "never promoted");
+        assert!(begun.elapsed() < TIMEOUT, "never promoted");
         if let Ok(connection) = pool.get().await {
             assert_eq!(port(&connection).await, new.port);
             break;

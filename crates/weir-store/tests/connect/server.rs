@@ -22,7 +22,7 @@ use deadpool_redis::redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Value, aio::MultiplexedConnection,
 };
 
-pub use weir_test_redis::{PATIENCE, TlsFiles, free_port};
+pub use weir_test_redis::{TIMEOUT, TlsFiles, free_port};
 
 /// A running server.
 pub struct Server {
@@ -143,7 +143,7 @@ pub fn pool(url: &str, settings: &RedisSettings, size: usize) -> Pool {
         }
         _ => Target::Fixed(address),
     };
-    Pool::new(connector, target, Arc::new(ProbeKey::new("weir:", None)), size, PATIENCE)
+    Pool::new(connector, target, Arc::new(ProbeKey::new("weir:", None)), size, TIMEOUT)
 }
 
 /// Connects for checks.

@@ -11,7 +11,7 @@ use weir_store::redis::settings::{RedisSettings, TlsSettings};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use crate::server::{PATIENCE, Server, TlsFiles, ask, connect, patient, pool, refused};
+use crate::server::{Server, TIMEOUT, TlsFiles, ask, connect, patient, pool, refused};
 
 /// An authority with a directory for what it signs.
 struct Authority {
@@ -87,7 +87,7 @@ impl SelfSigned {
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::transport::rls::{
     Headers,
-    tests::{Scene, asked},
+    tests::{Scene, request_for},
 };
 
 const FILE: &str = "
@@ -21,7 +21,7 @@ descriptors:
 ";
 
 fn headers_of(keys: &[&str], settings: &EnvoySettings) -> String {
-    let headers = Scene::new(FILE).answered(&asked(keys), |statuses| of(statuses, settings));
+    let headers = Scene::new(FILE).answered(&request_for(keys), |statuses| of(statuses, settings));
     let header = |header: HeaderValue| format!("{}: {}", header.key, header.value);
     headers.into_iter().map(header).collect::<Vec<_>>().join("\n")
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use weir_core::domain::Unit;
 
 use super::*;
-use crate::transport::rls::tests::{Scene, asked};
+use crate::transport::rls::tests::{Scene, request_for};
 
 const FILE: &str = "
 domain: d
@@ -30,7 +30,7 @@ fn response(scene: &Scene, request: &RateLimitRequest) -> Json {
 
 /// The metadata after one request of descriptors with these keys.
 fn metadata_of(keys: &[&str]) -> Json {
-    response(&Scene::new(FILE), &asked(keys))["metadata"].clone()
+    response(&Scene::new(FILE), &request_for(keys))["metadata"].clone()
 }
 
 fn json_of(kind: Kind) -> Json {
@@ -67,14 +67,14 @@ fn the_first_value_of_a_name_is_kept_and_maps_are_merged() {
 
 #[test]
 fn exceeded_limits_add_no_metadata() {
-    let (scene, request) = (Scene::new(FILE), asked(&["a", "b"]));
+    let (scene, request) = (Scene::new(FILE), request_for(&["a", "b"]));
     for _ in 0..2 {
         assert_eq!(response(&scene, &request)["metadata"]["first"], json!("a"));
     }
     let third = response(&scene, &request);
     assert_eq!(third["metadata"]["first"], Json::Null, "`a` is over");
     assert_eq!(third["metadata"]["both"]["left"], json!(2.0));
-    assert_eq!(third["descriptors"].as_array().map(Vec::len), Some(2), "what was asked is told all the same");
+    assert_eq!(third["descriptors"].as_array().map(Vec::len), Some(2), "what was asked is written all the same");
     assert_eq!(metadata_of(&["quota"]), Json::Null, "over, whether it refuses by itself or not");
     assert_eq!(metadata_of(&["shadow"]), json!({ "shadow": 1.0 }), "over, and passes");
 }
@@ -87,17 +87,17 @@ fn only_rules_with_a_counting_limit_add_metadata() {
     assert_eq!(metadata_of(&["b", "replaced"])["replaced"], Json::Null);
     assert_eq!(metadata_of(&["replaced"]), json!({ "replaced": 1.0 }));
     assert_eq!(metadata_of(&["full"]), json!({ "full": 1.0 }));
-    let mut overridden = asked(&["a"]);
-    overridden.asked.descriptors[0].over = Some(DescriptorLimit { requests_per_unit: 1, unit: Unit::Day });
+    let mut overridden = request_for(&["a"]);
+    overridden.query.descriptors[0].over = Some(DescriptorLimit { requests_per_unit: 1, unit: Unit::Day });
     assert_eq!(response(&Scene::new(FILE), &overridden)["metadata"], Json::Null, "the rule does not count");
 }
 
 #[test]
 fn the_request_is_included_in_the_metadata() {
-    let mut request = asked(&["nobody", "nobody", "nobody"]);
+    let mut request = request_for(&["nobody", "nobody", "nobody"]);
     request.hits_addend = 4;
     request.own_hits = vec![false, true, true];
-    let [first, second, third] = &mut request.asked.descriptors[..] else { panic!("three") };
+    let [first, second, third] = &mut request.query.descriptors[..] else { panic!("three") };
     first.entries.push(("p=q".to_owned(), String::new()));
     (second.entries, second.hits) = (Vec::new(), -3);
     (third.hits, third.over) = (0, Some(DescriptorLimit { requests_per_unit: 10, unit: Unit::Minute }));

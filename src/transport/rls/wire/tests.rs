@@ -54,7 +54,7 @@ fn refused(bytes: impl AsRef<[u8]>) -> bool {
 
 /// The one descriptor of a request.
 fn only(bytes: impl AsRef<[u8]>) -> Descriptor {
-    let [descriptor] = <[_; 1]>::try_from(read(bytes).asked.descriptors).expect("one");
+    let [descriptor] = <[_; 1]>::try_from(read(bytes).query.descriptors).expect("one");
     descriptor
 }
 
@@ -76,10 +76,13 @@ fn envoys(hits_addend: u32, descriptors: &[Terms]) -> Vec<u8> {
 #[test]
 fn a_request_is_decoded_with_all_its_fields() {
     let bytes = envoys(3, &[(None, false, None), (Some(7), true, Some((5, 2)))]);
-    let asked = |hits, over| Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits, over };
+    let descriptor = |hits, over| Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits, over };
     let over = DescriptorLimit { requests_per_unit: 5, unit: Unit::Minute };
     let expected = RateLimitRequest {
-        asked: DescriptorsRequest { domain: "d".to_owned(), descriptors: vec![asked(3, None), asked(-7, Some(over))] },
+        query: DescriptorsRequest {
+            domain: "d".to_owned(),
+            descriptors: vec![descriptor(3, None), descriptor(-7, Some(over))],
+        },
         hits_addend: 3,
         own_hits: vec![false, true],
     };
@@ -108,12 +111,12 @@ fn hits_default_to_those_of_the_request_and_then_to_one() {
     ] {
         let what = format!("{of_all} {own:?} {is_negative}");
         let request = read(envoys(of_all, &[(own, is_negative, None)]));
-        assert_eq!(request.asked.descriptors[0].hits, expected, "{what}");
+        assert_eq!(request.query.descriptors[0].hits, expected, "{what}");
         assert_eq!((request.hits_addend, &request.own_hits[..]), (of_all, &[own.is_some()][..]), "{what}");
     }
     // A value of none is the number 0, and not nothing.
     let none = read([one(long(3, [])), number(3, 9)].concat());
-    assert_eq!((none.asked.descriptors[0].hits, none.own_hits), (0, vec![true]));
+    assert_eq!((none.query.descriptors[0].hits, none.own_hits), (0, vec![true]));
 }
 
 #[test]
@@ -144,8 +147,8 @@ fn invalid_utf8_is_decoded_lossily() {
         (b"", ""),
     ] {
         let request = read([long(1, bytes), long(2, entry_of(bytes, bytes))].concat());
-        assert_eq!(request.asked.domain, expected);
-        assert_eq!(request.asked.descriptors[0].entries, [(expected.to_owned(), expected.to_owned())]);
+        assert_eq!(request.query.domain, expected);
+        assert_eq!(request.query.descriptors[0].entries, [(expected.to_owned(), expected.to_owned())]);
     }
     let long_value = "é".repeat(100_000);
     assert_eq!(only(one(entry_of("k", &long_value))).entries[0].1, long_value);
@@ -159,7 +162,7 @@ fn decoding_stops_one_above_the_maximum() {
     }
     for (sent, kept) in [(0, 0), (1_000, 1_000), (1_001, 1_001), (1_002, 1_001), (100_000, 1_001)] {
         let request = read(long(2, entry_of("k", "v")).repeat(sent));
-        assert_eq!((request.asked.descriptors.len(), request.own_hits.len()), (kept, kept), "{sent} descriptors");
+        assert_eq!((request.query.descriptors.len(), request.own_hits.len()), (kept, kept), "{sent} descriptors");
     }
 }
 
@@ -182,7 +185,7 @@ fn descriptors_that_differ_only_beyond_the_maximum_are_different() {
 fn repeated_fields_take_the_last_value_and_messages_are_merged() {
     let twice = [long(1, "a"), number(3, 2), long(2, []), long(1, "b"), number(3, 4)].concat();
     let request = read(twice);
-    assert_eq!((&*request.asked.domain, request.hits_addend, request.asked.descriptors[0].hits), ("b", 4, 4));
+    assert_eq!((&*request.query.domain, request.hits_addend, request.query.descriptors[0].hits), ("b", 4, 4));
     let entry = long(1, [long(1, "a"), long(2, "b"), long(2, "c"), long(1, "d")].concat());
     assert_eq!(only(one(entry)).entries, [("d".to_owned(), "c".to_owned())]);
     let limits = [long(2, [number(1, 5), number(2, 99)].concat()), long(2, number(2, 3))].concat();
@@ -259,7 +262,7 @@ proptest! {
         let fields: Vec<_> = fields.iter().flat_map(|(field, content)| long(*field, content)).collect();
         for bytes in [bytes, one(&fields), one(long(1, &fields)), fields] {
             if let Ok(request) = RateLimitRequest::read(&bytes) {
-                prop_assert_eq!(request.asked.descriptors.len(), request.own_hits.len());
+                prop_assert_eq!(request.query.descriptors.len(), request.own_hits.len());
             }
         }
     }

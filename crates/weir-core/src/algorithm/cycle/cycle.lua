@@ -31,7 +31,7 @@ local function cycle(p, s, now, cost, max_wait, phase)
   local ahead = cost > left
   local wait = (ahead and start + period or start) - now
   if begun and not ahead then wait = 0 end
-  local accepted = math.max(patience(p[3], max_wait), 0)
+  local accepted = math.max(accepted_wait(p[3], max_wait), 0)
   if wait > accepted then return answer(0, wait - accepted, 0, 0) end
   if ahead then
     start, used, begun = start + period, cost - left, false

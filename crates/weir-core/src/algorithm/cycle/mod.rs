@@ -7,7 +7,7 @@ use super::{
     Algorithm, Bounds, Held, ParamError, TakesBack, aligned,
     fields::fields,
     kinds::{Period, Units, Wait},
-    params::{MAX_COUNT, SHAPES, patience},
+    params::{MAX_COUNT, SHAPES, accepted_wait},
 };
 use crate::domain::{Ask, Decision, Micros};
 
@@ -139,7 +139,7 @@ impl Algorithm for Cycle {
         let next = self.charged(latest, units);
         let wait = next.wait(now);
         // It ends at the same moment whenever it is asked for, so no edge on the way changes the retry.
-        let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
+        let late = wait - accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if late > 0 {
             return self.refuse(latest, now, Some(late));
         }

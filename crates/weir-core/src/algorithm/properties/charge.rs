@@ -106,14 +106,14 @@ fn assert_later_counts_more(params: &Params, mut random: Random) {
     let limit = params.step(None, &Ask { now: start, cost: 0, max_wait: None, phase }).0.limit;
     let span = params.window().max(4);
     let mut spent = Vec::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..random.below(8) {
         let at = start + random.within(0, span);
         let units = random.magnitude(limit as i64).max(1).unsigned_abs() / 2 + 1;
         spent.push((at, units));
-        told.push((at + random.pick(&[0, 1, random.clone().within(0, span / 2)]), units));
+        reported.push((at + random.pick(&[0, 1, random.clone().within(0, span / 2)]), units));
         if random.once_in(4) {
-            told.push((at, 1));
+            reported.push((at, 1));
         }
     }
     let limit_units: u64 = spent.iter().map(|(_, units)| units).sum();
@@ -122,15 +122,15 @@ fn assert_later_counts_more(params: &Params, mut random: Random) {
         return;
     }
     spent.sort_unstable();
-    told.sort_unstable();
+    reported.sort_unstable();
     let key = Charged { params, state: None, phase };
     let (mut ideal, mut authority) = (key.clone(), key);
     spent.iter().for_each(|charge| ideal.charge(*charge));
-    told.iter().for_each(|charge| authority.charge(*charge));
-    let last = told.iter().map(|(at, _)| *at).max().unwrap_or(start);
+    reported.iter().for_each(|charge| authority.charge(*charge));
+    let last = reported.iter().map(|(at, _)| *at).max().unwrap_or(start);
     for later in [0, 1, random.within(0, span), random.within(0, span), span, 2 * span] {
         let now = last + later;
-        let place = || format!("{params:?}: {spent:?} spent, {told:?} told, at {now}");
+        let place = || format!("{params:?}: {spent:?} spent, {reported:?} reported, at {now}");
         let (more, less) = (ideal.remaining(now), authority.remaining(now));
         assert!(less <= more, "{less} pass, {more} did: {}", place());
         assert!(less == 0 || ideal.passes(now, less), "{}", place());

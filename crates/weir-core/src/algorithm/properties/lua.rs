@@ -152,8 +152,8 @@ impl Halves {
         assert!(decision.iter().all(exact), "{decision:?} is not exact: {}", place());
         if rust.0.remaining == 0 {
             let after = next.clone().or(state.map(State::encode));
-            let told = self.next_after(params, after.as_ref(), ask, &decision);
-            assert_bits(&[told], &[rust.0.next_after.unwrap_or(-1) as f64], &place);
+            let later = self.next_after(params, after.as_ref(), ask, &decision);
+            assert_bits(&[later], &[rust.0.next_after.unwrap_or(-1) as f64], &place);
         }
         match (&next, rust.1.map(State::encode)) {
             (None, None) => {}

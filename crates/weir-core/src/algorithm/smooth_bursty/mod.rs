@@ -7,7 +7,7 @@ use super::{
     Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
     kinds::{Length, Period, Start, Units, Wait},
-    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, check_span, patience},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, check_span, accepted_wait},
     span::{Rate, Span},
     tat::{Reach, Tat},
 };
@@ -149,7 +149,7 @@ impl Algorithm for SmoothBursty {
             return (self.pass(at, reset_after, now, wait), None);
         }
         let never = spent > Span::whole(MAX_DEPTH);
-        let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
+        let late = wait - accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if never || late > 0 {
             let Decision { limit, remaining, .. } = self.pass(at, reset_after, now, 0);
             let cut = is_cut.then(|| self.reach.state(at));

@@ -37,7 +37,7 @@ local function smooth_bursty(p, s, now, cost, max_wait, phase)
   if cost == 0 then return answer(1, -1, wait, 0) end
   local si, sn = span_of(cost, p[1], p[2], den)
   if span_less(1125899906842624, 0, si, sn) then return answer(0, -1, 0, 1), cut end
-  local accepted = math.max(patience(p[6], max_wait), 0)
+  local accepted = math.max(accepted_wait(p[6], max_wait), 0)
   if wait > accepted then return answer(0, wait - accepted, 0, 0), cut end
   si, sn = span_add(ti, tn, si, sn, den)
   return write(si, sn, wait)

@@ -10,7 +10,7 @@ use super::{
     Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
     kinds::{Kind as _, Period, Real, Units, Wait},
-    params::{MAX_COUNT, MAX_DEPTH, SHAPES, patience},
+    params::{MAX_COUNT, MAX_DEPTH, SHAPES, accepted_wait},
     span::Rate,
 };
 use crate::domain::{
@@ -118,7 +118,7 @@ impl Algorithm for WarmingUp {
         // Not of the pace brought up to now: rounding might make it forgotten at another moment.
         let reset = forgotten.map_or(0, |forgotten| forgotten - now);
         let wait = (pace.starts() - now).max(0);
-        let max_wait = patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
+        let max_wait = accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if units > self.most || (units > 0 && wait > max_wait) {
             let retry = (units <= self.most).then_some(wait - max_wait);
             return (Decision::refuse(self.limit(), self.remaining(&pace, now), retry, reset), None);

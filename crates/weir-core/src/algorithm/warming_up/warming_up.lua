@@ -54,7 +54,7 @@ local function warming_up(p, s, now, cost, max_wait, phase)
   local max, cool, never = p[4], p[5], cost > p[6]
   local whole, part, spent, reset = warming_up_at(p, s, now)
   local starts = part > 1e-6 and whole + 1 or whole
-  local wait, longest = math.max(starts - now, 0), math.max(patience(p[7], max_wait), 0)
+  local wait, longest = math.max(starts - now, 0), math.max(accepted_wait(p[7], max_wait), 0)
   local allowed, retry, changes = not never and (cost <= 0 or wait <= longest), -1, false
   if not allowed then
     if not never then retry = wait - longest end

@@ -61,12 +61,12 @@ impl<'a> Both<'a> {
     fn renew(&mut self, now: Micros, cost: i64, renewal: &Renewal) -> Grant {
         let (decisions, grant) = self.store.renew(&self.limits, now, cost, renewal);
         let Renewal { id, sequence, spent, kept, want, ttl } = *renewal;
-        let told = [sequence, spent, kept, want, ttl.unsigned_abs()].map(|number| number as f64);
-        let told = self.halves.list(&format!("{}/{}", id.owner, id.number), &told.to_vec());
+        let terms = [sequence, spent, kept, want, ttl.unsigned_abs()].map(|number| number as f64);
+        let terms = self.halves.list(&format!("{}/{}", id.owner, id.number), &terms.to_vec());
         for (table, level) in self.levels.iter().zip(self.limits.plan(0).levels()) {
             table.set("phase", self.halves.phase(level.params(), now, level.phase())).unwrap();
         }
-        let (lua, lua_grant): Answer = self.renew.call((self.levels.clone(), now as f64, cost as f64, told)).unwrap();
+        let (lua, lua_grant): Answer = self.renew.call((self.levels.clone(), now as f64, cost as f64, terms)).unwrap();
         let rust: Vec<_> = decisions.iter().map(numbers).collect();
         assert_eq!(lua, rust);
         let Grant { units, free, is_kept, is_recalled, refused_for, .. } = grant;

@@ -188,23 +188,23 @@ impl Scene {
             return self.tell(&format!("\"lost\":{{\"lease\":{lease},\"sequence\":{sequence}}}"), None);
         }
         let (is_refused, offer) = (cost > 0 && !allowed, self.offer);
-        let mut told = format!("\"answer\":{{\"lease\":{lease},\"sequence\":{sequence},\"refused\":{is_refused}");
+        let mut event = format!("\"answer\":{{\"lease\":{lease},\"sequence\":{sequence},\"refused\":{is_refused}");
         if let Some(grant) = grant {
             let _ = write!(
-                told,
+                event,
                 ",\"grant\":{{\"units\":{},\"free\":{},\"is_kept\":{},\"is_recalled\":{},\"refused_for\":{}}}",
                 grant.units, grant.free, grant.is_kept, grant.is_recalled, grant.refused_for
             );
         }
         if let Some(Offer { generation, terms: Terms { ttl, hold_off, scarce, .. } }) = offer {
             let _ = write!(
-                told,
+                event,
                 ",\"terms\":{{\"generation\":{generation},\"ttl\":{ttl},\"hold_off\":{hold_off},\"scarce\":{scarce}}}"
             );
         }
         let answer = LeaseAnswer { lease, sequence, is_refused, grant, offer };
         let send = self.lease.answered(&self.balance, &answer, self.now);
-        self.tell(&format!("{told}}}"), send);
+        self.tell(&format!("{event}}}"), send);
     }
 
     fn answer_check(&mut self) {
