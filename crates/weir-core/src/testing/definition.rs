@@ -29,12 +29,21 @@ pub struct Limiter {
     least: i128,
     /// Until then it admits anything, as the limit has just changed.
     unjudged_until: Micros,
+    /// Of a bucket: the most that it counts until then, as each of both limits cuts what the other one has counted.
+    most_until: u64,
 }
 
 impl Limiter {
     /// It has admitted nothing yet.
     pub fn new(definition: Definition) -> Self {
-        Self { definition, admitted: Vec::new(), level: 0, least: i128::MAX, unjudged_until: Micros::MIN }
+        Self {
+            definition,
+            admitted: Vec::new(),
+            level: 0,
+            least: i128::MAX,
+            unjudged_until: Micros::MIN,
+            most_until: 0,
+        }
     }
 
     /// What it is now.
@@ -75,27 +84,39 @@ impl Limiter {
             self.level = self.drained(now) + i128::from(period);
         }
         if now < self.unjudged_until {
-            self.clamp();
+            self.clamp_to(self.most_until);
         }
         self.admitted.push(now);
     }
 
     /// The limit becomes another, everywhere by this time.
     pub fn change(&mut self, definition: Definition, by: Micros) {
+        if let (Definition::Bucket { capacity: before, .. }, Definition::Bucket { capacity, .. }) =
+            (self.definition, definition)
+        {
+            self.most_until = before.min(capacity);
+        }
         (self.definition, self.unjudged_until) = (definition, by);
-        self.clamp();
+        self.clamp_to(self.most_until);
     }
 
     /// No limit counts more than it can itself have made.
     pub fn clamp(&mut self) {
-        if let Definition::Bucket { capacity, period, .. } = self.definition {
-            self.level = self.level.min(i128::from(capacity) * i128::from(period));
+        if let Definition::Bucket { capacity, .. } = self.definition {
+            self.clamp_to(capacity);
+        }
+    }
+
+    fn clamp_to(&mut self, most: u64) {
+        if let Definition::Bucket { period, .. } = self.definition {
+            self.level = self.level.min(i128::from(most) * i128::from(period));
         }
     }
 
     /// Forgets what it has admitted.
     pub fn forget(&mut self) {
-        *self = Self { unjudged_until: self.unjudged_until, ..Self::new(self.definition) };
+        let Self { definition, unjudged_until, most_until, .. } = *self;
+        *self = Self { unjudged_until, most_until, ..Self::new(definition) };
     }
 
     fn drained(&self, now: Micros) -> i128 {
@@ -137,5 +158,27 @@ mod tests {
         let any = Definition::AnySpan { count: 2, period: 10 };
         assert_eq!(first_beyond(any, &[0, 5, 10, 15]), None);
         assert_eq!(first_beyond(any, &[0, 5, 9]), Some(2));
+    }
+
+    #[test]
+    fn while_a_bucket_changes_it_counts_what_the_smaller_one_holds() {
+        let bucket = |capacity| Definition::Bucket { capacity, count: 1, period: 10 };
+        for (before, after) in [(1, 3), (3, 1)] {
+            let mut limiter = Limiter::new(bucket(before));
+            limiter.change(bucket(after), 5);
+            for at in [1, 2, 3] {
+                assert!(limiter.admits(at));
+                limiter.count(at);
+            }
+            let room = [5; 4]
+                .iter()
+                .take_while(|at| {
+                    let admits = limiter.admits(**at);
+                    limiter.count(**at);
+                    admits
+                })
+                .count();
+            assert_eq!(room as u64, after - 1, "of one that held {before}");
+        }
     }
 }

@@ -101,6 +101,8 @@ pub struct Record {
     sends: HashMap<u64, u64>,
     /// The lives that went on when all was well again. Those that were about to end may lose what the store does not take.
     survivors: HashSet<u64>,
+    /// By life: the units that it counts as lost since the store may have charged them.
+    unknown: HashMap<u64, u64>,
     last_checks: Vec<u64>,
     /// Of whom holds a slot: the check, its user, from when and until when.
     held: Vec<(u64, usize, Micros, Micros)>,
@@ -130,7 +132,7 @@ impl Record {
         let shared = series.len();
         let own = case.levels.last().expect("a level").1;
         series.extend((0..case.users).map(|user| of(path(&["t", &format!("u{user}")]), own)));
-        let (figures, answers, names, sends, survivors, last_checks, held, losses, excused_until, violation) =
+        let (figures, answers, names, sends, survivors, unknown, last_checks, held, losses, excused_until, violation) =
             Default::default();
         let (hasher, is_told) = (blake3::Hasher::new(), std::env::var("WEIR_TRACE").is_ok());
         Self {
@@ -143,6 +145,7 @@ impl Record {
             names,
             sends,
             survivors,
+            unknown,
             last_checks,
             held,
             anchor: case.anchor,
@@ -280,6 +283,11 @@ impl Record {
             Outcome::Failed(_) => figures.failed += 1,
         }
         self.answers.push((life, answer));
+    }
+
+    /// A life counts so many units as lost since the store may have charged them.
+    pub fn is_unknown(&mut self, life: u64, units: u64) {
+        self.unknown.insert(life, units);
     }
 
     /// Nothing goes wrong from now on.

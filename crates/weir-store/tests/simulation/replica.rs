@@ -230,6 +230,11 @@ impl Replica {
         charges.map_or(0, |charges| charges.units(OutageOutcome::Shutdown))
     }
 
+    /// Units that an outage has admitted and that count nowhere else, since the store may have charged them.
+    pub fn units_of_unknown_fate(&self) -> u64 {
+        self.store.outage_charges().map_or(0, |charges| charges.units(OutageOutcome::Unknown))
+    }
+
     pub fn has_finished(&self) -> bool {
         self.finished.as_ref().is_some_and(|finished| finished.load(Relaxed) == 1)
     }

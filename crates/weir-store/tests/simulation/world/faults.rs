@@ -18,12 +18,13 @@ impl World {
     }
 
     pub fn stop_if_drained(&mut self, seat: usize) -> Result<(), String> {
-        let Seat { draining_since: Some(since), troubled_until, .. } = self.seats[seat] else { return Ok(()) };
+        let Seat { draining_since: Some(since), troubled_until, life, .. } = self.seats[seat] else { return Ok(()) };
         let Some(replica) = &mut self.seats[seat].replica else { return Ok(()) };
         replica.finish();
         if !replica.has_finished() {
             return Ok(());
         }
+        self.record.is_unknown(life, replica.units_of_unknown_fate());
         let lost = replica.lost_at_the_end();
         if troubled_until < since && self.redis.is_well() && lost > 0 {
             return Err(format!("{}: stopped since {since}, it has lost {lost} units of an outage", self.now));
@@ -35,7 +36,7 @@ impl World {
             let left: u64 =
                 held.filter(|held| owners.iter().any(|id| held.id.starts_with(id))).map(|held| held.units).sum();
             // What it has spent since it renewed last is charged at the deadline.
-            let spent = self.record.leased_since(self.seats[seat].life, self.now - self.case.ttl);
+            let spent = self.record.leased_since(life, self.now - self.case.ttl);
             if left > spent * self.case.levels.len() as u64 {
                 return Err(format!(
                     "{}: stopped since {since}, it has not given back {left}, {spent} spent",
