@@ -28,7 +28,7 @@ pub async fn channel(
     channel.map_err(|error| cause(&error).into())
 }
 
-/// The innermost reason of an error: the outer ones say no more than "transport error".
+/// The innermost reason of an error: the outer ones say only "transport error".
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

@@ -3,7 +3,7 @@
 //	client, err := weir.New("127.0.0.1:8081")
 //	decision, err := client.Check(ctx, weir.Key{"user", "alex", "trade"})
 //
-// A refusal is a decision, not an error: Decision.Allowed is false. An error means that there is no decision. With
+// A refusal is a decision, not an error: Decision.Allowed is false. An error means that the service did not decide. With
 // OnFailure(Allow) or OnFailure(Deny) an outage is answered by a decision too, whose Source is Fallback.
 //
 // A call ends within 50 ms, its retries included (WithDeadline, Deadline). Calls that can be repeated without being charged twice

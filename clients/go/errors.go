@@ -27,7 +27,7 @@ var (
 	ErrFailedPrecondition = errors.New("failed precondition")
 	// ErrUnavailable means that the service cannot be reached, shuts down, or has no store to decide by.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrDeadlineExceeded means that there was no answer in time. Such an error is context.DeadlineExceeded too.
+	// ErrDeadlineExceeded means that the service did not answer in time. Such an error is context.DeadlineExceeded too.
 	ErrDeadlineExceeded = errors.New("deadline exceeded")
 	// ErrOverloaded means that the service sheds load: Error.RetryAfter says when to come back.
 	ErrOverloaded = errors.New("overloaded")
@@ -50,7 +50,7 @@ var kinds = map[codes.Code]error{
 	codes.Internal:           ErrInternal,
 }
 
-// Error says why there is no decision. errors.Is compares it with the kinds above.
+// Error says why the service did not decide. errors.Is compares it with the kinds above.
 type Error struct {
 	// Code is the status of the gRPC call, UNAVAILABLE where the circuit breaker is open.
 	Code codes.Code

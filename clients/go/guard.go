@@ -21,7 +21,7 @@ const (
 type Verdict struct {
 	// Pass says that the request passes.
 	Pass bool
-	// Status of the answer to a request that does not pass: 429, or 503 where there is no decision.
+	// Status of the answer to a request that does not pass: 429, or 503 where the service did not decide.
 	Status int
 	// Header has what to add to the answer, also where the request passes: RateLimit, RateLimit-Policy, Retry-After. Of an answer to a
 	// request that does not pass also its Content-Type.
@@ -86,7 +86,7 @@ func (v *Verdict) refuse(status int, retry seconds, problem string) {
 	})
 }
 
-// repaired is the key without what the service would refuse: bytes that are no text, empty segments, long ones, too many.
+// repaired is the key without what the service would refuse: bytes that are not UTF-8, empty segments, long ones, too many.
 func repaired(key Key) Key {
 	key = key[:min(len(key), maxSegments)]
 	whole := make(Key, len(key))

@@ -42,7 +42,7 @@ func (c *leaseCall) late() error {
 	return errLate
 }
 
-// send has the stream carry a request. Without a call it does not: an outage, by the circuit breaker, or there is no room.
+// send has the stream carry a request. Without a call it does not: the circuit breaker is open, or the stream is full.
 func (s *leases) send(l *lease, request hold.Request, summaryOnly bool, deadline time.Time) (*leaseCall, *Error) {
 	probe, failure := s.breaker.enter()
 	if failure != nil {

@@ -162,7 +162,7 @@ func (metrics shown) judgeSelector(selector *parser.VectorSelector) error {
 		return nil
 	}
 	if metrics[selector.Name] == nil {
-		return fmt.Errorf("%q is no metric of this service", selector.Name)
+		return fmt.Errorf("%q is not a metric of this service", selector.Name)
 	}
 	for _, matcher := range selector.LabelMatchers {
 		if matcher.Name == labels.MetricName {

@@ -6,7 +6,7 @@ use weir::auth::{Denied, TokenHash, file as auth_file, token::PREFIX};
 
 use super::policies::check_places;
 
-/// A file is refused with places and shows no token, or knows its callers and nobody else.
+/// A file is refused with places and shows no token, or has exactly the clients that it names.
 pub fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match auth_file::parse(text) {

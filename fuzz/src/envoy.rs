@@ -46,7 +46,7 @@ fn compare(read: &RateLimitRequest, known: &pb::RateLimitRequest) {
     }
 }
 
-/// A body of `/json` is answered: that it is no request, or what was decided.
+/// A body of `/json` is answered: that it is invalid, or what was decided.
 pub fn json(bytes: &[u8]) {
     http::post("/json", bytes);
 }

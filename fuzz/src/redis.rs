@@ -33,7 +33,7 @@ pub fn reply(bytes: &[u8]) {
             let _ = hello.check(ServerMode::Standalone, true);
         }
         if let Value::ServerError(error) = &reply {
-            // What is no refusal for sure is never sent again.
+            // A command that the server may have run is never sent again.
             let text = words(error);
             let failure = Failure::of_server(&text);
             assert_eq!(failure.may_be_sent_again(), failure.refusal().is_some(), "{text}");

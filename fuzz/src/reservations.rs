@@ -61,7 +61,7 @@ fn may_be_refused(bytes: &[u8]) -> bool {
     fields.len() > MAX_FIELDS || checks.len() > 1 || checks.into_iter().any(is_beyond_bounds)
 }
 
-/// Any message, and any text for a hold, settles nothing, since nobody has reserved anything.
+/// Any message, and any text for a hold, settles nothing, since nothing is reserved.
 pub fn settle(bytes: &[u8]) {
     let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
     let text = CommitRequest { hold: String::from_utf8_lossy(bytes).into_owned(), actual: None }.encode_to_vec();

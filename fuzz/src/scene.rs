@@ -79,7 +79,7 @@ pub fn limiter(store: Memory, policy: Policy) -> Limiter<Memory> {
     Limiter::new(store, policy, Arc::clone(&METRICS))
 }
 
-/// A service that nobody has asked anything yet.
+/// A service without any call so far.
 pub fn checks() -> CheckService<Memory> {
     CheckService::new(Arc::new(limiter(store(NOW), policy())), Bounds::default())
 }

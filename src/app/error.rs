@@ -11,7 +11,7 @@ use crate::transport::json::Damaged;
 /// Why a service cannot start.
 #[derive(Debug, Error)]
 pub enum AppError {
-    /// There is no policy, and nothing says that there should be none.
+    /// No policy is configured, nor that none is wanted.
     #[error(
         "no policy: name its file or directory by --limits PATH, WEIR_LIMITS or the setting `limits`. To serve without one, which \
          allows every check that brings no limits of its own, use --allow-all, WEIR_ALLOW_ALL=true or the setting `allow_all`"

@@ -21,7 +21,7 @@ pub(super) struct PolicyInForce {
 /// Whether these settings name a policy.
 ///
 /// # Errors
-/// Without one the settings must say that everything is to be allowed; that is no more than a policy forgotten otherwise.
+/// Without one the settings must say that everything is to be allowed; otherwise the policy has been forgotten.
 pub(super) fn is_named(settings: &Settings) -> Result<bool, AppError> {
     match (is_set(&settings.limits), settings.allow_all) {
         (false, false) => Err(AppError::NoPolicy),

@@ -34,7 +34,7 @@ impl Source {
     /// The source that the settings name, and its first policy: that of a control plane may be awaited.
     ///
     /// # Errors
-    /// There is no valid policy, or its source cannot be used.
+    /// The policy is invalid, or its source cannot be used.
     pub(super) async fn open(settings: &Settings, metrics: &Metrics) -> Result<(Self, Loaded), AppError> {
         let rules = settings.policy_rules();
         if !policy::is_named(settings)? {

@@ -54,7 +54,7 @@ fn read(text: &str) -> Result<Callers, Problems> {
     let mut reader = Reader::default();
     match document::parse(text)? {
         None => {
-            let message = "the file holds nothing; to know nobody write `callers: {}`";
+            let message = "the file is empty; for no clients at all write `callers: {}`";
             reader.problem(Mark::default(), message);
         }
         Some(document) => reader.file(&document),
@@ -99,7 +99,7 @@ impl Reader {
     fn file(&mut self, document: &Node) {
         let entries = self.map(document, "the file", &["callers"]);
         let Some(entry) = entries.iter().find(|entry| entry.key == "callers") else {
-            self.problem(document.mark, "there is no `callers`");
+            self.problem(document.mark, "`callers` is missing");
             return;
         };
         let Value::Map(callers) = &entry.value.value else {
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn errors_have_their_position() {
         for (text, expected) in [
-            ("", "the file holds nothing; to know nobody write `callers: {}`"),
+            ("", "the file is empty; for no clients at all write `callers: {}`"),
             ("calers: {}", "unknown key `calers`; did you mean `callers`?"),
             ("callers: [a]", "callers maps names to what they may do; it is a list"),
             ("callers: { a: {} }", "a caller has roles: check, reset, metrics, admin"),

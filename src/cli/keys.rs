@@ -19,7 +19,7 @@ const PAGE: u32 = 1_000;
 /// Attempts at one page, and the pause before the second of them; it doubles.
 const PAGE_TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// What is answered where there is no page for the moment; the last two where it came too late.
+/// The errors after which a page is requested again; the last two where it came too late.
 const AGAIN: [Code; 4] = [Code::Unavailable, Code::ResourceExhausted, Code::Cancelled, Code::DeadlineExceeded];
 
 /// Which keys to list.

@@ -133,7 +133,7 @@ pub enum ResetRule {
     Authenticated,
 }
 
-/// Why there are no settings.
+/// Why the settings are invalid.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file is not readable, or has unknown keys.
@@ -336,7 +336,7 @@ mod tests {
             ("grpc: { listen: nowhere }", &[], "`nowhere` is not an address"),
             ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),
-            ("store: { url: 'rdis://:secret@h' }", &[], "there is no store `rdis`"),
+            ("store: { url: 'rdis://:secret@h' }", &[], "unknown store `rdis`"),
             ("max_period: 400d", &[], "max_period is"),
             ("auth: { file: x, fil: y }", &[], "unknown key `auth.fil`; did you mean `auth.file`?"),
             ("grpc: { tls: { cert: a } }", &[], "grpc.tls.cert and key: either both are set or none"),

@@ -39,7 +39,7 @@ fn unchanged() -> f64 {
 /// Previews the decision of a request; nothing is charged.
 pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
-    // Units that are given back are no question.
+    // A negative cost gives units back, which is never refused.
     if wanted.cost < 0 {
         return Err(Problem::from(Rejected::from(limiter::CheckError::from(Invalid::field_error(
             "cost",

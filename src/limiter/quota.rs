@@ -39,7 +39,7 @@ pub struct QuotaLevel {
     of_demand: Limit,
 }
 
-/// The limits of a bucket, root first. Those in shadow are left out, and those that are no rates: concurrency limits.
+/// The limits of a bucket, root first. Those in shadow are left out, and concurrency limits, which have no rate.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaPath {
     /// Number of the domain in its policy; `None`: no policy defines it.

@@ -94,7 +94,7 @@ pub enum CheckError {
     /// A concurrency limit that refuses checks.
     #[error("a check takes no slot of the concurrency limit `{0}`: use Reserve, or `check: peek` in the policy")]
     NotCheckable(String),
-    /// There is no such reservation.
+    /// The reservation does not exist.
     #[error("no such reservation: it was never made, is over, or is another client's")]
     UnknownReservation,
     /// The shared store did not settle a reservation.

@@ -35,7 +35,7 @@ struct Stored {
 /// Why a stored override is not used.
 #[derive(Debug, Error)]
 pub enum Unreadable {
-    /// It is no JSON of this form.
+    /// It is not JSON of this form.
     #[error("it cannot be read")]
     Form(#[from] serde_json::Error),
     /// It is out of bounds.

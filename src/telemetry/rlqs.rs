@@ -72,7 +72,7 @@ impl RlqsMeter {
         self.unreadable.increment(1);
     }
 
-    /// There was no room for a bucket.
+    /// The table of buckets was full.
     pub fn full(&self) {
         self.full.increment(1);
     }

@@ -175,7 +175,7 @@ impl<S: Store> CheckService<S> {
     /// decisions, and from which checks want the summary alone.
     ///
     /// # Errors
-    /// [`Rejected`] where one of them is invalid or there is no decision.
+    /// [`Rejected`] where one of them is invalid or the store fails.
     pub async fn check_all<T>(
         &self,
         messages: Result<Vec<Message<'_>>, Invalid>,

@@ -16,7 +16,7 @@ pub enum Value<'a> {
     Other,
 }
 
-/// The fields of a message in their order: the number and the value of each. Ends with `None` at bytes that are no field.
+/// The fields of a message in their order: the number and the value of each. Ends with `None` at bytes that are not a field.
 #[derive(Clone)]
 pub struct Fields<'a>(&'a [u8]);
 
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Self(bytes)
     }
 
-    /// How many there are, up to one more than `most`; `None` where the bytes are no message.
+    /// How many there are, up to one more than `most`; `None` where the bytes are not a message.
     pub fn count_up_to(self, most: usize) -> Option<usize> {
         self.take(most + 1).try_fold(0, |count, field| field.map(|_| count + 1))
     }

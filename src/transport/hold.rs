@@ -86,7 +86,7 @@ impl Hold {
     }
 }
 
-/// Says that a text is no hold.
+/// The error of a text that does not name a hold.
 pub fn malformed() -> Invalid {
     Invalid::field_error("hold", "this is not a hold as Reserve answers it")
 }

@@ -191,7 +191,7 @@ fn unreadable() -> Invalid {
 /// The checks of a `CheckBatchRequest`, each as its bytes.
 ///
 /// # Errors
-/// [`Invalid`] with [`UNREADABLE`] where the bytes are no message.
+/// [`Invalid`] with [`UNREADABLE`] where the bytes are not a message.
 pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invalid> {
     if Fields::new(bytes).any(|field| field.is_none()) {
         return Err(unreadable());

@@ -93,7 +93,7 @@ async fn rapid_reset_closes_the_connection() {
     let ended = others_are_answered(&server, reset_until_closed).await;
     assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
     let open = async || (server.metric("weir_connections{listener=\"grpc\"}") == 0.0).then_some(());
-    eventually_async("nobody is connected", open).await;
+    eventually_async("no connection is open", open).await;
 }
 
 #[tokio::test]

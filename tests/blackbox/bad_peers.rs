@@ -28,7 +28,7 @@ async fn assert_serves(server: &Server) {
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
 }
 
-/// Nobody but whoever asks for this page is connected.
+/// No connection is open but the one that reads this page.
 fn wait_until_all_are_gone(server: &Server) {
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
     server.wait_for_metric("weir_connections{listener=\"http\"}", 1.0);

@@ -73,7 +73,7 @@ async fn a_client_is_told_the_terms_and_granted_units_under_them() {
     let series = "weir_client_leases_renewals_total{domain=\"default\",result=\"changed\"}";
     assert_eq!(server.metric(series), 1.0);
     let checks = "weir_checks_total{domain=\"default\",transport=\"grpc_lease\",outcome=\"allowed\"}";
-    assert_eq!(server.metric(checks), 1.0, "renewals alone are no checks");
+    assert_eq!(server.metric(checks), 1.0, "renewals alone do not count as checks");
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ async fn a_reservation_takes_a_slot_of_each_level_whatever_it_costs() {
     let full = reserve(&mut client, slot(&ALEX)).await;
     let decision = full.decision.expect("a decision");
     assert_eq!((decision.allowed, decision.binding, &*full.hold), (false, Some(1), ""));
-    assert_eq!(decision.retry_after, Some(seconds_long(1)), "nobody knows when a slot is released");
+    assert_eq!(decision.retry_after, Some(seconds_long(1)), "when a slot is released is unknown");
     let levels: Vec<_> = decision.levels.iter().map(|level| (level.limit, level.remaining, level.allowed)).collect();
     assert_eq!(levels, [(3, 1, true), (2, 0, false), (1_000, 599, true)]);
 
@@ -151,7 +151,7 @@ async fn with_peek_a_check_asks_whether_a_slot_is_free() {
 }
 
 #[tokio::test]
-async fn a_slot_whose_holder_died_is_free_again_and_a_late_release_frees_nobody_elses() {
+async fn a_slot_whose_holder_died_is_free_again_and_a_late_release_frees_no_other() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let key = ["short", "a"];
@@ -168,7 +168,7 @@ async fn a_slot_whose_holder_died_is_free_again_and_a_late_release_frees_nobody_
 }
 
 #[tokio::test]
-async fn a_limit_in_shadow_mode_stops_nobody() {
+async fn a_limit_in_shadow_mode_refuses_nothing() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     assert!(client.check(check(&["watched"])).await.expect("an answer").into_inner().allowed);

@@ -1,4 +1,4 @@
-//! `/json`: Envoy's rate-limit service as JSON over HTTP, and what is no request of its.
+//! `/json`: Envoy's rate-limit service as JSON over HTTP, and invalid requests.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};

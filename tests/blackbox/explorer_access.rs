@@ -42,7 +42,7 @@ fn invalid_and_cross_origin_requests_are_rejected() {
     assert_eq!(query(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
 }
 
-/// DNS rebinding: a name first leads a browser to somebody's page, and then here.
+/// DNS rebinding: a name first leads a browser to an attacker's page, and then here.
 #[test]
 fn unknown_host_names_are_rejected_against_dns_rebinding() {
     let server = setup().policy(POLICY).env("WEIR_HTTP__UI__HOSTS", "weir.example").start();

@@ -1,4 +1,4 @@
-//! Files that are no files, never end, or stand there by half: they change nothing, hang nothing, and are named.
+//! Files that are not regular, never end, or are half written: they change nothing, hang nothing, and are named.
 
 use std::{
     fs::{self, File},

@@ -106,7 +106,7 @@ fn an_oversized_body_gets_413() {
         let _ = chunked.send_more(b"0\r\n\r\n");
         assert_eq!(chunked.receive().expect("an answer").status, status);
     }
-    // Announced alone, and nobody waits for it.
+    // The announced length is enough: the server does not wait for the body.
     let mut announced = client(&server);
     announced.send("POST /v1/check", &[JSON], Some(1 << 40), b"{").expect("sent");
     assert_eq!(announced.receive().expect("an answer").status, 413);

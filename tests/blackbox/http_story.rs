@@ -203,7 +203,7 @@ fn assert_same_error(status: &Status, answer: &Answer, what: &str) {
     assert_eq!(error.code, status.code() as i32, "{what}");
     if let (Code::InvalidArgument, Some(field)) = refusal(status) {
         assert_eq!(error.field, field, "{what}");
-        // What is no message of this kind is told in other words than a message with a wrong value.
+        // A body that is not such a message has another error than a message with a wrong value.
         assert!(error.message == status.message() || error.message.ends_with("is wanted"), "{what}: {answer:?}");
     } else {
         assert_eq!(error.message, status.message());

@@ -24,7 +24,7 @@ async fn peek(server: &Server) -> CheckResponse {
     server.client().await.check(peek(&["user", "alex"])).await.expect("an answer").into_inner()
 }
 
-/// Writes a file at once, so that nobody sees the half of it.
+/// Writes a file at once, so that no reader sees half of it.
 fn write_at_once(path: &Path, text: &str) {
     let new = path.with_file_name(".new");
     fs::write(&new, text).expect("written");

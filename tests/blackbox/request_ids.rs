@@ -121,7 +121,8 @@ async fn store_failures_are_logged_with_the_request_id() {
 async fn authentication_failures_are_logged_with_the_request_id() {
     let setup = Setup::new().policy(POLICY).callers("callers: {}").env("WEIR_LOG__LEVEL", "weir=debug,info");
     let server = setup.start();
-    let failed = server.client().await.check(with_id(api(&["a"]), "id-9")).await.expect_err("nobody knows who asks");
+    let failed =
+        server.client().await.check(with_id(api(&["a"]), "id-9")).await.expect_err("the client is not authenticated");
     assert_eq!(failed.code(), Code::Unauthenticated);
     let refused = server.wait_for_log("call rejected");
     assert_eq!((&refused["request_id"], &refused["trace_id"]), (&json!("id-9"), &json!(TRACE)), "{refused}");

@@ -135,7 +135,7 @@ async fn the_first_settlement_counts_and_is_answered_again() {
 }
 
 #[tokio::test]
-async fn a_reservation_that_nobody_settles_is_kept_or_released() {
+async fn a_reservation_that_is_never_settled_is_kept_or_released() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let kept = reserve(&mut client, wanted(&KEY, 100, 50)).await;

@@ -64,7 +64,7 @@ fn invalid_values_are_rejected_with_their_key() {
         ("WEIR_LOG__FORMAT", "xml", "log.format"),
         ("WEIR_LOG__LEVEL", "weir=loud", "log.level"),
         ("WEIR_LOG__LEVEL", "verbose", "log.level"),
-        ("WEIR_STORE__URL", "rdis://:geheim@h", "there is no store `rdis`"),
+        ("WEIR_STORE__URL", "rdis://:geheim@h", "unknown store `rdis`"),
         ("WEIR_STORE__URL", "redis://:geheim@h/db", "store.url: the database is not a number"),
         ("WEIR_STORE__MAX_KEYS", "0", "store.max_keys"),
         ("WEIR_STORE__WHEN_FULL", "forget", "store.when_full"),

@@ -183,5 +183,5 @@ fn a_trace_can_be_read_from_a_file() {
     assert_eq!(bad.code, 2);
     let unknown = run_with(&["simulate", "--store", "rdis://:secret@h"], "");
     assert_eq!(unknown.code, 2);
-    assert!(unknown.err.contains("there is no store `rdis`") && !unknown.err.contains("secret"), "{}", unknown.err);
+    assert!(unknown.err.contains("unknown store `rdis`") && !unknown.err.contains("secret"), "{}", unknown.err);
 }

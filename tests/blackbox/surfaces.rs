@@ -234,7 +234,7 @@ async fn all_apis_return_the_same_outcomes() {
             let what = format!(
                 "{surface:?} of {domain} {key:?} *{cost}: {answered} {answered_seconds:?}s, expected {expected}"
             );
-            // For Envoy a domain that nobody defines has no limit.
+            // For Envoy a domain that no policy defines has no limit.
             let passes_unknown = matches!(surface, Surface::ShouldRateLimit | Surface::Json) && verdict == "unknown";
             assert_eq!(answered, if passes_unknown { "pass" } else { verdict }, "{what}");
             assert_eq!(answered_seconds.is_some(), expected_seconds.is_some(), "{what}");

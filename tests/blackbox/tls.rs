@@ -184,7 +184,11 @@ async fn an_invalid_optional_client_certificate_is_rejected() {
         .start();
     let (good, bad) = (authority.sign(Leaf::host("a.example")), stranger.sign(Leaf::host("a.example")));
     assert_eq!(is_let_in(&server, &authority, Some(&good)).await, Ok(()));
-    assert_eq!(is_let_in(&server, &authority, None).await, Err(Code::Unauthenticated), "connected, but nobody");
+    assert_eq!(
+        is_let_in(&server, &authority, None).await,
+        Err(Code::Unauthenticated),
+        "connected, but not authenticated"
+    );
     assert_eq!(is_let_in(&server, &authority, Some(&bad)).await, Err(Code::Unavailable));
     // Without a file that says more, a certificate is good for checks alone, and so is the other port.
     let mut client = RateLimiterClient::new(channel(&server.grpc, &authority, Some(&good)).await.expect("connected"));

@@ -111,7 +111,7 @@ async fn every_api_requires_authentication_and_a_role() {
         .start();
     let channel = server.channel().await;
     use Code::{InvalidArgument, Ok, PermissionDenied, Unauthenticated};
-    // What Envoy asks for without a domain is not valid, and nobody looks at it before the caller.
+    // What Envoy asks for without a domain is not valid, and is not read before the client is authenticated.
     for (token, by_grpc, by_http) in [
         (
             Some(checks),
@@ -217,7 +217,7 @@ async fn resets_may_need_authentication() {
     let mut client = without.client().await;
     client.check(check(&["user", "alex"])).await.expect("checks need no authentication");
     let reset = || ResetRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..ResetRequest::default() };
-    let rejected = client.reset(reset()).await.expect_err("nobody is authenticated");
+    let rejected = client.reset(reset()).await.expect_err("without authentication");
     assert_eq!(rejected.code(), tonic::Code::PermissionDenied);
     assert_eq!(rejected.message(), "only authenticated clients may reset keys (setting `reset`)");
     let operator = token();

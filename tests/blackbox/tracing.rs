@@ -22,7 +22,7 @@ const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: 
                       per-user }] } } } }";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
-/// What callers ask about, and nobody else is to see.
+/// The keys of checks, which must not appear elsewhere.
 const PRIVATE: &str = "joan.d4rc";
 
 fn server(collector: &Collector, ratio: &str) -> Server {
@@ -111,7 +111,7 @@ async fn every_api_has_spans_in_the_clients_trace_without_request_values() {
     };
     let other = [("weir.domain", "other"), ("weir.outcome", "error"), ("weir.degraded", "false")];
     let mut batch = many("limited", "3", "1", "1");
-    // One of its checks cannot be read, so nobody knows of what domain it is.
+    // One of its checks cannot be read, so its domain is unknown.
     batch.remove(0);
     let envoy = [("rpc.system", "grpc"), ("rpc.service", "envoy.service.ratelimit.v3.RateLimitService")];
     let envoy = [&envoy[..], &[("rpc.method", "ShouldRateLimit"), ("rpc.grpc.status_code", "0")]].concat();

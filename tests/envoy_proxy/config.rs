@@ -15,7 +15,7 @@ pub struct Wanted {
     pub rate_limits: Vec<Value>,
     /// The limit for those that are [`overridden`].
     pub over: Option<Value>,
-    /// Whether a request is refused (500) when there is no decision.
+    /// Whether a request is refused (500) when the service does not decide.
     pub deny_without_decision: bool,
     /// How long it waits for a decision.
     pub timeout: Duration,

@@ -36,7 +36,7 @@ impl Scene {
         for port in ["port_value: 10000", "port_value: 9901"] {
             config = replaced(&config, port, "port_value: 0");
         }
-        // A busy machine is no outage.
+        // A busy machine is not an outage.
         config = replaced(&config, "timeout: 0.1s", "timeout: 5s");
         config = replaced(&config, "failure_mode_deny: false", "failure_mode_deny: true");
         Self { model, weir, proxy: Proxy::start(&config) }

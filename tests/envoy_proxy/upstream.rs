@@ -69,7 +69,7 @@ async fn accept(listener: TcpListener, served: Arc<AtomicU64>) {
             served.fetch_add(1, Ordering::SeqCst);
             async move { Ok::<_, Infallible>(answer(request.headers()).await) }
         });
-        // A proxy that goes away is no matter of the upstream's.
+        // A proxy that goes away does not concern the upstream.
         tokio::spawn(async move { http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await.ok() });
     }
 }

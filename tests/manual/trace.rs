@@ -37,7 +37,7 @@ pub struct Request {
 }
 
 /// 25 within two seconds; two a second until 20 s; none; and 25 more within two seconds, around 30 s, where a window of ten
-/// seconds ends that nobody has used so far.
+/// seconds ends without a request so far.
 fn arrivals() -> impl Iterator<Item = Micros> {
     let burst = |from: Micros| (0..25).map(move |number| from + number * 2 * SECOND / 25);
     let steady = (5..40).map(|number| number * SECOND / 2);

@@ -228,7 +228,7 @@ fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
     let cancelled = (0..CALLERS).map(|_| async {
         let mut client = service.client().await;
         let call = client.check(check(&TRADE));
-        tokio::time::timeout(Duration::from_millis(300), call).await.expect_err("nobody answers");
+        tokio::time::timeout(Duration::from_millis(300), call).await.expect_err("the store does not answer");
     });
     runtime.block_on(join_all(cancelled));
     redis.resume();

@@ -17,7 +17,7 @@ use crate::{
 const UNITS: u64 = 1_000;
 /// Keys, so that every connection of the service is asked by.
 const KEYS: u64 = 100;
-/// Keys that are no states, beside those.
+/// Keys other than states, beside those.
 const OTHER_KEYS: u64 = 1_000_000;
 /// What the service logs.
 const SWITCHED: &str = "connections lead to the master that Sentinels name now";
@@ -39,7 +39,7 @@ fn a_live_master_is_left_at_once_after_a_failover() {
     for number in 0..KEYS {
         assert_eq!(runtime.block_on(left(&other, number)), UNITS - 2, "both charges of key {number}");
     }
-    assert_eq!(all.data[old].info("role").as_deref(), Ok("master"), "nobody has told it yet");
+    assert_eq!(all.data[old].info("role").as_deref(), Ok("master"), "no Sentinel has reconfigured it yet");
 }
 
 /// The Sentinel that leads the failover stops as soon as the replica is promoted, so that it never names it.
@@ -110,7 +110,7 @@ fn a_reset_during_a_failover_applies_to_the_new_master() {
     reset(&service, &["user", "8"], false);
     old.pause();
     thread::scope(|scope| {
-        // Whether it comes before the switch or after: nobody is told that it is done while the new master knows better.
+        // Whether it comes before the switch or after: no client gets an answer of the old master that the new one contradicts.
         let reset = scope.spawn(|| reset(&service, &["user", "7"], false));
         lead(&sentinel, &new);
         eventually("the switch is seen", || log_count(&service, SWITCHED, 1));

@@ -21,7 +21,7 @@ export interface Settlement {
   readonly refunded: number;
   /** The units charged beyond what was reserved. */
   readonly overage: number;
-  /** Nothing was held, so that this changed nothing: there was no decision, or one without the shared store. */
+  /** Nothing was held, so that this changed nothing: the service did not decide, or did without the shared store. */
   readonly degraded: boolean;
 }
 

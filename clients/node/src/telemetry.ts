@@ -9,7 +9,7 @@ export type Operation = "check" | "check_all" | "check_batch" | "reserve";
 export interface Telemetry {
   /** A call begins. */
   begin(operation: Operation, domain: string): Observation;
-  /** A lease has decided a check. There is no call. */
+  /** A lease has decided a check, without a call. */
   leased(domain: string, decision: Decision): void;
   /** A client is made. What it returns is called when the client is closed. */
   watchBreaker(target: string, state: () => BreakerState): () => void;

@@ -62,7 +62,7 @@ test("metrics and spans", async (t) => {
 
   const finished = spans.getFinishedSpans();
   const names = [...Array<string>(5).fill("weir.check"), "weir.check_batch", ...Array<string>(calls + 1).fill("weir.check")];
-  assert.deepEqual(finished.map(({ name }) => name), names, "a leased check is no call");
+  assert.deepEqual(finished.map(({ name }) => name), names, "the client makes no call for a leased check");
   const [first] = finished;
   const attributes = { "weir.domain": "default", "weir.allowed": true, "weir.limit": 3, "weir.remaining": 2, "weir.source": "service" };
   assert.deepEqual(first?.attributes, attributes);

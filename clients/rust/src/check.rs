@@ -5,7 +5,7 @@ use crate::{
     proto::{Charge, CheckRequest, Limit},
 };
 
-/// What happens where there is no decision, since the service is not reachable, too late or overloaded.
+/// What happens where the service does not decide, as it is not reachable, too late or overloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// The call fails.

@@ -199,7 +199,7 @@ impl Client {
     /// Decides one key.
     ///
     /// # Errors
-    /// There is no decision, and [`OnFailure`] gives none: always after an error that is not an [outage](Error::is_outage).
+    /// The service did not decide, nor does [`OnFailure`]: always after an error that is not an [outage](Error::is_outage).
     pub async fn check(&self, check: impl Into<Check>) -> Result<Decision, Error> {
         let check = check.into();
         let is_leased = check.lease.unwrap_or(self.inner.lease) && check.is_leasable();

@@ -7,7 +7,7 @@ use crate::proto;
 
 pub(crate) const CLOSED: &str = "the client is closed";
 
-/// Why there is no decision.
+/// Why the service did not decide.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -30,7 +30,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// 429; or 503 if there is no decision.
+    /// 429; or 503 if the service did not decide.
     pub status: StatusCode,
     /// `Retry-After` (unless no wait helps), `RateLimit`, `RateLimit-Policy` and the type of the body.
     pub headers: HeaderMap,

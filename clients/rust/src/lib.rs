@@ -11,7 +11,7 @@
 //! # }
 //! ```
 //!
-//! * A refusal is a [`Decision`], never an [`Error`]. An error means that there is no decision; [`OnFailure`] says what
+//! * A refusal is a [`Decision`], never an [`Error`]. An error means that the service did not decide; [`OnFailure`] says what
 //!   happens then.
 //! * Every call has a deadline, 50 ms by default, its retries included. A check is repeated only under a `request_id`, by which it
 //!   is charged once.

@@ -40,7 +40,7 @@ const NOTHING: u8 = 2;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Why there is no measurement.
+/// Why the measurement failed.
 struct Failure(String);
 
 impl<E: Display> From<E> for Failure {

@@ -35,7 +35,7 @@ const LARGEST: f64 = (1u64 << 53) as f64;
 const DEFAULT_DRIP_SIZE: f64 = 1.0;
 const DEFAULT_DRIP_RATE_MS: f64 = 1_000.0;
 
-/// The key as it is called here; `None`: it is no key of a bucket.
+/// The key as it is called here; `None`: a bucket has no such key.
 pub(crate) fn known(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|(spelling, _)| *spelling == key).map(|(_, name)| *name)
 }

@@ -33,7 +33,7 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 }
 
 /// Warnings: in files of descriptors ignored keys; in others limits above the anchor with others below them, which a store that is spread over
-/// several nodes cannot decide in one step, names with a `*` that is no pattern, limits that only a name keeps apart, limits that
+/// several nodes cannot decide in one step, names with a `*` that is not a pattern, limits that only a name keeps apart, limits that
 /// never refuse beside others, limits that are to be leased and cannot be, and concurrency limits whose slots cannot be taken.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();

@@ -27,7 +27,7 @@ const END_MARKER: &str = "...";
 pub struct Loaded {
     /// The policy.
     pub policy: Policy,
-    /// Entries of the directory that are no policy files.
+    /// Entries of the directory that are not policy files.
     pub skipped: Vec<PathBuf>,
     /// Files that hold nothing, as one does while it is being written. They are valid, and bring no domain.
     pub empty: Vec<PathBuf>,
@@ -265,7 +265,7 @@ impl TextHash {
     }
 }
 
-/// The entries of a directory of policy files that [`load`] skips; hidden ones are no such.
+/// The entries of a directory of policy files that [`load`] skips; hidden ones do not count.
 pub fn skipped(path: &Path) -> Vec<PathBuf> {
     files(path).map(|(_, skipped)| skipped).unwrap_or_default()
 }

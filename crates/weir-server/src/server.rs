@@ -92,7 +92,7 @@ impl<R: Serve> Server<R> {
             };
             match accepted {
                 Ok(accepted) => self.take(accepted, &room),
-                // A client that has gone again is no reason to keep the others waiting.
+                // A client that has gone again must not keep the others waiting.
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");

@@ -1,6 +1,6 @@
 //! Reads the files that settings name: regular files only, each up to a bound. Writes a file whole or not at all.
 //!
-//! A FIFO waits for a writer, a device never ends, and a file may grow while it is read. So what is no regular file is an
+//! A FIFO waits for a writer, a device never ends, and a file may grow while it is read. So any other than a regular file is an
 //! error, and no more is read than may be there.
 
 use std::{

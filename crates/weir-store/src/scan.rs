@@ -116,7 +116,7 @@ impl Page {
     }
 }
 
-/// Why there is no page.
+/// Why the store did not answer with a page.
 #[derive(Debug, Error)]
 pub enum ScanError {
     /// The cursor is none of this scan.

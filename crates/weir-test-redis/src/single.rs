@@ -232,7 +232,7 @@ impl Server {
         wire::ask(&self.socket(), &[&[b"AUTH", HARNESS.as_bytes(), b""], &words])
     }
 
-    /// The reply to a command, which must come and be no error.
+    /// The reply to a command, which must come and not be an error.
     pub fn command<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
         let said = || words.iter().map(|word| String::from_utf8_lossy(word.as_ref())).collect::<Vec<_>>().join(" ");
         match self.try_command(words) {
@@ -242,7 +242,7 @@ impl Server {
         }
     }
 
-    /// The reply to a command as a text, a line a value; it must come and be no error.
+    /// The reply to a command as a text, a line a value; it must come and not be an error.
     pub fn cli(&self, words: &[&str]) -> String {
         wire::text(&self.command(words))
     }

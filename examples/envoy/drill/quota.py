@@ -126,7 +126,7 @@ class Drill:
         port = free_port()
         text = EXAMPLE.read_text().replace("port_value: 10000", f"port_value: {port}")
         text = text.replace("port_value: 9901", f"port_value: {free_port()}")
-        # Strict: what passes without an assignment is no part of what is measured.
+        # Strict: what passes without an assignment is not measured.
         text = text.replace("{ blanket_rule: ALLOW_ALL }", "{ blanket_rule: DENY_ALL }")
         expired = text.index("expired_assignment_behavior:")
         rest = text.index("- name: envoy.filters.http.router")

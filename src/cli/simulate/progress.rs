@@ -84,7 +84,7 @@ impl Progress {
 
     fn say(&mut self) {
         let text = line(self.lines, self.bytes, self.size, self.started.elapsed());
-        // A closed standard error is no reason to stop.
+        // A closed standard error does not end the command.
         let _ = if self.on_terminal {
             self.is_shown = true;
             write!(io::stderr(), "{CLEAR}weir: {text}")

@@ -6,7 +6,7 @@ const HEIGHT = 132;
 const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
 const TICK_MS = 5 * 60_000;
 
-/** The least round number that is no smaller. */
+/** The least round number that is at least as large. */
 function roundUp(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));

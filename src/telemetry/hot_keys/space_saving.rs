@@ -161,7 +161,7 @@ mod tests {
                 let promised = total / most as f64;
                 assert!(sketch.entries().len() <= most && sketch.places.len() == sketch.entries().len());
                 let sum: f64 = sketch.entries().iter().map(|entry| entry.weight).sum();
-                assert_eq!(sum, total, "every weight is somebody's");
+                assert_eq!(sum, total, "every weight belongs to a key");
                 for entry in sketch.entries() {
                     let truth = exact[&entry.value];
                     assert!(entry.weight >= truth && entry.weight - entry.error <= truth, "{entry:?}: {truth}");

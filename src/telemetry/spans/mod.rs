@@ -33,7 +33,7 @@ pub const COUNTERS: &[(&str, &str)] = &[(
 pub struct SpanMeter {
     /// Taken by the collector.
     pub exported: Counter,
-    /// Not even queued, as there was no room.
+    /// Not queued, as the queue was full.
     pub dropped: Counter,
     /// Sent, and not taken.
     pub failed: Counter,
@@ -136,7 +136,7 @@ fn of_decision(summary: &RequestSummary, end: RequestEnd) -> Vec<KeyValue> {
     attributes
 }
 
-/// Whether the fault is the service's: what a caller did wrong is no error of a server's span.
+/// Whether the fault is the service's: a client's mistake is not an error of a server's span.
 fn is_our_failure(end: RequestEnd) -> bool {
     match end {
         RequestEnd::Abandoned => false,

@@ -39,7 +39,7 @@ pub(super) fn read(request: &ListKeysRequest, scope: &str) -> Result<Option<Vec<
     cursor.map(Some).ok_or_else(malformed)
 }
 
-/// So that no cursor goes on with another request. It is no secret: who may list keys may list all.
+/// So that no cursor goes on with another request. It is not secret: a client that may list keys may list all.
 fn seal(request: &ListKeysRequest, scope: &str, cursor: &[u8]) -> [u8; SEAL_BYTES] {
     let ListKeysRequest { domain, prefix, all_domains, .. } = request;
     let all: &[u8] = if *all_domains { b"all" } else { b"one" };

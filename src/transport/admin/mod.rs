@@ -107,7 +107,7 @@ impl AdminService {
     /// Answers a call of `actor`, of which nothing is read but these bytes.
     ///
     /// # Errors
-    /// [`Rejected`] for what is no request, and where there is no answer.
+    /// [`Rejected`] where the request is invalid or the store fails.
     pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
             AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),

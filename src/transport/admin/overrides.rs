@@ -37,7 +37,7 @@ impl AdminService {
         request: SetOverrideRequest,
         actor: &Actor,
     ) -> Result<SetOverrideResponse, Rejected> {
-        let one = request.r#override.ok_or_else(|| invalid("override", "there is no override"))?;
+        let one = request.r#override.ok_or_else(|| invalid("override", "the override is missing"))?;
         let start = one.start.map(|at| moment(&at, "override.start")).transpose()?;
         let end = one.end.map(|at| moment(&at, "override.end").map(Ending::At)).transpose()?;
         let length = |ttl| micros(ttl).ok_or_else(|| invalid("ttl", "ttl is a duration in whole microseconds"));

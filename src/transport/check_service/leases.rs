@@ -57,7 +57,7 @@ impl<S: Store> CheckService<S> {
     /// Decides a check and serves what a client asks of its lease in the same step. `encode` makes the answer.
     ///
     /// # Errors
-    /// [`Rejected`] where there is no decision.
+    /// [`Rejected`] where the request is invalid or the store fails.
     pub async fn lease<T>(
         &self,
         message: Result<LeaseMessage<'_>, Invalid>,

@@ -94,7 +94,7 @@ impl<S: Store> CheckService<S> {
     /// decision, and where it is allowed from the hold and how long that lasts.
     ///
     /// # Errors
-    /// [`Rejected`] where there is no decision.
+    /// [`Rejected`] where the request is invalid or the store fails.
     pub async fn reserve<T>(
         &self,
         message: Result<ReserveMessage<'_>, Invalid>,

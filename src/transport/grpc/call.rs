@@ -40,7 +40,7 @@ const ALL_RESULT: u8 = 2 << 3 | 2;
 /// `Check`.
 ///
 /// # Errors
-/// [`Rejected`] when there is no decision.
+/// [`Rejected`] where the request is invalid or the store fails.
 pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let handle = service.limiter().current();
@@ -58,7 +58,7 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
 /// `CheckBatch`: each check is answered for itself, in their order. Those of one key are decided in it too.
 ///
 /// # Errors
-/// [`Rejected`] for what is no batch or has too many checks, and where too many calls wait for the store.
+/// [`Rejected`] where the message is not a batch or has too many checks, and where too many calls wait for the store.
 pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let batch = message::batch(&message)?;
@@ -139,7 +139,7 @@ pub fn in_place<S: Store>(
 /// `CheckAll`: the checks are decided in one step.
 ///
 /// # Errors
-/// [`Rejected`] where a check is invalid, and when there is no decision.
+/// [`Rejected`] where a check is invalid or the store fails.
 pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let checks = message::batch(&message)?;
@@ -168,7 +168,7 @@ pub fn write_all(all: &AllAnswers<'_>, summary_only: &[bool]) -> BytesMut {
 /// `Reset`.
 ///
 /// # Errors
-/// [`Rejected`] for what is no request, and where the store cannot tell.
+/// [`Rejected`] where the request is invalid or the store fails.
 pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
     let message = message::reset(&message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
@@ -179,7 +179,7 @@ pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &
 /// `Suggest`.
 ///
 /// # Errors
-/// [`Rejected`] for what is no request.
+/// [`Rejected`] where the request is invalid.
 pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<BytesMut, Rejected> {
     let message = message::suggest(message)?;
     let (handle, request) = (service.limiter().policy_handle(), Request::new(&message.domain, &message.key)?);

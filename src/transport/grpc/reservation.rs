@@ -25,7 +25,7 @@ const DECISION: u8 = 1 << 3 | 2;
 /// `Reserve`. `encode` gets the decision too.
 ///
 /// # Errors
-/// [`Rejected`] when there is no decision.
+/// [`Rejected`] where the request is invalid or the store fails.
 pub async fn reserve<S: Store, T>(
     service: &CheckService<S>,
     message: Result<ReserveMessage<'_>, Invalid>,

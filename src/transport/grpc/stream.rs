@@ -77,7 +77,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         }
     }
 
-    /// Waits for no more than their end, where the next one cannot be taken yet.
+    /// Waits only for their end, where the next one cannot be taken yet.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         self.termination.poll(cx).map(|status| Some(Err(status)))
     }

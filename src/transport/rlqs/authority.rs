@@ -55,7 +55,7 @@ struct Held {
     units: u64,
     /// Until then, for sure.
     until: Micros,
-    /// No more than so much until then: the store has lost what was held, perhaps of others too, whose holders go on.
+    /// At most so much until then: the store has lost what was held, perhaps of others too, whose holders go on.
     most: (u64, Micros),
 }
 

@@ -43,7 +43,7 @@ impl<S: Store> Session<S> {
     /// A message has come.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for what is no report or names another domain, NOT_FOUND for a domain that is not divided.
+    /// INVALID_ARGUMENT for an invalid report or one of another domain, NOT_FOUND for a domain that is not divided.
     pub fn receive(&mut self, message: &Bytes) -> Result<(), Status> {
         let Some(reports) = wire::read(message) else {
             self.quotas.unreadable();

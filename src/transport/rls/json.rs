@@ -1,5 +1,5 @@
 //! `/json`: the same call as JSON over HTTP, as envoyproxy/ratelimit serves it. Any method; 200 where the request passes, 429
-//! where it does not, 400 for a body that is no such request, 500 where there is no decision.
+//! where it does not, 400 for an invalid body, 500 where the service cannot decide.
 
 use std::sync::Arc;
 

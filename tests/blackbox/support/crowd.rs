@@ -42,7 +42,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts an answer, which is no error but that of load shedding.
+    /// Counts an answer, which must not be an error other than load shedding.
     pub fn add(&mut self, answer: &CheckResponse) {
         if let Some(error) = &answer.error {
             assert_eq!(error.code, Code::ResourceExhausted as i32, "{error:?}");

@@ -121,7 +121,7 @@ impl Pair {
     }
 }
 
-/// Writes a file at once, so that nobody sees the half of it.
+/// Writes a file at once, so that no reader sees half of it.
 pub fn put(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).expect("written");

@@ -28,7 +28,7 @@ const MESSAGE_HEAD_BYTES: usize = 5;
 /// A connection whose frames are written one by one.
 pub struct Raw {
     stream: TcpStream,
-    /// The next stream that nobody has opened.
+    /// The next stream that is not open yet.
     next: u32,
 }
 

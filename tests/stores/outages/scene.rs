@@ -231,7 +231,7 @@ impl Scene {
         );
     }
 
-    /// Nobody asks for a while.
+    /// No client calls for a while.
     pub fn quietly(&self, work: impl FnOnce()) {
         let all = self.runtime.block_on(self.turn.write());
         work();

@@ -48,7 +48,7 @@ func (h *holder) short(b *Balance, cost, now int64) (Outcome, int64, Request) {
 	if h.refusedCost > 0 && cost >= h.refusedCost {
 		until := h.refusedUntil
 		if waits && now >= until {
-			// One request asks for all checks, which wait for its answer no longer than as long again.
+			// One request asks for all checks, which wait for its answer at most as long again.
 			until += h.terms.HoldOff
 		}
 		if now < until {

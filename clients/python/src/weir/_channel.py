@@ -84,9 +84,9 @@ def options(target: Target, tls: TLS | None) -> Options:
     if name:
         chosen.append(("grpc.ssl_target_name_override", name))
     elif not isinstance(target, str):
-        # The default is the whole list, which is no host.
+        # The default is the whole list, which is not a host.
         chosen.append(("grpc.default_authority", target[0]))
     elif target.startswith("unix:"):
-        # The default is the path, which is no host.
+        # The default is the path, which is not a host.
         chosen.append(("grpc.default_authority", "localhost"))
     return chosen

@@ -42,7 +42,7 @@ pub(crate) type Answer = Result<CheckResponse, Error>;
 pub(crate) struct Leases {
     begun: Instant,
     table: RwLock<HashMap<ByKey, Arc<Entry>>>,
-    /// The table is no longer empty.
+    /// The table has got its first entry.
     filled: Notify,
     queue: mpsc::Sender<Job>,
     deadline: Duration,

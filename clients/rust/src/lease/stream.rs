@@ -184,7 +184,7 @@ impl Leases {
         *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
         let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
         for flight in flights {
-            // They are no more than that.
+            // The channel has a place for each of them.
             let _ = sender.try_send(flight.message());
         }
         let mut request = Request::new(ReceiverStream::new(requests));

@@ -133,7 +133,7 @@ async fn a_killed_replica_fails_no_check_and_admits_no_more() {
             }
         }
     }
-    // What is held may be spent while there is no replica; then there is no decision.
+    // The client spends what it holds while no replica runs, and fails checks afterwards.
     let short = check.clone().deadline(Duration::from_millis(200));
     eventually("an outage", async || weir.check(&short).await.ok().is_none().then_some(())).await;
     let service = Setup::new(&dir, &policy(UNITS)).shared(&redis).start();

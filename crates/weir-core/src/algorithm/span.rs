@@ -1,4 +1,4 @@
-//! Exact time for rates whose interval is no whole number of microseconds.
+//! Exact time for rates whose interval is not a whole number of microseconds.
 //!
 //! `count` units per `period` take `T = period / count` each. Neither a truncated `T` nor a fractional double will do:
 //! one lets 600,000 a second through as 1,000,000, the other drifts. So `T` is kept as `whole + part / den` µs and a

@@ -40,7 +40,7 @@ struct Encoding {
     ends: SmallVec<[u16; 12]>,
 }
 
-/// Why a path is no key.
+/// Why a path is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// No segment, or more than [`MAX_SEGMENTS`].

@@ -153,7 +153,7 @@ local function hold_grant(levels, free, renewal, now)
   return units
 end
 
--- For how long a request that is refused would be refused again, where nobody else holds anything.
+-- For how long a request that is refused would be refused again, where no other holder has units.
 local function hold_refused_for(levels, decisions, renewal)
   local longest = 0
   for index = 1, #levels do

@@ -111,7 +111,7 @@ impl Holder {
         self.count(balance, cost.max(0).unsigned_abs(), now);
         let is_pending = self.is_pending(balance, now);
         if let Some(Refused { until, .. }) = self.refused.filter(|refused| cost >= refused.cost) {
-            // Then one asks for all, who wait for its answer no longer than as long again.
+            // Then one asks for all, which wait for its answer at most as long again.
             let until = if is_pending && now >= until { until + self.terms.hold_off } else { until };
             if now < until {
                 return OnShortage::Refuse { retry_after: until - now };

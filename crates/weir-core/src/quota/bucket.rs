@@ -115,7 +115,7 @@ impl Bucket {
             let Some(member) = self.members.get(*id) else { continue };
             let rate = member.rate();
             releasing += member.live - rate;
-            // What is spare is no reason for others to shrink.
+            // What is spare does not shrink the shares of others.
             let needed = (*target).min(quanta * quantum);
             lacking += match rate {
                 0 => target + debit(burst, steps),

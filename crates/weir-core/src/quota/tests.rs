@@ -229,7 +229,7 @@ fn one_that_comes_back_is_confirmed_in_what_it_uses() {
     world.run(1);
     let rates = world.rates();
     assert!(rates[back[0]] >= 700 && rates[back[1]] >= 200, "{rates:?}");
-    // One whose share is held by somebody else goes on by itself, and is told no more than it uses: here a step, since it denies
+    // One whose share another one holds goes on by itself, and is assigned at most what it uses: here a step, since it denies
     // what it has no assignment for.
     let late = world.join(bucket, 500, 5 * SECOND);
     world.run(4);

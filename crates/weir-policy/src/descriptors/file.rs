@@ -154,7 +154,7 @@ impl Reader {
         rate_limit::flag(entry, &mut self.problems)
     }
 
-    /// The text of a key that may be missing or hold nothing; `None` where it is no single value.
+    /// The text of a key that may be missing or hold nothing; `None` where it is not a single value.
     pub(crate) fn text<'a>(&mut self, entry: Option<&'a Entry>) -> Option<&'a str> {
         let Some(entry) = entry else { return Some("") };
         match &entry.value.value {

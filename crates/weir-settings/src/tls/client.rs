@@ -100,7 +100,7 @@ fn system_roots() -> Result<RootCertStore, String> {
 /// A name that a server's certificate may bear.
 ///
 /// # Errors
-/// A sentence where it is no such name.
+/// A sentence where it is not such a name.
 pub fn server_name(name: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is not a host name"))
 }

@@ -32,7 +32,7 @@ pub enum FileError {
         /// Why.
         cause: io::Error,
     },
-    /// A line is no change.
+    /// A line is not a change.
     #[error("{path}, line {line}: not a change: {cause}")]
     Line {
         /// The file.

@@ -148,7 +148,7 @@ impl std::str::FromStr for ChangeId {
     }
 }
 
-/// A text that is no place in the log.
+/// A text that is not a position in the log.
 #[derive(Debug, Error)]
 #[error("not a place in the log")]
 pub struct NotAnId;

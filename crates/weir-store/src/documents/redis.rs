@@ -14,7 +14,7 @@ use weir_telemetry::request;
 
 /// Changes read at once, and fields of a page of the hash.
 const PAGE: &[u8] = b"1000";
-/// An answer of the script: nothing was as expected, there is no room.
+/// Answers of the script: the version differs, the limit of documents is reached.
 const UNEXPECTED: &str = "";
 const FULL: &str = "full";
 

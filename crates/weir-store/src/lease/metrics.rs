@@ -91,7 +91,7 @@ impl LeaseMeter {
         self.lost.increment(1);
     }
 
-    /// There was no room for a lease.
+    /// The table of leases was full.
     pub(super) fn full(&self) {
         self.full.increment(1);
     }

@@ -83,7 +83,7 @@ pub struct MemoryStats {
     pub expired: usize,
     /// States dropped although they still meant something, to make room for others ([`WhenFull::Evict`]).
     pub evicted: usize,
-    /// States of a snapshot for which there was no room.
+    /// States of a snapshot that did not fit.
     pub left_out: usize,
 }
 
@@ -247,7 +247,7 @@ impl<C: Clock> MemoryStore<C> {
         done
     }
 
-    /// Puts back a state of a snapshot. Of two with one name the one that expires later counts. `false`: there is no room.
+    /// Puts back a state of a snapshot. Of two with one name the one that expires later counts. `false`: the store is full.
     fn put_back(&self, path: &[u8], anchor_end: usize, ident: &[u8], state: State, expires: Micros) -> bool {
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
         let mut shard = self.shards[location.shard].lock();
@@ -261,7 +261,7 @@ impl<C: Clock> MemoryStore<C> {
         true
     }
 
-    /// Puts back what is held of a state of a snapshot. `false`: there is no room.
+    /// Puts back what is held of a state of a snapshot. `false`: the store is full.
     fn put_back_ledger(&self, path: &[u8], anchor_end: usize, ident: &[u8], ledger: Ledger, expires: Micros) -> bool {
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
         let mut shard = self.shards[location.shard].lock();
@@ -275,7 +275,7 @@ impl<C: Clock> MemoryStore<C> {
         is_room
     }
 
-    /// Puts back a record of a snapshot. `false`: there is no room.
+    /// Puts back a record of a snapshot. `false`: the store is full.
     fn put_back_record(&self, anchor_path: &[u8], name: &[u8], record: Record) -> bool {
         let mut shard = self.shards[locate::shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
         let is_room = self.take_room(1);

@@ -91,7 +91,7 @@ pub enum Learned {
     Kept,
     /// It is nothing to remember.
     Passed,
-    /// There was no room for it.
+    /// The cache was full.
     Full,
 }
 

@@ -102,7 +102,7 @@ impl Cluster {
     /// Asks for one part, whose key is in `slot`. `part` is made anew each time it is sent.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why the node did not answer.
     pub(super) async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
         let part = &part;
         self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
@@ -130,7 +130,7 @@ impl Cluster {
     /// Runs the script outside the pipelines on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
     ///
     /// # Errors
-    /// Why there is no reply.
+    /// Why the node did not reply.
     pub(super) async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         self.carry(slot, deadline, |node, asking| async move { node.script(key, call, asking).await }).await
     }
@@ -139,7 +139,7 @@ impl Cluster {
     /// runtime.
     ///
     /// # Errors
-    /// Why there is no reply.
+    /// Why the node did not reply.
     pub(super) async fn command(
         &self,
         slot: u16,
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// Where a request is to be sent that was sent elsewhere: `Some(None)` where the map tells it by now, `None` where the
-    /// failure is no redirection.
+    /// failure is not a redirection.
     fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Arc<Node>>> {
         let Failure::Refused(error) = failure else { return None };
         let moved = error.code == RefusalCode::Moved;

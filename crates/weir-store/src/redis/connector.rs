@@ -225,7 +225,7 @@ impl Connector {
         self.refused(address, error)
     }
 
-    /// Why there is no connection: the server's refusal, or what else is wrong.
+    /// Why the connection failed: the server's error, or another cause.
     pub fn refused(&self, address: &Address, error: RedisError) -> Failure {
         if error.kind() == ErrorKind::RESP3NotSupported {
             return self.failed(address, TOO_OLD);

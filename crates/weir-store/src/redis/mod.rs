@@ -326,7 +326,7 @@ impl RedisStore {
     /// Cluster's masters. It writes a key that expires within a second.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why the store did not answer.
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, 0, Task::Probe, 0);

@@ -88,7 +88,7 @@ impl Node {
     /// Asks for one part. What concerns one key is carried out in the order in which it is asked.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why the server did not answer.
     pub(crate) async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
@@ -117,7 +117,7 @@ impl Node {
     /// Runs commands outside the pipelines of checks, in one round trip: the reply to each, errors too. On the node's runtime.
     ///
     /// # Errors
-    /// Why there are no replies.
+    /// Why the server did not reply.
     pub(crate) async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         self.run(|connection| send_all(connection, commands)).await
     }
@@ -126,7 +126,7 @@ impl Node {
     /// runtime.
     ///
     /// # Errors
-    /// Why there is no reply, or the server's refusal.
+    /// Why the server did not reply, or its error.
     pub(crate) async fn command(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
         self.run(|connection| query(connection, command, asking)).await
     }
@@ -135,7 +135,7 @@ impl Node {
     /// node's runtime.
     ///
     /// # Errors
-    /// Why there is no reply, or the server's refusal.
+    /// Why the server did not reply, or its error.
     pub(crate) async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
         self.run(|connection| script::run(connection, key, call, asking)).await
     }

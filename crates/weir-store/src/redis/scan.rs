@@ -228,5 +228,5 @@ pub(super) fn read<T: deadpool_redis::redis::FromRedisValue>(reply: Value) -> Re
 
 pub(super) fn number(text: &[u8]) -> Result<u64, Failure> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Failure::Server("the cursor of a scan is no number".into()))
+    number.ok_or_else(|| Failure::Server("the cursor of a scan is not a number".into()))
 }

@@ -130,7 +130,7 @@ impl Servers {
     /// Asks for one part, whose first key is in `slot`. It is made anew each time it is sent.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why the servers did not answer.
     pub(crate) async fn ask(
         &self,
         slot: impl Fn() -> u16,
@@ -170,7 +170,7 @@ impl Servers {
     /// Runs the script outside the pipelines of checks, with one key. On the store's thread.
     ///
     /// # Errors
-    /// Why there is no reply.
+    /// Why the servers did not reply.
     pub(crate) async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
@@ -222,7 +222,7 @@ impl Servers {
     /// Runs a command about one key, wherever it is. On the store's thread.
     ///
     /// # Errors
-    /// Why there is no reply, or the server's refusal.
+    /// Why the server did not reply, or its error.
     pub(crate) async fn command(&self, key: &[u8], words: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
         let command = || command(words);
         match &self.kind {

@@ -54,7 +54,7 @@ impl Context {
     /// Runs what goes outside the pipelines of checks, on a connection that goes back to the pool if all goes well.
     ///
     /// # Errors
-    /// Why there is no reply, or the server's refusal.
+    /// Why the server did not reply, or its error.
     pub(crate) async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,

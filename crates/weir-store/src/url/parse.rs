@@ -45,8 +45,8 @@ fn unknown(text: &str) -> String {
             format!("`{text}` has no scheme; for a Redis server write `redis://{text}`")
         }
         "" => format!("a store is named by one of {KNOWN}"),
-        _ if !is_scheme => format!("this is no store; known are {KNOWN}"),
-        _ => format!("there is no store `{scheme}`; known are {KNOWN}"),
+        _ if !is_scheme => format!("not the URL of a store; known are {KNOWN}"),
+        _ => format!("unknown store `{scheme}`; known are {KNOWN}"),
     }
 }
 

@@ -79,11 +79,11 @@ fn displayed_urls_hide_the_password_and_parse_back() {
 #[test]
 fn url_errors_do_not_reveal_the_input() {
     for (text, expected) in [
-        ("geheim:geheim@h", "there is no store `geheim`; known are `memory`, `redis://`"),
-        ("geheim@h", "this is no store; known are"),
+        ("geheim:geheim@h", "unknown store `geheim`; known are `memory`, `redis://`"),
+        ("geheim@h", "not the URL of a store; known are"),
         ("localhost:6379", "`localhost:6379` has no scheme; for a Redis server write `redis://localhost:6379`"),
         ("", "a store is named by one of"),
-        ("rediss-cluster://geheim@h", "there is no store `rediss-cluster`"),
+        ("rediss-cluster://geheim@h", "unknown store `rediss-cluster`"),
         ("redis://", "a host is missing"),
         ("redis://:geheim@:6379", "a host is missing"),
         ("redis://a,b", "redis:// names one server"),

@@ -151,7 +151,7 @@ pub async fn connect(url: &str, settings: &RedisSettings) -> Result<Pooled, Fail
     pool(url, settings, 1).get().await
 }
 
-/// Why there is no connection.
+/// Why the connection failed.
 pub async fn refused(url: &str, settings: &RedisSettings) -> Failure {
     match connect(url, settings).await {
         Ok(_) => panic!("{url} is connected to"),

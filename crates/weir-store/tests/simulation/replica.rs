@@ -65,7 +65,7 @@ pub enum Outcome {
     },
     /// A lease was renewed, and nothing decided.
     Renewed,
-    /// There is no such reservation.
+    /// The reservation does not exist.
     Unknown,
     /// Decided without the store, which failed.
     Degraded {

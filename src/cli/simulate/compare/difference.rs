@@ -17,7 +17,7 @@ pub(super) enum Treated<'a> {
 
 impl<'a> Treated<'a> {
     /// # Errors
-    /// There is no answer at all.
+    /// The store failed.
     pub(super) fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b StoreError> {
         let answer = match answer {
             Ok(answer) => answer,

@@ -77,7 +77,7 @@ pub enum SnapshotError {
     #[error("cannot be read: {0}")]
     Io(io::Error),
     /// Something else stands in the file.
-    #[error("is no snapshot")]
+    #[error("is not a snapshot")]
     Foreign,
     /// The form is of a later version.
     #[error("has the form {0}, of a later version of weir; this one knows those up to {VERSION}")]
@@ -89,6 +89,6 @@ pub enum SnapshotError {
     #[error("holds states of the algorithm `{0}`, which this version of weir does not know")]
     UnknownAlgorithm(String),
     /// The checksum matches, and yet the content makes no sense.
-    #[error("holds what is no state, at state {0}")]
+    #[error("holds an invalid state, number {0}")]
     Nonsense(u64),
 }

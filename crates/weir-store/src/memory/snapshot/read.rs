@@ -41,7 +41,7 @@ impl Snapshot {
     /// Opens a file and reads all of it once for its checksum; `None` where there is no file.
     ///
     /// # Errors
-    /// [`SnapshotError`] for what is no whole snapshot of this version or an earlier one.
+    /// [`SnapshotError`] for a file that is not a whole snapshot of this version or an earlier one.
     pub fn open(path: &Path) -> Result<Option<Self>, SnapshotError> {
         let mut file = match file::open(path) {
             Ok(file) => file,

@@ -262,7 +262,7 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
     let (_dir, path) = snapshot_path();
     assert!(Snapshot::open(&path).unwrap().is_none());
     fs::write(&path, "schema: { user: {} }").unwrap();
-    assert_eq!(refusal(&path), "is no snapshot");
+    assert_eq!(refusal(&path), "is not a snapshot");
     fs::write(&path, "").unwrap();
     assert!(refusal(&path).contains("cut short"));
     let write = || assert_eq!(save(&filled(3).0, &path).unwrap().states, 3);
@@ -309,7 +309,7 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
     for change in nonsense {
         write();
         rewrite(&path, change);
-        assert!(refusal(&path).starts_with("holds what is no state"), "{}", refusal(&path));
+        assert!(refusal(&path).starts_with("holds an invalid state"), "{}", refusal(&path));
     }
 }
 

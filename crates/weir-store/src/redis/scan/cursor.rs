@@ -5,7 +5,7 @@ use rmp::{
     encode::{write_array_len, write_bin, write_uint},
 };
 
-/// Most bytes of the hashes that wait in a cursor. A page goes on until there are no more, which only very long keys need.
+/// Most bytes of the hashes that wait in a cursor. A page goes on until less waits, which only very long keys need.
 const MAX_WAITING_BYTES: usize = 32 << 10;
 /// Most servers, and most hashes, of a cursor that is read.
 const MAX_READ: u32 = 4_096;

@@ -47,12 +47,12 @@ local found, written, counted = {}, {}, {}
 local levels = false
 -- By level, 1 where what it was charged could not be taken back; or the units that it is charged afterwards.
 local left_charged = {}
--- Whether anything of the plan was written, so that an error is no refusal.
+-- Whether anything of the plan was written, so that an error does not count as rejected.
 local wrote = false
 local key_count = 0
 
 -- What the hash of the plan before has, after that plan: its fields, their states and those levels of which units are held, in
--- the order of its levels, and for how many milliseconds it lives on (false: not known). Nobody else writes while a call runs,
+-- the order of its levels, and for how many milliseconds it lives on (false: not known). Redis runs no other command during a script,
 -- and checks of a hot key come together, so that most of them read nothing.
 local cached_hash, cached_count, cached_fields, cached_states, cached_levels, cached_left = false, 0, {}, {}, {}, false
 

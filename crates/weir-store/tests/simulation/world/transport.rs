@@ -67,7 +67,7 @@ impl World {
             match call {
                 Call::Dial(end, address) => {
                     let id = end.lock().id;
-                    let Address::Tcp { host, .. } = address else { panic!("{address} is no server's") };
+                    let Address::Tcp { host, .. } = address else { panic!("{address} is not of a server") };
                     self.connections.insert(id, Connection::new(end, seat, server_at(&host)));
                     let delay = self.delay(seat);
                     self.after(delay, Event::Dialed(id));

@@ -23,7 +23,7 @@ public sealed interface CheckResult {
     }
 
     /**
-     * There is no decision.
+     * The service did not decide.
      *
      * @param error why
      */

@@ -43,7 +43,7 @@ final class CircuitBreaker {
         return true;
     }
 
-    /** How a call ended. Errors that are no outage count as answers. */
+    /** How a call ended. Errors other than outages count as answers. */
     void record(boolean outage) {
         if (outage) {
             failed();

@@ -42,7 +42,7 @@ final class Connection implements AutoCloseable {
                 .idleTimeout(365, TimeUnit.DAYS)
                 .directExecutor();
         if (target.startsWith("unix:")) {
-            // A path is no valid authority of HTTP/2.
+            // A path is not a valid authority of HTTP/2.
             builder.overrideAuthority("localhost");
         }
         channel = builder.build();

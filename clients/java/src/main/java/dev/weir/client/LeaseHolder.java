@@ -41,7 +41,7 @@ final class LeaseHolder {
         count(Math.max(cost, 0), now);
         var waits = waits(now);
         if (refusedCost > 0 && cost >= refusedCost) {
-            // One request asks for all checks, which wait for its answer no longer than as long again.
+            // One request asks for all checks, which wait for its answer at most as long again.
             var until = waits && now >= refusedUntil ? refusedUntil + terms.holdOff() : refusedUntil;
             if (now < until) {
                 return new Refuse(until - now);

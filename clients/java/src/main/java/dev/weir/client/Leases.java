@@ -111,7 +111,7 @@ final class Leases {
                 : new Ordinary(Optional.of(lease), now);
     }
 
-    /** The lease of a key; null where there is no room. */
+    /** The lease of a key; null where the table is full. */
     private Lease insert(LeaseKey key) {
         if (isClosed || table.size() >= MAX_LEASES) {
             return null;

@@ -7,7 +7,7 @@ import java.util.Optional;
  * What a server does with a request.
  *
  * @param passes whether it handles the request
- * @param status of a request that does not pass: 429, or 503 where there is no decision; 200 of one that passes
+ * @param status of a request that does not pass: 429, or 503 where the service did not decide; 200 of one that passes
  * @param headers what to add to the answer, also of a request that passes
  * @param body a problem document (RFC 9457) of a request that does not pass; otherwise empty
  * @param decision the service's decision, if there is one

@@ -26,7 +26,7 @@ import weir.v1.Weir.ResetRequest;
  * }
  * }</pre>
  *
- * <p>Methods throw a {@link WeirException} where there is no answer. Futures of the {@code Async} methods fail with it.
+ * <p>Methods throw a {@link WeirException} where the service does not answer. Futures of the {@code Async} methods fail with it.
  */
 public final class WeirClient implements AutoCloseable {
     private final Duration deadline;

@@ -14,7 +14,7 @@ import java.util.Optional;
 import java.util.Set;
 import weir.v1.Weir;
 
-/** There is no decision, or a settlement or reset did not happen. */
+/** The service did not decide, or a settlement or reset failed. */
 public final class WeirException extends RuntimeException {
     @Serial
     private static final long serialVersionUID = 1;

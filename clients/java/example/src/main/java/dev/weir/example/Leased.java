@@ -32,7 +32,7 @@ public class Leased {
         var stopped = new AtomicBoolean();
         var ended = new AtomicBoolean();
         var main = Thread.currentThread();
-        // SIGTERM: the loop ends, and what is held is given back. That is no failure, as 143 would say.
+        // SIGTERM: the loop ends, and what is held is given back. The exit code is then 0, not 143.
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             stopped.set(true);
             try {
