@@ -68,6 +68,9 @@ impl WorstCase {
                 parts.push(part(what, if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting }, CALL_BYTES));
             }
         }
+        if http.ui.enabled {
+            parts.push(part("recent checks (http.ui.max_traffic_bytes)", 1, http.ui.max_traffic_bytes));
+        }
         Self(parts)
     }
 
@@ -117,6 +120,7 @@ mod tests {
             |settings| settings.grpc.max_open_streams += 1,
             |settings| settings.http.max_connections += 1,
             |settings| settings.store.url = "redis://localhost".parse().unwrap(),
+            |settings| settings.http.ui.enabled = true,
         ] {
             assert!(bytes(change) > default);
         }

@@ -227,7 +227,7 @@ test("a draft is compared with the traffic of the last minutes", async () => {
       "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1, period: 31d }, name: per-user }] } } } }",
     );
     await page.click("#traffic-form button");
-    await shows(page, "#traffic-done", /^Draft: 2 allowed, 5 refused\nPolicy in force: 5 allowed, 2 refused\n3 checks newly refused, 0 newly allowed, of 1 keys$/);
+    await shows(page, "#traffic-done", /^Draft: 2 allowed, 5 refused\nPolicy in force: 5 allowed, 2 refused\n3 checks newly refused, 0 newly allowed, of 1 key$/);
     await shows(page, "#traffic-limits", /per-user\s*5 allowed, 2 refused\s*2 allowed, 5 refused/);
     await shows(page, "#traffic-keys", /user\/mia\s*3\s*0/);
     await picture(page, "traffic");

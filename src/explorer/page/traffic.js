@@ -27,7 +27,7 @@ function show(found) {
   if (draft) {
     lines.unshift(`Draft: ${counts(draft)}`);
     const less = `${number(differing.refused)} checks newly refused, ${number(differing.allowed)} newly allowed`;
-    lines.push(differing.keys ? `${less}, of ${number(differing.keys)} keys` : "Both treat every check alike.");
+    lines.push(differing.keys ? `${less}, of ${number(differing.keys)} ${differing.keys === 1 ? "key" : "keys"}` : "Both treat every check alike.");
   }
   say("traffic-done", lines.join("\n"));
   const part =
