@@ -21,7 +21,7 @@ type lease struct {
 	next   atomic.Pointer[lease]
 	// Drawn for each machine, since a machine numbers its leases from 1.
 	holder [16]byte
-	// What each check is counted by: refused, allowed.
+	// The counters of leased checks: refused, allowed.
 	counted atomic.Pointer[[2][]metric.AddOption]
 	// Without the lock below.
 	balance *hold.Balance

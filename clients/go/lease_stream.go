@@ -23,7 +23,7 @@ type leaseStream struct {
 	service weirv1.RateLimiterClient
 	// A place for each lease, so that it is never full.
 	queue chan *leaseCall
-	// What is done with an answer, or an error.
+	// Called with the answer, or the error.
 	finish func(*leaseCall, *weirv1.LeaseResponse, error)
 	// The service rejected a stream: it is not asked before.
 	rejectedUntil time.Time

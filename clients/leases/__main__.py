@@ -31,7 +31,7 @@ KEY = "hot"
 CALM_S = 3
 # Redis is stopped for longer than leases last.
 STOPPED_S = 1
-# Of what the limit admits while nothing fails, and of all that is admitted then.
+# Shares of what the limit admits without faults, and of all that is admitted then.
 LEAST_USED, LEAST_LEASED = 0.8, 0.5
 
 

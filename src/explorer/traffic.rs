@@ -42,7 +42,7 @@ struct Totals {
     refused: u64,
 }
 
-/// What a limit did under both policies; nothing under one that does not have it, or where no check met it.
+/// Decisions of a limit under both policies; `None` under one that does not have it, or where no check met it.
 #[derive(Serialize)]
 struct OfLimit<'a> {
     name: &'a str,

@@ -40,7 +40,7 @@ impl<S: Store> Limiter<S> {
 }
 
 impl Limiter<AnyStore> {
-    /// What is held of each level of a preview.
+    /// Units held of each level of a preview.
     ///
     /// # Errors
     /// As [`Limiter::check`].

@@ -12,11 +12,11 @@ use crate::telemetry::RecordedCheck;
 /// Most states of a replay: several for each check that a record has room for.
 const MAX_STATES: usize = 1_000_000;
 
-/// What a policy did with recorded checks.
+/// A policy's decisions of recorded checks.
 pub struct Replay {
     /// Whether each passed; `None`: it was not decided, as a limit of slots refuses checks.
     pub passed: Vec<Option<bool>>,
-    /// What each limit did.
+    /// Each limit's decisions.
     pub tallies: Tallies,
 }
 

@@ -21,7 +21,7 @@ pub struct StoredHold {
     pub key: Key,
     /// The limit's name; where it is not in the policy, what the store calls it.
     pub limit: Box<str>,
-    /// Who holds them.
+    /// The owner.
     pub owner: Owner,
     /// Units.
     pub units: u64,
@@ -29,7 +29,7 @@ pub struct StoredHold {
     pub expires_after: Micros,
 }
 
-/// Who holds units.
+/// The owner of held units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A replica or a client, with the number that it has drawn for itself.
@@ -74,7 +74,7 @@ fn of_reservation(policy: &Policy, reserved: &Reserved) -> impl Iterator<Item = 
     })
 }
 
-/// What the name of a state says.
+/// A state's name, parsed.
 struct Named {
     domain: Option<Box<str>>,
     key: Key,

@@ -156,7 +156,7 @@ pub(super) fn name_of(domain: Option<&Domain>, key: &Key) -> Option<Box<str>> {
     domain.map(|domain| domain.name.clone()).or_else(|| written_domain(key))
 }
 
-/// What the store calls a limit that is not in the policy.
+/// The name of a limit that is not in the policy, as in the store.
 pub(super) fn unknown_limit(ident: &[u8]) -> Box<str> {
     String::from_utf8_lossy(&ident[1..]).into()
 }

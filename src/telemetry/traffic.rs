@@ -22,7 +22,7 @@ const MAX_HALVINGS: u32 = 30;
 /// Longest key that is recorded, in bytes.
 const MAX_NAME_BYTES: usize = 512;
 
-/// What a check asked for.
+/// A check's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// Units.
@@ -42,7 +42,7 @@ pub struct RecordedCheck {
     pub at: Micros,
     /// Its key; of long segments hashes.
     pub key: Key,
-    /// What it asked for.
+    /// Its parameters.
     pub terms: Terms,
 }
 
@@ -60,7 +60,7 @@ struct Ring {
     bytes: VecDeque<u8>,
 }
 
-/// What stands before a key's name.
+/// The header of a record, before the key's name.
 struct Head {
     name_bytes: u16,
     halvings: u8,
@@ -156,7 +156,7 @@ impl Ring {
                 }
                 break;
             }
-            // What was recorded of more keys makes room first.
+            // Records of more keys make room first.
             if !is_over && u32::from(oldest.halvings) == halvings {
                 next = (halvings + 1).min(MAX_HALVINGS);
             }
@@ -238,7 +238,7 @@ mod tests {
         assert!(one_of >= 16 && !checks.is_empty(), "{one_of}");
         let recorded: BTreeSet<_> = checks.iter().map(|check| check.key.segment(1).to_vec()).collect();
         assert!(recorded.len() <= 200 * 4 / one_of as usize + 4, "{recorded:?} of {one_of}");
-        // Of each that is there as many as of the others, but for the one at which it begins or ends.
+        // As many of each as of the others, but for the one at which the record begins or ends.
         let times = |name: &[u8]| checks.iter().filter(|check| check.key.segment(1) == name).count();
         let times: Vec<_> = recorded.iter().map(|name| times(name)).collect();
         assert!(times.iter().max().unwrap() - times.iter().min().unwrap() <= 1, "{times:?}");

@@ -13,7 +13,7 @@ use weir_client::{Check, Client};
 const SECONDS: u64 = 5;
 /// Leased checks never wait, so a caller lets others have its thread after so many.
 const TURN: u64 = 64;
-/// Of leased checks one of so many is timed, since reading the clock twice takes as long as the check.
+/// One of so many leased checks is timed, since reading the clock twice takes as long as the check.
 const TIMED: u64 = 16;
 
 /// Checks for some seconds: how many, and the latencies, sorted.

@@ -79,7 +79,7 @@ impl AnyStore {
         }
     }
 
-    /// What is held of each level of a plan.
+    /// Units held of each level of a plan.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -17,7 +17,7 @@ pub const MAX_PAGE: usize = 1_000;
 pub enum Wanted {
     /// Every state, with what is held of it.
     States,
-    /// What is held: of states alone those of which owners hold units, and reservations.
+    /// Holds: only the states of which owners hold units, and reservations.
     Holds,
 }
 

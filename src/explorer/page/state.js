@@ -93,7 +93,7 @@ function levelRow(level, isBinding) {
   );
 }
 
-/** Who holds units of a level: replicas and clients that lease them, and clients that have reserved them. */
+/** The owners of units of a level: replicas and clients that lease them, and clients that have reserved them. */
 function holds({ holds }) {
   if (!holds.length) return [];
   const total = holds.reduce((sum, { units }) => sum + units, 0);

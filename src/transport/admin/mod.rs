@@ -67,7 +67,7 @@ macro_rules! calls {
 calls! {
     /// The keys that are stored.
     ListKeys = "list_keys",
-    /// Who holds units.
+    /// The owner of held units.
     ListHolds = "list_holds",
     /// The keys that are checked or refused most often.
     ListHotKeys = "list_hot_keys",

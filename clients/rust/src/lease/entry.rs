@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub(super) holder: [u8; 16],
     pub(super) balance: Balance,
     lease: Mutex<ClientLease>,
-    /// What was decided here and is not yet told: refused, allowed.
+    /// Decisions of the lease that are not yet in the metrics: refused, allowed.
     decided: [AtomicU64; 2],
 }
 

@@ -48,7 +48,7 @@ async fn until_leased(weir: &Client) {
     eventually("a lease", async || (weir.check(KEY).await.ok()?.source == Source::Lease).then_some(())).await;
 }
 
-/// What another client may still have.
+/// Units that another client may still hold.
 async fn left(service: &Weir) -> u64 {
     service.client().check(Check::new(KEY).cost(0)).await.unwrap().remaining
 }
@@ -60,7 +60,7 @@ async fn two_clients_of_one_redis_admit_no_more_than_the_limit() {
     let replicas = [setup.start(), setup.start()];
     let [one, other] = replicas.each_ref().map(|replica| leasing(&replica.address));
     let (first, second) = tokio::join!(exhaust(&one), exhaust(&other));
-    // What one holds when the other is refused is its own.
+    // One client may hold units while the other is refused.
     let (again, last) = (exhaust(&one).await, exhaust(&other).await);
     let allowed = first.0 + second.0 + again.0 + last.0;
     assert!(allowed <= UNITS, "{allowed}");
@@ -163,7 +163,7 @@ async fn a_replica_that_does_not_answer_is_left() {
     }
     for replica in &replicas {
         replica.freeze();
-        // What was held before is over then.
+        // Units held before have expired then.
         sleep(TTL).await;
         let before = leased.load(Relaxed);
         eventually("a lease of the other", async || (leased.load(Relaxed) > before + 100).then_some(())).await;

@@ -122,11 +122,11 @@ pub struct Usage {
 pub struct Holder {
     /// The holder.
     pub member: MemberId,
-    /// What it may spend by itself; `None`: nothing was told to it yet.
+    /// Its assignment; `None`: none yet.
     pub assigned: Option<u64>,
-    /// What it allowed, by its last report.
+    /// Requests that it allowed, by its last report.
     pub allowed: u64,
-    /// What it denied, likewise.
+    /// Requests that it denied, by its last report.
     pub denied: u64,
     /// Whether its stream has ended: it keeps what it has until that is over.
     pub has_left: bool,

@@ -80,7 +80,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(page)
     }
 
-    /// What is held of each level of a plan.
+    /// Units held of each level of a plan.
     pub fn holds(&self, plan: &Plan<'_>) -> Vec<Vec<Held>> {
         let (now, shards) = (self.clock.now(), self.shards.len());
         let levels = plan.levels().iter().zip(locate_all(plan, &self.hasher, shards));

@@ -164,7 +164,7 @@ impl Paging {
         servers.command(hash, &hscan(hash, at.to_string().as_bytes(), count.as_bytes()), deadline).await
     }
 
-    /// What is wanted of the fields of a hash: each has its value behind it.
+    /// Which fields of a hash are read: each has its value behind it.
     fn tell(&mut self, hash: &[u8], fields: &[Vec<u8>]) {
         for field in fields.chunks_exact(2) {
             let (field, value) = (&field[0], &field[1]);

@@ -36,7 +36,7 @@ async fn run_trace(seed: u64, store: &mut OnRedis<'_>) {
             let (moment, step) = generator.step();
             now = moment;
             if let Step::Check(check) = step {
-                // Of a hot key the same one comes again and again.
+                // A hot key sends the same one again and again.
                 checks.extend(repeat_n(check, 1 + now as usize % 3));
             }
         }

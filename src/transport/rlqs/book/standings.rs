@@ -26,11 +26,11 @@ pub struct BucketStanding {
 pub struct EnvoyStanding {
     /// Its address; `None` for a unix socket, and for one whose stream has ended.
     pub peer: Option<String>,
-    /// What it may use by itself; `None`: nothing was told to it yet.
+    /// Its assignment; `None`: none yet.
     pub assigned: Option<f64>,
-    /// What it let pass, by its last report.
+    /// Requests that it allowed, by its last report.
     pub used: f64,
-    /// What it refused, likewise.
+    /// Requests that it denied, by its last report.
     pub denied: f64,
     /// Whether its stream has ended: it keeps its share until that is over.
     pub has_left: bool,

@@ -5,7 +5,7 @@ use rmpv::{ValueRef, decode::read_value_ref};
 use crate::scan::{Held, Reserved};
 use weir_core::domain::Micros;
 
-/// What a record is that holds units: `OPEN` in `reserve.lua`.
+/// The state of a record that holds units: `OPEN` in `reserve.lua`.
 const OPEN: u64 = 1;
 
 /// The values in a row: when they mean nothing any more, what they are, and the rest.
@@ -14,7 +14,7 @@ fn parts(mut value: &[u8]) -> Option<[ValueRef<'_>; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// Who holds units of a state.
+/// An owner of units of a state.
 pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Held> {
     let Some([_, _, ValueRef::Array(ledger)]) = parts(value) else { return Vec::new() };
     let hold = |hold: &ValueRef<'_>| {

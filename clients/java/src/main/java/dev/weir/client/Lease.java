@@ -43,7 +43,7 @@ final class Lease {
         return java.time.Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(us));
     }
 
-    /** What carries a request, with the check of its cost. */
+    /** Sends a request, with the check of its cost. */
     LeaseRequest message(Request request, boolean summaryOnly) {
         var check = CheckRequest.newBuilder()
                 .setDomain(key.domain)

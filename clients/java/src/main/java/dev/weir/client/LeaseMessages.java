@@ -2,7 +2,7 @@ package dev.weir.client;
 
 import java.util.Optional;
 
-/** What the machine of a lease sends and is told. Times are microseconds. */
+/** Requests and answers of a lease's machine. Times are microseconds. */
 final class LeaseMessages {
     private LeaseMessages() {}
 

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Test;
 
 /** The machine does what the traces of all clients say. */
 class LeaseTracesTest {
-    /** What the machine does at an event. */
+    /** The machine's action at an event. */
     private record Done(String what, long retryAfter, Optional<Request> send, long held) {}
 
     private LeaseMachine machine = new LeaseMachine();
