@@ -46,8 +46,8 @@ func (l *lease) is(domain string, key Key) bool {
 	return l.domain == domain && slices.Equal(l.key, key)
 }
 
-// patience is the time for the answer to a request with which no check waits.
-func (l *lease) patience() time.Duration {
+// timeout is the time for the answer to a request with which no check waits.
+func (l *lease) timeout() time.Duration {
 	const most = 100 * time.Millisecond
 	if ttl := l.machine.TTL(); ttl > 0 {
 		return min(most, time.Duration(ttl/2)*time.Microsecond)
@@ -73,12 +73,12 @@ func (l *lease) message(r hold.Request, summaryOnly bool) *weirv1.LeaseRequest {
 
 // leaseAnswer reads an answer.
 func leaseAnswer(a *weirv1.LeaseResponse) *hold.Answer {
-	told := &hold.Answer{Lease: int64(a.GetLease()), Sequence: int64(a.GetSequence())}
+	read := &hold.Answer{Lease: int64(a.GetLease()), Sequence: int64(a.GetSequence())}
 	if d := a.GetDecision(); d != nil {
-		told.Refused = !d.GetAllowed()
+		read.Refused = !d.GetAllowed()
 	}
 	if g := a.GetGrant(); g != nil {
-		told.Grant = &hold.Grant{
+		read.Grant = &hold.Grant{
 			Units:      units(g.GetUnits()),
 			Free:       units(g.GetFree()),
 			IsKept:     g.GetIsKept(),
@@ -87,14 +87,14 @@ func leaseAnswer(a *weirv1.LeaseResponse) *hold.Answer {
 		}
 	}
 	if t := a.GetTerms(); t != nil {
-		told.Terms = &hold.Terms{
+		read.Terms = &hold.Terms{
 			Generation: t.GetGeneration(),
 			TTL:        t.GetTtl().AsDuration().Microseconds(),
 			HoldOff:    t.GetHoldOff().AsDuration().Microseconds(),
 			Scarce:     units(t.GetScarce()),
 		}
 	}
-	return told
+	return read
 }
 
 // units bounds a number of the service, so that sums of a few do not overflow.

@@ -79,16 +79,16 @@ func (s *leases) enqueue(call *leaseCall) bool {
 
 // renew sends a request with which no check waits. It needs the lease's lock.
 func (s *leases) renew(l *lease, request hold.Request) {
-	if call, _ := s.send(l, request, true, time.Now().Add(l.patience())); call == nil {
+	if call, _ := s.send(l, request, true, time.Now().Add(l.timeout())); call == nil {
 		l.machine.Lost(request.Lease, request.Sequence, s.now())
 	}
 }
 
 // ask decides a check by the request of its lease. Where the service does not serve that, the check must be an ordinary one.
-func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, patience time.Duration) (
+func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, timeout time.Duration) (
 	answer *weirv1.CheckResponse, failure *Error, served bool) {
 	l := step.lease
-	call, failure := s.send(l, step.request, request.message.SummaryOnly, time.Now().Add(patience))
+	call, failure := s.send(l, step.request, request.message.SummaryOnly, time.Now().Add(timeout))
 	if call == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -117,11 +117,11 @@ func (s *leases) finish(call *leaseCall, answer *weirv1.LeaseResponse, err error
 	}
 	call.answer, call.failure, call.rejected = answer, failure, errors.Is(err, errNotServed)
 	s.tell(call)
-	told := outcomeOf(s.ctx, failure)
+	result := outcomeOf(s.ctx, failure)
 	if call.rejected {
-		told = unknown
+		result = unknown
 	}
-	s.breaker.leave(call.probe, told)
+	s.breaker.leave(call.probe, result)
 	close(call.done)
 }
 

@@ -204,8 +204,8 @@ func (s *leases) checked(step *leaseStep, cost int64) {
 }
 
 // close gives back what is held, and waits for that for a time.
-func (s *leases) close(patience time.Duration) {
-	bounded, cancel := context.WithTimeout(s.ctx, patience)
+func (s *leases) close(timeout time.Duration) {
+	bounded, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	deadline, _ := bounded.Deadline()
 	var calls []*leaseCall

@@ -15,16 +15,16 @@ type outageLog struct {
 
 	mu sync.Mutex
 	// By reason, of which there are few.
-	told map[string]*told
+	logged map[string]*logged
 }
 
-type told struct {
+type logged struct {
 	checks     int
 	quietUntil time.Time
 }
 
 func newOutageLog(logger *slog.Logger) *outageLog {
-	return &outageLog{logger: logger, told: map[string]*told{}}
+	return &outageLog{logger: logger, logged: map[string]*logged{}}
 }
 
 func (l *outageLog) tell(err error, mode FailureMode) {
@@ -52,10 +52,10 @@ func (l *outageLog) tell(err error, mode FailureMode) {
 func (l *outageLog) due(reason string) (checks int, now bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.told[reason]
+	t := l.logged[reason]
 	if t == nil {
-		t = &told{}
-		l.told[reason] = t
+		t = &logged{}
+		l.logged[reason] = t
 	}
 	t.checks++
 	if time.Now().Before(t.quietUntil) {

@@ -215,14 +215,14 @@ impl Client {
         let decide = async {
             let on_failure = self.on_failure(&check).unwrap_or_default();
             let answer = match route {
-                Route::Asked(answer) => match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
+                Route::Requested(answer) => match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
                     // A replica of an earlier version.
                     Err(error) if error.code() == Code::Unimplemented => self.ordinary(check).await,
                     answer => answer,
                 },
-                Route::Ordinary(Some(told)) => {
+                Route::Ordinary(Some(report)) => {
                     let answer = self.ordinary(check).await;
-                    answer.inspect(|answer| inner.leases.checked(&told, !answer.allowed))
+                    answer.inspect(|answer| inner.leases.checked(&report, !answer.allowed))
                 }
                 _ => self.ordinary(check).await,
             };

@@ -84,8 +84,8 @@ type state int
 const (
 	// Nothing is known of the key, or it cannot be leased.
 	cold state = iota
-	// The terms are asked for.
-	asked
+	// The terms are requested.
+	requested
 	// It can be leased.
 	held
 )
@@ -102,12 +102,12 @@ func (l *Lease) Short(cost, now int64) (outcome Outcome, retryAfter int64, reque
 	if l.state == held {
 		return l.holder.short(&l.Balance, cost, now)
 	}
-	waits := l.state == asked && now < l.sent+askAgainAfter
+	waits := l.state == requested && now < l.sent+askAgainAfter
 	if cost <= 0 || waits || !l.isHot(now) {
 		return Check, 0, Request{}
 	}
 	l.number++
-	l.state, l.sent, l.cost = asked, now, cost
+	l.state, l.sent, l.cost = requested, now, cost
 	return Ask, 0, Request{Lease: l.number, Sequence: 1, Cost: cost}
 }
 
@@ -171,7 +171,7 @@ func (l *Lease) Answered(answer *Answer, now int64) (request Request, send bool)
 	}
 	l.number++
 	l.holder = newHolder(l.number, *answer.Terms, now)
-	if l.state == asked && answer.Refused {
+	if l.state == requested && answer.Refused {
 		l.holder.refuse(l.cost, l.holder.heldOffUntil(l.sent, now))
 	}
 	l.state = held
@@ -184,7 +184,7 @@ func (l *Lease) Lost(number, sequence, now int64) {
 	case number != l.number:
 	case l.state == held:
 		l.holder.lost(&l.Balance, sequence)
-	case l.state == asked:
+	case l.state == requested:
 		l.forget(now + holdOffMax)
 	}
 }
@@ -203,7 +203,7 @@ func (l *Lease) Idle(now int64) bool {
 	switch l.state {
 	case held:
 		return l.holder.idle(&l.Balance, now)
-	case asked:
+	case requested:
 		return now >= l.sent+askAgainAfter
 	default:
 		return l.slot != now/slot && now >= l.quietUntil

@@ -33,7 +33,7 @@ export class LeaseMachine {
   readonly balance = new Balance();
   #holder: Holder | null = null;
   /** The terms are asked for. */
-  #asked: { sentUs: number; cost: number } | null = null;
+  #requested: { sentUs: number; cost: number } | null = null;
   #slot = -Infinity;
   #checks = 0;
   /** The number of the newest lease, or of the request for terms. */
@@ -57,9 +57,9 @@ export class LeaseMachine {
   /** A check that the balance cannot pay for. `cost` is above 0. */
   short(cost: number, nowUs: number): OnShort {
     if (this.#holder) return this.#holder.short(cost, nowUs);
-    if (this.#asked && nowUs < this.#asked.sentUs + ASK_AGAIN_AFTER_US) return { do: "check" };
+    if (this.#requested && nowUs < this.#requested.sentUs + ASK_AGAIN_AFTER_US) return { do: "check" };
     if (!this.#isHot(nowUs)) return { do: "check" };
-    this.#asked = { sentUs: nowUs, cost };
+    this.#requested = { sentUs: nowUs, cost };
     return { do: "ask", send: { lease: ++this.#lease, sequence: 1, spent: 0, kept: 0, want: 0, generation: "0", cost } };
   }
 
@@ -80,8 +80,8 @@ export class LeaseMachine {
 
   /** Returns the request that gives back what was held under other terms. */
   answered({ lease, sequence, isRefused, grant, terms }: Answer, nowUs: number): Renewal | null {
-    const [holder, asked] = [this.#holder, this.#asked];
-    if (lease !== this.#lease || (!holder && !asked)) return null;
+    const [holder, requested] = [this.#holder, this.#requested];
+    if (lease !== this.#lease || (!holder && !requested)) return null;
     let givenBack: Renewal | null = null;
     if (holder) {
       if (terms && terms.generation !== holder.terms.generation) {
@@ -102,8 +102,8 @@ export class LeaseMachine {
       return null;
     }
     this.#holder = new Holder(++this.#lease, terms, this.balance, nowUs);
-    this.#asked = null;
-    if (asked && isRefused) this.#holder.refused(asked.cost, asked.sentUs, nowUs);
+    this.#requested = null;
+    if (requested && isRefused) this.#holder.refused(requested.cost, requested.sentUs, nowUs);
     return givenBack;
   }
 
@@ -111,7 +111,7 @@ export class LeaseMachine {
   lost(lease: number, sequence: number, nowUs: number): void {
     if (lease !== this.#lease) return;
     if (this.#holder) this.#holder.lost(sequence);
-    else if (this.#asked) this.#forget(nowUs + HOLD_OFF_AFTER_LOSS_US);
+    else if (this.#requested) this.#forget(nowUs + HOLD_OFF_AFTER_LOSS_US);
   }
 
   /** Gives back what is held. It may be used on. */
@@ -124,21 +124,21 @@ export class LeaseMachine {
   /** Whether it may be forgotten, but for `lastLease`. */
   isIdle(nowUs: number): boolean {
     if (this.#holder) return this.#holder.isIdle(nowUs);
-    if (this.#asked) return nowUs >= this.#asked.sentUs + ASK_AGAIN_AFTER_US;
+    if (this.#requested) return nowUs >= this.#requested.sentUs + ASK_AGAIN_AFTER_US;
     return this.#slot !== slotOf(nowUs) && nowUs >= this.#quietUntilUs;
   }
 
   #isHot(nowUs: number): boolean {
     const slot = slotOf(nowUs);
-    this.#checks = !this.#asked && this.#slot === slot ? this.#checks + 1 : 1;
+    this.#checks = !this.#requested && this.#slot === slot ? this.#checks + 1 : 1;
     this.#slot = slot;
-    this.#asked = null;
+    this.#requested = null;
     return this.#checks >= HOT && nowUs >= this.#quietUntilUs;
   }
 
   #forget(quietUntilUs: number): void {
     this.#holder = null;
-    this.#asked = null;
+    this.#requested = null;
     this.#slot = -Infinity;
     this.#quietUntilUs = quietUntilUs;
   }

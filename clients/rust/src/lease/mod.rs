@@ -55,13 +55,13 @@ pub(crate) enum Route {
     /// By what is held.
     Here(Decision),
     /// By a request of the lease.
-    Asked(oneshot::Receiver<Answer>),
-    /// By an ordinary check, whose answer is to be told.
-    Ordinary(Option<Told>),
+    Requested(oneshot::Receiver<Answer>),
+    /// By an ordinary check, which reports its answer to the lease.
+    Ordinary(Option<CheckReport>),
 }
 
-/// The lease that is told of an ordinary check.
-pub(crate) struct Told {
+/// The lease to which an ordinary check reports its answer.
+pub(crate) struct CheckReport {
     entry: Arc<Entry>,
     cost: i64,
     sent: Micros,
@@ -120,12 +120,12 @@ impl Leases {
                     OnCheck::Refuse { retry_after } => {
                         return Route::Here(entry.decide(Some(message::time(retry_after))));
                     }
-                    OnCheck::Check => return Route::Ordinary(Some(Told { entry: Arc::clone(entry), cost, sent: now })),
+                    OnCheck::Check => return Route::Ordinary(Some(CheckReport { entry: Arc::clone(entry), cost, sent: now })),
                     OnCheck::Ask(request) => {
                         let deadline = check.deadline.unwrap_or(self.deadline);
                         let (job, answer) = Job::new(entry, request, deadline).answered(!check.request.summary_only);
                         self.send(job);
-                        return Route::Asked(answer);
+                        return Route::Requested(answer);
                     }
                 }
             }
@@ -134,8 +134,8 @@ impl Leases {
     }
 
     /// Tells what an ordinary check was answered.
-    pub(crate) fn checked(&self, told: &Told, is_refused: bool) {
-        told.entry.lease().checked(told.cost, is_refused, told.sent, self.now());
+    pub(crate) fn checked(&self, report: &CheckReport, is_refused: bool) {
+        report.entry.lease().checked(report.cost, is_refused, report.sent, self.now());
     }
 
     /// Sends a request that no check waits for.

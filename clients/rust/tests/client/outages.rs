@@ -3,7 +3,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_client::{BreakerSettings, BreakerState, Check, Error, OnFailure, Source};
 
-use crate::support::{PATIENCE, POLICY, Setup, TRADE, Weir, dir, eventually, patient};
+use crate::support::{TIMEOUT, POLICY, Setup, TRADE, Weir, dir, eventually, patient};
 
 #[tokio::test]
 async fn on_failure_decides_outages_alone() {
@@ -66,5 +66,5 @@ async fn a_name_is_resolved() {
     let port = service.address.rsplit_once(':').unwrap().1;
     // It may also be found at ::1, where nothing listens.
     let weir = patient(&format!("dns:///localhost:{port}")).breaker(NEVER).build().unwrap();
-    tokio::time::timeout(PATIENCE, eventually("an answer", async || weir.check(TRADE).await.ok())).await.unwrap();
+    tokio::time::timeout(TIMEOUT, eventually("an answer", async || weir.check(TRADE).await.ok())).await.unwrap();
 }

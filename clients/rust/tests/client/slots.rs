@@ -50,7 +50,7 @@ async fn a_lost_slot_is_noticed() {
     drop(service);
     // It keeps nothing, so it does not know the slot.
     let _service = Setup::new(&dir, POLICY).socket("weir.sock").start();
-    tokio::time::timeout(crate::support::PATIENCE, held.lost()).await.unwrap();
+    tokio::time::timeout(crate::support::TIMEOUT, held.lost()).await.unwrap();
     assert!(held.is_lost());
     held.release().await.unwrap_err();
 }

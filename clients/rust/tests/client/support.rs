@@ -1,4 +1,4 @@
-//! Services, Redis, and patience.
+//! Services, Redis, and timeouts.
 
 use std::{
     env, fs,
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use weir_client::{Builder, Client};
 
 /// How long anything may take before a test fails; far above what is needed, for machines that are busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Users have 3 trades a day and 100 units in all; exports have a concurrency limit.
 pub const POLICY: &str = r#"
@@ -100,7 +100,7 @@ impl Setup {
         });
         let mut seen = Vec::new();
         let serving = loop {
-            let next = lines.recv_timeout(PATIENCE);
+            let next = lines.recv_timeout(TIMEOUT);
             seen.push(next.unwrap_or_else(|_| panic!("it does not serve: {seen:#?}")));
             let value: Value = serde_json::from_str(&seen[seen.len() - 1]).unwrap_or_default();
             if value["message"] == "serving" {
@@ -173,7 +173,7 @@ impl Redis {
         let child = Command::new("redis-server").args(args).stdout(Stdio::null()).spawn().expect("Redis");
         let started = Instant::now();
         while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-            assert!(started.elapsed() < PATIENCE, "Redis does not start");
+            assert!(started.elapsed() < TIMEOUT, "Redis does not start");
             std::thread::sleep(Duration::from_millis(5));
         }
         Self { child, url: format!("redis+unix://{}", text(&socket)), _dir: dir }
@@ -196,7 +196,7 @@ pub fn started(dir: &TempDir) -> (Weir, Client) {
 
 /// A client with a deadline that a busy machine keeps.
 pub fn patient(target: &str) -> Builder {
-    Client::builder(target).deadline(PATIENCE)
+    Client::builder(target).deadline(TIMEOUT)
 }
 
 pub fn dir() -> TempDir {
@@ -214,7 +214,7 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
         if let Some(value) = look().await {
             return value;
         }
-        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(since.elapsed() < TIMEOUT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -51,13 +51,13 @@ class LeaseMachine:
         last_lease: the number of the newest lease, or of the request for terms.
     """
 
-    __slots__ = ("_asked", "_checks", "_holder", "_quiet_until", "_slot", "balance", "last_lease")
+    __slots__ = ("_checks", "_holder", "_quiet_until", "_requested", "_slot", "balance", "last_lease")
 
     def __init__(self, last_lease: int = 0) -> None:
         self.balance = Balance()
         self.last_lease = last_lease
         self._holder: Holder | None = None
-        self._asked: tuple[int, int] | None = None  # the terms, by a request sent then with a check of this cost
+        self._requested: tuple[int, int] | None = None  # the terms, by a request sent then with a check of this cost
         self._slot = -1
         self._checks = 0
         self._quiet_until: float = -math.inf
@@ -70,17 +70,17 @@ class LeaseMachine:
     @property
     def is_cold(self) -> bool:
         """Nothing is held or asked for."""
-        return self._holder is None and self._asked is None
+        return self._holder is None and self._requested is None
 
     def short(self, cost: int, now: int) -> OnShort:
         """A check that the balance cannot pay for; `cost` is above 0."""
         if self._holder:
             return self._holder.short(cost, now)
-        if self._asked and now < self._asked[0] + _ASK_AGAIN_AFTER:
+        if self._requested and now < self._requested[0] + _ASK_AGAIN_AFTER:
             return None
         if not self._is_hot(now):
             return None
-        self._asked = now, cost
+        self._requested = now, cost
         self.last_lease += 1
         return Renewal(self.last_lease, sequence=1, spent=0, kept=0, want=0, generation=0, cost=cost)
 
@@ -105,7 +105,7 @@ class LeaseMachine:
         """
         if answer.lease != self.last_lease or self.is_cold:
             return None
-        holder, asked, terms = self._holder, self._asked, answer.terms
+        holder, requested, terms = self._holder, self._requested, answer.terms
         given_back = None
         if holder:
             if terms and terms.generation != holder.terms.generation:
@@ -124,9 +124,9 @@ class LeaseMachine:
             return None
         self.last_lease += 1
         self._holder = Holder(self.last_lease, terms, self.balance, now)
-        self._asked = None
-        if asked and answer.is_refused:
-            self._holder.refused(asked[1], asked[0], now)
+        self._requested = None
+        if requested and answer.is_refused:
+            self._holder.refused(requested[1], requested[0], now)
         return given_back
 
     def lost(self, lease: int, sequence: int, now: int) -> None:
@@ -135,7 +135,7 @@ class LeaseMachine:
             return
         if self._holder:
             self._holder.lost(sequence)
-        elif self._asked:
+        elif self._requested:
             self._forget(now + _HOLD_OFF_AFTER_LOSS)
 
     def close(self, now: int) -> Renewal | None:
@@ -148,19 +148,19 @@ class LeaseMachine:
         """Whether it may be forgotten, but for `last_lease`."""
         if self._holder:
             return self._holder.is_idle(now)
-        if self._asked:
-            return now >= self._asked[0] + _ASK_AGAIN_AFTER
+        if self._requested:
+            return now >= self._requested[0] + _ASK_AGAIN_AFTER
         return self._slot != now // _SLOT and now >= self._quiet_until
 
     def _is_hot(self, now: int) -> bool:
         slot = now // _SLOT
-        self._checks = self._checks + 1 if self._slot == slot and not self._asked else 1
+        self._checks = self._checks + 1 if self._slot == slot and not self._requested else 1
         self._slot = slot
-        self._asked = None
+        self._requested = None
         return self._checks >= _HOT and now >= self._quiet_until
 
     def _forget(self, quiet_until: float) -> None:
         self._holder = None
-        self._asked = None
+        self._requested = None
         self._slot = -1
         self._quiet_until = quiet_until

@@ -33,8 +33,8 @@ def answer_of(message: pb.LeaseResponse) -> Answer:
         refused_for = given.refused_for.ToMicroseconds()
         grant = Grant(given.units, given.free, given.is_kept, given.is_recalled, refused_for)
     if message.HasField("terms"):
-        told = message.terms
-        terms = Terms(told.generation, told.ttl.ToMicroseconds(), told.hold_off.ToMicroseconds(), told.scarce)
+        given = message.terms
+        terms = Terms(given.generation, given.ttl.ToMicroseconds(), given.hold_off.ToMicroseconds(), given.scarce)
     is_refused = message.HasField("decision") and not message.decision.allowed
     return Answer(message.lease, message.sequence, is_refused, grant, terms)
 

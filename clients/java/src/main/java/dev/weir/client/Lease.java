@@ -17,7 +17,7 @@ import weir.v1.Weir.LeaseResponse;
 final class Lease {
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final int HOLDER_BYTES = 16;
-    private static final long PATIENCE_US_MAX = 100_000;
+    private static final long TIMEOUT_US_MAX = 100_000;
     /** Bounds numbers of the service, so that sums of a few do not overflow. */
     private static final long UNITS_MAX = 1L << 60;
 
@@ -37,9 +37,9 @@ final class Lease {
     }
 
     /** The time for the answer to a request with which no check waits. */
-    java.time.Duration patience() {
+    java.time.Duration timeout() {
         var ttl = machine.ttl();
-        var us = ttl > 0 ? Math.min(PATIENCE_US_MAX, ttl / 2) : PATIENCE_US_MAX;
+        var us = ttl > 0 ? Math.min(TIMEOUT_US_MAX, ttl / 2) : TIMEOUT_US_MAX;
         return java.time.Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(us));
     }
 
@@ -67,15 +67,15 @@ final class Lease {
     static Answer answer(LeaseResponse response) {
         Optional<Grant> grant = Optional.empty();
         if (response.hasGrant()) {
-            var told = response.getGrant();
+            var from = response.getGrant();
             grant = Optional.of(new Grant(
-                    units(told.getUnits()), units(told.getFree()), told.getIsKept(), told.getIsRecalled(), us(told.getRefusedFor())));
+                    units(from.getUnits()), units(from.getFree()), from.getIsKept(), from.getIsRecalled(), us(from.getRefusedFor())));
         }
         Optional<Terms> terms = Optional.empty();
         if (response.hasTerms()) {
-            var told = response.getTerms();
+            var from = response.getTerms();
             terms = Optional.of(
-                    new Terms(told.getGeneration(), us(told.getTtl()), us(told.getHoldOff()), units(told.getScarce())));
+                    new Terms(from.getGeneration(), us(from.getTtl()), us(from.getHoldOff()), units(from.getScarce())));
         }
         var refused = response.hasDecision() && !response.getDecision().getAllowed();
         return new Answer(response.getLease(), response.getSequence(), refused, grant, terms);

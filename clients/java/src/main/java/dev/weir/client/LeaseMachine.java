@@ -23,10 +23,10 @@ final class LeaseMachine {
     /** How long a key is left alone after a lost request for its terms. */
     private static final long HOLD_OFF = 10_000;
 
-    /** {@code COLD}: nothing is known of the key, or it cannot be leased. {@code ASKED}: for its terms. */
+    /** {@code COLD}: nothing is known of the key, or it cannot be leased. {@code REQUESTED}: for its terms. */
     private enum State {
         COLD,
-        ASKED,
+        REQUESTED,
         HELD
     }
 
@@ -50,12 +50,12 @@ final class LeaseMachine {
         if (state == State.HELD) {
             return holder.onShortage(checkCost, now);
         }
-        var waits = state == State.ASKED && now < sent + ASK_AGAIN_AFTER;
+        var waits = state == State.REQUESTED && now < sent + ASK_AGAIN_AFTER;
         if (checkCost <= 0 || waits || !isHot(now)) {
             return OrdinaryCheck.INSTANCE;
         }
         number++;
-        state = State.ASKED;
+        state = State.REQUESTED;
         sent = now;
         cost = checkCost;
         return new AskService(new Request(number, 1, 0, 0, 0, 0, cost));
@@ -118,7 +118,7 @@ final class LeaseMachine {
     private void begin(Terms terms, boolean isRefused, long now) {
         number++;
         holder = new LeaseHolder(balance, number, terms, now);
-        if (state == State.ASKED && isRefused) {
+        if (state == State.REQUESTED && isRefused) {
             holder.refused(cost, sent, now);
         }
         state = State.HELD;
@@ -131,7 +131,7 @@ final class LeaseMachine {
         }
         if (state == State.HELD) {
             holder.lost(sequence);
-        } else if (state == State.ASKED) {
+        } else if (state == State.REQUESTED) {
             forget(now + HOLD_OFF);
         }
     }
@@ -147,7 +147,7 @@ final class LeaseMachine {
     boolean isIdle(long now) {
         return switch (state) {
             case HELD -> holder.isIdle(now);
-            case ASKED -> now >= sent + ASK_AGAIN_AFTER;
+            case REQUESTED -> now >= sent + ASK_AGAIN_AFTER;
             case COLD -> slot != Math.floorDiv(now, SLOT) && now >= quietUntil;
         };
     }

@@ -138,7 +138,7 @@ final class Leases {
 
     /** Sends a request with which no check waits. It needs the lease's lock. */
     private CompletableFuture<Optional<LeaseResponse>> send(Lease lease, Request request) {
-        return send(lease, request, true, Caller.after(lease.patience()));
+        return send(lease, request, true, Caller.after(lease.timeout()));
     }
 
     private CompletableFuture<Optional<LeaseResponse>> send(
@@ -156,9 +156,9 @@ final class Leases {
                 return;
             }
             // Without an answer as of a key that is not leased: it is not asked for again for a second.
-            var told = answer.map(Lease::answer)
+            var read = answer.map(Lease::answer)
                     .orElse(new Answer(request.lease(), request.sequence(), false, Optional.empty(), Optional.empty()));
-            lease.machine.answered(told, now()).ifPresent(givesBack -> send(lease, givesBack));
+            lease.machine.answered(read, now()).ifPresent(givesBack -> send(lease, givesBack));
         }
     }
 
@@ -187,12 +187,12 @@ final class Leases {
     }
 
     /** Gives back what is held, and waits for that for a time. Further checks are ordinary ones. */
-    void close(Duration patience) {
+    void close(Duration timeout) {
         if (isClosed) {
             return;
         }
         isClosed = true;
-        var deadline = Caller.after(patience);
+        var deadline = Caller.after(timeout);
         var answers = new ArrayList<CompletableFuture<?>>();
         for (var lease : table.values()) {
             synchronized (lease) {
@@ -202,7 +202,7 @@ final class Leases {
         }
         table.clear();
         var ended = CompletableFuture.allOf(answers.toArray(CompletableFuture[]::new))
-                .orTimeout(patience.toMillis(), TimeUnit.MILLISECONDS)
+                .orTimeout(timeout.toMillis(), TimeUnit.MILLISECONDS)
                 .handle((all, late) -> null)
                 .thenRunAsync(stream::close, timer);
         try {
