@@ -2,7 +2,7 @@
 //! outages, in virtual time on one thread, over a Redis that runs the real script. A seed draws limits, load and faults, and
 //! replays to the byte.
 //!
-//! `WEIR_SEED=7` runs that seed alone, `WEIR_SIMULATE_SECONDS=60` says for how long fresh seeds are tried; by default none.
+//! `WEIR_SEED=7` runs that seed alone, `WEIR_SIMULATE_SECONDS=60` says for how long fresh seeds are tried.
 
 #![allow(clippy::expect_used)]
 
@@ -32,6 +32,8 @@ use self::{case::Case, record::Figures, world::World};
 const FIXED: u64 = 24;
 /// Seeds of clients that hold leases.
 const WITH_CLIENTS: u64 = 10;
+/// For how long fresh seeds are tried.
+const SECONDS: u64 = 60;
 /// What a fleet gets of what one limiter would admit, at least.
 const LEAST_PERCENT: u64 = 95;
 
@@ -111,7 +113,7 @@ struct Seeds {
 
 impl Seeds {
     fn new() -> Self {
-        let seconds = from_environment("WEIR_SIMULATE_SECONDS").unwrap_or_default();
+        let seconds = from_environment("WEIR_SIMULATE_SECONDS").unwrap_or(SECONDS);
         let fresh = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_nanos() as u64;
         let until = Instant::now() + Duration::from_secs(seconds);
         Self {

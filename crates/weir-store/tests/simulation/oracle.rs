@@ -19,47 +19,97 @@ pub enum Mark {
     Lost { since: Micros, granted: u64, until: Micros },
 }
 
+/// What counts of what befell a limit.
+#[derive(Clone, Copy)]
+enum Entry {
+    Unit {
+        leased: bool,
+    },
+    Changed {
+        to: Definition,
+        by: Micros,
+    },
+    /// The store counts no more than the limit can itself have made.
+    Clamped,
+}
+
+/// Units of leases that the store does not know of, spent after `since` and by `until`.
+struct Excuse {
+    since: Micros,
+    until: Micros,
+    units: u64,
+}
+
 /// Replays what befell a limit, in the order of time: how many units it admitted, or why that were too many.
+///
+/// Units that a loss excuses do not count, but only where they would be too many; of all that may be, the last one, since no
+/// other weighs as much from then on.
 pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64, String> {
     marks.sort_by_key(|(at, _)| *at);
     let mut limiter = Limiter::new(definition);
-    let mut history: Vec<(Micros, bool)> = Vec::new();
-    let (mut excused, mut until, mut admitted) = (0, Micros::MIN, 0);
-    for (at, mark) in marks.iter().copied() {
+    let mut history: Vec<(Micros, Entry)> = Vec::new();
+    let mut excuses: Vec<Excuse> = Vec::new();
+    let mut admitted = 0;
+    'marks: for (at, mark) in marks.iter().copied() {
         match mark {
             Mark::Admitted { leased } => {
                 admitted += 1;
-                if leased && excused > 0 && at <= until {
-                    excused -= 1;
-                    continue;
-                }
-                if !limiter.admits(at) {
-                    return Err(format!("unit {admitted} at {at} is beyond {:?}", limiter.definition()));
+                while !limiter.admits(at) {
+                    if leased && is_excused(&mut excuses, at) {
+                        continue 'marks;
+                    }
+                    let may_go = |(at, entry): &(Micros, Entry)| {
+                        matches!(entry, Entry::Unit { leased: true }) && is_excused(&mut excuses, *at)
+                    };
+                    let Some(last) = history.iter().rposition(may_go) else {
+                        return Err(format!("unit {admitted} at {at} is beyond {:?}", limiter.definition()));
+                    };
+                    history.remove(last);
+                    limiter = replay(definition, &history);
                 }
                 limiter.count(at);
-                history.push((at, leased));
+                history.push((at, Entry::Unit { leased }));
             }
-            Mark::Changed { to, by } => limiter.change(to, by),
+            Mark::Changed { to, by } => {
+                limiter.change(to, by);
+                history.push((at, Entry::Changed { to, by }));
+            }
             Mark::Reset => {
                 limiter.forget();
-                history.clear();
+                history.retain(|(_, entry)| matches!(entry, Entry::Changed { .. }));
             }
-            Mark::Lost { since, granted, until: deadline } => {
-                excused = if at <= until { excused } else { 0 } + granted;
-                until = until.max(deadline);
-                // What the store had decided since is forgotten, and as much of what leases paid for as was granted since.
-                history.retain(|(at, leased)| *at <= since || *leased && since > Micros::MIN);
-                while excused > 0 && history.last().is_some_and(|(at, _)| *at > since) {
-                    history.pop();
-                    excused -= 1;
-                }
-                limiter.forget();
-                history.iter().for_each(|(at, _)| limiter.count(*at));
-                limiter.clamp();
+            Mark::Lost { since, granted, until } => {
+                // What the store has decided since is forgotten; what leases pay for is not, but for as much as is excused.
+                history.retain(|(at, entry)| match entry {
+                    Entry::Unit { leased } => *at <= since || *leased && since > Micros::MIN,
+                    Entry::Clamped => *at <= since,
+                    Entry::Changed { .. } => true,
+                });
+                history.push((at, Entry::Clamped));
+                excuses.push(Excuse { since, until, units: granted });
+                limiter = replay(definition, &history);
             }
         }
     }
     Ok(admitted)
+}
+
+/// Spends an excuse on a unit of a lease.
+fn is_excused(excuses: &mut [Excuse], at: Micros) -> bool {
+    let own = excuses.iter_mut().find(|excuse| excuse.units > 0 && excuse.since < at && at <= excuse.until);
+    own.map(|excuse| excuse.units -= 1).is_some()
+}
+
+fn replay(definition: Definition, history: &[(Micros, Entry)]) -> Limiter {
+    let mut limiter = Limiter::new(definition);
+    for (at, entry) in history {
+        match *entry {
+            Entry::Unit { .. } => limiter.count(*at),
+            Entry::Changed { to, by } => limiter.change(to, by),
+            Entry::Clamped => limiter.clamp(),
+        }
+    }
+    limiter
 }
 
 #[cfg(test)]
