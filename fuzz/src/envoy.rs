@@ -23,17 +23,17 @@ pub fn ratelimit(bytes: &[u8]) {
     let settings = EnvoySettings { headers: Headers::Both, dynamic_metadata: true, ..EnvoySettings::default() };
     let service = Rls::new(scene::checks(), settings);
     match service.answer(&request).now_or_never().expect("memory answers at once") {
-        Ok(answer) => assert_eq!(answer.statuses.len(), request.asked.descriptors.len()),
+        Ok(answer) => assert_eq!(answer.statuses.len(), request.query.descriptors.len()),
         Err(refused) => assert_eq!(refused.code, Code::InvalidArgument, "{}", refused.message),
     }
 }
 
 fn compare(read: &RateLimitRequest, known: &pb::RateLimitRequest) {
-    let asked = &read.asked;
-    assert_eq!((&asked.domain, read.hits_addend), (&known.domain, known.hits_addend));
-    assert_eq!(asked.descriptors.len(), known.descriptors.len().min(MAX_DESCRIPTORS + 1));
-    assert_eq!(asked.descriptors.len(), read.own_hits.len());
-    for ((read, own_hits), known) in asked.descriptors.iter().zip(&read.own_hits).zip(&known.descriptors) {
+    let query = &read.query;
+    assert_eq!((&query.domain, read.hits_addend), (&known.domain, known.hits_addend));
+    assert_eq!(query.descriptors.len(), known.descriptors.len().min(MAX_DESCRIPTORS + 1));
+    assert_eq!(query.descriptors.len(), read.own_hits.len());
+    for ((read, own_hits), known) in query.descriptors.iter().zip(&read.own_hits).zip(&known.descriptors) {
         assert_eq!(*own_hits, known.hits_addend.is_some());
         // Of more than any rule has, not all are kept: a hash of the others follows the last value.
         let kept = read.entries.len();

@@ -120,7 +120,9 @@ impl Leases {
                     OnCheck::Refuse { retry_after } => {
                         return Route::Here(entry.decide(Some(message::time(retry_after))));
                     }
-                    OnCheck::Check => return Route::Ordinary(Some(CheckReport { entry: Arc::clone(entry), cost, sent: now })),
+                    OnCheck::Check => {
+                        return Route::Ordinary(Some(CheckReport { entry: Arc::clone(entry), cost, sent: now }));
+                    }
                     OnCheck::Ask(request) => {
                         let deadline = check.deadline.unwrap_or(self.deadline);
                         let (job, answer) = Job::new(entry, request, deadline).answered(!check.request.summary_only);

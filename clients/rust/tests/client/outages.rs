@@ -3,7 +3,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_client::{BreakerSettings, BreakerState, Check, Error, OnFailure, Source};
 
-use crate::support::{TIMEOUT, POLICY, Setup, TRADE, Weir, dir, eventually, patient};
+use crate::support::{POLICY, Setup, TIMEOUT, TRADE, Weir, dir, eventually, patient};
 
 #[tokio::test]
 async fn on_failure_decides_outages_alone() {

@@ -87,7 +87,7 @@ pub struct MemoryStats {
     pub left_out: usize,
 }
 
-/// What is details of a decision besides it.
+/// What a verdict holds besides the decisions.
 #[derive(Default)]
 struct Details {
     at: Micros,
