@@ -27,7 +27,8 @@ function show(found) {
   if (draft) {
     lines.unshift(`Draft: ${counts(draft)}`);
     const less = `${number(differing.refused)} checks newly refused, ${number(differing.allowed)} newly allowed`;
-    lines.push(differing.keys ? `${less}, of ${number(differing.keys)} ${differing.keys === 1 ? "key" : "keys"}` : "Both treat every check alike.");
+    const keys = `${number(differing.keys)} ${differing.keys === 1 ? "key" : "keys"}`;
+    lines.push(differing.keys ? `${less}, of ${keys}` : "Both treat every check alike.");
   }
   say("traffic-done", lines.join("\n"));
   const part =

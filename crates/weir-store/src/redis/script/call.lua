@@ -52,8 +52,8 @@ local wrote = false
 local key_count = 0
 
 -- What the hash of the plan before has, after that plan: its fields, their states and those levels of which units are held, in
--- the order of its levels, and for how many milliseconds it lives on (false: not known). Redis runs no other command during a script,
--- and checks of a hot key come together, so that most of them read nothing.
+-- the order of its levels, and for how many milliseconds it lives on (false: not known). Redis runs no other command
+-- during a script, and checks of a hot key come together, so that most of them read nothing.
 local cached_hash, cached_count, cached_fields, cached_states, cached_levels, cached_left = false, 0, {}, {}, {}, false
 
 -- Most of what a call takes, besides its plans, is to make its functions, each of which looks for what it captures among all that

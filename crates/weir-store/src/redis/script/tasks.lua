@@ -11,7 +11,7 @@ local function reset()
   if not read then
     local failure = type(page) == 'table' and page.err or tostring(page)
     if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
-    -- A key of another type is not Weir's.
+    -- Weir stores hashes alone: a key of another type is removed.
     call('UNLINK', hash)
     return {'0', 1, 1}
   end
