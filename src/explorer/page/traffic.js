@@ -27,8 +27,8 @@ function show(found) {
   if (draft) {
     lines.unshift(`Draft: ${counts(draft)}`);
     const less = `${number(differing.refused)} checks newly refused, ${number(differing.allowed)} newly allowed`;
-    const keys = `${number(differing.keys)} ${differing.keys === 1 ? "key" : "keys"}`;
-    lines.push(differing.keys ? `${less}, of ${keys}` : "Both treat every check alike.");
+    const ofKeys = `${number(differing.keys)} ${differing.keys === 1 ? "key" : "keys"}`;
+    lines.push(differing.keys ? `${less}, of ${ofKeys}` : "Both treat every check alike.");
   }
   say("traffic-done", lines.join("\n"));
   const part =
