@@ -15,6 +15,9 @@ use std::{
 
 use weir_test_redis::Server;
 
+/// What the keys contain whose checks' replies may be lost.
+pub const CHECKED: &str = "story";
+
 /// A port that leads to a server.
 pub struct Wire {
     port: u16,
@@ -51,7 +54,7 @@ impl Wire {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Whether the next reply to a check is lost.
+    /// Whether the reply to the next check of [`CHECKED`] is lost.
     pub fn lose_next(&self, lose: bool) {
         self.lose_next.store(lose, Ordering::Relaxed);
     }
@@ -68,9 +71,8 @@ fn carry(
     let Ok(server) = UnixStream::connect(socket) else { return };
     client.set_nodelay(true).expect("a socket");
     let (mut requests, mut to_server) = (client.try_clone().expect("a handle"), server.try_clone().expect("a handle"));
-    // Other commands than checks come and go as they please.
-    let is_check = Arc::new(AtomicBool::default());
-    let asks_check = Arc::clone(&is_check);
+    let is_lost = Arc::new(AtomicBool::default());
+    let (lose_next, lose) = (Arc::clone(lose_next), Arc::clone(&is_lost));
     spawn(move || {
         let mut bytes = [0; 4_096];
         // What is wrong with either end shows at the other.
@@ -78,21 +80,23 @@ fn carry(
             if let Some(rate) = bytes_per_second {
                 sleep(Duration::from_secs(length as u64) / rate);
             }
-            let is_script = bytes[..length].windows(7).any(|word| word == b"EVALSHA");
-            asks_check.store(is_script, Ordering::Relaxed);
+            // The service's own scripts and commands come and go as they please.
+            let has = |word: &[u8]| bytes[..length].windows(word.len()).any(|part| part == word);
+            if has(b"EVALSHA") && has(CHECKED.as_bytes()) && lose_next.swap(false, Ordering::Relaxed) {
+                lose.store(true, Ordering::Release);
+            }
             if to_server.write_all(&bytes[..length]).is_err() {
                 break;
             }
         }
         let _ = to_server.shutdown(Shutdown::Both);
     });
-    let (mut replies, mut to_client, lose_next) = (server, client, Arc::clone(lose_next));
+    let (mut replies, mut to_client) = (server, client);
     spawn(move || {
         let mut bytes = [0; 65_536];
         while let Ok(length @ 1..) = replies.read(&mut bytes) {
             sleep(delay);
-            let is_lost = is_check.load(Ordering::Relaxed) && lose_next.swap(false, Ordering::Relaxed);
-            if is_lost || to_client.write_all(&bytes[..length]).is_err() {
+            if is_lost.load(Ordering::Acquire) || to_client.write_all(&bytes[..length]).is_err() {
                 break;
             }
         }

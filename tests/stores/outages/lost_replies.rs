@@ -14,7 +14,7 @@ use crate::{
         Server as Service, eventually, eventually_async,
         requests::{check, peek},
     },
-    wire::Wire,
+    wire::{CHECKED, Wire},
 };
 
 /// Replies that are lost.
@@ -26,7 +26,7 @@ async fn lose_replies(service: &Service, wires: &[Wire]) {
     // The probe that readiness waits for has a connection of its own: its reply must not be lost instead.
     eventually("the store has answered", || (service.get("/readyz").1 == "ready\n").then_some(()));
     for (rule, name) in RULES.iter().enumerate() {
-        let key = ["story", "alex", "trade"];
+        let key = [CHECKED, "alex", "trade"];
         let mut ask = async |cost| {
             let answer = client.check(of_rule(rule, if cost == 0 { peek(&key) } else { check(&key) })).await;
             answer.map(tonic::Response::into_inner).ok().filter(|answer| !answer.degraded)
