@@ -20,7 +20,7 @@ fn policy(most: u64) -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ limits: [[{}, 1, 86400]] }} }} }} }}", most - 1)
 }
 
-async fn peek(server: &Server) -> CheckResponse {
+async fn state(server: &Server) -> CheckResponse {
     server.client().await.check(peek(&["user", "alex"])).await.expect("an answer").into_inner()
 }
 
@@ -40,7 +40,7 @@ async fn spend(server: &Server, units: i64) {
 /// Waits until the limit in force is `most`, then tells how the key stands.
 async fn wait_for_limit(server: &Server, most: u64) -> (bool, u64, u64) {
     eventually_async("the new policy is in force", async || {
-        let answer = peek(server).await;
+        let answer = state(server).await;
         (answer.limit == most).then(|| short(&answer))
     })
     .await
@@ -129,7 +129,7 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
     for (index, yaml) in bad.iter().enumerate() {
         server.replace_policy(yaml);
         server.wait_for_metric(BAD, (index + 1) as f64);
-        assert_eq!(short(&peek(&server).await), (true, 10, 6), "{yaml}");
+        assert_eq!(short(&state(&server).await), (true, 10, 6), "{yaml}");
     }
     let lines = eventually("all of them are logged", || {
         let lines = server.log_lines("the new policy is not valid; the previous one stays in force");
@@ -141,7 +141,7 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
 
     fs::remove_file(server.dir.path().join("limits.yaml")).expect("removed");
     server.wait_for_metric(BAD, (bad.len() + 1) as f64);
-    assert_eq!(short(&peek(&server).await), (true, 10, 6), "a file that is gone");
+    assert_eq!(short(&state(&server).await), (true, 10, 6), "a file that is gone");
 
     server.replace_policy(&policy(8));
     assert_eq!(wait_for_limit(&server, 8).await, (true, 8, 4));
@@ -160,7 +160,7 @@ async fn one_invalid_file_in_a_directory_blocks_the_whole_reload() {
     server.wait_for_metric(BAD, 1.0);
     write_at_once(&policies.join("default.yaml"), &policy(20));
     server.wait_for_metric(BAD, 2.0);
-    assert_eq!(peek(&server).await.limit, 10);
+    assert_eq!(state(&server).await.limit, 10);
     fs::remove_file(policies.join("api.yaml")).expect("removed");
     assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 20));
 }

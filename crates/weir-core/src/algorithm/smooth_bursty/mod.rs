@@ -7,7 +7,7 @@ use super::{
     Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
     kinds::{Length, Period, Start, Units, Wait},
-    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, check_span, accepted_wait},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, accepted_wait, check_span},
     span::{Rate, Span},
     tat::{Reach, Tat},
 };
