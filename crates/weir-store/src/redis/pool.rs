@@ -216,6 +216,13 @@ impl Pool {
         self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
     }
 
+    /// Whether connections lead to other servers than these, and none to one of these.
+    pub(crate) fn leads_past(&self, servers: &[&Address]) -> bool {
+        let epochs = self.epochs.lock();
+        let mut in_use = epochs.iter().filter(|epoch| !epoch.is_over() && epoch.is_in_use()).peekable();
+        in_use.peek().is_some() && in_use.all(|epoch| !servers.iter().any(|server| epoch.is_of(server)))
+    }
+
     /// Ends the connections to all other servers: returns which.
     pub(crate) fn leave_others(&self, master: &Address) -> Vec<Address> {
         let mut left = Vec::new();

@@ -107,8 +107,9 @@ impl Sentinels {
     /// checks.
     pub(super) async fn follow(&self, mut announced: mpsc::Receiver<Promotion>, pool: &Pool, pause: Duration) {
         while let Some(promotion) = announced.recv().await {
-            // Followed already, or announced by a Sentinel that watches another master.
-            if pool.leads_elsewhere(&promotion.from) {
+            // Announced by a Sentinel that watches another master. Where a failover undoes the one before, a connection may lead
+            // to the new master since then, and is no reason to go on asking Sentinels that name the old one.
+            if pool.leads_past(&[&promotion.from, &promotion.to]) {
                 continue;
             }
             let takes_checks = retried(Instant::now() + TRIAL_TIMEOUT, || pool.try_checks(&promotion.to));
