@@ -8,7 +8,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -22,7 +22,7 @@ use deadpool_redis::redis::{
     aio::{MultiplexedConnection, SendError},
 };
 use parking_lot::Mutex;
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
 use super::{
@@ -48,11 +48,18 @@ pub struct Pool {
     /// The last failure, so that the log has changes only.
     trouble: Mutex<Option<Failure>>,
     /// How many hold checks back.
-    holds: watch::Sender<usize>,
+    holds: Holds,
 }
 
 /// Holds checks back until it is dropped.
-pub struct Hold<'a>(&'a watch::Sender<usize>);
+pub struct Hold<'a>(&'a Holds);
+
+#[derive(Default)]
+struct Holds {
+    count: AtomicUsize,
+    // Workers go on in the order in which they began to wait.
+    ended: Notify,
+}
 
 /// Where a pool's connections lead.
 pub enum Target {
@@ -239,15 +246,19 @@ impl Pool {
 
     /// Holds checks back: what is charged now would be lost.
     pub(crate) fn hold(&self) -> Hold<'_> {
-        self.holds.send_modify(|holds| *holds += 1);
+        self.holds.count.fetch_add(1, Ordering::Relaxed);
         Hold(&self.holds)
     }
 
     /// Waits until nothing holds checks back.
     pub(crate) async fn until_free(&self) {
-        if *self.holds.borrow() > 0 {
-            // The sender is this pool's.
-            let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
+        loop {
+            // Before the count is read, so that no end is missed.
+            let ended = self.holds.ended.notified();
+            if self.holds.count.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            ended.await;
         }
     }
 
@@ -265,7 +276,8 @@ impl Pool {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|holds| *holds -= 1);
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.ended.notify_waiters();
     }
 }
 

@@ -82,6 +82,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             shared.refresh.moved.notified().await;
         };
         tokio::select! {
+            biased;
             () = shared.refresh.doubted.notified() => {}
             () = moved => {}
             () = sleep(REFRESH_WHEN_DOWN), if !shared.is_up() => {}

@@ -22,7 +22,7 @@ use super::{
     command::{command, query},
     connector::{Connector, Purpose},
 };
-use crate::{Failure, url::Address};
+use crate::{Failure, failure::RefusalCode, url::Address};
 
 /// Sentinels that watch one master.
 pub struct Sentinels {
@@ -66,7 +66,13 @@ impl Sentinels {
             let now = Instant::now();
             let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
             let connected = match self.look_up(&self.addresses[place], now + share).await {
-                Ok(master) => connect(master, now + share).await,
+                Ok(master) => {
+                    let connected = connect(master.clone(), now + share).await;
+                    if connected.as_ref().err().and_then(Failure::refusal) == Some(RefusalCode::ReadOnly) {
+                        self.demoted(&master);
+                    }
+                    connected
+                }
                 Err(failure) => Err(failure),
             };
             match connected {

@@ -1,10 +1,9 @@
 //! A promotion, as the Sentinel that carries it out announces it. From that moment on the old master's charges are lost, but
 //! Sentinels go on naming it for about a second. So checks wait until the new master takes them.
 
-use std::{iter::zip, time::Duration};
+use std::time::Duration;
 
 use deadpool_redis::redis::{PushInfo, PushKind, aio::MultiplexedConnection, from_redis_value_ref};
-use parking_lot::Mutex;
 use tokio::{
     pin,
     sync::mpsc,
@@ -12,7 +11,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{Sentinels, watch::Said};
+use super::Sentinels;
 use crate::{
     Failure,
     redis::{
@@ -43,10 +42,8 @@ pub(super) struct Promotion {
 pub(super) struct Followed {
     promotion: Promotion,
     until: Instant,
-    /// Sentinels that have named the new master since. One that names the old one afterwards means it: it is the master again.
+    /// Sentinels that have named the new master. One that names the old one afterwards means it: it is the master again.
     known_to: Vec<Address>,
-    /// Sentinels that had named the new master before: a failover later, they had not heard that it was the old one's replica.
-    behind: Vec<Address>,
 }
 
 impl Promotion {
@@ -65,11 +62,10 @@ impl Promotion {
 impl Sentinels {
     /// A Sentinel has named this one.
     pub(super) fn heard(&self, sentinel: &Address, named: &Address) {
-        let mut followed = self.followed.lock();
-        let Some(Followed { promotion, known_to, behind, .. }) = &mut *followed else { return };
-        if promotion.from == *named {
-            behind.retain(|other| other != sentinel);
-        } else if promotion.to == *named && !behind.contains(sentinel) && !known_to.contains(sentinel) {
+        if let Some(Followed { promotion, known_to, .. }) = &mut *self.followed.lock()
+            && promotion.to == *named
+            && !known_to.contains(sentinel)
+        {
             known_to.push(sentinel.clone());
         }
     }
@@ -77,12 +73,20 @@ impl Sentinels {
     /// The master that is meant by a Sentinel that names this one.
     pub(super) fn meant(&self, sentinel: &Address, named: Address) -> Address {
         match &*self.followed.lock() {
-            Some(Followed { promotion, until, known_to, .. })
+            Some(Followed { promotion, until, known_to })
                 if promotion.from == named && Instant::now() < *until && !known_to.contains(sentinel) =>
             {
                 promotion.to.clone()
             }
             _ => named,
+        }
+    }
+
+    /// This server is a replica: if a promotion led to it, that is over.
+    pub(super) fn demoted(&self, server: &Address) {
+        let mut followed = self.followed.lock();
+        if followed.as_ref().is_some_and(|followed| followed.promotion.to == *server) {
+            *followed = None;
         }
     }
 
@@ -109,21 +113,13 @@ impl Sentinels {
 
     /// Follows promotions of the master that `pool` leads to: no check is sent for at most `pause`, until the new one takes
     /// checks.
-    pub(super) async fn follow(
-        &self,
-        mut announced: mpsc::Receiver<Promotion>,
-        said: &[Mutex<Said>],
-        pool: &Pool,
-        pause: Duration,
-    ) {
+    pub(super) async fn follow(&self, mut announced: mpsc::Receiver<Promotion>, pool: &Pool, pause: Duration) {
         while let Some(promotion) = announced.recv().await {
             // Announced by a Sentinel that watches another master. Where a failover undoes the one before, a connection may lead
             // to the new master since then, and is no reason to go on asking Sentinels that name the old one.
             if pool.leads_past(&[&promotion.from, &promotion.to]) {
                 continue;
             }
-            let names_new = |(_, said): &(&Address, &Mutex<Said>)| said.lock().as_ref() == Some(&promotion.to);
-            let behind = zip(&self.addresses, said).filter(names_new).map(|(sentinel, _)| sentinel.clone()).collect();
             let takes_checks = retried(Instant::now() + TRIAL_TIMEOUT, || pool.try_checks(&promotion.to));
             pin!(takes_checks);
             let mut held = Some(pool.hold());
@@ -135,7 +131,7 @@ impl Sentinels {
                 }
             };
             match promoted {
-                Ok(()) => self.lead_to(&promotion, behind, pool),
+                Ok(()) => self.lead_to(&promotion, pool),
                 Err(failure) => warn!(
                     master = self.master, to = %promotion.to, error = &failure as &dyn std::error::Error,
                     "a Sentinel promotes a replica, which takes no checks: they go on where they went"
@@ -145,10 +141,10 @@ impl Sentinels {
         }
     }
 
-    fn lead_to(&self, promotion: &Promotion, behind: Vec<Address>, pool: &Pool) {
-        let (promotion, to, until) = (promotion.clone(), &promotion.to, Instant::now() + AGREED_AFTER);
-        *self.followed.lock() = Some(Followed { promotion, until, known_to: Vec::new(), behind });
-        self.leave_others(to, pool);
+    fn lead_to(&self, promotion: &Promotion, pool: &Pool) {
+        let until = Instant::now() + AGREED_AFTER;
+        *self.followed.lock() = Some(Followed { promotion: promotion.clone(), until, known_to: Vec::new() });
+        self.leave_others(&promotion.to, pool);
     }
 }
 

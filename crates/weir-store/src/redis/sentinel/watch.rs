@@ -24,7 +24,7 @@ const SILENT_ROUNDS: u32 = 8;
 const ANNOUNCED: usize = 4;
 
 /// The master that a Sentinel named last; `None`: it did not answer.
-pub(super) type Said = Option<Address>;
+type Said = Option<Address>;
 
 /// Polls all Sentinels for the master until it is dropped, and ends the connections of `pool` to every other one once more than half of
 /// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
@@ -36,7 +36,7 @@ pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
     let (announce, announced) = mpsc::channel(ANNOUNCED);
     let listen = |(sentinel, said)| sentinels.listen(sentinel, said, &announce);
     let asked = sentinels.addresses.iter().zip(&said).map(listen);
-    tokio::join!(join_all(asked), sentinels.judge(&said, pool), sentinels.follow(announced, &said, pool, pause));
+    tokio::join!(join_all(asked), sentinels.judge(&said, pool), sentinels.follow(announced, pool, pause));
 }
 
 impl Sentinels {

@@ -71,7 +71,10 @@ impl World {
         let replica = self.redis.slots.as_ref().map_or(1 - master.min(1), |slots| slots.other(master));
         let [from, to] = [master, replica].map(|server| &self.redis.servers[server]);
         let is_moving = self.redis.slots.as_ref().is_some_and(|slots| slots.migration.is_some());
-        let is_possible = from.is_up && to.is_up && to.role == Role::Replica && !self.fails_over && !is_moving;
+        // Sentinels agree on one failover before the next.
+        let is_agreed = self.redis.sentinels().all(|it| self.redis.servers[it].role == Role::Sentinel(master));
+        let is_free = !self.fails_over && !is_moving && is_agreed;
+        let is_possible = is_free && from.is_up && to.is_up && to.role == Role::Replica;
         is_possible.then_some((master, replica))
     }
 
