@@ -12,7 +12,7 @@ use std::{
 };
 
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _};
+use opentelemetry_otlp::{Protocol as Otlp, SpanExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
@@ -79,14 +79,16 @@ pub(super) fn check(settings: &TracingSettings) -> Result<(), String> {
 
 fn exporter(settings: &TracingSettings, timeout: Duration) -> Result<SpanExporter, String> {
     let builder = SpanExporter::builder();
+    // Said here, so that no variable of the SDK says otherwise.
     let exporter = match settings.protocol {
         Protocol::Grpc => {
             let channel = dial::channel(settings, timeout)?;
-            builder.with_tonic().with_channel(channel).with_timeout(timeout).build()
+            builder.with_tonic().with_channel(channel).with_protocol(Otlp::Grpc).with_timeout(timeout).build()
         }
         Protocol::Http => {
             let builder = builder.with_http().with_http_client(http::Sender::new(settings)?);
-            builder.with_endpoint(http::url(settings)).with_timeout(timeout).build()
+            let builder = builder.with_endpoint(http::url(settings)).with_protocol(Otlp::HttpBinary);
+            builder.with_timeout(timeout).build()
         }
     };
     exporter.map_err(|error| format!("tracing: {error}"))
