@@ -173,9 +173,14 @@ fn cases() -> Vec<Case> {
             [&["BACKEND_TYPE"], &[], &[]],
         ),
         case(
-            "TRACING_ENABLED=true\nTRACING_EXPORTER_PROTOCOL=grpc\nOTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1/\n\
-             BACKEND_TYPE=memcache",
-            json!({ "tracing.otlp_endpoint": "http://127.0.0.1:1" }),
+            "TRACING_ENABLED=true\nOTEL_EXPORTER_OTLP_ENDPOINT=https://127.0.0.1:1/otlp\n\
+             OTEL_EXPORTER_OTLP_CERTIFICATE=CERTS/ca.pem\nOTEL_EXPORTER_OTLP_TIMEOUT=1500\n\
+             TRACING_SERVICE_NAMESPACE=shop\nTRACING_SERVICE_INSTANCE_ID=a-1\nBACKEND_TYPE=memcache",
+            json!({
+                "tracing.otlp_endpoint": "https://127.0.0.1:1/otlp/v1/traces", "tracing.protocol": "http",
+                "tracing.ca": "CERTS/ca.pem", "tracing.timeout": "1500ms", "tracing.service_namespace": "shop",
+                "tracing.service_instance_id": "a-1",
+            }),
             [&["BACKEND_TYPE"], &[], &[]],
         ),
         case(
