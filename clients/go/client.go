@@ -57,7 +57,7 @@ func New(target string, options ...Option) (*Client, error) {
 	// So that the first check need not wait for it.
 	conn.Connect()
 	if config.inFlight > 0 {
-		c.coalescer = newCoalescer(c.service, config.inFlight)
+		c.coalescer = newCoalescer(c.service, config.inFlight, config.deadline/2)
 	}
 	c.leases = newLeases(c.service, c.breaker)
 	return c, nil

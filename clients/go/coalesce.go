@@ -18,14 +18,18 @@ import (
 const (
 	minReopen = 10 * time.Millisecond
 	maxReopen = time.Second
+	// A replica that begins no stream in this time is left for the next.
+	openWithin = time.Second
 )
 
 // coalescer sends the checks of concurrent callers over one CheckStream, which it opens again whenever it ends.
 type coalescer struct {
 	service     weirv1.RateLimiterClient
 	maxInFlight int
-	cancel      context.CancelFunc
-	closed      chan struct{}
+	// A stream that has answered nothing for so long when a check misses its deadline is replaced.
+	stall  time.Duration
+	cancel context.CancelFunc
+	closed chan struct{}
 	// Nil while there is none.
 	current atomic.Pointer[pipeline]
 }
@@ -42,7 +46,14 @@ type pipeline struct {
 	err   error
 	// Whether it has ever answered.
 	useful bool
+	cancel context.CancelFunc
+	// When it last answered, or began to wait for the first of these answers, since it began.
+	began    time.Time
+	progress atomic.Int64
+	stalled  atomic.Bool
 }
+
+func (p *pipeline) progresses() { p.progress.Store(int64(time.Since(p.began))) }
 
 type entry struct {
 	ctx     context.Context
@@ -50,9 +61,9 @@ type entry struct {
 	answer  chan *weirv1.CheckResponse
 }
 
-func newCoalescer(service weirv1.RateLimiterClient, maxInFlight int) *coalescer {
+func newCoalescer(service weirv1.RateLimiterClient, maxInFlight int, stall time.Duration) *coalescer {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &coalescer{service: service, maxInFlight: maxInFlight, cancel: cancel, closed: make(chan struct{})}
+	c := &coalescer{service: service, maxInFlight: maxInFlight, stall: stall, cancel: cancel, closed: make(chan struct{})}
 	go c.run(ctx)
 	return c
 }
@@ -73,11 +84,18 @@ func (c *coalescer) check(ctx context.Context, request *weirv1.CheckRequest) (an
 	default:
 		return nil, false, nil
 	}
+	if len(p.places) == 1 {
+		p.progresses()
+	}
 	e := &entry{ctx: ctx, request: request, answer: make(chan *weirv1.CheckResponse, 1)}
 	p.queue <- e
 	select {
 	case answer = <-e.answer:
 	case <-ctx.Done():
+		if time.Since(p.began)-time.Duration(p.progress.Load()) >= c.stall {
+			p.stalled.Store(true)
+			p.cancel()
+		}
 		return nil, true, status.FromContextError(ctx.Err()).Err()
 	case <-p.ended:
 		select {
@@ -121,6 +139,8 @@ func (c *coalescer) run(ctx context.Context) {
 func (c *coalescer) serve(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	late := time.AfterFunc(openWithin, cancel)
+	defer late.Stop()
 	stream, err := c.service.CheckStream(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		return false
@@ -129,12 +149,17 @@ func (c *coalescer) serve(ctx context.Context) bool {
 	if headers, err := stream.Header(); headers == nil || err != nil {
 		return false
 	}
+	if !late.Stop() {
+		return false
+	}
 	p := &pipeline{
 		stream: stream,
 		places: make(chan struct{}, c.maxInFlight),
 		queue:  make(chan *entry, c.maxInFlight),
 		sent:   make(chan *entry, c.maxInFlight),
 		ended:  make(chan struct{}),
+		cancel: cancel,
+		began:  time.Now(),
 	}
 	go p.send()
 	c.current.Store(p)
@@ -167,13 +192,17 @@ func (p *pipeline) receive() {
 	for {
 		answer, err := p.stream.Recv()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
+			switch {
+			case errors.Is(err, io.EOF):
 				err = status.Error(codes.Unavailable, "the service has ended the stream")
+			case p.stalled.Load():
+				err = status.Error(codes.Unavailable, "the stream does not answer")
 			}
 			p.err = err
 			return
 		}
 		p.useful = true
+		p.progresses()
 		select {
 		case e := <-p.sent:
 			e.answer <- answer

@@ -111,6 +111,23 @@ func TestACoalescedCheckHasItsOwnDeadline(t *testing.T) {
 	succeeded(t, <-slow)
 }
 
+func TestAStreamThatDoesNotAnswerIsReplaced(t *testing.T) {
+	c := newCluster(t)
+	client := connect(t, c.target(), weir.WithCoalescing(0), weir.WithBreaker(0, 0), weir.WithRetries(0),
+		weir.WithDeadline(400*time.Millisecond))
+	streaming(t, client, c.replicas[:]...)
+	frozen, other := c.replicas[0], c.replicas[1]
+	if frozen.Metric(t, streamed) == 0 {
+		frozen, other = other, frozen
+	}
+	before := other.Metric(t, streamed)
+	frozen.Freeze(t)
+	weirtest.Until(t, "checks go over a stream to the other replica", func() bool {
+		_, _ = client.Check(ctx, many)
+		return other.Metric(t, streamed) > before
+	})
+}
+
 func TestARejectedStreamLeavesChecksAsTheyAre(t *testing.T) {
 	server := weirtest.Start(t, weirtest.Limits, "WEIR_GRPC__MAX_OPEN_STREAMS=1")
 	first := connect(t, server.Grpc, weir.WithCoalescing(0))

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use weir_core::domain::{Decision, OnStoreFailure};
+use weir_core::{
+    domain::{Decision, OnStoreFailure},
+    hold::{Grant, Settled},
+};
 use weir_policy::overrides::CHANGES;
 use weir_store::Effect;
 use weir_telemetry::ShardedCounters;
@@ -11,7 +14,7 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_AT, LEASES_FROM, LIMITED, LeaseCall, NEAR,
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_FROM, LEASES_FROM, LIMITED, LeaseCall, NEAR,
         OF_DOMAIN, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
         ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
@@ -155,11 +158,15 @@ impl Meters {
         }
     }
 
-    /// Counts one request about a client's lease, and the units that it was granted.
-    pub fn lease(&self, domain: Option<u32>, call: LeaseCall, granted: u64) {
+    /// Counts one request about a client's lease, the units that it was granted, and what became of those before.
+    pub fn lease(&self, domain: Option<u32>, call: LeaseCall, grant: Option<&Grant>) {
         let start = self.domain(domain);
         self.counters.add(start + LEASES_FROM + call as usize);
-        self.counters.add_many(start + LEASE_UNITS_AT, granted);
+        let Some(&Grant { settled: Settled { granted, spent, returned, burnt }, .. }) = grant else { return };
+        for (index, count) in [granted, spent, returned, burnt].into_iter().enumerate().filter(|(_, count)| *count > 0)
+        {
+            self.counters.add_many(start + LEASE_UNITS_FROM + index, count);
+        }
     }
 
     /// Counts one decision of the limit of this number, and what it has done; without one, of all limits that have none.

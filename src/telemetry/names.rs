@@ -15,8 +15,11 @@ pub(super) const RESERVATIONS: &str = "weir_reservations_total";
 pub(super) const RESERVATION_UNITS: &str = "weir_reservation_units_total";
 /// Requests about leases of clients, by what became of them.
 pub(super) const CLIENT_LEASES: &str = "weir_client_leases_renewals_total";
-/// Units granted to them.
-pub(super) const CLIENT_LEASE_UNITS: &str = "weir_client_leases_granted_units_total";
+/// Units granted to them, and what became of these.
+pub(super) const CLIENT_LEASES_GRANTED: &str = "weir_client_leases_granted_units_total";
+pub(super) const CLIENT_LEASES_SPENT: &str = "weir_client_leases_spent_units_total";
+pub(super) const CLIENT_LEASES_RETURNED: &str = "weir_client_leases_returned_units_total";
+pub(super) const CLIENT_LEASES_BURNT: &str = "weir_client_leases_burnt_units_total";
 /// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
 /// Units charged to each limit.
@@ -75,7 +78,17 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
         "Requests about leases of clients, by domain and result: ok; changed (the terms are others than the client knew), \
          not_leasable, lost (the store did not answer).",
     ),
-    (CLIENT_LEASE_UNITS, "Units granted to leases of clients, by domain. What they do not spend is given back."),
+    (CLIENT_LEASES_GRANTED, "Units granted to leases of clients, by domain."),
+    (
+        CLIENT_LEASES_SPENT,
+        "Units that clients spent from their leases, by domain. It moves when they tell, within half a lease.",
+    ),
+    (CLIENT_LEASES_RETURNED, "Units that clients gave back from their leases, by domain."),
+    (
+        CLIENT_LEASES_BURNT,
+        "Units that clients still held when their leases had ended, so that they count as spent, by domain. What clients held \
+         that never came back is not counted.",
+    ),
     (
         DECISIONS,
         "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited). A limit also counts as \

@@ -9,8 +9,9 @@ use weir_store::Effect;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, CLIENT_LEASE_UNITS, CLIENT_LEASES, DECISIONS, DEGRADED, DRY_RUNS, NEAR_CACHE_REFUSALS, NEAR_LIMIT,
-    OVERRIDDEN, REPEATED, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
+    CHARGED, CHECKS, CLIENT_LEASES, CLIENT_LEASES_BURNT, CLIENT_LEASES_GRANTED, CLIENT_LEASES_RETURNED,
+    CLIENT_LEASES_SPENT, DECISIONS, DEGRADED, DRY_RUNS, NEAR_CACHE_REFUSALS, NEAR_LIMIT, OVERRIDDEN, REPEATED,
+    RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
 /// How a check came in.
@@ -165,7 +166,7 @@ const OF_LIMIT: usize = 6;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
 /// ones, then dry runs, then calls about reservations, then units of these, then overridden ones, then
-/// requests about leases, then the units that these were granted.
+/// requests about leases, then their units: granted, spent, returned, burnt.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
@@ -174,9 +175,11 @@ pub(super) const RESERVATIONS_FROM: usize = REPEATED_AT + 1;
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
 pub(super) const OVERRIDDEN_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
 pub(super) const LEASES_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
-pub(super) const LEASE_UNITS_AT: usize = LEASES_FROM + LeaseCall::ALL.len();
+pub(super) const LEASE_UNITS_FROM: usize = LEASES_FROM + LeaseCall::ALL.len();
+const LEASE_UNITS: [&str; 4] =
+    [CLIENT_LEASES_GRANTED, CLIENT_LEASES_SPENT, CLIENT_LEASES_RETURNED, CLIENT_LEASES_BURNT];
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = LEASE_UNITS_AT + 1;
+pub(super) const OF_DOMAIN: usize = LEASE_UNITS_FROM + LEASE_UNITS.len();
 
 /// The counters of a limit that a decision moves: of its outcome, of passes that leave under a fifth, and of refusals from the
 /// near cache.
@@ -220,8 +223,8 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     let leases = LeaseCall::ALL.into_iter();
     let leases =
         leases.map(move |call| registry.counter(CLIENT_LEASES, &[("domain", domain), ("result", call.name())]));
-    let granted = registry.counter(CLIENT_LEASE_UNITS, &[("domain", domain)]);
-    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden).chain(leases).chain([granted])
+    let leased = LEASE_UNITS.map(|name| registry.counter(name, &[("domain", domain)]));
+    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden).chain(leases).chain(leased)
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

@@ -53,7 +53,7 @@ async fn a_client_is_told_the_terms_and_granted_units_under_them() {
     let renewal = alex(LeaseRequest { sequence: 3, want: 50, generation, ..OF_ALEX });
     let spends = LeaseRequest { sequence: 4, spent: 20, kept: 10, generation, ..OF_ALEX };
     let checks = LeaseRequest { check: Some(check(&["user", "alex"])), ..alex(spends.clone()) };
-    let answers = ask(&server, None, vec![renewal.clone(), renewal, checks, alex(spends)]).await;
+    let answers = ask(&server, None, vec![renewal.clone(), renewal, checks.clone(), alex(spends)]).await;
     assert_eq!(grant(&answers[0]).units, 50);
     assert_eq!(grant(&answers[1]).units, 50, "asked again, and granted once");
     let decision = answers[2].decision.as_ref().expect("a decision");
@@ -64,16 +64,22 @@ async fn a_client_is_told_the_terms_and_granted_units_under_them() {
         Some(969),
         "a repeated one settles nothing"
     );
+    let repeated = ask(&server, None, vec![checks]).await.remove(0).decision.map(|decision| decision.remaining);
+    assert_eq!(repeated, Some(968), "the check of a repeated request is charged again, what it settles is not");
     let foreign = LeaseRequest { holder: vec![8; 16], ..alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX }) };
     let kept = alex(LeaseRequest { sequence: 5, spent: 20, kept: 10, generation, ..OF_ALEX });
     let answers = ask(&server, None, vec![foreign, kept]).await;
     assert!(grant(&answers[1]).is_kept, "another holder gave it back");
     let back = ask(&server, None, vec![alex(LeaseRequest { sequence: 6, spent: 25, ..OF_ALEX })]).await.remove(0);
-    assert_eq!(back.decision.map(|decision| decision.remaining), Some(1_000 - 25 - 1), "under any generation");
+    assert_eq!(back.decision.map(|decision| decision.remaining), Some(1_000 - 25 - 2), "under any generation");
+    let ended = alex(LeaseRequest { lease: 2, spent: 3, kept: 7, generation, ..OF_ALEX });
+    assert!(!grant(&ask(&server, None, vec![ended]).await[0]).is_kept, "of a lease that is not there");
+    let of = |kind| server.metric(&format!("weir_client_leases_{kind}_units_total{{domain=\"default\"}}"));
+    assert_eq!(["granted", "spent", "returned", "burnt"].map(of), [50.0, 25.0, 25.0, 7.0]);
     let series = "weir_client_leases_renewals_total{domain=\"default\",result=\"changed\"}";
     assert_eq!(server.metric(series), 1.0);
     let checks = "weir_checks_total{domain=\"default\",transport=\"grpc_lease\",outcome=\"allowed\"}";
-    assert_eq!(server.metric(checks), 1.0, "renewals alone do not count as checks");
+    assert_eq!(server.metric(checks), 2.0, "renewals alone do not count as checks");
 }
 
 #[tokio::test]

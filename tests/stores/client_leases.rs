@@ -206,6 +206,12 @@ fn clients_that_end_give_back_what_they_hold() {
     over.store(1, Relaxed);
     wait(&runtime, clients);
     println!("{seen:?}");
+    let of = |kind| -> f64 {
+        let series = format!("weir_client_leases_{kind}_units_total{{domain=\"default\"}}");
+        services.iter().map(|service| service.metric(&series)).sum()
+    };
+    assert_eq!(of("spent"), seen.leased.load(Relaxed) as f64);
+    assert_eq!((of("granted"), of("burnt")), (of("spent") + of("returned"), 0.0));
     assert_eq!(left_after(&runtime, services, &redis.url()), QUOTA_OF_RETURNS - seen.admitted());
 }
 

@@ -9,7 +9,7 @@ use weir::proto::{self, CheckRequest, LeaseGrant, LeaseResponse, LeaseTerms, rat
 use weir_core::{
     algorithm::message::micros,
     domain::Micros,
-    hold::{Balance, ClientLease, Grant, LeaseAnswer, LeaseRequest, Offer, OnCheck, Spend},
+    hold::{Balance, ClientLease, Grant, LeaseAnswer, LeaseRequest, Offer, OnCheck, Settled, Spend},
 };
 
 /// How a check was decided.
@@ -171,6 +171,7 @@ fn read(answer: &LeaseResponse) -> LeaseAnswer {
         is_kept: *is_kept,
         is_recalled: *is_recalled,
         refused_for: time(refused_for),
+        settled: Settled::default(),
     });
     let offer = terms.as_ref().map(|LeaseTerms { generation, ttl, hold_off, scarce }| {
         Offer::new(*generation, time(ttl), time(hold_off), *scarce)

@@ -46,7 +46,8 @@ export class Client implements Disposable, AsyncDisposable {
     const credentials = credentialsOf(options);
     this.#channel = openChannel(target, tls);
     this.#breaker = new CircuitBreaker(breaker === false ? { failures: Infinity } : breaker);
-    const coalescer = coalesce === false ? null : new Coalescer(this.#channel, credentials, coalesce === true ? {} : coalesce);
+    const coalescer =
+      coalesce === false ? null : new Coalescer(this.#channel, credentials, deadlineMs / 2, coalesce === true ? {} : coalesce);
     this.#rpc = new Rpc({ channel: this.#channel, credentials, breaker: this.#breaker, coalescer, retries });
     this.#telemetry = options.telemetry;
     this.#unwatch = options.telemetry?.watchBreaker(target, () => this.breakerState);

@@ -11,8 +11,11 @@ export interface StreamMethod<Response> {
 export interface StreamOptions<Response> {
   /** The error of one request, where its answer has one. */
   errorOf(response: Response): EntryError | undefined;
-  /** Ends the stream where a request is not answered in time, so that the next ones go by another stream. */
-  endsWhenLate: boolean;
+  /**
+   * A request that misses its deadline ends a stream that has answered nothing for so long, so that the next ones go by another
+   * stream. Milliseconds.
+   */
+  stallMs: number;
 }
 
 interface Waiting<Response> {
@@ -28,6 +31,8 @@ export class OrderedStream<Response> {
   /** Answers come in the order of the requests, so an entry stays until its answer comes, also when it has timed out. */
   readonly #waiting: Waiting<Response>[] = [];
   #isOpen = true;
+  /** The last answer, or the request for which the stream began to wait. By the monotonic clock. */
+  #progressAt = 0;
 
   constructor(channel: Client, method: StreamMethod<Response>, metadata: Metadata, options: StreamOptions<Response>) {
     this.#options = options;
@@ -48,11 +53,15 @@ export class OrderedStream<Response> {
   send(request: Buffer, deadline: number): Promise<Response> {
     return new Promise((resolve, reject) => {
       const late = () => {
+        if (!this.#waiting.includes(entry)) return;
         reject(new WeirError("DEADLINE_EXCEEDED", "no answer on the stream in time"));
-        if (this.#options.endsWhenLate) this.#break();
+        if (performance.now() - this.#progressAt >= this.#options.stallMs) this.#break();
       };
-      const timer = setTimeout(late, deadline - Date.now());
-      this.#waiting.push({ resolve, reject, timer });
+      // After a pause of this process timers run before the answers that came meanwhile are read.
+      const timer = setTimeout(() => setImmediate(late), deadline - Date.now());
+      const entry = { resolve, reject, timer };
+      if (this.#waiting.length === 0) this.#progressAt = performance.now();
+      this.#waiting.push(entry);
       this.#call.write(request);
     });
   }
@@ -70,6 +79,7 @@ export class OrderedStream<Response> {
   }
 
   #answered(response: Response): void {
+    this.#progressAt = performance.now();
     const entry = this.#waiting.shift();
     if (!entry) return;
     clearTimeout(entry.timer);

@@ -1,6 +1,6 @@
 import { connectivityState, type Client, type Metadata } from "@grpc/grpc-js";
 import { RateLimiterService, type CheckResponse } from "./generated/weir/v1/weir.js";
-import { OrderedStream } from "./ordered-stream.js";
+import { OrderedStream, type StreamOptions } from "./ordered-stream.js";
 import type { Credentials } from "./token.js";
 
 export interface CoalesceOptions {
@@ -8,20 +8,21 @@ export interface CoalesceOptions {
   maxInFlight?: number;
 }
 
-const OPTIONS = { errorOf: ({ error }: CheckResponse) => error, endsWhenLate: false };
-
 /** Sends concurrent checks over one CheckStream, which costs less than a call for each. */
 export class Coalescer {
   readonly #channel: Client;
   readonly #credentials: Credentials;
   readonly #maxInFlight: number;
+  readonly #streamOptions: StreamOptions<CheckResponse>;
   #stream: OrderedStream<CheckResponse> | null = null;
   #metadata: Metadata | null = null;
 
-  constructor(channel: Client, credentials: Credentials, { maxInFlight = 1_024 }: CoalesceOptions = {}) {
+  /** `stallMs`: a stream that has answered nothing for so long when a check misses its deadline is replaced. */
+  constructor(channel: Client, credentials: Credentials, stallMs: number, { maxInFlight = 1_024 }: CoalesceOptions = {}) {
     this.#channel = channel;
     this.#credentials = credentials;
     this.#maxInFlight = maxInFlight;
+    this.#streamOptions = { errorOf: ({ error }) => error, stallMs };
   }
 
   /** The answer over the stream, or null where the check must be a call: the stream is full, or there is no connection. */
@@ -42,7 +43,9 @@ export class Coalescer {
     // A stream that waits for a connection would hold checks beyond their deadlines, and send them afterwards.
     const isReady = this.#channel.getChannel().getConnectivityState(true) === connectivityState.READY;
     this.#metadata = metadata;
-    this.#stream = isReady ? new OrderedStream(this.#channel, RateLimiterService.checkStream, metadata, OPTIONS) : null;
+    this.#stream = isReady
+      ? new OrderedStream(this.#channel, RateLimiterService.checkStream, metadata, this.#streamOptions)
+      : null;
     return this.#stream;
   }
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WeirError, type CheckOptions, type Client, type Decision, type Key } from "weir-client";
-import { connect, startWeir } from "./support/weir.js";
+import { connect, startReplicas, startWeir } from "./support/weir.js";
 
 const CHECKS: [Key, CheckOptions][] = [
   [["user", "alex", "trade"], { levels: true }],
@@ -74,4 +74,18 @@ test("a stream that breaks is opened again", async (t) => {
     weir = await weir.restart();
     await waiting;
   }
+});
+
+test("a stream that does not answer is replaced by one to another replica", async (t) => {
+  const { replicas, target } = await startReplicas(t);
+  const client = await connect(t, target, { coalesce: true, breaker: false, retries: 0, deadlineMs: 400 });
+  await client.check(["many"], { deadlineMs: 10_000 });
+  const [first] = await Promise.all(replicas.map((replica) => replica.checks("grpc_stream")));
+  const [served, other] = first ? replicas : ([replicas[1], replicas[0]] as const);
+  await served.server.freeze();
+  const outcomes = [];
+  // The connections take turns, so one of two new streams goes to the replica that answers.
+  for (let i = 0; i < 6; i++) outcomes.push(await client.check(["many"]).then(() => "ok", (error: WeirError) => error.code));
+  assert.equal(outcomes.at(-1), "ok", outcomes.join());
+  assert.ok((await other.checks("grpc_stream")) > 0);
 });

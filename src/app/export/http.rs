@@ -54,9 +54,9 @@ impl fmt::Debug for Sender {
 #[tonic::async_trait]
 impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let sent = send(self.dialer.clone(), request);
+        let (dialer, timeout) = (self.dialer.clone(), self.timeout);
         // The exporter's thread has no runtime.
-        self.runtime.spawn(time::timeout(self.timeout, sent)).await??
+        self.runtime.spawn(async move { time::timeout(timeout, send(dialer, request)).await? }).await?
     }
 }
 

@@ -85,7 +85,7 @@ impl<S: Store> CheckService<S> {
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if matches!(leasable, Leasable::No(_)) { LeaseCall::NotLeasable } else { LeaseCall::Changed };
         if request.cost == 0 && renewal.is_none() {
-            handle.meters.lease(domain, unserved, 0);
+            handle.meters.lease(domain, unserved, None);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
         let leased = self.outcome(self.limiter.lease(&handle, request, served)).await;
@@ -102,7 +102,7 @@ impl<S: Store> CheckService<S> {
             (Some(_), None) => LeaseCall::Lost,
             (Some(_), Some(_)) => LeaseCall::Served,
         };
-        handle.meters.lease(domain, call, grant.map_or(0, |grant| grant.units));
+        handle.meters.lease(domain, call, grant.as_ref());
         let Leased { answer, .. } = leased.map_err(|rejected| rejected.within("check"))?;
         Ok(encode(LeaseAnswer { decision: Some(&answer), grant, leasable }))
     }

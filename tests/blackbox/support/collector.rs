@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use axum::routing::post;
+use axum::{http::StatusCode, routing::post};
 use bytes::Bytes;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
@@ -71,7 +71,7 @@ impl Collector {
             }
         };
         let grpc = Routes::new(TraceServiceServer::new(taken.clone())).into_axum_router();
-        let routes = grpc.route("/v1/traces", post(over_http));
+        let routes = grpc.route("/v1/traces", post(over_http)).fallback(async || StatusCode::NOT_FOUND);
         let grpc = GrpcServer::start("127.0.0.1:0", tls, routes.into());
         let port = grpc.address.rsplit_once(':').expect("a port").1;
         Self { endpoint: format!("{place}:{port}"), taken, _grpc: grpc }

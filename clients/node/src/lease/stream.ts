@@ -3,7 +3,7 @@ import { RateLimiterService, type LeaseResponse } from "../generated/weir/v1/wei
 import { OrderedStream } from "../ordered-stream.js";
 import type { Credentials } from "../token.js";
 
-const OPTIONS = { errorOf: ({ decision }: LeaseResponse) => decision?.error, endsWhenLate: true };
+const OPTIONS = { errorOf: ({ decision }: LeaseResponse) => decision?.error, stallMs: 0 };
 const MAX_IN_FLIGHT = 1_024;
 
 /** The stream of a client's leases: opened by a request where there is none, so again after it has ended. */

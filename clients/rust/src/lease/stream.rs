@@ -127,7 +127,8 @@ impl Leases {
         }
     }
 
-    /// The request again, after the end of its stream, if it may be sent again: it is served once, by its number.
+    /// The request again, after the end of its stream, if it may be sent again: it is settled once, by its number, and its check is
+    /// decided again.
     fn repeat<'a>(&self, mut flight: Flight<'a>, error: &Error) -> Option<Flight<'a>> {
         if flight.job.until <= Instant::now() {
             flight.fail(late(), self.now());

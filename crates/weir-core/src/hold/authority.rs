@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Grant, Ledger, MAX_HOLDS, Renewal, ledger::Renewed};
+use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::Renewed};
 use crate::{
     algorithm::State,
     domain::{Ask, Decision, Micros},
@@ -51,8 +51,20 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
     expire(plan, states, now);
     let standing = settle(plan, states, now, renewal);
     let decisions = decide(plan, states, now);
-    let nothing =
-        Grant { sequence: renewal.sequence, units: 0, free: 0, is_kept: true, is_recalled: false, refused_for: 0 };
+    let settled = match standing {
+        Renewed::New => Settled { burnt: renewal.kept, ..Settled::default() },
+        Renewed::Next { settled, .. } => settled,
+        Renewed::Again { .. } | Renewed::Overtaken => Settled::default(),
+    };
+    let nothing = Grant {
+        sequence: renewal.sequence,
+        units: 0,
+        free: 0,
+        is_kept: true,
+        is_recalled: false,
+        refused_for: 0,
+        settled,
+    };
     let grant = match standing {
         Renewed::Overtaken => Grant { is_kept: false, ..nothing },
         Renewed::Again { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
@@ -63,6 +75,7 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
             Grant {
                 units,
                 free: free - units,
+                settled: Settled { granted: units, ..settled },
                 is_kept: matches!(standing, Renewed::Next { is_kept: true, .. }),
                 is_recalled: renewal.kept > 0 && decisions.iter().any(is_above),
                 refused_for: refused_for(states, &decisions, renewal),
@@ -81,7 +94,7 @@ fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Ren
         let mut ledger = states.take_ledger(index);
         let standing = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
-        if let Renewed::Next { spent: spent @ 1.., .. } = standing {
+        if let Renewed::Next { settled: Settled { spent: spent @ 1.., .. }, .. } = standing {
             let state = charged(plan, index, states.get(index).cloned(), spent, now);
             put(plan, states, index, state, now);
         }

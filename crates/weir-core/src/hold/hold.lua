@@ -102,21 +102,22 @@ local function hold_deadline(renewal, now)
   return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
--- Settles a renewal. What it is: 'new'; 'next', and whether what is kept is held; 'again', what that was granted, and whether
--- what is kept is held; or 'overtaken'. 'idle' is a next one of a hold without units, of which nothing was spent: that stays as it
+-- Settles a renewal. What it is ('new', 'next', 'again' or 'overtaken'), what that was granted where it comes again, whether what
+-- is kept is held, and the units spent, returned and burnt. 'idle' is a next one of a hold without units, of which nothing was spent: that stays as it
 -- is, unless it is granted units. So a renewal that comes late or twice may be granted units, which the next one gives back.
 local function hold_settle(level, renewal, now)
   local hold = hold_find(level.ledger, renewal[1])
-  if not hold then return 'new' end
-  if renewal[2] < hold[2] then return 'overtaken' end
-  if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4] end
+  if not hold then return 'new', 0, false, 0, 0, renewal[4] end
+  if renewal[2] < hold[2] then return 'overtaken', 0, false, 0, 0, 0 end
+  if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4], 0, 0, 0 end
   local spent = math.min(math.max(renewal[3] - hold[3], 0), MOST_SPENT)
-  if hold[4] == 0 and spent == 0 and renewal[4] == 0 then return 'idle', true end
-  local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
+  if hold[4] == 0 and spent == 0 and renewal[4] == 0 then return 'idle', 0, true, 0, 0, 0 end
+  local left = math.max(hold[4] - spent, 0)
+  local is_kept = renewal[4] <= left
   hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
   hold[6] = hold_deadline(renewal, now)
   hold_charge(level, spent, now)
-  return 'next', is_kept
+  return 'next', 0, is_kept, spent, left - hold[4], 0
 end
 
 -- Grants a share of what is free on all levels, or nothing.
@@ -167,19 +168,19 @@ local function hold_refused_for(levels, decisions, renewal)
 end
 
 -- Settles a renewal, decides by `decide`, which is given the levels and leaves them charged, and grants: the decisions, and
--- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}; and whether
--- ledgers have changed.
+-- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused, and the units
+-- granted now, spent, returned and burnt}; and whether ledgers have changed.
 local function hold_renew(levels, now, renewal, decide)
-  local standing, told, is_kept, has_changed
+  local first, has_changed
   for index = 1, #levels do
     hold_expire(levels[index], now)
-    local own, own_told, own_kept = hold_settle(levels[index], renewal, now)
-    if index == 1 then standing, told, is_kept = own, own_told, own_kept end
-    has_changed = has_changed or own == 'next'
+    local settled = {hold_settle(levels[index], renewal, now)}
+    first = first or settled
+    has_changed = has_changed or settled[1] == 'next'
   end
   local decisions = decide(levels)
-  if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0}, false end
-  if standing == 'again' then return decisions, {told, 0, is_kept and 1 or 0, 0, 0}, false end
+  local standing, is_kept = first[1], first[3] and 1 or 0
+  if standing == 'overtaken' or standing == 'again' then return decisions, {first[2], 0, is_kept, 0, 0, 0, 0, 0, 0}, false end
   local free, is_above = decisions[1][3], false
   for index = 1, #levels do
     free = math.min(free, decisions[index][3])
@@ -188,7 +189,8 @@ local function hold_renew(levels, now, renewal, decide)
   local units = hold_grant(levels, free, renewal, now)
   local is_recalled = renewal[4] > 0 and is_above
   return decisions, {
-    units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
+    units, free - units, is_kept, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
+    units, first[4], first[5], first[6],
   }, has_changed or units > 0
 end
 

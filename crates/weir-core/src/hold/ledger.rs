@@ -1,6 +1,6 @@
 //! The holds of one level.
 
-use super::{HoldId, MAX_TTL, Renewal};
+use super::{HoldId, MAX_TTL, Renewal, Settled};
 use crate::domain::{Micros, ask::MAX_COST};
 
 /// Units of one level that one owner may spend until a deadline.
@@ -40,9 +40,9 @@ pub struct Outstanding {
 pub(super) enum Renewed {
     /// Of a hold that is not there: it begins, or has expired.
     New,
-    /// The next one of its hold: so many units were spent since the last one, and are to be charged. What is kept was not
-    /// held any more where it is more than was left.
-    Next { spent: u64, is_kept: bool },
+    /// The next one of its hold: what was spent since the last one is to be charged. What is kept was not held any more where
+    /// it is more than was left.
+    Next { settled: Settled, is_kept: bool },
     /// The last one again, which was granted so much. What is kept may not be held any more, as the first time.
     Again { granted: u64, is_kept: bool },
     /// One that a later one has overtaken.
@@ -94,13 +94,14 @@ impl Ledger {
         }
         let spent = renewal.spent.saturating_sub(hold.spent).min(MAX_COST.unsigned_abs());
         if (hold.units, spent, renewal.kept) == (0, 0, 0) {
-            return Renewed::Next { spent, is_kept: true };
+            return Renewed::Next { settled: Settled::default(), is_kept: true };
         }
-        let is_kept = renewal.kept <= hold.units.saturating_sub(spent);
+        let left = hold.units.saturating_sub(spent);
+        let is_kept = renewal.kept <= left;
         let units = if is_kept { renewal.kept } else { 0 };
         let deadline = deadline(renewal, now);
         *hold = Hold { sequence: renewal.sequence, spent: renewal.spent, units, granted: 0, deadline, ..*hold };
-        Renewed::Next { spent, is_kept }
+        Renewed::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, is_kept }
     }
 
     /// Whether a renewal may be granted something.

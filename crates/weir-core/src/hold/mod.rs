@@ -98,4 +98,19 @@ pub struct Grant {
     pub is_recalled: bool,
     /// Refused, and no other holder has units: for how long another request of at least this cost would be refused too. Else 0.
     pub refused_for: Micros,
+    /// The units that it has moved.
+    pub settled: Settled,
+}
+
+/// The units that a renewal has moved. One that comes twice moves them once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Settled {
+    /// Units granted, as in [`Grant::units`].
+    pub granted: u64,
+    /// Units spent since the renewal before, which are charged now.
+    pub spent: u64,
+    /// Units given back.
+    pub returned: u64,
+    /// Units that the owner would have kept, and whose deadline has passed: they were charged then.
+    pub burnt: u64,
 }

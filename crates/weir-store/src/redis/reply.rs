@@ -7,7 +7,7 @@ use super::command::words;
 use crate::{Failure, ResetDone, scan::Held};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Grant, Outcome, Repeat},
+    hold::{Grant, Outcome, Repeat, Settled},
     plan::Decisions,
 };
 
@@ -138,7 +138,10 @@ impl<'a> Answers<'a> {
         let (units, free) = (self.count()?, self.count()?);
         let (is_kept, is_recalled) = (self.int()? == 1, self.int()? == 1);
         // Which renewal it answers knows who sent it.
-        Ok(Grant { sequence: 0, units, free, is_kept, is_recalled, refused_for: self.time()? })
+        let refused_for = self.time()?;
+        let (granted, spent, returned, burnt) = (self.count()?, self.count()?, self.count()?, self.count()?);
+        let settled = Settled { granted, spent, returned, burnt };
+        Ok(Grant { sequence: 0, units, free, is_kept, is_recalled, refused_for, settled })
     }
 
     fn reservation(&mut self) -> Result<Outcome, Failure> {

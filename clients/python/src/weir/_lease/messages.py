@@ -33,8 +33,10 @@ def answer_of(message: pb.LeaseResponse) -> Answer:
         refused_for = given.refused_for.ToMicroseconds()
         grant = Grant(given.units, given.free, given.is_kept, given.is_recalled, refused_for)
     if message.HasField("terms"):
-        given = message.terms
-        terms = Terms(given.generation, given.ttl.ToMicroseconds(), given.hold_off.ToMicroseconds(), given.scarce)
+        offered = message.terms
+        terms = Terms(
+            offered.generation, offered.ttl.ToMicroseconds(), offered.hold_off.ToMicroseconds(), offered.scarce
+        )
     is_refused = message.HasField("decision") and not message.decision.allowed
     return Answer(message.lease, message.sequence, is_refused, grant, terms)
 

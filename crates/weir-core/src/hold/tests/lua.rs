@@ -15,7 +15,7 @@ use crate::{
         },
     },
     domain::Micros,
-    hold::{Grant, HoldId, LUA, Ledgers as _, Renewal},
+    hold::{Grant, HoldId, LUA, Ledgers as _, Renewal, Settled},
     plan::States as _,
     testing::{DishonestOwner, OnPanic, cases},
 };
@@ -41,7 +41,7 @@ local function renew_one(levels, now, cost, renewal)
 end
 ";
 
-type Answer = (Vec<Vec<f64>>, [f64; 5]);
+type Answer = (Vec<Vec<f64>>, [f64; 9]);
 
 struct Both<'a> {
     halves: &'a Halves,
@@ -69,9 +69,11 @@ impl<'a> Both<'a> {
         let (lua, lua_grant): Answer = self.renew.call((self.levels.clone(), now as f64, cost as f64, terms)).unwrap();
         let rust: Vec<_> = decisions.iter().map(numbers).collect();
         assert_eq!(lua, rust);
-        let Grant { units, free, is_kept, is_recalled, refused_for, .. } = grant;
-        let flag = |flag| f64::from(u8::from(flag));
-        assert_eq!(lua_grant, [units as f64, free as f64, flag(is_kept), flag(is_recalled), refused_for as f64]);
+        let Grant { units, free, is_kept, is_recalled, refused_for, settled, .. } = grant;
+        let Settled { granted, spent, returned, burnt } = settled;
+        let flags = [is_kept, is_recalled].map(u64::from);
+        let of_rust = [units, free, flags[0], flags[1], refused_for.unsigned_abs(), granted, spent, returned, burnt];
+        assert_eq!(lua_grant, of_rust.map(|number| number as f64));
         for (index, level) in self.levels.clone().iter().enumerate() {
             self.assert_same_level(index, level);
         }

@@ -3,9 +3,11 @@
 
 mod breaks;
 mod broken;
+mod edges;
 mod event;
 mod lua;
 mod model;
+mod recorder;
 mod reservation;
 mod search;
 mod store;

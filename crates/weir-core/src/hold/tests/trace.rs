@@ -1,15 +1,17 @@
 //! What happens to a client's lease, and what it does: the traces that clients in other languages replay
 //! (`clients/traces/holder.jsonl`). `WEIR_WRITE=1` writes them anew.
 
-use std::{collections::VecDeque, fmt::Write as _};
+use std::collections::VecDeque;
 
 use super::{
+    edges,
+    recorder::Recorder,
     store::{Limits, Store},
     table::bucket,
 };
 use crate::{
     domain::Micros,
-    hold::{Balance, ClientLease, HoldId, LeaseAnswer, LeaseRequest, Offer, OnCheck, Renewal, Spend, Terms},
+    hold::{HoldId, LeaseAnswer, LeaseRequest, Offer, Renewal, Terms},
     testing::Random,
 };
 
@@ -60,18 +62,15 @@ const STORIES: [Story; 7] = [
 struct Scene {
     random: Random,
     story: Story,
-    lease: ClientLease,
-    balance: Balance,
+    client: Recorder,
     store: Store,
     limits: Limits,
     /// `None`: the policy does not lease.
     offer: Option<Offer>,
     generation: u64,
-    now: Micros,
-    sent: VecDeque<(LeaseRequest, Micros)>,
+    sent: VecDeque<LeaseRequest>,
     checks: VecDeque<(i64, Micros)>,
     sequence_of_others: u64,
-    out: String,
 }
 
 impl Scene {
@@ -80,17 +79,14 @@ impl Scene {
         let mut scene = Self {
             random: Random::new(seed),
             story,
-            lease: ClientLease::default(),
-            balance: Balance::default(),
+            client: Recorder::new(story.name, 1_000_000),
             store: Store::new(false),
             limits: Limits::new(&[]),
             offer: None,
             generation: 0,
-            now: 1_000_000,
             sent: VecDeque::new(),
             checks: VecDeque::new(),
             sequence_of_others: 0,
-            out: format!("{{\"trace\":\"{}\"}}\n", story.name),
         };
         scene.enforce(rate, most);
         scene
@@ -106,7 +102,7 @@ impl Scene {
 
     fn run(mut self) -> String {
         for _ in 0..EVENTS {
-            self.now += self.random.pick(self.story.pauses);
+            self.client.now += self.random.pick(self.story.pauses);
             if self.chance(self.story.change) {
                 match self.random.below(4) {
                     0 => self.offer = None,
@@ -118,15 +114,20 @@ impl Scene {
                 self.others_ask();
             }
             match self.random.below(12) {
-                0 => self.tick(),
-                1 if self.random.once_in(16) => self.close(),
+                0 => {
+                    let send = self.client.tick();
+                    self.sent.extend(send);
+                }
+                1 if self.random.once_in(16) => {
+                    let send = self.client.close();
+                    self.sent.extend(send);
+                }
                 2..=5 if !self.sent.is_empty() => self.answer(),
                 2..=7 if !self.checks.is_empty() => self.answer_check(),
                 _ => self.check(),
             }
         }
-        self.close();
-        self.out
+        self.client.end()
     }
 
     fn chance(&mut self, times: u32) -> bool {
@@ -139,99 +140,45 @@ impl Scene {
         let (sequence, spent, kept) = (self.sequence_of_others, 0, 0);
         let renewal = Renewal { id: HoldId { owner: 9, number: 9 }, sequence, spent, kept, want: 40, ttl: TTL };
         let cost = self.random.pick(&[0, 1, 10]);
-        self.store.serve(&self.limits, self.now, cost, Some(&renewal));
+        self.store.serve(&self.limits, self.client.now, cost, Some(&renewal));
     }
 
     fn check(&mut self) {
-        let (cost, now) = (self.random.pick(&[1, 1, 1, 1, 2, 7]), self.now);
-        let mut send = None;
-        let done = match self.balance.spend(cost, now) {
-            Spend::Spent => "\"spend\"".to_owned(),
-            Spend::Low => {
-                send = self.lease.low(&self.balance, now);
-                "\"spend\"".to_owned()
-            }
-            Spend::Short => match self.lease.short(&self.balance, cost, now) {
-                OnCheck::Refuse { retry_after } => format!("\"refuse\",\"retry_after\":{retry_after}"),
-                OnCheck::Check => {
-                    self.checks.push_back((cost, now));
-                    "\"check\"".to_owned()
-                }
-                OnCheck::Ask(request) => {
-                    send = Some(request);
-                    "\"ask\"".to_owned()
-                }
-            },
-        };
-        self.tell(&format!("\"check\":{cost},\"do\":{done}"), send);
-    }
-
-    fn tick(&mut self) {
-        let send = self.lease.due(&self.balance, self.now);
-        self.tell("\"tick\":true", send);
-    }
-
-    fn close(&mut self) {
-        let send = self.lease.close(&self.balance, self.now);
-        self.tell("\"close\":true", send);
+        let cost = self.random.pick(&[1, 1, 1, 1, 2, 7]);
+        let (is_ordinary, send) = self.client.check(cost);
+        self.sent.extend(send);
+        if is_ordinary {
+            self.checks.push_back((cost, self.client.now));
+        }
     }
 
     /// The oldest request is served, and answered; or either is lost.
     fn answer(&mut self) {
-        let Some((request, _)) = self.sent.pop_front() else { return };
+        let Some(request) = self.sent.pop_front() else { return };
         let LeaseRequest { lease, sequence, spent, kept, want, generation, cost } = request;
         let renewal = Renewal { id: HoldId { owner: 0, number: lease }, sequence, spent, kept, want, ttl: TTL };
         let served = self.offer.filter(|offer| offer.serves(generation, kept, want)).map(|_| renewal);
-        let (allowed, grant) = self.store.serve(&self.limits, self.now, cost, served.as_ref());
+        let (allowed, grant) = self.store.serve(&self.limits, self.client.now, cost, served.as_ref());
         if self.chance(self.story.lose) {
-            self.lease.lost(&self.balance, lease, sequence, self.now);
-            return self.tell(&format!("\"lost\":{{\"lease\":{lease},\"sequence\":{sequence}}}"), None);
+            return self.client.lost(lease, sequence);
         }
-        let (is_refused, offer) = (cost > 0 && !allowed, self.offer);
-        let mut event = format!("\"answer\":{{\"lease\":{lease},\"sequence\":{sequence},\"refused\":{is_refused}");
-        if let Some(grant) = grant {
-            let _ = write!(
-                event,
-                ",\"grant\":{{\"units\":{},\"free\":{},\"is_kept\":{},\"is_recalled\":{},\"refused_for\":{}}}",
-                grant.units, grant.free, grant.is_kept, grant.is_recalled, grant.refused_for
-            );
-        }
-        if let Some(Offer { generation, terms: Terms { ttl, hold_off, scarce, .. } }) = offer {
-            let _ = write!(
-                event,
-                ",\"terms\":{{\"generation\":{generation},\"ttl\":{ttl},\"hold_off\":{hold_off},\"scarce\":{scarce}}}"
-            );
-        }
-        let answer = LeaseAnswer { lease, sequence, is_refused, grant, offer };
-        let send = self.lease.answered(&self.balance, &answer, self.now);
-        self.tell(&format!("{event}}}"), send);
+        let is_refused = cost > 0 && !allowed;
+        let send = self.client.answer(&LeaseAnswer { lease, sequence, is_refused, grant, offer: self.offer });
+        self.sent.extend(send);
     }
 
     fn answer_check(&mut self) {
         let Some((cost, sent)) = self.checks.pop_front() else { return };
-        let (allowed, _) = self.store.serve(&self.limits, self.now, cost, None);
-        self.lease.checked(cost, !allowed, sent, self.now);
-        self.tell(&format!("\"checked\":{{\"cost\":{cost},\"refused\":{},\"sent\":{sent}}}", !allowed), None);
-    }
-
-    fn tell(&mut self, event: &str, send: Option<LeaseRequest>) {
-        let _ = write!(self.out, "{{\"at\":{},{event}", self.now);
-        if let Some(LeaseRequest { lease, sequence, spent, kept, want, generation, cost }) = send {
-            let _ = write!(
-                self.out,
-                ",\"send\":{{\"lease\":{lease},\"sequence\":{sequence},\"spent\":{spent},\"kept\":{kept},\"want\":{want},\
-                 \"generation\":{generation},\"cost\":{cost}}}"
-            );
-            self.sent.extend(send.map(|request| (request, self.now)));
-        }
-        let _ = writeln!(self.out, ",\"held\":{}}}", self.balance.units());
+        let (allowed, _) = self.store.serve(&self.limits, self.client.now, cost, None);
+        self.client.checked(cost, !allowed, sent);
     }
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it writes the traces where it is told to")]
 fn clients_replay_what_this_machine_does() {
-    let made: String = STORIES.iter().enumerate().map(|(seed, story)| Scene::new(*story, seed as u64).run()).collect();
+    let stories = STORIES.iter().enumerate().map(|(seed, story)| Scene::new(*story, seed as u64).run());
+    let made: String = stories.chain(edges::traces()).collect();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/traces/holder.jsonl");
     if std::env::var_os("WEIR_WRITE").is_some() {
         return std::fs::write(path, made).unwrap();
