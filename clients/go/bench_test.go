@@ -22,10 +22,10 @@ func BenchmarkCheck(b *testing.B) {
 			key     weir.Key
 			options []weir.Option
 		}{
-			{"unary", trade, []weir.Option{weir.WithRetries(0)}},
-			{"unary-with-id", trade, nil},
-			{"coalesced", trade, []weir.Option{weir.WithRetries(0), weir.WithCoalescing(0)}},
-			{"coalesced-with-id", trade, []weir.Option{weir.WithCoalescing(0)}},
+			{"unary", trade, nil},
+			{"unary-no-retries", trade, []weir.Option{weir.WithRetries(0)}},
+			{"coalesced", trade, []weir.Option{weir.WithCoalescing(0)}},
+			{"coalesced-no-retries", trade, []weir.Option{weir.WithRetries(0), weir.WithCoalescing(0)}},
 			{"leased", weir.Key{"ample", "alex"}, []weir.Option{weir.WithLease()}},
 		} {
 			b.Run(fmt.Sprintf("%s/goroutines=%d", form.name, goroutines), func(b *testing.B) {

@@ -1,6 +1,7 @@
 //! Sends spans to a collector by OpenTelemetry's SDK, on a thread of its own: a collector that is slow or away costs spans, never a check.
 
 mod dial;
+mod http;
 
 use std::{
     sync::{
@@ -11,7 +12,9 @@ use std::{
 };
 
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithTonicConfig as _};
+use opentelemetry_otlp::{
+    Protocol as Otlp, SpanExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
+};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
@@ -23,7 +26,10 @@ use opentelemetry_sdk::{
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-use crate::telemetry::{Metrics, Spans, TracingSettings, spans::SpanMeter};
+use crate::telemetry::{
+    Metrics, Spans, TracingSettings,
+    spans::{Protocol, SpanMeter},
+};
 
 /// Most spans that are sent together.
 const MAX_BATCH: usize = 512;
@@ -49,9 +55,7 @@ impl Exporting {
             return Ok((None, None));
         }
         let timeout = settings.timeout.duration();
-        let channel = dial::channel(settings, timeout)?;
-        let exporter = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(timeout).build();
-        let exporter = exporter.map_err(|error| format!("tracing: {error}"))?;
+        let exporter = exporter(settings, timeout)?;
         let queue = Queue::new(exporter, settings.max_queue, metrics.spans());
         let provider = SdkTracerProvider::builder().with_span_processor(queue).with_resource(resource(settings));
         let (spans, provider) = Spans::new(provider, settings.sample_ratio);
@@ -72,14 +76,37 @@ impl Exporting {
 /// # Errors
 /// As [`Exporting::start`].
 pub(super) fn check(settings: &TracingSettings) -> Result<(), String> {
-    if settings.is_on() { dial::channel(settings, settings.timeout.duration()).map(drop) } else { Ok(()) }
+    if settings.is_on() { exporter(settings, settings.timeout.duration()).map(drop) } else { Ok(()) }
+}
+
+fn exporter(settings: &TracingSettings, timeout: Duration) -> Result<SpanExporter, String> {
+    let builder = SpanExporter::builder();
+    // Set here, so that no variable of the SDK sets another.
+    let exporter = match settings.protocol {
+        Protocol::Grpc => {
+            let channel = dial::channel(settings, timeout)?;
+            builder.with_tonic().with_channel(channel).with_protocol(Otlp::Grpc).with_timeout(timeout).build()
+        }
+        Protocol::Http => {
+            let builder = builder.with_http().with_http_client(http::Sender::new(settings)?);
+            let builder = builder.with_endpoint(http::url(settings)).with_protocol(Otlp::HttpBinary);
+            builder.with_timeout(timeout).build()
+        }
+    };
+    exporter.map_err(|error| format!("tracing: {error}"))
 }
 
 /// What records the spans.
 fn resource(settings: &TracingSettings) -> Resource {
-    let instance = format!("{:032x}", rand::random::<u128>());
+    let instance = match settings.service_instance_id.as_str() {
+        "" => format!("{:032x}", rand::random::<u128>()),
+        named => named.to_owned(),
+    };
     let attributes =
         [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("service.instance.id", instance)];
+    let namespace = Some(settings.service_namespace.clone()).filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.map(|namespace| KeyValue::new("service.namespace", namespace));
+    let attributes = attributes.into_iter().chain(namespace);
     Resource::builder_empty().with_service_name(settings.service_name.clone()).with_attributes(attributes).build()
 }
 

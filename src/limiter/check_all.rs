@@ -150,14 +150,14 @@ impl<S: Store> Limiter<S> {
         verdict: &Verdict,
     ) {
         handle.count_degraded(plan, verdict);
-        let mut charged = verdict.charged(plan);
+        let mut effects = verdict.effects(plan);
         for (check, answer) in request.checks.iter().zip(&all.answers) {
             handle.count_overridden(plan.domain, answer.overridden, || {
                 answer.levels.is_empty() && !check.is_matched(&handle.policy)
             });
             for level in &answer.levels {
                 let index = check.spec.is_none().then_some(level.limit.index);
-                handle.meters.limit(index, &level.decision, level.shadow, charged.next().unwrap_or(0));
+                handle.meters.limit(index, &level.decision, level.shadow, effects.next().unwrap_or_default());
             }
             self.sample(check, answer);
         }

@@ -147,10 +147,10 @@ impl<S: Store> Limiter<S> {
         handle.count_overridden(plan.domain, plan.overridden, || {
             plan.levels().is_empty() && !request.is_matched(&handle.policy)
         });
-        let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
-        for ((Level { limit, .. }, decision), charged) in decided {
+        let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.effects(plan));
+        for ((Level { limit, .. }, decision), effect) in decided {
             let index = request.spec.is_none().then_some(limit.index);
-            handle.meters.limit(index, decision, limit.shadow || plan.is_shadow, charged);
+            handle.meters.limit(index, decision, limit.shadow || plan.is_shadow, effect);
         }
         answer.fill(plan, plan.levels(), verdict);
         self.sample(request, answer);

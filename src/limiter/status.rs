@@ -7,7 +7,7 @@ use weir_core::{
     plan::{Level, Overridden, Plan},
 };
 use weir_policy::descriptors::{Rule, RuleLimit, resolve};
-use weir_store::{Store, Verdict};
+use weir_store::{Effect, Store, Verdict};
 
 use super::{
     Limiter,
@@ -158,13 +158,13 @@ impl<'a> Shown<'a> {
 }
 
 impl Resolved<'_> {
-    /// Counts what each limit has decided and charged, under the request's values where the file asks for that.
+    /// Counts what each limit has decided and done, under the request's values where the file asks for that.
     pub(super) fn count(
         &self,
         meters: &Meters,
         metrics: &Metrics,
         statuses: &[DescriptorAnswer<'_>],
-        mut charged: impl Iterator<Item = u64>,
+        mut effects: impl Iterator<Item = Effect>,
     ) {
         for (found, status) in self.descriptors.iter().zip(statuses) {
             let values = self.domain.zip(status.rule).and_then(|(domain, _)| {
@@ -173,15 +173,15 @@ impl Resolved<'_> {
             });
             for (met, LevelAnswer { limit, shadow, decision, .. }) in found.limits().zip(&status.levels) {
                 let shadow = status.rule.map_or(*shadow, |rule| rule.shadow);
-                let units = charged.next().unwrap_or(0);
+                let effect = effects.next().unwrap_or_default();
                 match (&values, self.domain, met.written) {
                     (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
                         let meter = metrics.valued_limit(&domain.name, &format!("{values}#{kind}"));
-                        meter.count(decision, shadow, units);
+                        meter.count(decision, shadow, effect);
                     }
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index, decision, shadow, units);
+                        meters.limit(index, decision, shadow, effect);
                     }
                 }
             }
@@ -207,7 +207,7 @@ impl<S: Store> Limiter<S> {
                 let decided = decided.by_ref().take(found.limits().count());
                 DescriptorAnswer::new(found, plan, decided.collect(), verdict.at)
             }));
-            request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.charged(plan));
+            request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.effects(plan));
             self.sample_descriptors(request, &answer.statuses);
             for overridden in answer.statuses.iter().filter_map(|status| status.overridden) {
                 handle.meters.overridden(plan.domain, overridden.change);

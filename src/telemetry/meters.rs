@@ -7,6 +7,7 @@ use weir_core::{
     hold::{Grant, Settled},
 };
 use weir_policy::overrides::CHANGES;
+use weir_store::Effect;
 use weir_telemetry::ShardedCounters;
 use weir_telemetry::request::{OTHER, Outcome};
 
@@ -168,14 +169,13 @@ impl Meters {
         }
     }
 
-    /// Counts one decision of the limit of this number, and the units that it has charged; without one, of all limits that
-    /// have none.
+    /// Counts one decision of the limit of this number, and what it has done; without one, of all limits that have none.
     #[inline]
-    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool, charged: u64) {
+    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool, effect: Effect) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
-        counters_of(decision, shadow).for_each(|counter| self.counters.add(start + counter));
-        if charged > 0 {
-            self.counters.add_many(start + CHARGED_UNITS, charged);
+        counters_of(decision, shadow, effect).for_each(|counter| self.counters.add(start + counter));
+        if effect.charged > 0 {
+            self.counters.add_many(start + CHARGED_UNITS, effect.charged);
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) const DECISIONS: &str = "weir_decisions_total";
 pub(super) const CHARGED: &str = "weir_charged_units_total";
 /// Allowed requests with less than a fifth of the limit left.
 pub(super) const NEAR_LIMIT: &str = "weir_near_limit_total";
+/// Refusals of each limit from the near cache.
+pub(super) const NEAR_CACHE_REFUSALS: &str = "weir_near_cache_refusals_total";
 /// Checks decided without the shared store.
 pub(super) const DEGRADED: &str = "weir_degraded_total";
 pub(super) const CHECK_DURATION: &str = "weir_check_duration_seconds";
@@ -98,6 +100,7 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
          the policy charges those. Refunds are not subtracted.",
     ),
     (NEAR_LIMIT, "Allowed requests that left less than a fifth of the limit, by domain and limit."),
+    (NEAR_CACHE_REFUSALS, "Refusals of a limit answered from the near cache, by domain and limit."),
     (DEGRADED, "Checks decided without the shared store, by domain and mode (local, allow, deny, error)."),
     (EVICTIONS, "States removed from memory, by reason (expired, evicted, snapshot)."),
     (STORE_FULL, "Decisions for which the memory store had no room, by rule applied."),

@@ -5,12 +5,13 @@ use std::iter;
 use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
 use weir_policy::overrides::CHANGES;
+use weir_store::Effect;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
     CHARGED, CHECKS, CLIENT_LEASES, CLIENT_LEASES_BURNT, CLIENT_LEASES_GRANTED, CLIENT_LEASES_RETURNED,
-    CLIENT_LEASES_SPENT, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN, REPEATED, RESERVATION_UNITS,
-    RESERVATIONS, UNMATCHED,
+    CLIENT_LEASES_SPENT, DECISIONS, DEGRADED, DRY_RUNS, NEAR_CACHE_REFUSALS, NEAR_LIMIT, OVERRIDDEN, REPEATED,
+    RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
 /// How a check came in.
@@ -160,7 +161,8 @@ pub(super) const LIMITED: usize = 1;
 pub(super) const SHADOW_LIMITED: usize = 2;
 pub(super) const NEAR: usize = 3;
 pub(super) const CHARGED_UNITS: usize = 4;
-const OF_LIMIT: usize = 5;
+const NEAR_CACHE: usize = 5;
+const OF_LIMIT: usize = 6;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
 /// ones, then dry runs, then calls about reservations, then units of these, then overridden ones, then
@@ -179,16 +181,17 @@ const LEASE_UNITS: [&str; 4] =
 /// How many counters a domain has.
 pub(super) const OF_DOMAIN: usize = LEASE_UNITS_FROM + LEASE_UNITS.len();
 
-/// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
+/// The counters of a limit that a decision moves: of its outcome, of passes that leave under a fifth, and of refusals from the
+/// near cache.
 #[inline]
-pub(super) fn counters_of(decision: &Decision, shadow: bool) -> impl Iterator<Item = usize> {
+pub(super) fn counters_of(decision: &Decision, shadow: bool, effect: Effect) -> impl Iterator<Item = usize> {
     let outcome = match (decision.allowed, shadow) {
         (true, _) => ALLOWED,
         (false, false) => LIMITED,
         (false, true) => SHADOW_LIMITED,
     };
     let is_near = decision.allowed && decision.remaining.saturating_mul(5) < decision.limit;
-    iter::once(outcome).chain(is_near.then_some(NEAR))
+    iter::once(outcome).chain(is_near.then_some(NEAR)).chain(effect.is_near.then_some(NEAR_CACHE))
 }
 
 pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
@@ -197,7 +200,8 @@ pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Count
         |outcome| registry.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
     let near = registry.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
     let charged = registry.counter(CHARGED, &[("domain", domain), ("limit", limit)]);
-    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near, charged]
+    let near_cache = registry.counter(NEAR_CACHE_REFUSALS, &[("domain", domain), ("limit", limit)]);
+    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near, charged, near_cache]
 }
 
 pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item = Counter> {
@@ -232,9 +236,9 @@ impl LimitMeter {
         Self(of_limit(registry, domain, limit))
     }
 
-    /// Counts one decision of the limit, and the units that it has charged.
-    pub fn count(&self, decision: &Decision, shadow: bool, charged: u64) {
-        counters_of(decision, shadow).for_each(|counter| self.0[counter].increment(1));
-        self.0[CHARGED_UNITS].increment(charged);
+    /// Counts one decision of the limit, and what it has done.
+    pub fn count(&self, decision: &Decision, shadow: bool, effect: Effect) {
+        counters_of(decision, shadow, effect).for_each(|counter| self.0[counter].increment(1));
+        self.0[CHARGED_UNITS].increment(effect.charged);
     }
 }

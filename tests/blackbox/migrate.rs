@@ -168,14 +168,33 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "TRACING_ENABLED=true\nTRACING_EXPORTER_PROTOCOL=grpc\nOTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1/\n\
-             OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=127.0.0.1:2\nBACKEND_TYPE=memcache",
-            json!({ "tracing.otlp_endpoint": "http://127.0.0.1:2" }),
-            [&["BACKEND_TYPE"], &[], &[]],
+             OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https://127.0.0.1:2\nOTEL_EXPORTER_OTLP_CERTIFICATE=/other.pem\n\
+             OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE=CERTS/ca.pem\nOTEL_EXPORTER_OTLP_TRACES_TIMEOUT=900\n\
+             OTEL_EXPORTER_OTLP_TRACES_HEADERS=geheim\nOTEL_EXPORTER_OTLP_COMPRESSION=gzip\n\
+             OTEL_EXPORTER_OTLP_TRACES_COMPRESSION=gzip\nBACKEND_TYPE=memcache",
+            json!({
+                "tracing.otlp_endpoint": "https://127.0.0.1:2", "tracing.ca": "CERTS/ca.pem",
+                "tracing.timeout": "900ms",
+            }),
+            [
+                &["BACKEND_TYPE"],
+                &[],
+                &[
+                    "OTEL_EXPORTER_OTLP_COMPRESSION",
+                    "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
+                    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+                ],
+            ],
         ),
         case(
-            "TRACING_ENABLED=true\nTRACING_EXPORTER_PROTOCOL=grpc\nOTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1/\n\
-             BACKEND_TYPE=memcache",
-            json!({ "tracing.otlp_endpoint": "http://127.0.0.1:1" }),
+            "TRACING_ENABLED=true\nOTEL_EXPORTER_OTLP_ENDPOINT=https://127.0.0.1:1/otlp\n\
+             OTEL_EXPORTER_OTLP_CERTIFICATE=CERTS/ca.pem\nOTEL_EXPORTER_OTLP_TIMEOUT=1500\n\
+             TRACING_SERVICE_NAMESPACE=shop\nTRACING_SERVICE_INSTANCE_ID=a-1\nBACKEND_TYPE=memcache",
+            json!({
+                "tracing.otlp_endpoint": "https://127.0.0.1:1/otlp/v1/traces", "tracing.protocol": "http",
+                "tracing.ca": "CERTS/ca.pem", "tracing.timeout": "1500ms", "tracing.service_namespace": "shop",
+                "tracing.service_instance_id": "a-1",
+            }),
             [&["BACKEND_TYPE"], &[], &[]],
         ),
         case(

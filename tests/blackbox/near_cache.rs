@@ -8,11 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use tokio::task::JoinSet;
 use weir::proto::{CheckRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
 
-use crate::support::{Server, TIMEOUT, eventually, requests::check, server::Setup};
+use crate::support::{
+    Server, TIMEOUT,
+    envoy::{descriptor, should_rate_limit},
+    eventually,
+    requests::check,
+    server::Setup,
+};
 
 const HITS: &str = "weir_near_cache_hits_total";
 /// Checks that the server was asked for.
@@ -100,6 +107,44 @@ async fn local_resets_and_refunds_invalidate_the_cache() {
     server.replace_policy("schema: { user: { children: { '*': { limits: [1, 1, 86400] } } } }");
     server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
     assert!(allowed(1).await, "allowed by the new policy");
+}
+
+#[tokio::test]
+async fn descriptors_over_their_limit_are_known_one_by_one_and_counted_by_rule() {
+    let redis = Redis::start(Options::socket());
+    let policy = "
+domain: d
+descriptors:
+  - { key: low, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: high, rate_limit: { unit: day, requests_per_unit: 100 } }
+  - { key: valued, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+    let server = cached(&redis, policy);
+    let ask = async |keys: &[&str]| {
+        let descriptors = keys.iter().map(|key| descriptor(&[key, "v"], 2)).collect();
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
+        should_rate_limit(server.channel().await, request).await.expect("an answer").statuses
+    };
+    let refusals = |limit: &str| {
+        server.metric(&format!("weir_near_cache_refusals_total{{domain=\"d\",limit=\"{limit}#fixed_window0\"}}"))
+    };
+    ask(&["low", "valued"]).await;
+    let (mut left, mut hits) = (100, 0.0);
+    while hits < 3.0 {
+        let statuses = ask(&["low", "high", "valued"]).await;
+        left -= 2;
+        let codes: Vec<_> = statuses.iter().map(|status| status.code).collect();
+        assert_eq!(codes, [Code::OverLimit as i32, Code::Ok as i32, Code::OverLimit as i32]);
+        assert_eq!(statuses[1].limit_remaining, left, "what is not known is charged");
+        for status in [&statuses[0], &statuses[2]] {
+            assert!(status.current_limit.is_some() && status.duration_until_reset.is_some(), "{status:?}");
+        }
+        hits = server.metric(HITS);
+    }
+    assert_eq!((refusals("low/*"), refusals("high/*"), refusals("valued/v")), (hits, 0.0, hits));
+    let charged = server.metric("weir_charged_units_total{domain=\"d\",limit=\"low/*#fixed_window0\"}");
+    let all = server.metric("weir_decisions_total{domain=\"d\",limit=\"low/*#fixed_window0\",outcome=\"limited\"}");
+    assert_eq!(charged, 2.0 * (all - hits), "what is known charges nothing");
 }
 
 #[tokio::test]

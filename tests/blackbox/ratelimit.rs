@@ -3,12 +3,13 @@
 use std::fs;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
-use tonic::transport::Channel;
+use tonic::{Request, transport::Channel};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
+    collector::{Collector, attributes},
     control_plane::{config, daily},
-    envoy::{descriptor, should_rate_limit},
+    envoy::{self, descriptor, should_rate_limit},
     eventually_async,
     gateway::Gateway,
     http,
@@ -73,6 +74,54 @@ async fn policy_files_and_a_password_are_taken() {
     let entry = server.wait_for_log("a variable has no equivalent")["entry"].to_string();
     assert!(entry.contains("NEAR_LIMIT_RATIO: "), "{entry}");
     assert!(server.log().iter().all(|line| !line.contains("geheim")));
+}
+
+#[tokio::test]
+async fn spans_go_where_the_variables_of_envoy_gateway_say() {
+    let collector = Collector::start();
+    let setup = Setup::ratelimit();
+    let root = setup.path("root");
+    fs::create_dir_all(root.join("config")).expect("a directory");
+    let redis = Redis::start(Options::port());
+    let server = setup
+        .env("RUNTIME_ROOT", root.to_str().expect("a path"))
+        .env("REDIS_SOCKET_TYPE", "tcp")
+        .env("REDIS_URL", &format!("127.0.0.1:{}", redis.port()))
+        .variables(
+            "TRACING_ENABLED=true\nTRACING_SERVICE_NAME=envoy-ratelimit\nTRACING_SERVICE_NAMESPACE=envoy-gateway-system\n\
+             TRACING_SERVICE_INSTANCE_ID=envoy-ratelimit-0\nTRACING_SAMPLING_RATE=0.0",
+        )
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint)
+        .start();
+    let ask = async |headers: &[(&'static str, &str)]| {
+        let mut request = Request::new(RateLimitRequest {
+            domain: "d".to_owned(),
+            descriptors: vec![descriptor(&["k", "v"], 1)],
+            ..RateLimitRequest::default()
+        });
+        for (name, value) in headers {
+            request.metadata_mut().insert(*name, value.parse().expect("a value"));
+        }
+        envoy::ask(server.channel().await, request).await.expect("an answer");
+    };
+    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    // None of these is sampled: the ratio is 0, and the caller has decided against it.
+    ask(&[]).await;
+    ask(&[("b3", &format!("{trace}-{span}-0"))]).await;
+    ask(&[("b3", &format!("{trace}-{span}-1"))]).await;
+    ask(&[("x-b3-traceid", trace), ("x-b3-spanid", span), ("x-b3-sampled", "1")]).await;
+    ask(&[("traceparent", &format!("00-{trace}-{span}-01"))]).await;
+    let spans = collector.wait_for_spans(3);
+    let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex");
+    for made in &spans {
+        assert_eq!((&made.trace_id, &made.parent_span_id), (&bytes(trace), &bytes(span)), "{made:?}");
+    }
+    assert_eq!(spans.len(), 3);
+    let requests = collector.requests();
+    let resource = requests[0].resource_spans[0].resource.as_ref().expect("a resource");
+    let resource = attributes(&resource.attributes);
+    let names = ["service.name", "service.namespace", "service.instance.id"].map(|name| resource[name].as_str());
+    assert_eq!(names, ["envoy-ratelimit", "envoy-gateway-system", "envoy-ratelimit-0"]);
 }
 
 #[tokio::test]

@@ -132,25 +132,19 @@ fn a_limit_is_divided_among_streams_by_demand() {
         assert!(
             first.until("alex", |assignment| assignment.rate() < 1_000.0).await.0.rate() + assignment.rate() <= 1_000.0
         );
-        for _ in 0..3 {
-            second.report(bucket("alex"), 1_000, 4_000, 1).await;
-            first.report(bucket("alex"), 1_000, 4_000, 1).await;
-            listen(&mut first, &mut second).await;
-        }
-        assert_eq!((first.rate("alex"), second.rate("alex")), (500.0, 500.0));
-
+        // How many reports that takes depends on how long after each the shares are told.
+        let mut reports = async |of_second: (u64, u64), is_so: fn(f64, f64) -> bool| {
+            eventually_async("the shares", async || {
+                second.report(bucket("alex"), of_second.0, of_second.1, 1).await;
+                first.report(bucket("alex"), 1_000, 4_000, 1).await;
+                listen(&mut first, &mut second).await;
+                is_so(first.rate("alex"), second.rate("alex")).then_some(())
+            })
+            .await;
+        };
+        reports((1_000, 4_000), |first, second| (first, second) == (500.0, 500.0)).await;
         // The second one has little to do.
-        for _ in 0..3 {
-            second.report(bucket("alex"), 30, 0, 1).await;
-            first.report(bucket("alex"), 1_000, 4_000, 1).await;
-            listen(&mut first, &mut second).await;
-        }
-        assert!(
-            first.rate("alex") >= 900.0 && second.rate("alex") >= 50.0,
-            "{:?} {:?}",
-            first.assignments,
-            second.assignments
-        );
+        reports((30, 0), |first, second| first >= 900.0 && second >= 50.0).await;
         assert!(first.rate("alex") + second.rate("alex") <= 1_000.0);
         drop(second);
         tokio::task::spawn_blocking(move || {

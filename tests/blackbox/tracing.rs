@@ -202,6 +202,28 @@ fn the_collector_certificate_is_verified_by_the_configured_ca() {
     assert_eq!(collector.wait_for_spans(1)[0].name, "weir.v1.RateLimiter/Check");
 }
 
+#[test]
+fn spans_are_sent_over_http_where_that_is_configured() {
+    let ours = Authority::new("ours");
+    for collector in [Collector::start(), Collector::encrypted(&ours.sign(Leaf::host("localhost")))] {
+        let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__OTLP_ENDPOINT", &collector.endpoint);
+        let setup = setup.env("WEIR_TRACING__PROTOCOL", "http");
+        let is_encrypted = collector.endpoint.starts_with("https");
+        let setup = if is_encrypted { setup.file("WEIR_TRACING__CA", "ca.pem", &ours.pem) } else { setup };
+        let server = setup.start();
+        for count in 1..=2 {
+            assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+            server.wait_for_metric("weir_trace_spans_total{result=\"exported\"}", f64::from(count));
+        }
+        assert_eq!(collector.spans()[1].name, "weir.v1.RateLimiter/Check");
+    }
+    let collector = Collector::start();
+    let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http");
+    let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &format!("{}/elsewhere", collector.endpoint)).start();
+    assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+    server.wait_for_metric("weir_trace_spans_total{result=\"failed\"}", 1.0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn store_calls_are_child_spans() {
     let collector = Collector::start();

@@ -36,6 +36,7 @@ export class Service {
       const told = JSON.parse(line);
       if (told.message === "serving") {
         service.url = `http://${told.http}`;
+        service.grpc = told.grpc;
         service.child.stderr.resume();
         return service;
       }

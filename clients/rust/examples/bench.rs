@@ -10,15 +10,19 @@ use std::{
 use tokio::task::{JoinSet, yield_now};
 use weir_client::{Check, Client};
 
-const SECONDS: u64 = 5;
 /// Leased checks never wait, so a caller lets others have its thread after so many.
 const TURN: u64 = 64;
 /// One of so many leased checks is timed, since reading the clock twice takes as long as the check.
 const TIMED: u64 = 16;
 
-/// Checks for some seconds: how many, and the latencies, sorted.
-async fn load(weir: &Client, callers: usize, leased: bool) -> Result<(u64, Vec<Duration>), Box<dyn Error>> {
-    let until = Instant::now() + Duration::from_secs(SECONDS);
+/// Checks for so many seconds: how many, and the latencies, sorted.
+async fn load(
+    weir: &Client,
+    callers: usize,
+    leased: bool,
+    seconds: u64,
+) -> Result<(u64, Vec<Duration>), Box<dyn Error>> {
+    let until = Instant::now() + Duration::from_secs(seconds);
     let mut tasks = JoinSet::new();
     for _ in 0..callers {
         let weir = weir.clone();
@@ -55,17 +59,18 @@ async fn load(weir: &Client, callers: usize, leased: bool) -> Result<(u64, Vec<D
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = env::var("WEIR_ADDR").unwrap_or("127.0.0.1:8081".to_owned());
+    let seconds = env::var("BENCH_SECONDS").map_or(Ok(5), |seconds| seconds.parse())?;
     println!("| calls | retries | callers | checks/s | p50 µs | p99 µs |\n|---|---|---|---|---|---|");
     for (name, retries) in [("unary", 1), ("coalesced", 1), ("unary", 0), ("coalesced", 0), ("leased", 1)] {
         let (coalesce, lease) = (name == "coalesced", name == "leased");
         for callers in [1, 16, 256] {
             let builder = Client::builder(&address).deadline(Duration::from_secs(1));
             let weir = builder.retries(retries).coalesce(coalesce).lease(lease).build()?;
-            let (checks, latencies) = load(&weir, callers, lease).await?;
+            let (checks, latencies) = load(&weir, callers, lease, seconds).await?;
             weir.close().await;
             let percentile = |part: usize| latencies[latencies.len() * part / 100].as_secs_f64() * 1e6;
             let (p50, p99) = (percentile(50), percentile(99));
-            println!("| {name} | {retries} | {callers} | {} | {p50:.2} | {p99:.2} |", checks / SECONDS);
+            println!("| {name} | {retries} | {callers} | {} | {p50:.2} | {p99:.2} |", checks / seconds);
         }
     }
     Ok(())

@@ -96,18 +96,31 @@ pub struct Verdict {
     pub grant: Option<Box<Grant>>,
     /// The moment of the decision, by the clock of who decided.
     pub at: Micros,
+    /// The levels whose refusals the near cache remembered, by their position; empty: none.
+    pub near: Box<[bool]>,
+}
+
+/// What a level's decision has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// Units charged; refunds count as none.
+    pub charged: u64,
+    /// It is a refusal that the near cache remembered.
+    pub is_near: bool,
 }
 
 impl Verdict {
-    /// The units that each level has charged, in their order; refunds count as none.
-    pub fn charged<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = u64> + 'v {
+    /// What each level's decision has done, in their order.
+    pub fn effects<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = Effect> + 'v {
         let is_decided = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
         let is_charged = is_decided && self.repeat == Repeat::First;
         let takes_slots = matches!(self.reservation.as_deref(), Some(Outcome::Reserved { .. }));
         let charged = plan.levels().iter().zip(plan.charged(&self.decisions));
-        charged.map(move |(level, units)| {
+        charged.enumerate().map(move |(index, (level, units))| {
+            let is_near = self.near.get(index).copied().unwrap_or(false);
             let is_slot = level.limit.params.as_concurrency().is_some();
-            if is_charged && (takes_slots || !is_slot) { units } else { 0 }
+            let counts = is_charged && !is_near && (takes_slots || !is_slot);
+            Effect { charged: if counts { units } else { 0 }, is_near }
         })
     }
 }

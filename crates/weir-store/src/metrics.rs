@@ -33,7 +33,7 @@ const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
     (ERRORS, "Requests that the shared store did not answer, by kind."),
-    (NEAR_HITS, "Refusals answered from the near cache, without asking the shared store."),
+    (NEAR_HITS, "Checks with a refusal from the near cache, for which the shared store was not asked."),
     (NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
 ];
 

@@ -1,5 +1,7 @@
 //! The shared store with what answers while it does not.
 
+mod near;
+
 use std::{
     sync::{
         Arc,
@@ -9,7 +11,6 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use metrics::Counter;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -17,11 +18,11 @@ use tracing::warn;
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
     lease::{Leases, Unpaid},
-    metrics::{error_counter, near_cache_counters},
-    near::{Learned, NearCache},
+    metrics::error_counter,
     outage_charges::OutageCharges,
     redis::{RedisStore, Undecided, settings::RedisSettings},
 };
+use near::Near;
 use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Renewal, Repeat, Step},
@@ -48,13 +49,6 @@ pub struct SharedStore {
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
 }
 
-/// The near cache, where it is wanted, with what it counts.
-struct Near {
-    cache: NearCache<SystemClock>,
-    hits: Counter,
-    full: Counter,
-}
-
 impl SharedStore {
     /// `redis`, and `local` for those whose policy wants it while that fails; before both a near cache if these settings
     /// want one.
@@ -65,10 +59,7 @@ impl SharedStore {
         registry: Arc<Registry>,
     ) -> Self {
         let StoreSettings { near_cache, redis: RedisSettings { charge_after_outage, .. }, .. } = settings;
-        let near = near_cache.enabled.then(|| {
-            let (hits, full) = near_cache_counters(&registry);
-            Near { cache: NearCache::new(near_cache, SystemClock::of(&*redis.machine)), hits, full }
-        });
+        let near = near_cache.enabled.then(|| Near::new(near_cache, SystemClock::of(&*redis.machine), &registry));
         let outage = charge_after_outage.enabled.then(|| {
             let charges = Arc::new(OutageCharges::new(
                 charge_after_outage,
@@ -223,38 +214,6 @@ impl SharedStore {
         verdict
     }
 
-    /// Decides a plan by the near cache, or else by the store.
-    async fn ask_unless_near(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        match &self.near {
-            Some(near) => self.ask_unless_known(near, plan).await,
-            None => self.ask(plan, None).await.0,
-        }
-    }
-
-    async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let lookup = near.cache.lookup();
-        if plan.reservation.is_none()
-            && plan.request.is_none()
-            && let Some(decisions) = near.cache.refusal(plan, lookup)
-        {
-            near.hits.increment(1);
-            return Ok(Verdict { decisions, at: self.local.now(), ..Verdict::default() });
-        }
-        let verdict = self.ask(plan, None).await.0;
-        let gives_back = plan.reservation.is_some_and(|reservation| !reservation.step.is_new());
-        if gives_back || plan.levels().iter().any(|level| level.cost < 0) {
-            // Even where the answer is lost: what was given back may let others pass.
-            near.cache.forget_all();
-        } else if plan.request.is_none()
-            && plan.reservation.is_none()
-            && let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
-            && near.cache.learn(plan, lookup, decisions) == Learned::Full
-        {
-            near.full.increment(1);
-        }
-        verdict
-    }
-
     /// Forgets states, here and in the store that replicas share; see [`Store::reset`].
     ///
     /// # Errors
@@ -269,7 +228,7 @@ impl SharedStore {
         let done = self.redis.reset(key, anchor, subtree).await;
         request::store_call_ended(at, done.is_err());
         if let Some(near) = &self.near {
-            near.cache.forget_all();
+            near.forget_all();
         }
         match done {
             Ok(done) => Ok(done),

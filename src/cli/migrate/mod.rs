@@ -6,6 +6,7 @@ mod redis;
 mod sheet;
 mod table;
 mod times;
+mod tracing;
 mod translate;
 mod xds;
 

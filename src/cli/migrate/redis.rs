@@ -209,8 +209,8 @@ fn near_cache(environment: &Environment, sheet: &mut Sheet) -> Result<(), String
     let bytes: u64 = text.parse().map_err(|_| format!("{NAME} is not a number of bytes"))?;
     if bytes > 0 {
         let remark = format!(
-            "from {NAME}. It serves domains of `charge: all_or_nothing`; in others a refused request\n\
-             counts, so it is always asked about."
+            "from {NAME}. Refusals are remembered for max_age, so that what other replicas give back\n\
+             is seen soon; not with `charge: over_limit_only`."
         );
         sheet.set("store.near_cache.enabled", "true", remark);
     }

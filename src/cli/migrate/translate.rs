@@ -12,7 +12,7 @@ use super::{
     redis,
     sheet::Sheet,
     table::{self, Becomes, Variable},
-    times, xds,
+    times, tracing, xds,
 };
 
 /// The bounds of a connection's age here, and of what is added to it.
@@ -33,7 +33,7 @@ pub(super) fn translate(environment: &Environment) -> Result<Sheet, String> {
     envoy(environment, &mut sheet)?;
     metrics(environment, &mut sheet)?;
     redis::store(environment, &mut sheet)?;
-    tracing(environment, &mut sheet)?;
+    tracing::collector(environment, &mut sheet)?;
     log(environment, &mut sheet)?;
     rest(environment, &mut sheet);
     Ok(sheet)
@@ -173,39 +173,6 @@ fn metrics(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         let address = environment.text(ADDRESS).unwrap_or(":9090");
         let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
         sheet.set("metrics.listen", format!("{host}{address}"), from(environment, &[SWITCH, ADDRESS]));
-    }
-    Ok(())
-}
-
-fn tracing(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
-    const SWITCH: &str = "TRACING_ENABLED";
-    const NAME: &str = "TRACING_SERVICE_NAME";
-    const RATE: &str = "TRACING_SAMPLING_RATE";
-    const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
-    if !environment.is_on(SWITCH)? {
-        return Ok(());
-    }
-    let endpoint = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
-        .into_iter()
-        .find_map(|name| Some((name, environment.text(name)?)))
-        .filter(|_| environment.text(PROTOCOL) == Some("grpc"));
-    if let Some((name, endpoint)) = endpoint {
-        let endpoint = endpoint.trim_end_matches('/');
-        let scheme = if endpoint.contains("://") { "" } else { "http://" };
-        sheet.set("tracing.otlp_endpoint", format!("{scheme}{endpoint}"), from(environment, &[SWITCH, PROTOCOL, name]));
-    } else {
-        let place = "where the collector takes OTLP over gRPC, as http://otel-collector:4317";
-        sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
-        sheet.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
-    }
-    if let Some(name) = environment.text(NAME) {
-        sheet.set("tracing.service_name", name, from(environment, &[NAME]));
-    }
-    if let Some(rate) = environment.text(RATE) {
-        if !rate.parse().is_ok_and(|rate: f64| (0.0..=1.0).contains(&rate)) {
-            return Err(format!("{RATE} is not a number from 0 to 1"));
-        }
-        sheet.set("tracing.sample_ratio", rate, from(environment, &[RATE]));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use weir_telemetry::{
 
 pub use caller::caller;
 pub use opentelemetry_sdk::trace::Span;
-pub use settings::TracingSettings;
+pub use settings::{Protocol, TracingSettings};
 
 const SPANS: &str = "weir_trace_spans_total";
 

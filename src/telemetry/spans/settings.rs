@@ -10,28 +10,47 @@ use weir_settings::{Time, file::is_set};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TracingSettings {
-    /// The collector, which takes spans by OTLP over gRPC: `http://host:port` or `https://host:port`. Empty: none are
+    /// The collector: `http://host:port` or `https://host:port`, with [`Protocol::Http`] also with a path. Empty: no spans are
     /// made.
     pub otlp_endpoint: String,
+    /// How the collector takes spans.
+    pub protocol: Protocol,
     /// The CA bundle that verifies a TLS collector; empty: the system's.
     pub ca: PathBuf,
     /// The sampling ratio of traces that begin here, 0 to 1. A client's sampling decision takes precedence.
     pub sample_ratio: f64,
     /// `service.name` of the spans.
     pub service_name: String,
+    /// `service.namespace` of the spans; empty: none.
+    pub service_namespace: String,
+    /// `service.instance.id` of the spans; empty: a random one at each start.
+    pub service_instance_id: String,
     /// How long the collector may take for a batch, connecting included.
     pub timeout: Time,
     /// Most spans that wait until others are sent; further ones are dropped.
     pub max_queue: usize,
 }
 
+/// A protocol of OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// OTLP over gRPC.
+    Grpc,
+    /// OTLP over HTTP, in binary.
+    Http,
+}
+
 impl Default for TracingSettings {
     fn default() -> Self {
         Self {
             otlp_endpoint: String::new(),
+            protocol: Protocol::Grpc,
             ca: PathBuf::new(),
             sample_ratio: 1.0,
             service_name: "weir".to_owned(),
+            service_namespace: String::new(),
+            service_instance_id: String::new(),
             timeout: Time::seconds(5),
             max_queue: 8_192,
         }
@@ -49,10 +68,13 @@ impl TracingSettings {
     /// # Errors
     /// A sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
-        if self.is_on() && !is_endpoint(&self.otlp_endpoint) {
+        if self.is_on() && !is_endpoint(&self.otlp_endpoint, self.protocol) {
             // Not printed: it may contain a password.
-            return Err("tracing.otlp_endpoint is http:// or https://host:port, without a path, a user or a password"
-                .to_owned());
+            return Err(
+                "tracing.otlp_endpoint is http:// or https://host:port, without a user or a password, and without a \
+                        path unless tracing.protocol is http"
+                    .to_owned(),
+            );
         }
         if is_set(&self.ca) && !self.otlp_endpoint.starts_with("https://") {
             return Err("tracing.ca is set, but tracing.otlp_endpoint is not https://".to_owned());
@@ -62,6 +84,9 @@ impl TracingSettings {
         }
         if !(1..=256).contains(&self.service_name.len()) {
             return Err("tracing.service_name has 1 to 256 bytes".to_owned());
+        }
+        if self.service_namespace.len().max(self.service_instance_id.len()) > 256 {
+            return Err("tracing.service_namespace and tracing.service_instance_id have at most 256 bytes".to_owned());
         }
         if !(100_000..=60_000_000).contains(&self.timeout.0) {
             return Err("tracing.timeout is 100ms to 60s".to_owned());
@@ -73,11 +98,12 @@ impl TracingSettings {
     }
 }
 
-fn is_endpoint(text: &str) -> bool {
+fn is_endpoint(text: &str, protocol: Protocol) -> bool {
     let Ok(uri) = text.parse::<Uri>() else { return false };
     let plain =
         uri.authority().is_some_and(|authority| !authority.as_str().contains('@') && authority.port().is_some());
-    plain && matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/" && uri.query().is_none()
+    let is_path = uri.path() == "/" || protocol == Protocol::Http;
+    plain && matches!(uri.scheme_str(), Some("http" | "https")) && is_path && uri.query().is_none()
 }
 
 #[cfg(test)]
@@ -101,7 +127,11 @@ mod tests {
             let error = TracingSettings { otlp_endpoint: endpoint.to_owned(), ..default() }.check().unwrap_err();
             assert!(error.contains("tracing.otlp_endpoint is") && !error.contains("geheim"), "{error}");
         }
+        let with_path =
+            TracingSettings { otlp_endpoint: "http://o:1/v1".to_owned(), protocol: Protocol::Http, ..default() };
+        assert_eq!(with_path.check(), Ok(()));
         for (settings, name) in [
+            (TracingSettings { service_namespace: "x".repeat(257), ..default() }, "service_namespace"),
             (TracingSettings { ca: "ca.pem".into(), ..default() }, "ca"),
             (TracingSettings { sample_ratio: 1.1, ..default() }, "sample_ratio"),
             (TracingSettings { sample_ratio: f64::NAN, ..default() }, "sample_ratio"),

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use axum::{http::StatusCode, routing::post};
+use bytes::Bytes;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -13,6 +15,7 @@ use opentelemetry_proto::tonic::{
     common::v1::{KeyValue, any_value::Value},
     trace::v1::Span,
 };
+use prost::Message as _;
 use tokio_rustls::TlsAcceptor;
 use tonic::{Response, Status, service::Routes};
 
@@ -60,7 +63,16 @@ impl Collector {
 
     fn on_free_port(place: &str, tls: Option<TlsAcceptor>) -> Self {
         let taken = Taken::default();
-        let grpc = GrpcServer::start("127.0.0.1:0", tls, Routes::new(TraceServiceServer::new(taken.clone())));
+        let over_http = {
+            let taken = taken.clone();
+            async move |body: Bytes| {
+                let request = ExportTraceServiceRequest::decode(body).expect("spans");
+                taken.requests().push(request);
+            }
+        };
+        let grpc = Routes::new(TraceServiceServer::new(taken.clone())).into_axum_router();
+        let routes = grpc.route("/v1/traces", post(over_http)).fallback(async || StatusCode::NOT_FOUND);
+        let grpc = GrpcServer::start("127.0.0.1:0", tls, routes.into());
         let port = grpc.address.rsplit_once(':').expect("a port").1;
         Self { endpoint: format!("{place}:{port}"), taken, _grpc: grpc }
     }

@@ -64,7 +64,7 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, routes: Routes, 
                 let mut routes = routes.clone();
                 async move { Ok::<_, Infallible>(routes.call(request).await.unwrap_or_else(|never| match never {})) }
             });
-            let http = auto::Builder::new(TokioExecutor::new()).http2_only();
+            let http = auto::Builder::new(TokioExecutor::new());
             // Whoever has gone is gone.
             let _ = match tls {
                 None => http.serve_connection(TokioIo::new(stream), service).await,

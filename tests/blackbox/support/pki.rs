@@ -153,7 +153,7 @@ fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> Clien
     config
 }
 
-/// What takes connections for HTTP/2 with this certificate, of clients that have one of this authority, where it is given.
+/// What takes connections with this certificate, of clients that have one of this authority, where it is given.
 pub fn acceptor(pair: &Pair, clients: Option<&Authority>) -> TlsAcceptor {
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -168,7 +168,7 @@ pub fn acceptor(pair: &Pair, clients: Option<&Authority>) -> TlsAcceptor {
         }
     };
     let mut config = config.with_single_cert(vec![pair.der()], key).expect("a pair");
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
 

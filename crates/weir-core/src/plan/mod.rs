@@ -245,6 +245,15 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// The same plan of these levels alone, by their position.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(usize) -> bool) -> Self {
+        let kept = self.levels.iter().enumerate().filter(|(index, _)| keep(*index));
+        let levels = kept.map(|(_, level)| Level { twin: None, ..level.clone() }).collect();
+        let Self { levels, totals, .. } = Self::new(levels, self.charge, self.max_wait);
+        Self { levels, totals, ..self.clone() }
+    }
+
     /// Leaves out what a domain says of its own limits alone: its shadow mode and the jitter of retries.
     pub fn enforce_as_written(&mut self) {
         (self.is_shadow, self.retry_jitter) = (false, 0.0);

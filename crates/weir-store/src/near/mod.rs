@@ -5,6 +5,7 @@
 mod tests;
 
 use std::{
+    borrow::Cow,
     hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -16,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use weir_core::{
-    domain::{Charge, Clock, Micros},
-    plan::{Decisions, Plan},
+    algorithm::Params,
+    domain::{Charge, Clock, Decision, Micros},
+    plan::{Decisions, Level, Plan},
 };
 use weir_settings::Time;
 
@@ -42,8 +44,8 @@ impl Default for NearCacheSettings {
     }
 }
 
-/// Refusals of a short while ago. A refusal belongs to the path of the deepest level: within one version of a policy that
-/// names all levels.
+/// Refusals of a short while ago. Of a request that charges all or nothing it belongs to the path of the deepest level: within
+/// one version of a policy that names all levels. Where each level is charged for itself, it belongs to the level's state.
 pub struct NearCache<C> {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
@@ -66,15 +68,26 @@ struct Shard {
 struct Refusal {
     hash: u64,
     path: Box<[u8]>,
-    policy_version: u64,
-    max_wait: Option<Micros>,
-    /// The cost asked of each level.
-    costs: SmallVec<[i64; 4]>,
+    terms: Terms,
     decisions: Decisions,
     /// When they came.
     learned: Micros,
     /// From then on a level may decide otherwise.
     until: Micros,
+}
+
+/// What else a request must have in common with one that was refused.
+#[derive(PartialEq)]
+enum Terms {
+    /// Of a whole plan. A dearer one would be refused as well, but for longer, or permanently.
+    Plan {
+        policy_version: u64,
+        max_wait: Option<Micros>,
+        /// The cost asked of each level.
+        costs: SmallVec<[i64; 4]>,
+    },
+    /// Of a level that is charged for itself.
+    Level(Params),
 }
 
 /// When a plan is asked for, and what has been forgotten by then.
@@ -84,13 +97,13 @@ pub struct Lookup {
     epoch: u64,
 }
 
-/// The outcome of learning a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The outcome of learning a refusal; of several, the last of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Learned {
-    /// It is remembered.
-    Kept,
     /// It is nothing to remember.
     Passed,
+    /// It is remembered.
+    Kept,
     /// The cache was full.
     Full,
 }
@@ -116,19 +129,48 @@ impl<C: Clock> NearCache<C> {
 
     /// The refusal of a plan, if it is known.
     pub fn refusal(&self, plan: &Plan<'_>, lookup: Lookup) -> Option<Decisions> {
-        let question = Question::of(plan, &self.hasher)?;
-        let shard = self.shard(&question).lock();
-        let refusal = shard.find(&question).filter(|refusal| refusal.answers(plan, &question, lookup.at))?;
+        self.known(&Question::of(plan, &self.hasher)?, lookup)
+    }
+
+    /// The refusal of a level that is charged for itself, if it is known.
+    pub fn refusal_of(&self, level: &Level<'_>, lookup: Lookup) -> Option<Decision> {
+        self.known(&Question::of_level(level, &self.hasher)?, lookup)?.pop()
+    }
+
+    fn known(&self, question: &Question<'_>, lookup: Lookup) -> Option<Decisions> {
+        let shard = self.shard(question).lock();
+        let is_it = |refusal: &&Refusal| lookup.at < refusal.until && refusal.terms == question.terms;
+        let refusal = shard.find(question).filter(is_it)?;
         (shard.epoch == lookup.epoch).then(|| aged(&refusal.decisions, lookup.at - refusal.learned))
     }
 
     /// Remembers the store's decisions, if they are a refusal that would be repeated.
     pub fn learn(&self, plan: &Plan<'_>, lookup: Lookup, decisions: &Decisions) -> Learned {
+        if plan.charge != Charge::Independent {
+            return self.put(lookup, refused_for(plan, decisions), decisions, || Question::of(plan, &self.hasher));
+        }
+        // A dry run has counted nothing.
+        let refused = plan.levels().iter().zip(decisions).filter(|(_, decision)| !decision.allowed && !plan.dry_run);
+        let learned = refused.map(|(level, decision)| {
+            // What is denied is counted too, so it is over its limit until its window ends, whatever it costs.
+            let decisions = Decisions::from_iter([*decision]);
+            self.put(lookup, decision.reset_after, &decisions, || Question::of_level(level, &self.hasher))
+        });
+        learned.max().unwrap_or(Learned::Passed)
+    }
+
+    /// Remembers a refusal that would be repeated for so long.
+    fn put<'q>(
+        &self,
+        lookup: Lookup,
+        refused_for: Micros,
+        decisions: &Decisions,
+        question: impl FnOnce() -> Option<Question<'q>>,
+    ) -> Learned {
         // The store decided no earlier than it was asked.
         let now = self.clock.now();
-        let until = lookup.at + refused_for(plan, decisions).min(self.max_age);
-        let question = (until > now).then(|| Question::of(plan, &self.hasher)).flatten();
-        let Some(question) = question else { return Learned::Passed };
+        let until = lookup.at + refused_for.min(self.max_age);
+        let Some(question) = (until > now).then(question).flatten() else { return Learned::Passed };
         let mut shard = self.shard(&question).lock();
         if lookup.epoch != self.epoch.load(Ordering::Acquire).max(shard.epoch) {
             return Learned::Passed;
@@ -142,9 +184,7 @@ impl<C: Clock> NearCache<C> {
         shard.put(Refusal {
             hash: question.hash,
             path: question.path.into(),
-            policy_version: question.policy_version,
-            max_wait: plan.max_wait,
-            costs: plan.levels().iter().map(|level| level.cost).collect(),
+            terms: question.terms,
             decisions: decisions.clone(),
             learned: now,
             until,
@@ -190,11 +230,11 @@ impl Shard {
     }
 }
 
-/// A plan by which a refusal is found.
+/// What a refusal is found by.
 struct Question<'a> {
     hash: u64,
-    path: &'a [u8],
-    policy_version: u64,
+    path: Cow<'a, [u8]>,
+    terms: Terms,
 }
 
 impl<'a> Question<'a> {
@@ -207,19 +247,21 @@ impl<'a> Question<'a> {
                 .levels()
                 .iter()
                 .all(|level| level.cost > 0 && level.scaled.is_none() && !level.params().charges_denied());
-        repeats.then(|| Self { hash: hasher.hash_one(deepest.path()), path: deepest.path(), policy_version })
+        let costs = plan.levels().iter().map(|level| level.cost).collect();
+        let terms = Terms::Plan { policy_version, max_wait: plan.max_wait, costs };
+        repeats.then(|| Self::new(deepest.path().into(), terms, hasher))
     }
-}
 
-impl Refusal {
-    fn answers(&self, plan: &Plan<'_>, question: &Question<'_>, now: Micros) -> bool {
-        // A dearer one would be refused as well, but for longer, or permanently.
-        let same_costs = || plan.levels().iter().zip(&self.costs).all(|(level, cost)| level.cost == *cost);
-        now < self.until
-            && self.policy_version == question.policy_version
-            && self.max_wait == plan.max_wait
-            && self.costs.len() == plan.levels().len()
-            && same_costs()
+    /// `None` for levels whose refusals are not remembered: all but of a window that counts what it denies, and would deny
+    /// the rest of it.
+    fn of_level(level: &'a Level<'_>, hasher: &RandomState) -> Option<Self> {
+        let params = level.params();
+        let repeats = level.cost > 0 && matches!(params, Params::FixedWindow(_)) && params.charges_denied();
+        repeats.then(|| Self::new(level.state_name().into(), Terms::Level(params.clone()), hasher))
+    }
+
+    fn new(path: Cow<'a, [u8]>, terms: Terms, hasher: &RandomState) -> Self {
+        Self { hash: hasher.hash_one(&*path), path, terms }
     }
 }
 

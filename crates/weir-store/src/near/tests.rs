@@ -209,3 +209,30 @@ fn the_cache_is_bounded_and_replaces_expired_refusals() {
     assert_eq!(learn(2_000..3_000), kept);
     assert_eq!(held(), kept);
 }
+
+#[test]
+fn levels_that_are_charged_for_themselves_are_known_one_by_one() {
+    let mut scene = Scene::new();
+    let counting = |count| window(&[("count", count), ("period", "60s"), ("charge_denied", "true")], false);
+    scene.limits[1] = counting("9");
+    let independent = Terms { charge: Charge::Independent, version: None, ..USUAL };
+    assert_eq!(scene.refused(independent, None), Learned::Kept);
+    let known = |limit: &Limit, depth, cost| {
+        let level = Level::new(&scene.key, depth, 2, limit, cost);
+        scene.cache.refusal_of(&level, scene.cache.lookup())
+    };
+    for cost in [1, 2, 1_000] {
+        assert_eq!(known(&scene.limits[1], 3, cost), Some(Decision::refuse(9, 0, None, 60_000)), "whatever it costs");
+    }
+    for cost in [0, -1] {
+        assert_eq!(known(&scene.limits[1], 3, cost), None, "{cost}");
+    }
+    assert_eq!(known(&scene.limits[0], 2, 1), None, "it has passed");
+    assert_eq!(known(&scene.limits[1], 2, 1), None, "another key");
+    assert_eq!(known(&counting("10"), 3, 1), None, "a raised limit");
+    scene.at(AGE);
+    assert_eq!(known(&scene.limits[1], 3, 1), None);
+    let mut dry_run = scene.plan(&scene.key, independent);
+    dry_run.dry_run = true;
+    assert_eq!(scene.cache.learn(&dry_run, scene.cache.lookup(), &refusal(None)), Learned::Passed);
+}

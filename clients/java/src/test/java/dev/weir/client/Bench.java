@@ -17,7 +17,8 @@ class Bench {
     private static final Check CHECK = Check.of("many", "alex");
     private static final Check AMPLE = Check.of("ample", "alex");
     private static final Duration WARM_UP = Duration.ofSeconds(3);
-    private static final Duration MEASURED = Duration.ofSeconds(5);
+    private static final Duration MEASURED =
+            Duration.ofSeconds(Long.parseLong(System.getenv().getOrDefault("BENCH_SECONDS", "5")));
     private static final int IN_FLIGHT = 256;
     private static final int MAX_LATENCIES = 5_000_000;
 

@@ -1,0 +1,3 @@
+module weir/deploy/check/recipes
+
+go 1.26.0

@@ -1,0 +1,80 @@
+//! OTLP over HTTP: a batch is a request on a connection of its own, as there is about one in a second.
+
+use std::{fmt, time::Duration};
+
+use axum::body::{Body, to_bytes};
+use bytes::Bytes;
+use hyper::{
+    Request, Response, Uri,
+    client::conn::http1,
+    header::{CONNECTION, HOST, HeaderValue},
+};
+use opentelemetry_http::{HttpClient, HttpError};
+use tokio::{runtime::Handle, time};
+
+use super::dial::Dialer;
+use crate::telemetry::TracingSettings;
+
+/// Longest answer of a collector that is read, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// Where a collector takes spans, unless the endpoint has a path.
+const PATH: &str = "/v1/traces";
+
+/// Sends batches, on the runtime in which it was made.
+pub(super) struct Sender {
+    dialer: Dialer,
+    timeout: Duration,
+    runtime: Handle,
+}
+
+impl Sender {
+    /// One by these settings; inside a runtime.
+    ///
+    /// # Errors
+    /// As [`Dialer::new`].
+    pub(super) fn new(settings: &TracingSettings) -> Result<Self, String> {
+        let dialer = Dialer::new(settings, "http/1.1")?;
+        Ok(Self { dialer, timeout: settings.timeout.duration(), runtime: Handle::current() })
+    }
+}
+
+/// The URL that batches are sent to.
+pub(super) fn url(settings: &TracingSettings) -> String {
+    let endpoint = settings.otlp_endpoint.as_str();
+    let has_path = endpoint.parse::<Uri>().is_ok_and(|uri| uri.path() != "/");
+    if has_path { endpoint.to_owned() } else { format!("{}{PATH}", endpoint.trim_end_matches('/')) }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+#[tonic::async_trait]
+impl HttpClient for Sender {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (dialer, timeout) = (self.dialer.clone(), self.timeout);
+        // The exporter's thread has no runtime.
+        self.runtime.spawn(async move { time::timeout(timeout, send(dialer, request)).await? }).await?
+    }
+}
+
+async fn send(dialer: Dialer, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    let (mut head, body) = request.into_parts();
+    let path = head.uri.path_and_query().map_or(PATH, |path| path.as_str()).to_owned();
+    head.uri = path.parse()?;
+    head.headers.insert(HOST, HeaderValue::from_str(dialer.authority())?);
+    head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let (mut sender, connection) = http1::handshake(dialer.connect().await?).await?;
+    let answer = async {
+        let (head, body) = sender.send_request(Request::from_parts(head, Body::from(body))).await?.into_parts();
+        Ok(Response::from_parts(head, to_bytes(Body::new(body), MAX_ANSWER_BYTES).await?))
+    };
+    tokio::pin!(connection, answer);
+    tokio::select! {
+        answer = &mut answer => answer,
+        // Its end; what it has read is there.
+        _ = &mut connection => answer.await,
+    }
+}

@@ -1,0 +1,112 @@
+//! From variables to the settings of tracing: that service's own, and those of OpenTelemetry that its exporters read.
+
+use weir_core::domain::{Micros, time::SECOND};
+
+use super::{
+    environment::{Environment, from},
+    sheet::Sheet,
+    times,
+};
+
+const SWITCH: &str = "TRACING_ENABLED";
+const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
+const NAMES: [(&str, &str); 3] = [
+    ("TRACING_SERVICE_NAME", "tracing.service_name"),
+    ("TRACING_SERVICE_NAMESPACE", "tracing.service_namespace"),
+    ("TRACING_SERVICE_INSTANCE_ID", "tracing.service_instance_id"),
+];
+const RATE: &str = "TRACING_SAMPLING_RATE";
+/// What traces have apart comes first.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+/// The bounds of `tracing.timeout`.
+const SHORTEST: Micros = SECOND / 10;
+const LONGEST: Micros = 60 * SECOND;
+
+/// The settings of tracing, where it is on.
+///
+/// # Errors
+/// A variable whose value that service would not read, by name.
+pub(super) fn collector(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    if !environment.is_on(SWITCH)? {
+        return Ok(());
+    }
+    let is_http = match environment.text(PROTOCOL) {
+        None | Some("http") => true,
+        Some("grpc") => false,
+        Some(_) => return Err(format!("{PROTOCOL} is neither http nor grpc")),
+    };
+    let first = |names: [&'static str; 2]| names.into_iter().find_map(|name| Some((name, environment.text(name)?)));
+    match first(ENDPOINTS) {
+        Some((name, endpoint)) => {
+            let endpoint = url(endpoint, is_http && name == ENDPOINTS[1]);
+            let is_encrypted = endpoint.starts_with("https://");
+            sheet.set("tracing.otlp_endpoint", endpoint, from(environment, &[SWITCH, name]));
+            if is_http {
+                sheet.set("tracing.protocol", "http", format!("from {PROTOCOL}, where it is the default"));
+            }
+            if let Some((name, path)) = first(CERTIFICATES).filter(|_| is_encrypted) {
+                sheet.set("tracing.ca", path, format!("from {name}"));
+            }
+        }
+        None => {
+            let place = "where the collector takes OTLP, as http://otel-collector:4317";
+            sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
+            sheet.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
+        }
+    }
+    if let Some((name, text)) = first(TIMEOUTS) {
+        let millis: Micros = text.parse().map_err(|_| format!("{name} is not a number of milliseconds"))?;
+        let given = millis.saturating_mul(1_000);
+        times::set(sheet, "tracing.timeout", name, given, given.clamp(SHORTEST, LONGEST));
+    }
+    for (name, key) in NAMES {
+        if let Some(text) = environment.text(name) {
+            sheet.set(key, text, from(environment, &[name]));
+        }
+    }
+    if let Some(rate) = environment.text(RATE) {
+        if !rate.parse().is_ok_and(|rate: f64| (0.0..=1.0).contains(&rate)) {
+            return Err(format!("{RATE} is not a number from 0 to 1"));
+        }
+        sheet.set("tracing.sample_ratio", rate, from(environment, &[RATE]));
+    }
+    Ok(())
+}
+
+/// An endpoint with its scheme and port. The path of what all signals share stands before that of traces.
+fn url(endpoint: &str, is_shared: bool) -> String {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let path = path.trim_end_matches('/');
+    let host = authority.rsplit_once(']').map_or(authority, |(_, behind)| behind);
+    let port = match (host.contains(':'), scheme) {
+        (true, _) => "",
+        (false, "https") => ":443",
+        (false, _) => ":80",
+    };
+    let separator = if path.is_empty() { "" } else { "/" };
+    let traces = if is_shared && !path.is_empty() { "/v1/traces" } else { "" };
+    format!("{scheme}://{authority}{port}{separator}{path}{traces}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_gets_what_it_leaves_out() {
+        for (endpoint, is_shared, expected) in [
+            ("http://otel:4318", true, "http://otel:4318"),
+            ("otel:4317", false, "http://otel:4317"),
+            ("https://otel/", true, "https://otel:443"),
+            ("http://[::1]", true, "http://[::1]:80"),
+            ("http://[::1]:1/", false, "http://[::1]:1"),
+            ("http://otel:4318/otlp/", true, "http://otel:4318/otlp/v1/traces"),
+            ("http://otel:4318/v1/traces", false, "http://otel:4318/v1/traces"),
+        ] {
+            assert_eq!(url(endpoint, is_shared), expected, "{endpoint}");
+        }
+    }
+}
