@@ -5,6 +5,7 @@ mod error;
 mod export;
 mod host;
 mod http;
+mod last_policy;
 mod policy;
 mod readiness;
 mod reload;

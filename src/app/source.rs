@@ -6,10 +6,11 @@ use futures_util::{FutureExt, future::BoxFuture};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 use weir_policy::{Loaded, Rules};
-use weir_settings::{Problems, file::is_set};
+use weir_settings::Problems;
 
 use super::{
     AppError,
+    last_policy::LastPolicy,
     policy::{self, PolicyInForce},
     readiness::Readiness,
     reload::Reload,
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     config::Settings,
     telemetry::Metrics,
-    xds::{self, Client, DiscoveryResponse, Start, XdsSettings},
+    xds::{self, Client, Start},
 };
 
 /// Where the policy comes from.
@@ -27,7 +28,7 @@ pub(super) enum Source {
     /// Files.
     Files,
     /// A control plane.
-    ControlPlane(Box<Client>),
+    ControlPlane(Box<Client>, LastPolicy),
 }
 
 impl Source {
@@ -46,15 +47,16 @@ impl Source {
         };
         let client = Client::new(address, &settings.xds, metrics.xds_connected());
         let mut client = Box::new(client.map_err(AppError::ControlPlane)?);
-        let loaded = match (kept(&settings.xds, &rules), settings.xds.start) {
+        let last = LastPolicy::new(&settings.xds);
+        let loaded = match (last.load(&rules), settings.xds.start) {
             (Some(loaded), _) => loaded,
             (None, Start::Ready | Start::NotReady) => Loaded::awaited(&rules),
             (None, Start::Wait) => {
                 info!(control_plane = %settings.limits.display(), "waiting for a policy: the ports are closed until there is one");
-                first(&mut client, &settings.xds, &rules, metrics).await
+                first(&mut client, &last, &rules, metrics).await
             }
         };
-        Ok((Self::ControlPlane(client), loaded))
+        Ok((Self::ControlPlane(client, last), loaded))
     }
 
     /// The tasks that put each further policy in force.
@@ -73,15 +75,21 @@ impl Source {
             return vec![reload.run(poll, move || policy::load(&settings), apply).boxed()];
         }
         let mut tasks = vec![reload.run(poll, || (), |()| info!("no policy to reload")).boxed()];
-        if let Self::ControlPlane(client) = self {
-            tasks.push(receive(*client, in_force, settings, readiness).boxed());
+        if let Self::ControlPlane(client, last) = self {
+            tasks.push(receive(*client, last, in_force, settings, readiness).boxed());
         }
         tasks
     }
 }
 
 /// Puts each policy of a control plane in force, for ever.
-async fn receive(mut client: Client, mut in_force: PolicyInForce, settings: Arc<Settings>, readiness: Readiness) {
+async fn receive(
+    mut client: Client,
+    last: LastPolicy,
+    mut in_force: PolicyInForce,
+    settings: Arc<Settings>,
+    readiness: Readiness,
+) {
     loop {
         let response = client.next().await;
         // On another thread, as it takes a while for a large policy.
@@ -89,9 +97,6 @@ async fn receive(mut client: Client, mut in_force: PolicyInForce, settings: Arc<
             let settings = Arc::clone(&settings);
             move || {
                 let result = in_force.reload(xds::compile(&response, &settings.policy_rules()));
-                if result.is_ok() {
-                    keep(&settings.xds, &response);
-                }
                 (in_force, response, result)
             }
         });
@@ -99,6 +104,7 @@ async fn receive(mut client: Client, mut in_force: PolicyInForce, settings: Arc<
             Ok((back, response, Ok(()))) => {
                 in_force = back;
                 client.accept(&response);
+                last.keep(response);
                 readiness.report_awaited_policy(false).await;
             }
             Ok((back, response, Err(problems))) => {
@@ -111,13 +117,13 @@ async fn receive(mut client: Client, mut in_force: PolicyInForce, settings: Arc<
 }
 
 /// The first valid policy of a control plane.
-async fn first(client: &mut Client, settings: &XdsSettings, rules: &Rules, metrics: &Metrics) -> Loaded {
+async fn first(client: &mut Client, last: &LastPolicy, rules: &Rules, metrics: &Metrics) -> Loaded {
     loop {
         let response = client.next().await;
         match xds::compile(&response, rules) {
             Ok(loaded) => {
-                keep(settings, &response);
                 client.accept(&response);
+                last.keep(response);
                 return loaded;
             }
             Err(problems) => {
@@ -129,36 +135,7 @@ async fn first(client: &mut Client, settings: &XdsSettings, rules: &Rules, metri
     }
 }
 
-/// The policy that was kept, where there is one.
-fn kept(settings: &XdsSettings, rules: &Rules) -> Option<Loaded> {
-    let path = &settings.last_policy_file;
-    if !is_set(path) {
-        return None;
-    }
-    match xds::last::load(path) {
-        Ok(response) => match xds::compile(&response?, rules) {
-            Ok(loaded) => {
-                info!(path = %path.display(), "starting with the last policy that the control plane sent");
-                return Some(loaded);
-            }
-            Err(problems) => log(&problems, "the policy in xds.last_policy_file is not valid: ignored"),
-        },
-        Err(cause) => error!(path = %path.display(), %cause, "xds.last_policy_file cannot be read: ignored"),
-    }
-    None
-}
-
-fn keep(settings: &XdsSettings, response: &DiscoveryResponse) {
-    let path = &settings.last_policy_file;
-    if !is_set(path) {
-        return;
-    }
-    if let Err(cause) = xds::last::keep(path, response) {
-        error!(path = %path.display(), %cause, "the policy cannot be kept in xds.last_policy_file; a restart needs the control plane");
-    }
-}
-
-fn log(problems: &Problems, what: &str) {
+pub(super) fn log(problems: &Problems, what: &str) {
     for problem in &problems.0 {
         error!(%problem, "{what}");
     }

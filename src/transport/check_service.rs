@@ -18,7 +18,13 @@ use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
-use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
+use super::{
+    audit::Actor,
+    decode::{self, Message},
+    idempotency::IdempotencySettings,
+    message::CheckMessage,
+    status::Rejected,
+};
 use crate::{
     limiter::{AllAnswers, Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
@@ -26,9 +32,6 @@ use crate::{
 
 pub use leases::LeaseAnswer;
 pub use reservations::{Caller, SettleCall, Settlement};
-
-/// A check as a surface read it, or why it could not be read.
-pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 
 /// Decides checks for the surfaces.
 pub struct CheckService<S> {

@@ -11,7 +11,7 @@ use weir_core::{
 use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
 use weir_settings::problem::Mark;
 
-use super::{check_service::Message, idempotency, message::CheckMessage};
+use super::{idempotency, message::CheckMessage};
 use crate::{
     limiter::{CheckAll, Invalid, Request},
     proto::{self, limit::Algorithm},
@@ -19,6 +19,9 @@ use crate::{
 
 /// Most checks of a batch.
 pub const MAX_BATCH: usize = 1_000;
+
+/// A check as a surface read it, or why it could not be read.
+pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 
 /// Says of a batch that it has more than [`MAX_BATCH`] checks.
 pub fn too_many_checks() -> Invalid {

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{TcpListener, TcpStream},
+    path::Path,
 };
 
 use envoy_types::pb::{
@@ -10,7 +11,10 @@ use envoy_types::pb::{
     google::protobuf::{Any, Struct, Value, value::Kind},
     ratelimit::config::ratelimit::v3::{RateLimitDescriptor, RateLimitPolicy, RateLimitReplace},
 };
-use rustix::process::Signal;
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, mknodat, open},
+    process::Signal,
+};
 use tonic::Status;
 
 use crate::support::{
@@ -52,6 +56,12 @@ async fn left(server: &Server, domain: &str, key: &[&str]) -> Option<(u32, u32)>
     let answer = ask(server, domain, key, 0).await.expect("an answer");
     let status = answer.statuses.first().expect("a status");
     status.current_limit.as_ref().map(|limit| (limit.requests_per_unit, status.limit_remaining))
+}
+
+/// Whether the file has the response of this version, which comes behind the first line.
+fn is_kept(path: &Path, version: &str) -> bool {
+    let version = [b"\n\n\x01", version.as_bytes()].concat();
+    fs::read(path).is_ok_and(|kept| kept.windows(version.len()).any(|bytes| bytes == version))
 }
 
 #[tokio::test]
@@ -225,6 +235,7 @@ async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
     plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
     let server = server.serving();
     plane.send("2", vec![config("a", "d", vec![daily("k", "", 4)])]);
+    eventually("the policy is kept", || is_kept(&path, "2").then_some(()));
     plane.send("bad", vec![config("a", "", Vec::new())]);
     let address = plane.address().to_owned();
     drop((server, plane));
@@ -243,6 +254,40 @@ async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
     assert_eq!(plane.request(0).version_info, "", "all is asked for");
     plane.send("3", vec![config("a", "d", vec![daily("k", "", 5)])]);
     assert_eq!(left(&waiting.serving(), "d", &["k", "v"]).await, Some((5, 5)));
+}
+
+#[tokio::test]
+async fn a_file_that_hangs_holds_up_no_policy() {
+    for start in ["wait", "ready"] {
+        let kept = tempfile::tempdir().expect("a directory");
+        let path = kept.path().join("last");
+        // Written beside the file first; to open a FIFO for writing waits for a reader.
+        let hanging = kept.path().join("last.tmp");
+        mknodat(CWD, &hanging, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+        let plane = ControlPlane::start();
+        let server = setup(&plane)
+            .env("WEIR_XDS__START", start)
+            .env("WEIR_XDS__LAST_POLICY_FILE", path.to_str().expect("a path"))
+            .spawn();
+        plane.request(0);
+        for version in 1..=3 {
+            let ack = plane.send(&version.to_string(), vec![config("a", "d", vec![daily("k", "", version)])]);
+            assert_eq!((ack.version_info, ack.error_detail), (version.to_string(), None), "{start}");
+        }
+        let mut server = server.serving();
+        eventually_async("the policy", async || (left(&server, "d", &["k", "v"]).await == Some((3, 3))).then_some(()))
+            .await;
+        server.wait_for_log("xds.last_policy_file takes too long to write: a policy was not kept, a newer one will be");
+
+        // The write that hung ends, and fails, as a FIFO cannot be synced.
+        let aside = kept.path().join("aside");
+        fs::rename(&hanging, &aside).expect("renamed");
+        let _reader = open(&aside, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a FIFO");
+        plane.send("4", vec![config("a", "d", vec![daily("k", "", 4)])]);
+        eventually("the newest policy is kept", || is_kept(&path, "4").then_some(()));
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait_for_end(), 0);
+    }
 }
 
 #[tokio::test]

@@ -17,7 +17,8 @@ use crate::{
     telemetry::Transport,
     transport::{
         audit::Actor,
-        check_service::{CheckService, Checked, Message},
+        check_service::{CheckService, Checked},
+        decode::Message,
         decode::{self, MAX_BATCH},
         message::{self, CheckMessage},
         status::Rejected,

@@ -28,7 +28,7 @@ pub struct GrpcSettings {
     pub max_requests_per_second: u32,
     /// Most decisions that wait for a shared store at once; 0: by the store's queue.
     pub max_concurrent_requests: usize,
-    /// Most streams of checks that are open at once.
+    /// Most streams that are open at once: of checks, of leases and of RLQS together.
     pub max_open_streams: usize,
     /// Timeout for receiving the message of a call.
     pub message_timeout: Time,

@@ -69,11 +69,6 @@ impl Ledger {
         })
     }
 
-    /// The first deadline.
-    pub fn next_deadline(&self) -> Option<Micros> {
-        self.holds.iter().map(|hold| hold.deadline).min()
-    }
-
     /// Takes out the hold that expired first, if one has by `now`.
     pub(super) fn take_expired(&mut self, now: Micros) -> Option<Hold> {
         let index = (0..self.holds.len()).min_by_key(|index| self.holds[*index].deadline)?;

@@ -17,6 +17,9 @@ use weir_core::domain::Clock;
 /// Documents in this process.
 pub struct MemoryDocuments {
     kept: Mutex<Kept>,
+    /// Locked through a change, so that changes are made one after the other. It is locked before `kept`, which is not locked
+    /// while the disk is awaited: reads never wait for a disk.
+    file: Mutex<Option<LogFile>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -24,13 +27,12 @@ pub struct MemoryDocuments {
 struct Kept {
     documents: BTreeMap<String, String>,
     log: VecDeque<Changed>,
-    file: Option<LogFile>,
 }
 
 impl MemoryDocuments {
     /// None yet, and none after a restart.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { kept: Mutex::default(), clock }
+        Self { kept: Mutex::default(), file: Mutex::default(), clock }
     }
 
     /// Those of a file, in which changes are written before they are answered. It need not exist.
@@ -43,21 +45,24 @@ impl MemoryDocuments {
         log.iter().for_each(|changed| kept.add(changed.clone()));
         let needed =
             |changed: &&Changed| changed.after.is_some() && kept.documents.get(&changed.name) == changed.after.as_ref();
-        kept.file = Some(LogFile::open(path, &log, needed)?);
-        Ok(Self { kept: Mutex::new(kept), clock })
+        let file = LogFile::open(path, &log, needed)?;
+        Ok(Self { kept: Mutex::new(kept), file: Mutex::new(Some(file)), clock })
     }
 
     pub(super) fn change(&self, change: &Change) -> Result<Option<Changed>, ChangeError> {
-        let mut kept = self.kept.lock();
-        let before = kept.documents.get(&change.name).cloned();
+        let mut file = self.file.lock();
+        let (before, previous, count) = {
+            let kept = self.kept.lock();
+            let before = kept.documents.get(&change.name).cloned();
+            (before, kept.log.back().map(|changed| changed.id), kept.documents.len())
+        };
         let is_unexpected = change.expected.is_some() && before != change.expected;
         if is_unexpected || (before.is_none() && change.document.is_none()) {
             return Ok(None);
         }
-        if before.is_none() && kept.documents.len() >= MAX_DOCUMENTS {
+        if before.is_none() && count >= MAX_DOCUMENTS {
             return Err(ChangeError::Full);
         }
-        let previous = kept.log.back().map(|changed| changed.id);
         let changed = Changed {
             id: self.next_id(previous),
             previous,
@@ -66,10 +71,10 @@ impl MemoryDocuments {
             after: change.document.clone(),
             actor: change.actor.clone(),
         };
-        if let Some(file) = &mut kept.file {
+        if let Some(file) = &mut *file {
             file.append(&changed).map_err(ChangeError::File)?;
         }
-        kept.add(changed.clone());
+        self.kept.lock().add(changed.clone());
         Ok(Some(changed))
     }
 

@@ -1,6 +1,11 @@
-use std::{fs, sync::Arc};
+use std::{
+    fs,
+    sync::{Arc, Barrier, mpsc},
+    thread,
+    time::Duration,
+};
 
-use weir_core::domain::ManualClock;
+use weir_core::domain::{Clock, ManualClock};
 
 use super::*;
 
@@ -71,6 +76,39 @@ fn a_file_keeps_documents_and_log() {
     fs::write(&path, format!("{whole}nothing\n")).unwrap();
     let error = open().err().unwrap().to_string();
     assert!(error.contains("snapshot.overrides, line 4: not a change"), "{error}");
+}
+
+/// A clock that is asked when it says so, and answers when it is told to.
+struct Halting(Barrier);
+
+impl Clock for Halting {
+    fn now(&self) -> i64 {
+        self.0.wait();
+        self.0.wait();
+        0
+    }
+
+    fn is_monotonic(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn reads_do_not_wait_for_a_change_that_is_being_made() {
+    let clock = Arc::new(Halting(Barrier::new(2)));
+    let documents = Arc::new(MemoryDocuments::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    thread::scope(|scope| {
+        let changing = scope.spawn(|| documents.change(&put("a", Some("1"))));
+        clock.0.wait();
+        let (sender, read) = mpsc::channel();
+        let reading = Arc::clone(&documents);
+        thread::spawn(move || sender.send((all(&reading), reading.log(None, 9))));
+        let before = read.recv_timeout(Duration::from_secs(30));
+        clock.0.wait();
+        assert_eq!(before, Ok((vec![], vec![])), "not made yet, and read at once");
+        assert!(changing.join().unwrap().unwrap().is_some());
+    });
+    assert_eq!(all(&documents).len(), 1);
 }
 
 #[test]
