@@ -155,7 +155,8 @@ impl App {
         let fleet = Arc::new(Fleet::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
         let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&fleet), Arc::clone(&overrides));
         let operators = Arc::new(operators);
-        let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
+        let pages =
+            http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites, &http_meter)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);

@@ -8,9 +8,12 @@ use weir_store::StoreUrl;
 use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
-    transport::grpc::{
-        MAX_REFLECTIONS, MAX_WATCHES,
-        arrival::{MAX_WAITING_BYTES, MAX_WAITING_OR_ENDING},
+    transport::{
+        grpc::{
+            MAX_REFLECTIONS, MAX_WATCHES,
+            arrival::{MAX_WAITING_BYTES, MAX_WAITING_OR_ENDING},
+        },
+        http::bodies::MAX_UNFINISHED_BYTES,
     },
 };
 
@@ -58,6 +61,7 @@ impl WorstCase {
             part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
             part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),
+            part("unfinished HTTP bodies, and what they are read into", 2, MAX_UNFINISHED_BYTES),
             part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
         ];
         if settings.store.url != StoreUrl::Memory {

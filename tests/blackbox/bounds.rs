@@ -2,6 +2,8 @@
 
 use std::{
     error::Error,
+    io::{Read, Write},
+    net::TcpStream,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -195,6 +197,29 @@ fn http_requests_above_the_rate_limit_get_429() {
     let refused = eventually("a refusal", || Some(ask()).filter(|answer| answer.status != 200));
     assert_eq!(shed(&refused), expected_shed());
     assert!(server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"rate\"}") >= 1.0);
+}
+
+#[test]
+fn unfinished_bodies_over_http_are_bounded_together() {
+    const BODIES: usize = 64;
+    let server = setup(&[]).start();
+    let mut unfinished = Vec::new();
+    for _ in 0..BODIES {
+        let mut stream = TcpStream::connect(&server.http).expect("a connection");
+        let head = "POST /v1/check HTTP/1.1\r\nhost: weir\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n";
+        stream.write_all(head.as_bytes()).expect("sent");
+        // One that is rejected meanwhile is not read to its end.
+        let _ = stream.write_all(&vec![b' '; 999_999]);
+        unfinished.push(stream);
+        let mut good = Client::connect(&server.http).expect("a connection");
+        assert_eq!(good.post("/v1/check", &json!({ "key": ["user", "alex"] })).status, 200);
+    }
+    // 32 MiB of them stay, at most.
+    let rejected = "weir_requests_rejected_total{listener=\"http\",reason=\"open\"}";
+    eventually("rejected bodies", || (server.metric(rejected) >= (BODIES - 33) as f64).then_some(()));
+    let mut answer = [0; 12];
+    unfinished[0].read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 429");
 }
 
 #[tokio::test]

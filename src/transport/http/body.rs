@@ -10,7 +10,10 @@ use axum::{
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use super::{problem::Problem, site::Sites};
+use weir_server::Overload;
+
+use super::{bodies::TooMany, problem::Problem, site::Sites};
+use crate::transport::status::Rejected;
 
 /// How long a body may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +25,7 @@ const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(1);
 /// The body of a request, which must be JSON, as a text of at most `most` bytes.
 ///
 /// # Errors
-/// [`Problem`]: 403 for one of a page that is not of `sites`, 415 for another kind, 413 for a longer one, 408 for one that takes too long, 400 for no text.
+/// [`Problem`]: 403 for one of a page that is not of `sites`, 415 for another kind, 413 for a longer one, 408 for one that takes too long, 429 where too many are unfinished, 400 for no text.
 pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String, Problem> {
     sites.check(&request)?;
     check_kind(request.headers())?;
@@ -33,7 +36,7 @@ pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String
 /// All of a body, of whatever kind, of at most `most` bytes.
 ///
 /// # Errors
-/// [`Problem`]: 413 for a longer one, 408 for one that takes too long, 400 for one that breaks off.
+/// [`Problem`]: 413 for a longer one, 408 for one that takes too long, 429 where too many are unfinished, 400 for one that breaks off.
 pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body is at most {most} bytes"));
     let is_announced_as_longer = body.size_hint().lower() > most as u64;
@@ -66,7 +69,12 @@ async fn drain(parts: &mut BodyDataStream) {
 async fn collect(parts: &mut BodyDataStream, most: usize) -> Result<Option<Vec<u8>>, Problem> {
     let mut bytes = Vec::new();
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body breaks off"))?;
+        let part = part.map_err(|error| {
+            if error.into_inner().is::<TooMany>() {
+                return Rejected::from(Overload::Open).into();
+            }
+            Problem::new(StatusCode::BAD_REQUEST, "the body breaks off")
+        })?;
         if bytes.len() + part.len() > most {
             return Ok(None);
         }

@@ -1,6 +1,7 @@
 //! Checks as JSON over HTTP: the messages of `weir.v1` as proto3 maps them, and refusals as HTTP tells them.
 
 pub mod admin;
+pub mod bodies;
 pub mod body;
 pub mod problem;
 mod settings;

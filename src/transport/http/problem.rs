@@ -69,6 +69,11 @@ impl Problem {
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { kind: Kind::of_status(status), status, detail: detail.into(), error: None, retry_after: None }
     }
+
+    /// Whether it may pass when it is sent again.
+    pub fn is_overload(&self) -> bool {
+        self.status == StatusCode::TOO_MANY_REQUESTS
+    }
 }
 
 impl From<Rejected> for Problem {

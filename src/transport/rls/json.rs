@@ -8,7 +8,7 @@ use axum::{
     body::Body,
     extract::{Request, State},
     http::{HeaderValue, StatusCode, header},
-    response::Response,
+    response::{IntoResponse, Response},
     routing::any,
 };
 use prost::Message;
@@ -54,7 +54,10 @@ pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize) -> Result<Router, Da
 }
 
 async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) -> Response {
-    let body = body::bytes(request.into_body(), json.max_body_bytes).await.ok();
+    let body = match body::bytes(request.into_body(), json.max_body_bytes).await {
+        Err(problem) if problem.is_overload() => return problem.into_response(),
+        body => body.ok(),
+    };
     let Some(request) = body.and_then(|body| json.read(&body)) else {
         json.rls.unreadable();
         return plain(StatusCode::BAD_REQUEST, BAD_REQUEST);
