@@ -1,6 +1,6 @@
 //! Envoy's quotas: what each stream is assigned, with streams that behave as Envoy's client does.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -132,19 +132,23 @@ fn a_limit_is_divided_among_streams_by_demand() {
         assert!(
             first.until("alex", |assignment| assignment.rate() < 1_000.0).await.0.rate() + assignment.rate() <= 1_000.0
         );
-        // How many reports that takes depends on how long after each the shares are told.
-        let mut reports = async |of_second: (u64, u64), is_so: fn(f64, f64) -> bool| {
+        // How many reports that takes depends on how long after each the shares are told. The service measures demand over the
+        // time between reports, so the second one reports a rate, however long a round takes.
+        let mut reported = Instant::now();
+        let mut reports = async |rate_of_second: f64, is_so: fn(f64, f64) -> bool| {
             eventually_async("the shares", async || {
-                second.report(bucket("alex"), of_second.0, of_second.1, 1).await;
+                let hits = rate_of_second * reported.elapsed().as_secs_f64();
+                reported = Instant::now();
+                second.report(bucket("alex"), hits.ceil() as u64, 0, 1).await;
                 first.report(bucket("alex"), 1_000, 4_000, 1).await;
                 listen(&mut first, &mut second).await;
                 is_so(first.rate("alex"), second.rate("alex")).then_some(())
             })
             .await;
         };
-        reports((1_000, 4_000), |first, second| (first, second) == (500.0, 500.0)).await;
+        reports(5_000.0, |first, second| (first, second) == (500.0, 500.0)).await;
         // The second one has little to do.
-        reports((30, 0), |first, second| first >= 900.0 && second >= 50.0).await;
+        reports(60.0, |first, second| first >= 900.0 && second >= 50.0).await;
         assert!(first.rate("alex") + second.rate("alex") <= 1_000.0);
         drop(second);
         tokio::task::spawn_blocking(move || {
