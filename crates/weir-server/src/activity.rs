@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub(crate) struct Activity {
     begun: Instant,
     under_way: AtomicUsize,
-    /// Since the last [`Self::look`].
+    /// Since the last [`Self::take_use`].
     was_used: AtomicBool,
     /// Whether [`Self::quiet_since`] is recorded.
     is_timed: bool,
