@@ -80,13 +80,8 @@ impl Admin {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .route("/healthcheck", get(healthcheck))
-            .with_state(self.clone())
-            .merge(self.metrics_route())
-    }
-
-    /// `/metrics` alone.
-    pub fn metrics_route(self) -> Router {
-        Router::new().route("/metrics", get(metrics)).with_state(self)
+            .route("/metrics", get(metrics))
+            .with_state(self)
     }
 }
 

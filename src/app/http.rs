@@ -44,9 +44,9 @@ pub(super) fn routes(
     Ok(bounded(api.merge(envoy).merge(operators).merge(pages), meter))
 }
 
-/// `/metrics` alone, on the runtime that this is called on.
-pub(super) fn metrics(admin: Admin) -> Router {
-    on_control(admin.metrics_route())
+/// `/metrics` and the probes, on the runtime that this is called on.
+pub(super) fn pages(admin: Admin) -> Router {
+    on_control(admin.routes())
 }
 
 fn on_control(pages: Router) -> Router {

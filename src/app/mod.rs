@@ -60,7 +60,7 @@ use crate::{
 
 /// Most decisions of a port that wait for a shared store, unless the settings say so: what one pipeline worker queues.
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
-/// Most connections of the port of `/metrics`.
+/// Most connections of the port of `/metrics` and the probes.
 const MAX_SCRAPERS: usize = 64;
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
 const SHARDS_A_TICK: usize = 16;
@@ -214,7 +214,7 @@ impl App {
             Some(address) => Some(Server {
                 listener: listen("metrics.listen", &address).await?,
                 service: Guarded::new(
-                    Pages::new(http::metrics(admin.clone())),
+                    Pages::new(http::pages(admin.clone())),
                     None,
                     None,
                     Connected::new(drain.clone()),

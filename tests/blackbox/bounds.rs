@@ -18,7 +18,7 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
     Server, eventually,
-    http::{Answer, Client},
+    http::{self, Answer, Client},
     in_time,
     requests::check,
     server::Setup,
@@ -220,6 +220,16 @@ fn unfinished_bodies_over_http_are_bounded_together() {
     let mut answer = [0; 12];
     unfinished[0].read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 429");
+}
+
+#[test]
+fn probes_and_scrapes_have_a_port_of_their_own() {
+    let server = setup(&[("WEIR_METRICS__LISTEN", "127.0.0.1:0")]).start();
+    let pages = server.wait_for_log("serving")["metrics"].as_str().expect("an address").to_owned();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(http::get(&pages, path).expect("a page").0, 200, "{path}");
+    }
+    assert_eq!(http::get(&pages, "/v1/check").expect("a page").0, 404);
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ async fn the_variables_of_envoy_gateway_start_it() {
     let metrics = server.wait_for_log("serving")["metrics"].as_str().expect("an address").to_owned();
     let (status, page) = http::get(&metrics, "/metrics").expect("it answers");
     assert!(status == 200 && page.contains("weir_xds_connected 1"), "{page}");
-    assert_eq!(http::get(&metrics, "/healthz").expect("it answers").0, 404);
+    assert_eq!(http::get(&metrics, "/v1/check").expect("it answers").0, 404, "no checks");
 }
 
 #[tokio::test]
