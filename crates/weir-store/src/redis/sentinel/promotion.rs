@@ -116,7 +116,7 @@ impl Sentinels {
     pub(super) async fn follow(&self, mut announced: mpsc::Receiver<Promotion>, pool: &Pool, pause: Duration) {
         while let Some(promotion) = announced.recv().await {
             // Announced by a Sentinel that watches another master. Where a failover undoes the one before, a connection may lead
-            // to the new master since then, and is no reason to go on asking Sentinels that name the old one.
+            // to the new master since then, and is no reason to keep asking Sentinels that name the old one.
             if pool.leads_past(&[&promotion.from, &promotion.to]) {
                 continue;
             }
