@@ -79,7 +79,7 @@ func TestCoalescedChecksSurviveRestarts(t *testing.T) {
 	load := newLoad(t, client)
 	for i := range c.replicas {
 		load.goOn(t, 200)
-		c.replicas[i].Stop()
+		c.replicas[i].Stop(t)
 		load.goOn(t, 200)
 		c.restart(t, i)
 	}

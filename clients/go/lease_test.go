@@ -110,7 +110,7 @@ func TestClientsWithLeasesKeepTheLimit(t *testing.T) {
 		load.goOn(t, 200)
 	}
 	for i := range c.replicas {
-		c.replicas[i].Stop()
+		c.replicas[i].Stop(t)
 		load.goOn(t, 200)
 		c.restart(t, i)
 	}

@@ -114,7 +114,7 @@ func TestRollingRestartFailsNoCall(t *testing.T) {
 	load := newLoad(t, client)
 	load.goOn(t, 200)
 	for i := range c.replicas {
-		c.replicas[i].Stop()
+		c.replicas[i].Stop(t)
 		load.goOn(t, 200)
 		c.restart(t, i)
 		load.goOn(t, 200)

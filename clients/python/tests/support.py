@@ -112,6 +112,7 @@ class Service:
     def stop(self) -> None:
         """Ends it gracefully."""
         self._end(Signals.SIGTERM)
+        assert self.process.returncode == 0, "".join(self.log)
 
     def _end(self, number: Signals) -> None:
         if self.process.poll() is None:

@@ -176,7 +176,13 @@ func (s *Server) Enforce(t testing.TB, policy string) {
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
 // Stop ends the service gracefully (SIGTERM).
-func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	s.end(syscall.SIGTERM)
+	if !s.process.ProcessState.Success() {
+		t.Fatalf("weir does not stop gracefully: %s", s.process.ProcessState)
+	}
+}
 
 // Freeze stops the process without closing its connections (SIGSTOP).
 func (s *Server) Freeze(t testing.TB) {

@@ -90,6 +90,7 @@ export class Server {
     const exit = once(this.#child, "exit");
     this.thaw();
     this.#child.kill(signal);
-    await exit;
+    const [code] = await exit;
+    if (signal === "SIGTERM" && code !== 0) throw new Error(`not ended gracefully, with ${code}:\n${this.#lines.join("\n")}`);
   }
 }

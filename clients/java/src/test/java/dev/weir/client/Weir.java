@@ -166,10 +166,14 @@ public final class Weir implements AutoCloseable {
         ended();
     }
 
-    /** Stops gracefully. */
+    /** Stops gracefully: with the snapshot written, where one is configured. */
     public void stop() {
-        process.destroy();
-        ended();
+        // Process.destroy also closes the pipe of the log, to which the service writes until it ends.
+        process.toHandle().destroy();
+        var status = ended();
+        if (status != 0) {
+            throw new IllegalStateException("weir does not stop gracefully: exit code " + status);
+        }
     }
 
     /** Replaces the policy, which the service notices by itself. */
@@ -181,9 +185,9 @@ public final class Weir implements AutoCloseable {
         }
     }
 
-    private void ended() {
+    private int ended() {
         try {
-            process.waitFor();
+            return process.waitFor();
         } catch (InterruptedException interrupted) {
             throw new IllegalStateException(interrupted);
         }
