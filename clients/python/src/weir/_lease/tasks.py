@@ -19,6 +19,9 @@ from weir._lease.table import TICK_SECONDS, Entry, Leases
 from weir.errors import Unavailable, WeirError
 from weir.v1 import weir_pb2 as pb
 
+_STATUS_LOST = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+"""What `grpc.aio` makes of the server's status where the stream ends while a message is written (grpc/grpc#36066)."""
+
 
 class TaskLeases(Leases):
     """Leases, with a timer that renews them and a task that reads their stream: while there are leases.
@@ -87,6 +90,7 @@ class TaskStream:
         wait_for_ready: bool,
     ) -> None:
         self._flow = flow
+        self._is_repeated = wait_for_ready
         self._messages: asyncio.Queue[pb.LeaseRequest | None] = asyncio.Queue()
         self._call = method(self._requests(), metadata=flow.token, wait_for_ready=wait_for_ready)
         self.task = asyncio.create_task(self._read())
@@ -105,6 +109,9 @@ class TaskStream:
         self.task.cancel()
 
     async def _requests(self) -> AsyncIterator[pb.LeaseRequest]:
+        if self._is_repeated:
+            # A service without leases has ended the stream by then, so no write hides its status again.
+            await self._call.initial_metadata()
         while (message := await self._messages.get()) is not None:
             yield message
 
@@ -114,7 +121,10 @@ class TaskStream:
             async for message in self._call:
                 self._flow.answered(message)
         except grpc.aio.AioRpcError as failure:
-            error = errors.of_rpc(failure)
+            is_lost = (failure.code(), failure.details()) == _STATUS_LOST
+            error = (
+                Unavailable("the stream of leases ended while it was written") if is_lost else errors.of_rpc(failure)
+            )
         except asyncio.CancelledError:
             self._call.cancel()
             self._flow.ended(errors.of_status(grpc.StatusCode.CANCELLED, "the stream of leases is closed"))
