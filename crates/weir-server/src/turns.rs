@@ -1,5 +1,5 @@
-//! Turns among the connections of a worker (fair queueing): one that sends much cannot delay those that send little. What has
-//! come on an idle connection is read at once, up to a bound. What is beyond it waits in a queue, from which one connection
+//! Turns among the connections of a worker (fair queueing): one that sends much cannot delay those that send little. The first
+//! bytes that come on an idle connection are read at once. What is beyond them waits in a queue, from which one connection
 //! goes on at a time, each after all other tasks of the worker and its sockets had their turn.
 
 use std::{
@@ -15,10 +15,13 @@ use tokio::{
     task::yield_now,
 };
 
-/// Most bytes that a connection reads in a turn: about two hundred calls.
+/// Most bytes that an idle connection reads at once: about ten calls. When many become busy in the same moment, others wait for so
+/// much of each.
+const FIRST_BYTES: u64 = 1 << 10;
+/// Most bytes that a connection reads in a turn: about a hundred calls.
 // Few enough that others do not notice, and so many that a burst of calls that are taken back is seen as one: h2 counts those
 // that were taken back before they were accepted, which happens between two turns.
-const TURN_BYTES: u64 = 16 << 10;
+const TURN_BYTES: u64 = 8 << 10;
 
 /// The queue of a worker.
 #[derive(Clone, Debug)]
@@ -78,7 +81,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for InTurns<I> {
         loop {
             match turn {
                 Turn::Idle => {
-                    io.set_limit(TURN_BYTES);
+                    io.set_limit(FIRST_BYTES);
                     *turn = Turn::Reading;
                 }
                 Turn::Reading if io.limit() == 0 => *turn = Turn::Waiting(turns.wait()),
