@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Harm beside good traffic: abuse, attack and soak.
 
-# Harm may raise the p99 of good traffic this many times over that of a quiet time. Far above the usual (3 to 9 times), so that it
+# Harm may raise the p99 of good traffic this many times over that of a quiet time. Far above the usual (3 to 7 times), so that it
 # is a regression and not a busy machine.
-max_p99_times=15
+max_p99_times=12
 
 # Harm beside good traffic for so many seconds, at least 30, and these attacks: harm SECONDS [ATTACK...]
 harm() {
@@ -80,7 +80,7 @@ abuse() {
     harm "${DRILL_SECONDS:-60}"
 }
 
-attacks=(check stream health watch reflection silent)
+attacks=(check stream health watch reflection bodies silent)
 
 # One attack, or all, each on a service of its own over Redis, beside good traffic.
 attack() {

@@ -2,7 +2,9 @@
 //! traffic.
 
 use std::{
+    collections::VecDeque,
     error::Error,
+    io::Write,
     net::{SocketAddr, TcpStream},
     thread::sleep,
     time::{Duration, Instant},
@@ -26,6 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const WAVE: Duration = Duration::from_secs(1);
 /// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.
 const CALLS: (usize, usize) = (1_024, 102);
+/// Just below what a body may have.
+const BODY_BYTES: usize = 1_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Attack {
@@ -39,6 +43,8 @@ enum Attack {
     Watch,
     /// Reflection streams without a message
     Reflection,
+    /// Bodies without their last byte, over HTTP
+    Bodies,
     /// Connections that say nothing, over gRPC and HTTP
     Silent,
 }
@@ -65,14 +71,18 @@ struct Args {
 fn main() -> Outcome<()> {
     let args = Args::parse();
     let end = Instant::now() + Duration::from_secs(args.seconds);
-    let opened = if args.attack == Attack::Silent { say_nothing(&args, end)? } else { open_calls(&args, end)? };
+    let opened = match args.attack {
+        Attack::Bodies => send_bodies(&args, end)?,
+        Attack::Silent => say_nothing(&args, end)?,
+        _ => open_calls(&args, end)?,
+    };
     println!("{opened:>12} opened");
     Ok(())
 }
 
 /// As many silent connections as this process may have, the oldest closed for new ones.
 fn say_nothing(args: &Args, end: Instant) -> Outcome<usize> {
-    let (mut held, mut opened) = (std::collections::VecDeque::new(), 0);
+    let (mut held, mut opened) = (VecDeque::new(), 0);
     while Instant::now() < end {
         for address in [args.grpc, args.http] {
             held.push_back(TcpStream::connect(address)?);
@@ -83,6 +93,27 @@ fn say_nothing(args: &Args, end: Instant) -> Outcome<usize> {
         }
         if held.len() >= 30 * args.connections {
             sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(opened)
+}
+
+/// Bodies that do not end, each on a connection of its own, the oldest closed for new ones.
+fn send_bodies(args: &Args, end: Instant) -> Outcome<usize> {
+    let head = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: weir\r\ncontent-type: application/json\r\ncontent-length: {BODY_BYTES}\r\n\r\n"
+    );
+    let all_but_the_last = vec![b' '; BODY_BYTES - 1];
+    let (mut held, mut opened) = (VecDeque::new(), 0);
+    while Instant::now() < end {
+        let mut stream = TcpStream::connect(args.http)?;
+        stream.set_write_timeout(Some(WAVE))?;
+        // One that is rejected meanwhile is not read to its end.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&all_but_the_last));
+        held.push_back(stream);
+        opened += 1;
+        if held.len() > args.connections {
+            held.pop_front();
         }
     }
     Ok(opened)
@@ -116,7 +147,7 @@ fn open(raw: &mut Raw, attack: Attack, calls: usize) -> std::io::Result<()> {
             Attack::Health => raw.call("/grpc.health.v1.Health/Check"),
             Attack::Watch => raw.ask("/grpc.health.v1.Health/Watch", &HealthCheckRequest::default()),
             Attack::Reflection => raw.call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
-            Attack::Silent => Ok(()),
+            Attack::Bodies | Attack::Silent => Ok(()),
         }?;
     }
     raw.discard()
