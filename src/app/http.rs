@@ -9,7 +9,6 @@ use axum::{
     response::IntoResponse,
 };
 use tokio::runtime::Handle;
-use weir_server::metrics::ListenerMeter;
 use weir_store::AnyStore;
 
 use super::AppError;
@@ -20,7 +19,7 @@ use crate::{
     transport::{
         admin::AdminService,
         check_service::CheckService,
-        http::{self, Sites, bodies::bounded},
+        http::{self, Sites},
         rls::{self, Rls},
     },
 };
@@ -34,14 +33,13 @@ pub(super) fn routes(
     operators: Arc<AdminService>,
     explorer: Option<Explorer>,
     sites: Sites,
-    meter: &ListenerMeter,
 ) -> Result<Router, AppError> {
     let pages = on_control(admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default()));
     let most = settings.grpc.max_message_bytes;
     let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most)?;
     let api = http::routes(service, settings.http.headers, most, sites.clone())?;
     let operators = http::admin::routes(operators, most, sites)?;
-    Ok(bounded(api.merge(envoy).merge(operators).merge(pages), meter))
+    Ok(api.merge(envoy).merge(operators).merge(pages))
 }
 
 /// `/metrics` and the probes, on the runtime that this is called on.

@@ -156,8 +156,7 @@ impl App {
         let fleet = Arc::new(Fleet::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
         let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&fleet), Arc::clone(&overrides));
         let operators = Arc::new(operators);
-        let pages =
-            http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites, &http_meter)?;
+        let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
@@ -191,7 +190,7 @@ impl App {
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
             service: Guarded::new(
-                Pages::new(pages),
+                Pages::new(pages, &http_meter),
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
@@ -211,27 +210,26 @@ impl App {
         };
         let metrics_port = match settings.metrics_listen().map_err(AppError::MetricsPort)? {
             None => None,
-            Some(address) => Some(Server {
-                listener: listen("metrics.listen", &address).await?,
-                service: Guarded::new(
-                    Pages::new(http::pages(admin.clone())),
-                    None,
-                    None,
-                    Connected::new(drain.clone()),
-                ),
-                workers: http_workers.handles(),
-                settings: ConnectionSettings {
-                    name: "metrics",
-                    http2_only: false,
-                    max_connections: MAX_SCRAPERS,
-                    max_streams: 1,
-                    traffic: settings.http.traffic(),
-                },
-                meter: ListenerMeter::new(metrics.registry(), "metrics"),
-                drain: drain.clone(),
-                tls: None,
-                clients: None,
-            }),
+            Some(address) => {
+                let meter = ListenerMeter::new(metrics.registry(), "metrics");
+                let pages = Pages::new(http::pages(admin.clone()), &meter);
+                Some(Server {
+                    listener: listen("metrics.listen", &address).await?,
+                    service: Guarded::new(pages, None, None, Connected::new(drain.clone())),
+                    workers: http_workers.handles(),
+                    settings: ConnectionSettings {
+                        name: "metrics",
+                        http2_only: false,
+                        max_connections: MAX_SCRAPERS,
+                        max_streams: 1,
+                        traffic: settings.http.traffic(),
+                    },
+                    meter,
+                    drain: drain.clone(),
+                    tls: None,
+                    clients: None,
+                })
+            }
         };
         let requires_store = settings.store.redis.required_for_readiness;
         let readiness = Readiness { admin, health, requires_store, reporting: Arc::default() };

@@ -9,10 +9,7 @@ use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{
-        grpc::{
-            MAX_REFLECTIONS, MAX_WATCHES,
-            arrival::{MAX_WAITING_BYTES, MAX_WAITING_OR_ENDING},
-        },
+        grpc::{MAX_REFLECTIONS, MAX_WATCHES, arrival::MAX_WAITING_OR_ENDING_BYTES},
         http::bodies::MAX_UNFINISHED_BYTES,
     },
 };
@@ -25,7 +22,7 @@ const STATE_BYTES: usize = 100;
 const CONNECTION_BYTES: usize = 32 << 10;
 /// Bytes of one call that was received but not yet dispatched: measured by `./drill attack watch`, rounded up.
 const NEW_CALL_BYTES: usize = 2 << 10;
-/// Bytes of one call that waits for its message or for the store.
+/// Bytes of one call that waits for the store.
 const CALL_BYTES: usize = 8 << 10;
 /// Bytes of one open health watch.
 const WATCH_BYTES: usize = 6 << 10;
@@ -56,8 +53,7 @@ impl WorstCase {
                 open_grpc.saturating_mul(grpc.max_streams as usize),
                 NEW_CALL_BYTES,
             ),
-            part("calls that wait for their message", MAX_WAITING_OR_ENDING, CALL_BYTES),
-            part("unfinished messages", 1, MAX_WAITING_BYTES),
+            part("calls that wait for their message, with what has come of it", 1, MAX_WAITING_OR_ENDING_BYTES),
             part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
             part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),

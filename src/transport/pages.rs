@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use axum::{Router, body::Body, response::IntoResponse};
 use hyper::{Request, Response, body::Incoming};
 use tower::Service as _;
-use weir_server::Connected;
+use weir_server::{Connected, metrics::ListenerMeter};
 use weir_telemetry::request::Surface;
 
 use super::{
     guard::Routes,
-    http::problem::Problem,
+    http::{bodies::Bodies, problem::Problem},
     observer::{given_id, return_id},
     routes,
     status::Rejected,
@@ -21,6 +21,7 @@ use crate::auth::Access;
 #[derive(Clone)]
 pub struct Pages {
     router: Router,
+    bodies: Bodies,
     peer: Option<SocketAddr>,
 }
 
@@ -29,9 +30,9 @@ pub struct Pages {
 pub struct Peer(pub Option<SocketAddr>);
 
 impl Pages {
-    /// The port with these routes.
-    pub fn new(router: Router) -> Self {
-        Self { router, peer: None }
+    /// The port with these routes, whose bodies are bounded together.
+    pub fn new(router: Router, meter: &ListenerMeter) -> Self {
+        Self { router, bodies: Bodies::new(meter), peer: None }
     }
 }
 
@@ -39,7 +40,7 @@ impl Routes for Pages {
     type Body = Body;
 
     fn on(self, connected: &Connected) -> Self {
-        Self { peer: connected.peer, ..self }
+        Self { peer: connected.peer, bodies: self.bodies.of_connection(), ..self }
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
@@ -47,6 +48,7 @@ impl Routes for Pages {
             request.extensions_mut().insert(Peer(self.peer));
         }
         let id = given_id(request.headers());
+        let request = request.map(|body| Body::new(self.bodies.bound(body)));
         let Ok(mut response) = self.router.clone().call(request).await;
         if response.status().as_u16() >= 400 {
             return_id(id, response.headers_mut());

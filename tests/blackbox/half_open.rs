@@ -7,10 +7,16 @@ use rustix::process::Signal;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_types::StatusExt;
+use weir::proto::CheckResponse;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
-    support::{Server, eventually, eventually_async, http, in_time, raw::Raw, requests::check, server::Setup},
+    support::{
+        Server, eventually, eventually_async, http, in_time,
+        raw::{Raw, framed},
+        requests::check,
+        server::Setup,
+    },
     tokens::{by, caller, token},
 };
 
@@ -80,13 +86,15 @@ async fn unauthenticated_half_open_calls_do_not_block_clients() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_oldest_half_open_calls_are_evicted_without_authentication() {
+    /// What waits for its message at most, in calls without any of it.
+    const MOST: usize = 4_096;
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().policy(POLICY).shared(&redis);
     let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();
     for path in [CHECK, HEALTH, STREAM] {
         let (before, resident) = (server.metric(OPEN), server.resident());
         let held = half_open(&server, 32, path);
-        let beyond = before + (32 * CALLS - 2_048) as f64;
+        let beyond = before + (32 * CALLS - MOST) as f64;
         eventually("the oldest are ended", || (server.metric(OPEN) >= beyond).then_some(()));
         let mut client = server.client().await;
         for _ in 0..100 {
@@ -97,6 +105,21 @@ async fn the_oldest_half_open_calls_are_evicted_without_authentication() {
         drop(held);
         server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
     }
+}
+
+#[test]
+fn half_open_calls_of_others_do_not_end_a_call_whose_message_is_on_its_way() {
+    let server = Server::with_policy(POLICY);
+    let mut slow = Raw::connect(&server.grpc, 65_535).expect("a connection");
+    slow.call(STREAM).expect("a call");
+    let message = framed(&check(&["user", "alex"]));
+    let (first, rest) = message.split_at(message.len() / 2);
+    slow.part(first).expect("sent");
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
+    let _held = half_open(&server, 32, CHECK);
+    eventually("others are ended", || (server.metric(OPEN) >= CALLS as f64).then_some(()));
+    slow.part(rest).expect("sent");
+    assert!(slow.answer::<CheckResponse>().expect("an answer").allowed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

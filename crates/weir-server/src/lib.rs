@@ -35,6 +35,6 @@ pub use listener::Listener;
 pub use rate::{Pace, Rate};
 pub use seats::max_open;
 pub use server::{ConnectionSettings, Serve, Server};
-pub use slots::{Slot, Slots};
+pub use slots::{Full, Slot, Slots};
 pub use traffic::Traffic;
 pub use workers::{RuntimeKind, Worker, Workers};

@@ -120,7 +120,10 @@ impl<R: Serve> Server<R> {
         let Some(worker) = Worker::least_loaded(&self.workers) else { return };
         // A unix socket is not encrypted.
         let tls = self.tls.as_ref().filter(|_| matches!(accepted, Accepted::Tcp(..)));
-        let tls = tls.map(|tls| (Arc::clone(tls), tls.slot()));
+        let Ok(tls) = tls.map(|tls| tls.slot().map(|slot| (Arc::clone(tls), slot))).transpose() else {
+            room.meter.refused.increment(1);
+            return;
+        };
         let served = Connection {
             service: self.service.clone(),
             settings: self.settings,

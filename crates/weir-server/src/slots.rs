@@ -1,77 +1,195 @@
-//! Slots for what has not shown yet that it is honest: a handshake, a call whose message has not come. An honest client keeps
-//! such a slot for milliseconds, so where there are too many the oldest is evicted, not the newest.
+//! Slots for what has not shown yet that it is honest: a handshake, a call whose message has not come. An honest client keeps such
+//! a slot for milliseconds. Where all together are too large, the oldest of the owner that has the most is evicted, so that an
+//! owner with few does not lose them to owners with many (max-min fairness).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
 
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
+use thiserror::Error;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A bounded set of slots.
+/// Slots of bounded size together.
 #[derive(Debug)]
 pub struct Slots {
-    max_slots: usize,
+    max_size: usize,
+    max_size_with_evicted: usize,
+    next_owner: AtomicU64,
     taken: Mutex<Taken>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By their order.
-    slots: BTreeMap<u64, CancellationToken>,
+    owners: HashMap<u64, Owned>,
+    /// The owners, the one to be evicted from last: it has the most, and of those that have as much the oldest slot.
+    order: BTreeSet<(usize, Reverse<u64>, u64)>,
+    size: usize,
+    /// With that of evicted slots which have not been dropped yet.
+    size_with_evicted: usize,
     next: u64,
+}
+
+/// The slots of one owner that are not evicted.
+#[derive(Debug, Default)]
+struct Owned {
+    size: usize,
+    /// By their age.
+    slots: BTreeMap<u64, (usize, CancellationToken)>,
 }
 
 /// One slot, free again when this is dropped.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
+    owner: u64,
     number: u64,
+    size: usize,
     evicted: CancellationToken,
+    until_evicted: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
+/// There is no room: the owner has the most already, or what was evicted is not gone yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("all slots are taken")]
+pub struct Full;
+
 impl Slots {
-    /// At most so many.
-    pub fn new(max_slots: usize) -> Arc<Self> {
-        Arc::new(Self { max_slots, taken: Mutex::default() })
+    /// At most of this size together, and of that one with those that are evicted and not dropped yet.
+    pub fn new(max_size: usize, max_size_with_evicted: usize) -> Arc<Self> {
+        Arc::new(Self { max_size, max_size_with_evicted, next_owner: AtomicU64::new(0), taken: Mutex::default() })
     }
 
-    /// Takes a slot. Where none is free, the oldest is evicted and notified.
-    pub fn take(self: &Arc<Self>) -> Slot {
-        let evicted = CancellationToken::new();
+    /// A new owner.
+    pub fn owner(&self) -> u64 {
+        self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes a slot of this size, and evicts others where there is no room.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn take(self: &Arc<Self>, owner: u64, size: usize) -> Result<Slot, Full> {
         let mut taken = self.taken.lock();
-        if taken.slots.len() >= self.max_slots {
-            taken.evict_oldest();
+        let owned = taken.owners.get(&owner).map_or(0, |owned| owned.size);
+        let owners = taken.owners.len() + usize::from(owned == 0);
+        // Room that is kept for owners within their share: others cannot use it up by being evicted.
+        let reserve = if owned + size <= self.max_size / owners { 0 } else { self.reserve() };
+        let has_most = owned > 0 && taken.order.last().is_some_and(|&(most, ..)| owned >= most);
+        if taken.size_with_evicted + size + reserve > self.max_size_with_evicted
+            || taken.size + size > self.max_size && has_most
+        {
+            return Err(Full);
         }
         let number = taken.next;
         taken.next += 1;
-        taken.slots.insert(number, evicted.clone());
+        let evicted = CancellationToken::new();
+        taken.change(owner, |owned| {
+            owned.size += size;
+            owned.slots.insert(number, (size, evicted.clone()));
+        });
+        taken.size_with_evicted += size;
+        taken.evict(self.max_size);
         drop(taken);
-        Slot { slots: Arc::clone(self), number, evicted }
+        let until_evicted = Box::pin(evicted.clone().cancelled_owned());
+        Ok(Slot { slots: Arc::clone(self), owner, number, size, evicted, until_evicted })
     }
 
-    /// Evicts the oldest, where there is any.
-    pub fn evict_oldest(&self) {
-        self.taken.lock().evict_oldest();
+    fn reserve(&self) -> usize {
+        (self.max_size_with_evicted - self.max_size) / 2
     }
 }
 
 impl Taken {
-    fn evict_oldest(&mut self) {
-        if let Some((_, evicted)) = self.slots.pop_first() {
-            evicted.cancel();
+    fn change<T>(&mut self, owner: u64, change: impl FnOnce(&mut Owned) -> T) -> T {
+        let owned = self.owners.entry(owner).or_default();
+        self.order.remove(&owned.rank(owner));
+        self.size -= owned.size;
+        let changed = change(owned);
+        self.size += owned.size;
+        if owned.slots.is_empty() {
+            self.owners.remove(&owner);
+        } else {
+            self.order.insert(owned.rank(owner));
+        }
+        changed
+    }
+
+    fn evict(&mut self, max_size: usize) {
+        while self.size > max_size
+            && let Some(&(.., owner)) = self.order.last()
+        {
+            self.change(owner, |owned| {
+                if let Some((_, (size, evicted))) = owned.slots.pop_first() {
+                    owned.size -= size;
+                    evicted.cancel();
+                }
+            });
         }
     }
 }
 
+impl Owned {
+    fn rank(&self, owner: u64) -> (usize, Reverse<u64>, u64) {
+        let oldest = self.slots.first_key_value().map_or(u64::MAX, |(number, _)| *number);
+        (self.size, Reverse(oldest), owner)
+    }
+}
+
 impl Slot {
+    /// Makes it larger by so much, and evicts others, or itself, where there is no room.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn grow(&mut self, more: usize) -> Result<(), Full> {
+        self.size += more;
+        let mut taken = self.slots.taken.lock();
+        taken.size_with_evicted += more;
+        if taken.size_with_evicted > self.slots.max_size_with_evicted {
+            return Err(Full);
+        }
+        if !self.evicted.is_cancelled() {
+            taken.change(self.owner, |owned| {
+                if let Some((size, _)) = owned.slots.get_mut(&self.number) {
+                    *size += more;
+                    owned.size += more;
+                }
+            });
+            taken.evict(self.slots.max_size);
+        }
+        Ok(())
+    }
+
     /// Waits until it is evicted.
-    pub async fn evicted(&self) {
-        self.evicted.cancelled().await;
+    pub async fn evicted(&mut self) {
+        poll_fn(|cx| self.poll_evicted(cx)).await;
+    }
+
+    /// Ready once it is evicted.
+    pub fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.until_evicted.as_mut().poll(cx)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.taken.lock().slots.remove(&self.number);
+        let mut taken = self.slots.taken.lock();
+        taken.size_with_evicted -= self.size;
+        if !self.evicted.is_cancelled() {
+            taken.change(self.owner, |owned| {
+                if let Some((size, _)) = owned.slots.remove(&self.number) {
+                    owned.size -= size;
+                }
+            });
+        }
     }
 }
 
@@ -79,23 +197,49 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    fn evicted(slots: &[&Slot]) -> Vec<bool> {
-        slots.iter().map(|slot| slot.evicted.is_cancelled()).collect()
+    fn evicted<'a>(slots: impl IntoIterator<Item = &'a Slot>) -> Vec<bool> {
+        slots.into_iter().map(|slot| slot.evicted.is_cancelled()).collect()
     }
 
     #[test]
-    fn the_oldest_slot_is_evicted_when_all_are_taken() {
-        let slots = Slots::new(2);
-        let [first, second] = [(); 2].map(|()| slots.take());
-        assert_eq!(evicted(&[&first, &second]), [false, false]);
-        let third = slots.take();
-        assert_eq!(evicted(&[&first, &second, &third]), [true, false, false]);
+    fn of_owners_that_have_as_much_the_one_with_the_oldest_slot_loses_it() {
+        let slots = Slots::new(2, 4);
+        let mut taken: Vec<_> = (0..3).map(|owner| slots.take(owner, 1).unwrap()).collect();
+        assert_eq!(evicted(&taken), [true, false, false]);
+        drop(taken.remove(1));
+        taken.push(slots.take(3, 1).unwrap());
+        assert_eq!(evicted(&taken), [true, false, false], "there was room again");
+        taken.clear();
+        let Taken { owners, order, size, size_with_evicted, .. } = &*slots.taken.lock();
+        assert!(owners.is_empty() && order.is_empty() && *size == 0 && *size_with_evicted == 0);
+    }
+
+    #[test]
+    fn the_owner_of_few_does_not_lose_them_to_owners_of_many() {
+        let slots = Slots::new(10, 20);
+        let few = slots.take(0, 1).unwrap();
+        let many: Vec<_> = (0..9).map(|_| slots.take(1, 1).unwrap()).collect();
+        assert_eq!(slots.take(1, 1).err(), Some(Full), "it has the most");
+        let others: Vec<_> = (0..5).map(|_| slots.take(2, 1).unwrap()).collect();
+        assert_eq!((evicted([&few]), evicted(&others)), (vec![false], vec![false; 5]));
+        assert_eq!(evicted(&many), [true, true, true, true, true, false, false, false, false], "the oldest");
+        assert_eq!(slots.take(2, 1).err(), Some(Full), "what is evicted is not gone, and it has more than its share");
+        let more = slots.take(3, 1).unwrap();
+        assert_eq!(evicted([&more, &few]), [false, false]);
+        drop(many);
+        assert!(slots.take(2, 1).is_ok());
+    }
+
+    #[test]
+    fn a_slot_that_grows_makes_room_or_is_evicted() {
+        let slots = Slots::new(10, 12);
+        let (mut first, mut second) = (slots.take(0, 4).unwrap(), slots.take(1, 1).unwrap());
+        second.grow(6).unwrap();
+        assert_eq!(evicted([&first, &second]), [false, true], "it is the largest");
+        assert_eq!(first.grow(2), Err(Full));
         drop(second);
-        let fourth = slots.take();
-        assert_eq!(evicted(&[&third, &fourth]), [false, false], "there was room again");
-        slots.evict_oldest();
-        assert_eq!(evicted(&[&third, &fourth]), [true, false]);
-        drop((first, third, fourth));
-        assert!(slots.taken.lock().slots.is_empty());
+        first.grow(4).unwrap();
+        drop(first);
+        assert_eq!(slots.taken.lock().size_with_evicted, 0);
     }
 }

@@ -1,10 +1,9 @@
-//! Calls whose message has not come, or not all of it. They are bounded in time, in bytes and in number: for the port, where the oldest makes
-//! room, and for a connection whose client has not authenticated. A call whose message comes with its head is not among them.
+//! Calls whose message has not come, or not all of it. They are bounded in time, in bytes for the port, and in number for a
+//! connection whose client has not authenticated. A call whose message comes with its head is not among them.
 
 mod framing;
 
 use std::{
-    future::pending,
     pin::Pin,
     sync::{
         Arc,
@@ -16,33 +15,28 @@ use std::{
 
 use hyper::body::{Body, Bytes, Frame};
 use metrics::Counter;
-use tokio::time::sleep;
+use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tower::BoxError;
-use weir_server::{Connected, Overload, Slots, metrics::ListenerMeter};
+use weir_server::{Connected, Full, Overload, Slot, Slots, metrics::ListenerMeter};
 
 use crate::transport::status::Rejected;
 use framing::Framing;
 
-/// Most calls of the port that wait for their message. A further one of a connection that has its share of them is refused; for
-/// any other the oldest is ended. So one that has few is not harmed by those that have many.
-const MAX_WAITING: usize = 2_048;
-/// Most of them with those that are ended but not gone, as their threads have not come to it. Beyond it the new one is refused:
-/// otherwise a burst would stand there whole before the first of it is gone.
-pub const MAX_WAITING_OR_ENDING: usize = MAX_WAITING + 512;
-/// Most of one connection, until its client has authenticated.
+/// What a call that waits is counted with, beside the bytes of its message.
+const CALL_BYTES: usize = 8 << 10;
+/// Most bytes of all calls of the port that wait. Beyond it the oldest call of the connection that has the most is ended for a further
+/// one, which is rejected if it is of that connection itself. So a connection that has few is not harmed by those that have many.
+const MAX_WAITING_BYTES: usize = 32 << 20;
+/// Most of them with those of calls that are ended but not gone, as their threads have not come to it. Beyond it the new one is
+/// rejected: otherwise a burst would stand there whole before the first of it is gone.
+pub const MAX_WAITING_OR_ENDING_BYTES: usize = MAX_WAITING_BYTES + (8 << 20);
+/// Most calls of one connection that wait, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
-/// Most bytes of unfinished messages. From the half of it on the oldest call is ended for more.
-pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// The calls of a port that wait for their message.
 pub struct Arrivals {
     slots: Arc<Slots>,
-    /// Those that have a slot, or had one and are not gone.
-    waiting: AtomicUsize,
-    /// The connections that have such calls.
-    connections: AtomicUsize,
-    bytes: AtomicUsize,
     timeout: Duration,
     too_many: Counter,
     too_late: Counter,
@@ -51,6 +45,8 @@ pub struct Arrivals {
 /// Those of one connection.
 pub struct ConnectionArrivals {
     port: Arc<Arrivals>,
+    /// Who has the slots of its calls.
+    owner: u64,
     connected: Connected,
     waiting: AtomicUsize,
 }
@@ -79,25 +75,17 @@ pub struct ArrivingBody<B> {
 
 /// A call that waits, from the first time that its body was not there.
 struct Wait {
-    counted: Counted,
-    /// Ends it.
-    end: Pin<Box<dyn Future<Output = Status> + Send>>,
-}
-
-/// How a waiting call is counted.
-struct Counted {
     arrivals: Arc<ConnectionArrivals>,
-    bytes: usize,
+    slot: Slot,
+    /// Where the rest has to come in time.
+    timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl Arrivals {
     /// None yet. A message may take so long.
     pub fn new(timeout: Duration, meter: &ListenerMeter) -> Arc<Self> {
         Arc::new(Self {
-            slots: Slots::new(MAX_WAITING),
-            waiting: AtomicUsize::new(0),
-            connections: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
+            slots: Slots::new(MAX_WAITING_BYTES, MAX_WAITING_OR_ENDING_BYTES),
             timeout,
             too_many: meter.too_many_open.clone(),
             too_late: meter.message_timeout.clone(),
@@ -106,10 +94,11 @@ impl Arrivals {
 
     /// Those of this connection.
     pub fn of(self: &Arc<Self>, connected: Connected) -> Arc<ConnectionArrivals> {
-        Arc::new(ConnectionArrivals { port: Arc::clone(self), connected, waiting: AtomicUsize::new(0) })
+        let (port, owner) = (Arc::clone(self), self.slots.owner());
+        Arc::new(ConnectionArrivals { port, owner, connected, waiting: AtomicUsize::new(0) })
     }
 
-    fn refuse(&self) -> Status {
+    fn reject(&self) -> Status {
         self.too_many.increment(1);
         Rejected::from(Overload::Open).into()
     }
@@ -131,64 +120,34 @@ impl ConnectionArrivals {
 impl Wait {
     /// A call of which so many bytes have come; `timed`, where the rest has to come in time.
     fn begin(arrivals: &Arc<ConnectionArrivals>, timed: bool, bytes: usize) -> Result<Self, Status> {
-        let all = arrivals.port.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = arrivals.waiting.fetch_add(1, Ordering::Relaxed);
-        if waiting == 0 {
-            arrivals.port.connections.fetch_add(1, Ordering::Relaxed);
-        }
-        let mut counted = Counted { arrivals: Arc::clone(arrivals), bytes: 0 };
-        let is_known = arrivals.connected.is_authenticated();
-        let share = MAX_WAITING / arrivals.port.connections.load(Ordering::Relaxed).max(1);
-        let has_share = all >= MAX_WAITING && waiting >= share;
-        if has_share || all >= MAX_WAITING_OR_ENDING || waiting >= MAX_WAITING_UNAUTHENTICATED && !is_known {
-            return Err(arrivals.port.refuse());
-        }
-        counted.add(bytes)?;
-        let port = Arc::clone(&arrivals.port);
-        let slot = port.slots.take();
-        let end = Box::pin(async move {
-            let late = async {
-                if !timed {
-                    pending::<()>().await;
-                }
-                sleep(port.timeout).await;
-            };
-            tokio::select! {
-                biased;
-                () = slot.evicted() => port.refuse(),
-                () = late => {
-                    port.too_late.increment(1);
-                    Status::deadline_exceeded("the message of the call did not come in time")
-                }
-            }
-        });
-        Ok(Self { counted, end })
+        let port = &arrivals.port;
+        let may_wait = arrivals.connected.is_authenticated()
+            || arrivals.waiting.load(Ordering::Relaxed) < MAX_WAITING_UNAUTHENTICATED;
+        let slot = may_wait.then(|| port.slots.take(arrivals.owner, CALL_BYTES + bytes));
+        let Some(Ok(slot)) = slot else { return Err(port.reject()) };
+        arrivals.waiting.fetch_add(1, Ordering::Relaxed);
+        // Up to a tenth later, so that those of a burst do not end in one moment.
+        let timeout = timed.then(|| Box::pin(sleep(port.timeout.mul_f64(rand::random_range(1.0..1.1)))));
+        Ok(Self { arrivals: Arc::clone(arrivals), slot, timeout })
     }
-}
 
-impl Counted {
-    /// More bytes have come.
-    fn add(&mut self, bytes: usize) -> Result<(), Status> {
+    /// Why the call is ended, once it is.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let port = &self.arrivals.port;
-        self.bytes += bytes;
-        let all = port.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if all > MAX_WAITING_BYTES {
-            return Err(port.refuse());
+        if self.slot.poll_evicted(cx).is_ready() {
+            return Poll::Ready(port.reject());
         }
-        if all > MAX_WAITING_BYTES / 2 {
-            port.slots.evict_oldest();
-        }
-        Ok(())
+        let Some(timeout) = &mut self.timeout else { return Poll::Pending };
+        timeout.as_mut().poll(cx).map(|()| {
+            port.too_late.increment(1);
+            Status::deadline_exceeded("the message of the call did not come in time")
+        })
     }
 }
 
-impl Drop for Counted {
+impl Drop for Wait {
     fn drop(&mut self) {
-        self.arrivals.port.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.arrivals.port.waiting.fetch_sub(1, Ordering::Relaxed);
-        if self.arrivals.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.arrivals.port.connections.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.arrivals.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -205,7 +164,8 @@ impl<B> ArrivingBody<B> {
         } else {
             self.message_bytes += bytes.len();
         }
-        self.wait.as_mut().map_or(Ok(()), |wait| wait.counted.add(bytes.len()))
+        let Some(wait) = &mut self.wait else { return Ok(()) };
+        wait.slot.grow(bytes.len()).map_err(|Full| self.arrivals.port.reject())
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
@@ -223,7 +183,7 @@ impl<B> ArrivingBody<B> {
                 Err(status) => return Poll::Ready(status),
             },
         };
-        wait.end.as_mut().poll(cx)
+        wait.poll_end(cx)
     }
 }
 

@@ -1,88 +1,94 @@
-//! The bodies that a port is reading, bounded together: where they have too many bytes, the oldest unfinished ones are rejected.
+//! The bodies that a port is reading, bounded together: where they have too many bytes, the oldest unfinished ones of the connection
+//! that has the most are rejected.
 
 use std::{
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
-use axum::{
-    BoxError, Router,
-    body::{Body, HttpBody},
-    extract::Request,
-    middleware::map_request,
-};
+use axum::{BoxError, body::HttpBody};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use metrics::Counter;
 use thiserror::Error;
-use weir_server::{Slots, metrics::ListenerMeter};
+use weir_server::{Full, Slot, Slots, metrics::ListenerMeter};
 
 /// Most bytes of all unfinished bodies of a port.
 pub const MAX_UNFINISHED_BYTES: usize = 32 << 20;
-/// Most bodies that wait for more.
-const MAX_WAITING: usize = 16_384;
+/// Most of them before others are rejected for a further one.
+const MAX_WAITING_BYTES: usize = MAX_UNFINISHED_BYTES / 2;
+/// What a body that waits is counted with, beside its bytes.
+const BODY_BYTES: usize = 1 << 10;
 
 /// Too many are unfinished.
 #[derive(Debug, Error)]
 #[error("too many bodies are unfinished")]
 pub(super) struct TooMany;
 
-struct Bodies {
-    bytes: AtomicUsize,
+/// The unfinished bodies of a port.
+#[derive(Clone)]
+pub struct Bodies {
     slots: Arc<Slots>,
+    /// Who has the slots of this connection's bodies.
+    owner: u64,
     rejected: Counter,
 }
 
-/// The same routes, whose bodies are bounded together. Those that are rejected are counted as calls that are open.
-pub fn bounded(routes: Router, meter: &ListenerMeter) -> Router {
-    let (slots, rejected) = (Slots::new(MAX_WAITING), meter.too_many_open.clone());
-    let bodies = Arc::new(Bodies { bytes: AtomicUsize::new(0), slots, rejected });
-    routes.layer(map_request(move |request: Request| {
-        let bodies = Arc::clone(&bodies);
-        async move { request.map(|body| Body::new(Unfinished { body, bytes: 0, evicted: None, bodies })) }
-    }))
-}
+impl Bodies {
+    /// None yet. Those that are rejected are counted as calls that are open.
+    pub fn new(meter: &ListenerMeter) -> Self {
+        let slots = Slots::new(MAX_WAITING_BYTES, MAX_UNFINISHED_BYTES);
+        Self { owner: slots.owner(), slots, rejected: meter.too_many_open.clone() }
+    }
 
-/// A body until it is dropped.
-struct Unfinished {
-    body: Body,
-    bytes: usize,
-    /// Its slot, from the first time that it has to wait.
-    evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    bodies: Arc<Bodies>,
-}
+    /// The same, for another connection.
+    #[must_use]
+    pub fn of_connection(self) -> Self {
+        Self { owner: self.slots.owner(), ..self }
+    }
 
-impl Unfinished {
-    /// More bytes have come.
-    fn add(&mut self, bytes: usize) -> Result<(), TooMany> {
-        self.bytes += bytes;
-        let all = self.bodies.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if bytes > 0 && all > MAX_UNFINISHED_BYTES / 2 {
-            self.bodies.slots.evict_oldest();
-        }
-        if all > MAX_UNFINISHED_BYTES { Err(self.reject()) } else { Ok(()) }
+    /// A body that is counted from the first time that it has to wait.
+    pub fn bound<B>(&self, body: B) -> Unfinished<B> {
+        Unfinished { body, bytes: 0, slot: None, bodies: self.clone() }
     }
 
     fn reject(&self) -> TooMany {
-        self.bodies.rejected.increment(1);
+        self.rejected.increment(1);
         TooMany
-    }
-
-    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let slots = &self.bodies.slots;
-        let wait = || {
-            let slot = slots.take();
-            Box::pin(async move { slot.evicted().await }) as Pin<Box<dyn Future<Output = ()> + Send>>
-        };
-        self.evicted.get_or_insert_with(wait).as_mut().poll(cx)
     }
 }
 
-impl HttpBody for Unfinished {
+/// A body until it is dropped.
+pub struct Unfinished<B> {
+    body: B,
+    bytes: usize,
+    /// From the first time that it has to wait.
+    slot: Option<Slot>,
+    bodies: Bodies,
+}
+
+impl<B> Unfinished<B> {
+    /// More bytes have come.
+    fn add(&mut self, bytes: usize) -> Result<(), TooMany> {
+        self.bytes += bytes;
+        let grown = self.slot.as_mut().map_or(Ok(()), |slot| slot.grow(bytes));
+        grown.map_err(|Full| self.bodies.reject())
+    }
+
+    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let slot = match &mut self.slot {
+            Some(slot) => slot,
+            none => match self.bodies.slots.take(self.bodies.owner, BODY_BYTES + self.bytes) {
+                Ok(slot) => none.insert(slot),
+                Err(Full) => return Poll::Ready(()),
+            },
+        };
+        slot.poll_evicted(cx)
+    }
+}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> HttpBody for Unfinished<B> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -92,8 +98,8 @@ impl HttpBody for Unfinished {
                 let counted = self.add(frame.data_ref().map_or(0, Bytes::len));
                 Poll::Ready(Some(counted.map(|()| frame).map_err(BoxError::from)))
             }
-            Poll::Ready(end) => Poll::Ready(end.map(|end| end.map_err(axum::Error::into_inner))),
-            Poll::Pending => self.poll_evicted(cx).map(|()| Some(Err(self.reject().into()))),
+            Poll::Ready(end) => Poll::Ready(end.map(|end| end.map_err(Into::into))),
+            Poll::Pending => self.poll_evicted(cx).map(|()| Some(Err(self.bodies.reject().into()))),
         }
     }
 
@@ -103,11 +109,5 @@ impl HttpBody for Unfinished {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        self.bodies.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -112,6 +112,11 @@ impl Raw {
         self.frame(DATA, END_STREAM, 1, &framed(message))
     }
 
+    /// Sends a part of what is [`framed`] on stream 1, and more may follow.
+    pub fn part(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.frame(DATA, 0, 1, bytes)
+    }
+
     /// Reads the first message that the service sends on any stream.
     pub fn answer<M: prost::Message + Default>(&mut self) -> io::Result<M> {
         loop {
@@ -232,7 +237,8 @@ impl Raw {
 }
 
 /// A message with its head, uncompressed.
-fn framed(message: &impl prost::Message) -> Vec<u8> {
+/// A message as it is sent: with its length before it.
+pub fn framed(message: &impl prost::Message) -> Vec<u8> {
     let body = message.encode_to_vec();
     let mut data = vec![0];
     data.extend_from_slice(&u32::try_from(body.len()).expect("short").to_be_bytes());

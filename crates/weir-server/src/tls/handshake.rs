@@ -22,7 +22,7 @@ use weir_telemetry::LogLimit;
 use super::{Bearer, ListenerTls, Loaded};
 use crate::{
     metrics::TlsMeter,
-    slots::{Slot, Slots},
+    slots::{Full, Slot, Slots},
 };
 
 /// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
@@ -89,7 +89,7 @@ impl Tls {
         Self {
             loaded: ArcSwap::from_pointee(loaded),
             changes: watch::Sender::new(()),
-            handshakes: Slots::new(settings.max_handshakes),
+            handshakes: Slots::new(settings.max_handshakes, usize::MAX),
             timeout: settings.handshake_timeout.duration(),
             meter,
             warnings: LogLimit::default(),
@@ -124,12 +124,15 @@ impl Tls {
 
     /// The slot of a handshake. Taken as connections are accepted and not as their threads come to them, so that the oldest is
     /// the one that has been silent for longest.
-    pub(crate) fn slot(&self) -> Slot {
-        self.handshakes.take()
+    ///
+    /// # Errors
+    /// [`Full`], which those that are evicted do not lead to: connections are bounded.
+    pub(crate) fn slot(&self) -> Result<Slot, Full> {
+        self.handshakes.take(self.handshakes.owner(), 1)
     }
 
     /// Performs the handshake. `None`: it failed, which is logged and counted.
-    pub(crate) async fn accept<I>(&self, slot: Slot, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
+    pub(crate) async fn accept<I>(&self, mut slot: Slot, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {

@@ -64,44 +64,47 @@ async fn unauthenticated_connections_have_few_waiting_calls() {
 
 #[tokio::test]
 async fn waiting_calls_of_the_largest_connection_are_evicted_first() {
+    const MOST: usize = MAX_WAITING_BYTES / CALL_BYTES;
+    const ENDING: usize = (MAX_WAITING_OR_ENDING_BYTES - MAX_WAITING_BYTES) / CALL_BYTES;
     let (port, connected) = arrivals();
-    let [many, few] = [(); 2].map(|()| authenticated(&port, &connected));
+    let [few, many, others] = [(); 3].map(|()| authenticated(&port, &connected));
     let open = |of: &Arc<ConnectionArrivals>, calls: usize| -> Vec<_> {
         (0..calls).map(|_| of.body(empty(), Awaited::Stream)).collect()
     };
-    let mut oldest = open(&many, MAX_WAITING);
-    assert!(oldest.iter_mut().all(|body| poll(body) == Poll::Pending));
-    assert_eq!(poll(&mut open(&many, 1)[0]), Poll::Ready(Some(Code::ResourceExhausted)), "it has all of them");
-    let ending = MAX_WAITING_OR_ENDING - MAX_WAITING;
-    let mut newer = open(&few, ending);
+    let mut oldest = open(&few, 1);
+    let mut older = open(&many, MOST - 1);
+    assert!(oldest.iter_mut().chain(&mut older).all(|body| poll(body) == Poll::Pending));
+    let rejected = Poll::Ready(Some(Code::ResourceExhausted));
+    assert_eq!(poll(&mut open(&many, 1)[0]), rejected, "it has the most");
+    let mut newer = open(&others, ENDING);
     assert!(newer.iter_mut().all(|body| poll(body) == Poll::Pending));
-    let ended = oldest.iter_mut().map(poll).take_while(|polled| *polled == Poll::Ready(Some(Code::ResourceExhausted)));
-    assert_eq!(ended.count(), ending, "the oldest, and no more than came");
+    assert_eq!(poll(&mut oldest[0]), Poll::Pending, "the only one of its connection");
+    let ended = older.iter_mut().map(poll).take_while(|polled| *polled == rejected);
+    assert_eq!(ended.count(), ENDING, "the oldest, and no more than came");
     let next = || poll(&mut open(&few, 1)[0]);
-    assert_eq!(next(), Poll::Ready(Some(Code::ResourceExhausted)), "none of those that were ended is gone");
-    oldest.clear();
+    assert_eq!(next(), rejected, "none of those that were ended is gone");
+    older.clear();
     assert_eq!(next(), Poll::Pending);
-    drop(newer);
-    assert_eq!(port.connections.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
 async fn unfinished_messages_are_bounded_in_bytes() {
     let (port, connected) = arrivals();
-    let connection = authenticated(&port, &connected);
-    let begin = |bytes: usize| {
+    let [one, other] = [(); 2].map(|()| authenticated(&port, &connected));
+    let begin = |connection: &Arc<ConnectionArrivals>, bytes: usize| {
         let mut body = connection.body(Coming(vec![Bytes::from(vec![u8::MAX; bytes])]), Awaited::Message);
         assert_eq!(poll(&mut body), Poll::Ready(None));
         body
     };
-    let (mut first, mut second) = (begin(MAX_WAITING_BYTES / 2), begin(MAX_WAITING_BYTES / 2));
+    let rejected = Poll::Ready(Some(Code::ResourceExhausted));
+    let (mut first, mut second) = (begin(&one, MAX_WAITING_BYTES / 2), begin(&one, MAX_WAITING_BYTES / 4));
     assert_eq!((poll(&mut first), poll(&mut second)), (Poll::Pending, Poll::Pending));
-    assert_eq!(poll(&mut first), Poll::Ready(Some(Code::ResourceExhausted)), "the oldest makes room");
-    assert_eq!(poll(&mut begin(1)), Poll::Ready(Some(Code::ResourceExhausted)), "it is still there");
+    assert_eq!(poll(&mut begin(&one, MAX_WAITING_BYTES / 4)), rejected, "it has the most");
+    let mut third = begin(&other, MAX_WAITING_BYTES / 4);
+    assert_eq!(poll(&mut third), Poll::Pending);
+    assert_eq!((poll(&mut first), poll(&mut second)), (rejected, Poll::Pending), "the oldest makes room");
     drop(first);
-    assert_eq!(poll(&mut begin(1)), Poll::Pending);
-    drop(second);
-    assert_eq!(port.bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(poll(&mut begin(&one, MAX_WAITING_BYTES / 4)), Poll::Pending);
 }
 
 /// The status that a body comes to.
@@ -125,14 +128,12 @@ async fn messages_time_out_and_streams_only_within_a_message() {
         stream.body.0.push(Bytes::copy_from_slice(bytes));
         assert_eq!((poll(&mut stream), poll(&mut stream), waiting()), (Poll::Ready(None), Poll::Pending, 1));
     }
-    assert_eq!(port.bytes.load(Ordering::Relaxed), 6);
     stream.body.0.push(Bytes::from_static(b"b"));
     assert_eq!(
         (poll(&mut stream), poll(&mut stream), waiting()),
         (Poll::Ready(None), Poll::Pending, 0),
         "it has asked"
     );
-    assert_eq!(port.bytes.load(Ordering::Relaxed), 0);
     stream.body.0.push(Bytes::from_static(b"\0"));
     assert_eq!((poll(&mut stream), poll(&mut stream), waiting()), (Poll::Ready(None), Poll::Pending, 1));
     assert_eq!(end(&mut stream).await, Code::DeadlineExceeded);
