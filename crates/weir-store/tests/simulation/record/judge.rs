@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use weir_core::{domain::Micros, testing::Definition};
+use weir_core::{
+    domain::{Micros, key::END},
+    testing::Definition,
+};
 
 use super::{Loss, MOST_TTL, Record};
 use crate::{
@@ -100,7 +103,7 @@ impl Record {
 
     fn mark_of(&self, loss: &Loss, index: usize, redis: &Redis) -> Mark {
         let keyspace = redis.keyspace.borrow();
-        let name = [PREFIX, &self.series[index].path, &[0xff]].concat();
+        let name = [PREFIX, &self.series[index].path, &[END]].concat();
         let is_lost = |granted: &&Granted| match loss.since {
             Some(since) if granted.at <= START + loss.at => granted.at > START + since,
             Some(_) => loss.from != loss.to && redis.superseded.get(&granted.at) == Some(&loss.from),

@@ -85,7 +85,7 @@ impl World {
 
     fn decided(&mut self, check: u64, user: usize, owner: u64, outcome: Outcome) {
         let answer = Answer { check, user, began: self.now, ended: self.now, outcome, lease: None };
-        self.record.covered(&[owner], &answer, &self.redis);
+        self.record.covered(owner, &answer, &self.redis);
         self.record.answer(owner, answer);
     }
 

@@ -159,6 +159,7 @@ impl World {
             self.record.event(self.now, event);
             self.handle(event)?;
             self.record.violation()?;
+            self.redis.violation()?;
         }
         self.record.judge(&self.redis, &self.case)?;
         Ok(self.record)
@@ -244,13 +245,13 @@ impl World {
         }
         let Some(replica) = &mut self.seats[seat].replica else { return };
         replica.run_until(self.now);
-        let (answers, owners) = (replica.take_answers(), replica.owners.clone());
+        let (answers, owner) = (replica.take_answers(), replica.owner());
         let life = self.seats[seat].life;
         for answer in answers {
             if !self.clients.is_empty() && !self.told(&answer) {
                 continue;
             }
-            self.record.covered(&owners, &answer, &self.redis);
+            self.record.covered(owner, &answer, &self.redis);
             self.answered(&answer);
             self.record.answer(life, answer);
         }

@@ -216,7 +216,7 @@ impl World {
         }
         self.record.served(self.now, &bytes, &out);
         if self.redis.superseded.contains_key(&(START + self.now)) {
-            self.record.served_late(self.now);
+            self.record.served_late(self.now, &self.redis);
         }
         if let Some(connection) = self.connections.get_mut(&id) {
             (connection.received, connection.session) = (received, session);
