@@ -98,7 +98,8 @@ pub struct Record {
     answers: Vec<(u64, Answer)>,
     /// Of scenes in which each check has its own key: the checks by the names of their keys.
     names: HashMap<Vec<u8>, u64>,
-    sends: HashMap<u64, u64>,
+    /// When the store was sent each of them, or the charge afterwards.
+    sends: HashMap<u64, Vec<Micros>>,
     /// The lives that went on when all was well again. Those that were about to end may lose what the store does not take.
     survivors: HashSet<u64>,
     /// By life: the units that it counts as lost since the store may have charged them.
@@ -238,14 +239,14 @@ impl Record {
     }
 
     /// A replica has sent a command.
-    pub fn sent(&mut self, words: &[Vec<u8>]) {
+    pub fn sent(&mut self, words: &[Vec<u8>], at: Micros) {
         if words[0] != b"EVALSHA" {
             return;
         }
         let count: usize = String::from_utf8_lossy(&words[2]).parse().expect("a number");
         for key in &words[3..3 + count] {
             if let Some(check) = self.names.get(key) {
-                *self.sends.entry(*check).or_default() += 1;
+                self.sends.entry(*check).or_default().push(at);
             }
         }
     }

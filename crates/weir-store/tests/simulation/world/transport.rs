@@ -84,7 +84,7 @@ impl World {
         let bytes = connection.end.lock().take_sent();
         connection.observed.extend_from_slice(&bytes);
         while let Some(words) = take_command(&mut connection.observed) {
-            self.record.sent(&words);
+            self.record.sent(&words, self.now);
         }
         if bytes.len() > 1 && self.chance(self.case.faults.split) {
             let (first, rest) = bytes.split_at(1 + self.random.below(bytes.len() - 1));
