@@ -16,6 +16,9 @@ use crate::{
     world::{HELD, USED},
 };
 
+/// By then each replica has its connections.
+const CONNECTED: Micros = 500_000;
+
 impl Record {
     /// Judges all at the end.
     pub fn judge(&mut self, redis: &Redis, case: &Case) -> Result<(), String> {
@@ -23,6 +26,9 @@ impl Record {
         self.figures.trace = self.hasher.finalize().to_hex().to_string();
         self.judge_recovery(redis)?;
         self.judge_leaving(redis)?;
+        if case.only_moves_slots() {
+            self.judge_moves()?;
+        }
         match case.scene {
             Scene::Single(_) => self.judge_singles(redis, case.levels.len() as u64),
             Scene::Repeated | Scene::Reserved => self.judge_charges(redis),
@@ -127,6 +133,13 @@ impl Record {
             }
         }
         Ok(())
+    }
+
+    /// While slots move and nothing else goes wrong, the store decides each check.
+    fn judge_moves(&self) -> Result<(), String> {
+        let is_missed = |outcome: &Outcome| matches!(outcome, Outcome::Degraded { .. } | Outcome::Failed(_));
+        let missed = self.answers.iter().find(|(_, answer)| answer.began > CONNECTED && is_missed(&answer.outcome));
+        missed.map_or(Ok(()), |(_, answer)| Err(format!("while slots move and nothing else goes wrong: {answer:?}")))
     }
 
     /// Whatever is lost and asked again, a request with an id is charged once, and a reservation what it used, or what it held.
