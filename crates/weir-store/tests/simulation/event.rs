@@ -12,7 +12,7 @@ pub enum Event {
     Check(usize),
     /// A caller that waits for an answer since this attempt, or holds something, comes back.
     Again(u64, u64),
-    /// A client has waited for the answer to this request.
+    /// A client has waited for the answer to this request, or its stream ends.
     Late(u64),
     /// Callers ask more or less.
     Load,
