@@ -116,6 +116,30 @@ impl Case {
         }
     }
 
+    /// One replica, which is asked nothing until the end, and nothing goes wrong but by a test.
+    pub fn directed(topology: Topology, length: Micros) -> Self {
+        Self {
+            scene: Scene::Shared,
+            topology,
+            replicas: 1,
+            users: 32,
+            levels: vec![plenty()],
+            other: None,
+            anchor: 2,
+            ttl: 250_000,
+            command_timeout: 50_000,
+            pool_size: 2,
+            max_batch: 4,
+            latency: 300,
+            rates: [0; 4],
+            length,
+            faults: Faults::default(),
+            clients: 0,
+            end_stream: 0,
+            recovers: true,
+        }
+    }
+
     pub fn draw(random: &mut Random) -> Self {
         let scene = match random.below(11) {
             0 => Scene::Shared,

@@ -26,6 +26,8 @@ pub enum Event {
     Resume(usize),
     Fault(Fault),
     Server(Step),
+    /// The step of a test that says itself what happens.
+    Directed(usize),
     /// From now on nothing goes wrong and callers ask nothing.
     Heal,
     /// Each replica is asked once more, and the store has to decide, or not.
