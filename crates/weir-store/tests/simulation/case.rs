@@ -87,6 +87,8 @@ pub struct Case {
     pub faults: Faults,
     /// Clients that hold leases of their own.
     pub clients: usize,
+    /// Of so many requests for leases the stream of one ends before the answer, so that it is sent again elsewhere.
+    pub end_stream: u32,
     /// Whether it goes on after the last fault, until all have stopped.
     pub recovers: bool,
 }
@@ -111,6 +113,30 @@ impl Case {
             if case.clients > 0 {
                 return case;
             }
+        }
+    }
+
+    /// One replica, which is asked nothing until the end, and nothing goes wrong but by a test.
+    pub fn directed(topology: Topology, length: Micros) -> Self {
+        Self {
+            scene: Scene::Shared,
+            topology,
+            replicas: 1,
+            users: 32,
+            levels: vec![plenty()],
+            other: None,
+            anchor: 2,
+            ttl: 250_000,
+            command_timeout: 50_000,
+            pool_size: 2,
+            max_batch: 4,
+            latency: 300,
+            rates: [0; 4],
+            length,
+            faults: Faults::default(),
+            clients: 0,
+            end_stream: 0,
+            recovers: true,
         }
     }
 
@@ -158,12 +184,12 @@ impl Case {
             length: random.within(SECOND, 2 * SECOND),
             faults,
             recovers: single || callers || random.once_in(4),
-            // Drawn last, so that all else is as without them.
-            clients: if scene == Scene::Leases && topology == Topology::Alone && random.once_in(3) {
+            clients: if scene == Scene::Leases && topology == Topology::Alone && random.once_in(2) {
                 1 + random.below(3)
             } else {
                 0
             },
+            end_stream: random.pick(&[4, 20]),
             scene,
         }
     }
@@ -285,10 +311,11 @@ fn slots(max: u64) -> (Params, Definition) {
     (parse("concurrency", &[("max", &max.to_string()), ("ttl", "1m")]), Definition::Slots { max })
 }
 
-/// Limits of a few hundred a second, as their definitions are, so that each is reached soon.
+/// Limits of a few hundred a second, or of a few units, as their definitions are, so that each is reached soon.
 fn draw_levels(random: &mut Random) -> Vec<(Params, Definition)> {
     let window = [("count", "150"), ("period", "200ms")];
-    match random.below(10) {
+    let few = [("count", "12"), ("period", "400ms")];
+    match random.below(14) {
         0 => vec![bucket(1_000, 300), bucket(700, 100)],
         1 => vec![bucket(2_000, 1_500)],
         2 => vec![(
@@ -310,6 +337,9 @@ fn draw_levels(random: &mut Random) -> Vec<(Params, Definition)> {
             bucket(1_500, 400),
             (parse("sliding_log", &window), Definition::AnySpan { count: 150, period: 200_000 }),
         ],
+        9 => vec![bucket(50, 20)],
+        10 => vec![(parse("fixed_window", &few), Definition::Window { count: 12, period: 400_000 })],
+        11 => vec![bucket(100, 30), (parse("sliding_log", &few), Definition::AnySpan { count: 12, period: 400_000 })],
         _ => vec![bucket(700, 100)],
     }
 }

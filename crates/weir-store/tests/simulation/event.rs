@@ -12,7 +12,7 @@ pub enum Event {
     Check(usize),
     /// A caller that waits for an answer since this attempt, or holds something, comes back.
     Again(u64, u64),
-    /// A client has waited for the answer to this request.
+    /// A client has waited for the answer to this request, or its stream ends.
     Late(u64),
     /// Callers ask more or less.
     Load,
@@ -26,6 +26,8 @@ pub enum Event {
     Resume(usize),
     Fault(Fault),
     Server(Step),
+    /// The step of a test that says itself what happens.
+    Directed(usize),
     /// From now on nothing goes wrong and callers ask nothing.
     Heal,
     /// Each replica is asked once more, and the store has to decide, or not.

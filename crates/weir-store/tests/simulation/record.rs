@@ -5,7 +5,7 @@ mod judge;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use weir_core::{
-    domain::{Key, Micros},
+    domain::{Key, Micros, key::END},
     testing::{Definition, Limiter},
 };
 
@@ -98,7 +98,8 @@ pub struct Record {
     answers: Vec<(u64, Answer)>,
     /// Of scenes in which each check has its own key: the checks by the names of their keys.
     names: HashMap<Vec<u8>, u64>,
-    sends: HashMap<u64, u64>,
+    /// When the store was sent each of them, or the charge afterwards.
+    sends: HashMap<u64, Vec<Micros>>,
     /// The lives that went on when all was well again. Those that were about to end may lose what the store does not take.
     survivors: HashSet<u64>,
     /// By life: the units that it counts as lost since the store may have charged them.
@@ -198,8 +199,9 @@ impl Record {
     }
 
     /// A server has served whose place another one has taken.
-    pub fn served_late(&mut self, at: Micros) {
+    pub fn served_late(&mut self, at: Micros, redis: &Redis) {
         self.excused_until = at + MOST_TTL;
+        redis.keyspace.borrow_mut().accounts.forget();
     }
 
     /// A caller asks.
@@ -237,29 +239,37 @@ impl Record {
     }
 
     /// A replica has sent a command.
-    pub fn sent(&mut self, words: &[Vec<u8>]) {
+    pub fn sent(&mut self, words: &[Vec<u8>], at: Micros) {
         if words[0] != b"EVALSHA" {
             return;
         }
         let count: usize = String::from_utf8_lossy(&words[2]).parse().expect("a number");
         for key in &words[3..3 + count] {
             if let Some(check) = self.names.get(key) {
-                *self.sends.entry(*check).or_default() += 1;
+                self.sends.entry(*check).or_default().push(at);
             }
         }
     }
 
-    /// What a lease pays for is held: by the store's clock, for this replica, of each limit on the key.
-    pub fn covered(&mut self, owners: &[u64], answer: &Answer, redis: &Redis) {
+    /// What is spent from a lease is held in the store at that moment: for this owner, of each limit on the key. And no more is
+    /// spent than was granted.
+    pub fn covered(&mut self, owner: u64, answer: &Answer, redis: &Redis) {
         let Outcome::Admitted { at, leased: true } = answer.outcome else { return };
-        let keyspace = redis.keyspace.borrow();
+        let mut keyspace = redis.keyspace.borrow_mut();
         for index in self.series_of(answer.user).filter(|_| at > self.excused_until) {
-            let series = &self.series[index];
-            let held = keyspace.held_of(&[PREFIX, &series.path, &[0xff]].concat());
-            let is_own = |id: &[u8]| owners.iter().any(|owner| id.starts_with(&owner.to_be_bytes()));
-            if !held.iter().any(|held| held.units > 0 && held.deadline > START + at && is_own(&held.id)) {
-                let path = String::from_utf8_lossy(&series.path);
-                self.violation = Some(format!("{path}: spent what is not held: {answer:?}, of {held:?}"));
+            let path = [PREFIX, &self.series[index].path].concat();
+            let held = keyspace.held_of(&[&path[..], &[END]].concat());
+            let own = || held.iter().filter(|held| held.id.starts_with(&owner.to_be_bytes()));
+            let is_held = own().any(|held| held.units > 0 && held.deadline > START + at);
+            let outstanding = own().map(|held| held.units).sum();
+            let spent = if is_held {
+                keyspace.accounts.spend(&path, owner, outstanding)
+            } else {
+                Err("spent what is not held".to_owned())
+            };
+            if let Err(why) = spent {
+                let path = String::from_utf8_lossy(&path);
+                self.violation.get_or_insert(format!("{path}: {why}: {answer:?}, of {held:?}"));
             }
         }
     }
@@ -305,14 +315,14 @@ impl Record {
         before: &[(Vec<u8>, Held)],
         redis: &Redis,
     ) {
-        self.excused_until = at + MOST_TTL;
+        self.served_late(at, redis);
         let after = redis.keyspace.borrow().held_at(to);
         let is_known = |name: &[u8], held: &Held| {
             from == to
                 && after.iter().any(|(other, own)| other == name && own.id == held.id && own.sequence == held.sequence)
         };
         let kept = |series: &Series| {
-            let name = [PREFIX, &series.path, &[0xff]].concat();
+            let name = [PREFIX, &series.path, &[END]].concat();
             let own = before.iter().filter(|(field, held)| field.starts_with(&name) && held.deadline > START + at);
             own.filter(|(field, held)| !is_known(field, held))
                 .map(|(_, held)| held.units.saturating_sub(held.granted))

@@ -90,7 +90,6 @@ pub struct Replica {
     finished: Option<Arc<AtomicUsize>>,
     /// Whether the store was asked when it began to stop.
     was_up: bool,
-    pub owners: Vec<u64>,
 }
 
 /// A check to be made.
@@ -136,7 +135,6 @@ impl Replica {
         let store = Arc::new(SharedStore::new(redis, local, &settings, Arc::default()));
         drop(entered);
         let (answers, under_way, tasks, finished) = Default::default();
-        let owners = machine.drawn();
         Self {
             machine,
             runtime: Some(runtime),
@@ -149,7 +147,6 @@ impl Replica {
             tasks,
             finished,
             was_up: false,
-            owners,
         }
     }
 
@@ -168,6 +165,11 @@ impl Replica {
                 yield_now().await;
             }
         });
+    }
+
+    /// The owner of what it leases.
+    pub fn owner(&self) -> u64 {
+        self.store.owner()
     }
 
     pub fn take_answers(&self) -> Vec<Answer> {

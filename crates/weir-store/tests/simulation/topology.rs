@@ -63,12 +63,23 @@ impl Case {
         let quiet = Faults { drift, restart, lose_data, lose_scripts, reset, ..Faults::default() };
         (self.faults == quiet).then_some(if is_announced { 200_000 } else { 1_500_000 })
     }
+
+    /// Whether slots of a Cluster move and nothing else goes wrong. A check has the time to connect to a master that had no slots.
+    pub fn only_moves_slots(&self) -> bool {
+        let Faults { drift, move_slots, .. } = self.faults;
+        let is_quiet = self.faults == Faults { drift, move_slots, ..Faults::default() };
+        is_quiet && move_slots > 0 && self.command_timeout >= 50 * self.latency
+    }
 }
 
 impl Faults {
     /// A topology has faults of its own.
     pub fn suit(&mut self, topology: Topology, loses: bool, random: &mut Random) {
         if topology == Topology::Alone || *self == (Self { drift: self.drift, ..Self::default() }) {
+            return;
+        }
+        if topology != Topology::Sentinels && random.once_in(4) {
+            *self = Self { drift: self.drift, move_slots: 60_000, ..Self::default() };
             return;
         }
         if topology == Topology::Sentinels || random.once_in(2) {

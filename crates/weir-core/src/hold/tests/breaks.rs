@@ -104,7 +104,7 @@ fn no_fault_lets_more_pass_than_the_limit() {
     }
 }
 
-const BREAKS: [Break; 13] = [
+const BREAKS: [Break; 14] = [
     Break::SpendAfterTheDeadline,
     Break::CountTheTtlFromTheReply,
     Break::CompareWallClocks,
@@ -115,6 +115,7 @@ const BREAKS: [Break; 13] = [
     Break::TakeALateReply,
     Break::KeepWhatIsBurnt,
     Break::HearAnOvertakenRenewal,
+    Break::HearARenewalTwice,
     Break::GrantMoreThanIsFree,
     Break::HoldTheLastLevelAlone,
     Break::ForgetWhatWasSpent,

@@ -16,6 +16,7 @@ pub(super) enum Break {
     TakeALateReply,
     KeepWhatIsBurnt,
     HearAnOvertakenRenewal,
+    HearARenewalTwice,
     GrantMoreThanIsFree,
     HoldTheLastLevelAlone,
     ForgetWhatWasSpent,
@@ -43,6 +44,7 @@ impl World<'_> {
             for hold in ledger.holds.iter_mut().filter(|hold| hold.id == renewal.id) {
                 match broken {
                     Some(Break::HearAnOvertakenRenewal) => hold.sequence = hold.sequence.min(renewal.sequence - 1),
+                    Some(Break::HearARenewalTwice) if hold.sequence == renewal.sequence => hold.sequence -= 1,
                     Some(Break::ForgetWhatWasSpent) => {
                         let spent = renewal.spent.saturating_sub(hold.spent).min(hold.units);
                         hold.spent += spent;

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     algorithm::Params,
     domain::Micros,
-    hold::{Balance, Grant, HoldId, Holder, Ledger, OnShortage, Renewal, Spend, Terms},
+    hold::{Balance, Grant, Hold, HoldId, Holder, Ledger, OnShortage, Renewal, Spend, Terms},
     testing::Random,
 };
 
@@ -191,6 +191,12 @@ impl Search {
                     let left = holds.iter().filter(|hold| hold.deadline > node.now).copied().collect();
                     node.store.ledgers[0] = Ledger::of(left);
                 }
+                if self.broken == Some(Break::HearARenewalTwice) {
+                    let ledger = &mut node.store.ledgers[0];
+                    let is_again =
+                        |hold: &&mut Hold| renewal.is_some_and(|it| (it.id, it.sequence) == (hold.id, hold.sequence));
+                    ledger.holds.iter_mut().filter(is_again).for_each(|hold| hold.sequence -= 1);
+                }
                 let (allowed, grant) = node.store.serve(&self.limits, node.now, cost, renewal.as_ref());
                 if allowed {
                     node.level += cost * PER_UNIT;
@@ -236,6 +242,7 @@ fn breaks_show_at_small_scope() {
         Some(Break::ResetForgetsWhatIsHeld),
         Some(Break::ExpiryGivesBack),
         Some(Break::DrainWhatIsHeld),
+        Some(Break::HearARenewalTwice),
     ] {
         let (search, random) = (Search::new(broken), Random::new(1));
         let found = (0..WALKS).find(|walk| search.walk(scope, &mut random.fork(*walk)));

@@ -2,16 +2,22 @@
 
 use std::collections::HashMap;
 
-use weir_core::{domain::Micros, testing::Definition};
+use weir_core::{
+    domain::{Micros, key::END},
+    testing::Definition,
+};
 
 use super::{Loss, MOST_TTL, Record};
 use crate::{
     case::{Case, Scene},
     oracle::{Mark, judge},
     redis::{Granted, PREFIX, Redis},
-    replica::{Outcome, START},
+    replica::{Answer, Outcome, START},
     world::{HELD, USED},
 };
+
+/// By then each replica has its connections.
+const CONNECTED: Micros = 500_000;
 
 impl Record {
     /// Judges all at the end.
@@ -20,6 +26,9 @@ impl Record {
         self.figures.trace = self.hasher.finalize().to_hex().to_string();
         self.judge_recovery(redis)?;
         self.judge_leaving(redis)?;
+        if case.only_moves_slots() {
+            self.judge_moves()?;
+        }
         match case.scene {
             Scene::Single(_) => self.judge_singles(redis, case.levels.len() as u64),
             Scene::Repeated | Scene::Reserved => self.judge_charges(redis),
@@ -100,7 +109,7 @@ impl Record {
 
     fn mark_of(&self, loss: &Loss, index: usize, redis: &Redis) -> Mark {
         let keyspace = redis.keyspace.borrow();
-        let name = [PREFIX, &self.series[index].path, &[0xff]].concat();
+        let name = [PREFIX, &self.series[index].path, &[END]].concat();
         let is_lost = |granted: &&Granted| match loss.since {
             Some(since) if granted.at <= START + loss.at => granted.at > START + since,
             Some(_) => loss.from != loss.to && redis.superseded.get(&granted.at) == Some(&loss.from),
@@ -124,6 +133,13 @@ impl Record {
             }
         }
         Ok(())
+    }
+
+    /// While slots move and nothing else goes wrong, the store decides each check.
+    fn judge_moves(&self) -> Result<(), String> {
+        let is_missed = |outcome: &Outcome| matches!(outcome, Outcome::Degraded { .. } | Outcome::Failed(_));
+        let missed = self.answers.iter().find(|(_, answer)| answer.began > CONNECTED && is_missed(&answer.outcome));
+        missed.map_or(Ok(()), |(_, answer)| Err(format!("while slots move and nothing else goes wrong: {answer:?}")))
     }
 
     /// Whatever is lost and asked again, a request with an id is charged once, and a reservation what it used, or what it held.
@@ -176,37 +192,58 @@ impl Record {
 
     /// Nothing is sent again that may have been carried out, nothing is charged twice, and nothing is lost uncounted.
     fn judge_singles(&self, redis: &Redis, levels: u64) -> Result<(), String> {
-        // A connection may end before it has written what it was given: that is not told, so such a check counts as unknown.
-        let mut unknown = self.unknown.clone();
         let keyspace = redis.keyspace.borrow();
-        let mut refused: HashMap<&[u8], u64> = HashMap::new();
+        let mut refused: HashMap<&[u8], usize> = HashMap::new();
         redis.refused.iter().for_each(|key| *refused.entry(key).or_default() += 1);
         let answers: HashMap<_, _> =
             self.answers.iter().map(|(life, answer)| (answer.check, (*life, answer))).collect();
+        // By life: units that it has to count as unknown, and the last check of which they are.
+        let mut unknown: HashMap<u64, (u64, u64)> = HashMap::new();
         for (name, check) in &self.names {
-            let sends = self.sends.get(check).copied().unwrap_or_default();
+            let sends = self.sends.get(check).map_or(&[][..], Vec::as_slice);
+            let refused = refused.get(&name[..]).copied().unwrap_or_default();
             let writes = keyspace.writes.get(name).copied().unwrap_or_default();
             let answer = answers.get(check);
-            let story = || format!("check {check}, sent {sends} times, charged {writes} times: {answer:?}");
+            let story = || format!("check {check}, sent at {sends:?}, charged {writes} times: {answer:?}");
             if writes > 1 {
                 return Err(format!("charged twice: {}", story()));
             }
-            if sends > 1 + refused.get(&name[..]).copied().unwrap_or_default() {
+            if sends.len() > 1 + refused {
                 return Err(format!("sent again: {}", story()));
             }
-            match answer.map(|(life, answer)| (life, &answer.outcome)) {
-                Some((_, Outcome::Admitted { .. })) if writes != 1 => {
+            let Some((life, answer)) = answer.copied() else { continue };
+            match answer.outcome {
+                Outcome::Admitted { .. } if writes != 1 => {
                     return Err(format!("admitted by the store and not charged: {}", story()));
                 }
-                Some((life, Outcome::Degraded { admitted: true })) if self.survivors.contains(life) && sends == 0 => {
-                    let counted = unknown.entry(*life).or_default();
-                    *counted = counted.checked_sub(levels).ok_or_else(|| {
-                        format!("admitted without the store, neither charged nor counted: {}", story())
-                    })?;
+                Outcome::Degraded { admitted: true } if self.is_of_unknown_fate(life, answer, sends, refused) => {
+                    let units = unknown.entry(life).or_default();
+                    *units = (units.0 + levels, *check);
                 }
                 _ => {}
             }
         }
+        for (life, (units, check)) in unknown {
+            match self.unknown.get(&life) {
+                Some(counted) if units > *counted => {
+                    let last = answers.get(&check);
+                    return Err(format!(
+                        "admitted without the store, neither charged nor counted: {units} unknown, {counted} counted, \
+                         the last {last:?}"
+                    ));
+                }
+                // It was killed, or has not ended yet.
+                _ => {}
+            }
+        }
         Ok(())
+    }
+
+    /// Whether a replica that has admitted a check without the store cannot know whether the store has charged it. Either the
+    /// check was sent before the answer and not refused; or it was given to a connection that ended before it was written, since
+    /// what is known not to be charged is charged afterwards.
+    fn is_of_unknown_fate(&self, life: u64, answer: &Answer, sends: &[Micros], refused: usize) -> bool {
+        let before = sends.iter().filter(|at| **at <= answer.ended).count();
+        before > refused || sends.is_empty() && self.survivors.contains(&life)
     }
 }

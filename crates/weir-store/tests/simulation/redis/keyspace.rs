@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use weir_core::{domain::Micros, testing::Random};
+use weir_core::{
+    domain::{Micros, key::END},
+    testing::Random,
+};
 
-use super::msgpack::Item;
+use super::{accounts::Accounts, msgpack::Item};
 
 /// How far back a loss of data may reach.
 pub const MAX_LAG: Micros = 500_000;
@@ -43,10 +46,11 @@ impl Granted {
 }
 
 /// A hold of one level, as it is stored.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub id: Vec<u8>,
     pub sequence: u64,
+    pub spent: u64,
     pub units: u64,
     pub granted: u64,
     pub deadline: Micros,
@@ -88,12 +92,17 @@ pub struct Keyspace {
     pub granted: Vec<Granted>,
     /// How often each hash was written, for the observer.
     pub writes: HashMap<Vec<u8>, u64>,
+    /// What owners spend from leases, for the observer.
+    pub accounts: Accounts,
+    /// The first write that breaks a promise.
+    pub violation: Option<String>,
 }
 
 impl Keyspace {
     pub fn new(servers: usize, random: Random) -> Self {
-        let (now, current, is_read_only, granted, writes) = Default::default();
-        Self { now, servers: vec![Data::default(); servers], current, is_read_only, random, granted, writes }
+        let (now, current, is_read_only, granted, writes, accounts, violation) = Default::default();
+        let servers = vec![Data::default(); servers];
+        Self { now, servers, current, is_read_only, random, granted, writes, accounts, violation }
     }
 
     fn data(&mut self) -> &mut Data {
@@ -146,12 +155,12 @@ impl Keyspace {
     pub fn remove(&mut self, key: &[u8]) -> bool {
         let now = self.now;
         let data = self.data();
-        let before = data.hashes.remove(key);
-        let was_there = before.is_some();
-        if was_there {
-            data.journal.push((now, key.to_vec(), before));
+        let Some(before) = data.hashes.remove(key) else { return false };
+        data.journal.push((now, key.to_vec(), Some(before.clone())));
+        for (field, value) in before.fields.iter().filter(|(field, _)| !field.starts_with(RECORDS)) {
+            self.account(key, field, &holds(value), &[]);
         }
-        was_there
+        true
     }
 
     pub fn set(&mut self, key: &[u8], field: &[u8], value: Vec<u8>) -> bool {
@@ -164,9 +173,12 @@ impl Keyspace {
             return false;
         }
         let hash = self.edit(key);
-        hash.fields.remove(field);
+        let value = hash.fields.remove(field).unwrap_or_default();
         if hash.fields.is_empty() {
             self.data().hashes.remove(key);
+        }
+        if !field.starts_with(RECORDS) {
+            self.account(key, field, &holds(&value), &[]);
         }
         true
     }
@@ -251,13 +263,23 @@ impl Keyspace {
         }
         let before =
             self.get(key).and_then(|hash| hash.fields.get(field)).map(|value| holds(value)).unwrap_or_default();
-        let (now, server) = (self.now, self.current);
-        for held in holds(value) {
+        let (now, server, after) = (self.now, self.current, holds(value));
+        self.account(key, field, &before, &after);
+        for held in after {
             let is_known = before.iter().any(|old| old.id == held.id && old.sequence == held.sequence);
             if held.granted > 0 && !is_known {
                 let field = (key.to_vec(), field.to_vec());
                 self.granted.push(Granted { at: now, server, field, units: held.granted, deadline: held.deadline });
             }
+        }
+    }
+
+    /// The store changes the holds of a level.
+    fn account(&mut self, key: &[u8], field: &[u8], before: &[Held], after: &[Held]) {
+        let name = [key, field].concat();
+        let path = name.split(|byte| *byte == END).next().unwrap_or_default();
+        if let Err(why) = self.accounts.changed(self.now, path, before, after) {
+            self.violation.get_or_insert(format!("{}: {why}", String::from_utf8_lossy(path)));
         }
     }
 }
@@ -267,13 +289,14 @@ fn holds(value: &[u8]) -> Vec<Held> {
     let parts = Item::all(value).unwrap_or_default();
     let Some(ledger) = parts.get(2).and_then(Item::items) else { return Vec::new() };
     let held = |hold: &Item| {
-        let Some([Item::Text(id), sequence, _, units, granted, deadline, ..]) = hold.items() else {
+        let Some([Item::Text(id), sequence, spent, units, granted, deadline, ..]) = hold.items() else {
             panic!("{hold:?} is no hold")
         };
         let number = |item: &Item| item.number().expect("a number");
         Held {
             id: id.clone(),
             sequence: number(sequence) as u64,
+            spent: number(spent) as u64,
             units: number(units) as u64,
             granted: number(granted) as u64,
             deadline: number(deadline) as Micros,

@@ -1,5 +1,6 @@
 //! Redis in this process, in virtual time: servers that speak the protocol and run the real script, Sentinels, Clusters.
 
+mod accounts;
 mod cluster;
 mod keyspace;
 mod msgpack;
@@ -120,6 +121,11 @@ impl Redis {
             server.is_up && !(server.role == Role::Master && keyspace.is_superseded(index))
         };
         self.servers.iter().enumerate().all(is_well)
+    }
+
+    /// The first write that breaks a promise.
+    pub fn violation(&mut self) -> Result<(), String> {
+        self.keyspace.borrow_mut().violation.take().map_or(Ok(()), Err)
     }
 
     /// Runs a command of a connection at a moment.

@@ -30,11 +30,10 @@ impl World {
             return Err(format!("{}: stopped since {since}, it has lost {lost} units of an outage", self.now));
         }
         if troubled_until + SECOND / 2 < since && self.redis.is_well() {
-            let owners: Vec<_> = replica.owners.iter().map(|owner| owner.to_be_bytes()).collect();
+            let owner = replica.owner().to_be_bytes();
             let held = self.redis.keyspace.borrow().held();
             let held = held.iter().filter(|held| held.units > 0 && held.deadline > START + self.now);
-            let left: u64 =
-                held.filter(|held| owners.iter().any(|id| held.id.starts_with(id))).map(|held| held.units).sum();
+            let left: u64 = held.filter(|held| held.id.starts_with(&owner)).map(|held| held.units).sum();
             // What it has spent since it renewed last is charged at the deadline.
             let spent = self.record.leased_since(life, self.now - self.case.ttl);
             if left > spent * self.case.levels.len() as u64 {

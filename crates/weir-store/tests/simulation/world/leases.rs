@@ -85,7 +85,7 @@ impl World {
 
     fn decided(&mut self, check: u64, user: usize, owner: u64, outcome: Outcome) {
         let answer = Answer { check, user, began: self.now, ended: self.now, outcome, lease: None };
-        self.record.covered(&[owner], &answer, &self.redis);
+        self.record.covered(owner, &answer, &self.redis);
         self.record.answer(owner, answer);
     }
 
@@ -112,6 +112,11 @@ impl World {
     fn send_to(&mut self, number: u64, asked: Asked, seat: usize) {
         self.asked.insert(number, asked);
         self.after(2 * self.case.command_timeout, Event::Late(number));
+        if asked.request.is_some() && !asked.is_repeated && self.chance(self.case.end_stream) {
+            let soon = self.random.within(0, 4 * self.case.latency);
+            self.after(soon, Event::Late(number));
+            self.record.fault("request for a lease sent again");
+        }
         if !self.is_running(seat) || self.seats[seat].draining_since.is_some() {
             return;
         }

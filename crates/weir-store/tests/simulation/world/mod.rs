@@ -2,6 +2,7 @@
 //! one seed.
 
 mod callers;
+mod failovers;
 mod faults;
 mod leases;
 mod servers;
@@ -85,6 +86,8 @@ pub struct World {
     clients: Vec<LeaseClient>,
     asked: BTreeMap<u64, Asked>,
     is_healed: bool,
+    /// What a test says that happens.
+    directed: Vec<fn(&mut Self)>,
     pub record: Record,
 }
 
@@ -110,6 +113,7 @@ impl World {
             clients: Vec::new(),
             asked: BTreeMap::new(),
             is_healed: false,
+            directed: Vec::new(),
         };
         world.begin();
         world
@@ -159,6 +163,7 @@ impl World {
             self.record.event(self.now, event);
             self.handle(event)?;
             self.record.violation()?;
+            self.redis.violation()?;
         }
         self.record.judge(&self.redis, &self.case)?;
         Ok(self.record)
@@ -206,6 +211,7 @@ impl World {
             Event::Fault(fault) if !self.is_healed => self.fault(fault),
             Event::Fault(_) => {}
             Event::Server(step) => self.server(step),
+            Event::Directed(index) => self.directed[index](self),
             Event::Heal => {
                 self.is_healed = true;
                 if self.case.topology == Topology::Alone {
@@ -244,13 +250,13 @@ impl World {
         }
         let Some(replica) = &mut self.seats[seat].replica else { return };
         replica.run_until(self.now);
-        let (answers, owners) = (replica.take_answers(), replica.owners.clone());
+        let (answers, owner) = (replica.take_answers(), replica.owner());
         let life = self.seats[seat].life;
         for answer in answers {
             if !self.clients.is_empty() && !self.told(&answer) {
                 continue;
             }
-            self.record.covered(&owners, &answer, &self.redis);
+            self.record.covered(owner, &answer, &self.redis);
             self.answered(&answer);
             self.record.answer(life, answer);
         }
@@ -300,8 +306,13 @@ impl World {
     }
 
     fn begin_check(&mut self, seat: usize) {
+        let user = self.random.below(self.case.users);
+        self.begin_check_of(user, seat);
+    }
+
+    fn begin_check_of(&mut self, user: usize, seat: usize) {
         self.checks += 1;
-        let (number, user) = (self.checks, self.random.below(self.case.users));
+        let number = self.checks;
         let key = match self.case.scene {
             scene if scene.has_own_keys() => Key::new("", &["c", &number.to_string()]),
             _ => Key::new("", &["t", &format!("u{user}")]),

@@ -48,7 +48,7 @@ impl World {
         self.after(downtime, Event::Server(Step::Start(server)));
     }
 
-    fn end_connections(&mut self, server: usize, tells: bool) {
+    pub fn end_connections(&mut self, server: usize, tells: bool) {
         let is_open = |connection: &super::Connection| connection.is_open && connection.session.server == server;
         let open: Vec<_> =
             self.connections.iter().filter(|(_, connection)| is_open(connection)).map(|(id, _)| *id).collect();
@@ -115,7 +115,10 @@ impl World {
     pub fn server(&mut self, step: Step) {
         match step {
             Step::Start(server) => self.redis.servers[server].is_up = true,
-            Step::Promote { from, to, lag } => self.promote(from, to, lag),
+            Step::Promote { from, to, lag } => {
+                self.promote(from, to, lag);
+                if self.redis.slots.is_some() { self.tell_nodes() } else { self.tell_sentinels(from, to) }
+            }
             Step::Name { sentinel, master } => self.redis.servers[sentinel].role = Role::Sentinel(master),
             Step::Demote(server) => {
                 self.redis.servers[server].role = Role::Replica;
@@ -134,7 +137,7 @@ impl World {
         }
     }
 
-    fn promote(&mut self, from: usize, to: usize, lag: Micros) {
+    pub fn promote(&mut self, from: usize, to: usize, lag: Micros) {
         self.fails_over = false;
         let since = (self.now - lag).max(self.moved_at);
         let held = self.redis.keyspace.borrow().held_at(from);
@@ -144,16 +147,15 @@ impl World {
         self.record.lost(self.now, (from, to), Some(since), &held, &self.redis);
         if let Some(slots) = &mut self.redis.slots {
             slots.take_over(from, to);
-            return self.tell_nodes();
         }
+    }
+
+    /// Sentinels hear of a promotion, of which one of them has told or not.
+    fn tell_sentinels(&mut self, from: usize, to: usize) {
         let announces = !self.random.once_in(4);
         if announces {
-            let subscribed = |connection: &super::Connection| connection.is_open && connection.session.is_subscribed;
-            let leader = self.redis.sentinels().nth(self.random.below(3));
-            let open: Vec<_> = self.connections.iter().filter(|(_, connection)| subscribed(connection)).collect();
-            let ids: Vec<_> =
-                open.iter().filter(|(_, it)| Some(it.session.server) == leader).map(|(id, _)| **id).collect();
-            ids.into_iter().for_each(|id| self.send_down(id, Ok(announcement(from, to))));
+            let leader = self.redis.sentinels().nth(self.random.below(3)).expect("a Sentinel");
+            self.announce(leader, from, to);
         }
         let mut agreed = 0;
         for sentinel in self.redis.sentinels() {
@@ -166,6 +168,16 @@ impl World {
                 .left_within(announces)
                 .map_or(Micros::MAX, |time| self.now + time + if announces { 0 } else { agreed }),
         );
+    }
+
+    /// A Sentinel announces a promotion to those who have subscribed.
+    pub fn announce(&mut self, sentinel: usize, from: usize, to: usize) {
+        let hears = |connection: &super::Connection| {
+            connection.is_open && connection.session.is_subscribed && connection.session.server == sentinel
+        };
+        let open = self.connections.iter().filter(|(_, connection)| hears(connection));
+        let ids: Vec<_> = open.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.send_down(id, Ok(announcement(from, to))));
     }
 
     /// The other nodes of a Cluster hear of a change.

@@ -84,7 +84,7 @@ impl World {
         let bytes = connection.end.lock().take_sent();
         connection.observed.extend_from_slice(&bytes);
         while let Some(words) = take_command(&mut connection.observed) {
-            self.record.sent(&words);
+            self.record.sent(&words, self.now);
         }
         if bytes.len() > 1 && self.chance(self.case.faults.split) {
             let (first, rest) = bytes.split_at(1 + self.random.below(bytes.len() - 1));
@@ -216,7 +216,7 @@ impl World {
         }
         self.record.served(self.now, &bytes, &out);
         if self.redis.superseded.contains_key(&(START + self.now)) {
-            self.record.served_late(self.now);
+            self.record.served_late(self.now, &self.redis);
         }
         if let Some(connection) = self.connections.get_mut(&id) {
             (connection.received, connection.session) = (received, session);

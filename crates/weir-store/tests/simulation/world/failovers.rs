@@ -1,0 +1,102 @@
+//! Failovers of a living master and back, step by step: orders of events that seeds have met, each of which once led replicas to
+//! the wrong master.
+
+use std::ops::Range;
+
+use weir_core::{
+    domain::{Micros, time::SECOND},
+    testing::Random,
+};
+
+use super::World;
+use crate::{
+    case::Case,
+    event::{Event, Step},
+    redis::Role,
+    topology::Topology,
+};
+
+/// The servers of a master and its replica, and the Sentinels' first.
+const MASTER: usize = 0;
+const REPLICA: usize = 1;
+const SENTINEL: usize = 2;
+
+/// What happens at a time.
+type Directed = (Micros, fn(&mut World));
+
+/// A world in which this happens.
+fn run(length: Micros, steps: &[Directed]) {
+    let mut world = World::new(Case::directed(Topology::Sentinels, length), &Random::new(1));
+    for (index, (at, step)) in steps.iter().enumerate() {
+        world.directed.push(*step);
+        world.after(*at, Event::Directed(index));
+    }
+    world.run().unwrap_or_else(|why| panic!("{why}"));
+}
+
+impl World {
+    fn name(&mut self, sentinels: Range<usize>, master: usize) {
+        sentinels.for_each(|sentinel| self.redis.servers[sentinel].role = Role::Sentinel(master));
+    }
+
+    /// A master lives on as a replica.
+    fn demote(&mut self, server: usize) {
+        self.server(Step::Demote(server));
+        self.end_connections(server, true);
+    }
+
+    fn ask_for(&mut self, user: usize) {
+        self.begin_check_of(user, 0);
+        self.drive(0);
+    }
+}
+
+/// One worker has connected to the new master before its promotion is announced, by the Sentinel that knows. The other one leaves
+/// the old master all the same.
+#[test]
+fn an_announcement_is_followed_although_a_connection_leads_there_already() {
+    run(
+        2 * SECOND,
+        &[
+            (600_000, |world| {
+                world.promote(MASTER, REPLICA, 0);
+                world.name(SENTINEL..SENTINEL + 3, REPLICA);
+                world.demote(MASTER);
+            }),
+            // Both connections are lost, and one worker connects again.
+            (1_390_000, |world| world.end_connections(REPLICA, true)),
+            (1_400_000, |world| world.ask_for(0)),
+            (1_420_000, |world| {
+                world.promote(REPLICA, MASTER, 0);
+                world.name(SENTINEL..SENTINEL + 1, MASTER);
+                // Some of these users' keys are the other worker's.
+                (0..world.case.users).for_each(|user| world.ask_for(user));
+            }),
+            (1_440_000, |world| {
+                world.announce(SENTINEL, REPLICA, MASTER);
+                world.record.is_left_by(1_500_000);
+            }),
+            (1_500_000, |world| world.ask_for(0)),
+            (2_100_000, |world| world.name(SENTINEL + 1..SENTINEL + 3, MASTER)),
+            (2_500_000, |world| world.demote(REPLICA)),
+        ],
+    );
+}
+
+/// A failover that was announced is undone before this replica hears a Sentinel name the new master. So those that name the old one
+/// seem not to know yet, but the new one is a replica again.
+#[test]
+fn a_promotion_is_over_when_its_server_is_a_replica_again() {
+    run(
+        1_500_000,
+        &[
+            (1_000_000, |world| {
+                world.promote(MASTER, REPLICA, 0);
+                world.announce(SENTINEL, MASTER, REPLICA);
+            }),
+            (1_050_000, |world| world.demote(MASTER)),
+            (1_200_000, |world| world.promote(REPLICA, MASTER, 0)),
+            (1_210_000, |world| world.demote(REPLICA)),
+        ],
+    );
+}
