@@ -55,8 +55,9 @@ const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Most calls of a connection that were taken back before they were looked at. One more closes it: that is how calls are made
 /// to cost something without being answered.
 // A client whose deadlines pass while this thread stands still takes back all it had under way at once, and is not to lose its
-// connection for it: h2's own bound of 20 would be met by that. A turn has room for about a hundred such calls with their messages.
-const MAX_PENDING_RESETS: usize = 128;
+// connection for it: h2's own bound of 20 would be met by that. A turn has room for about 230 such calls without
+// their messages, so an endless flood of them exceeds it.
+const MAX_PENDING_RESETS: usize = 210;
 /// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
 /// requests that cross a GOAWAY.
 const MAX_RESETS_FOR_ERRORS: usize = 1_024;

@@ -18,10 +18,10 @@ use tokio::{
 /// Most bytes that an idle connection reads at once: about ten calls. When many become busy in the same moment, others wait for so
 /// much of each.
 const FIRST_BYTES: u64 = 1 << 10;
-/// Most bytes that a connection reads in a turn: about a hundred calls.
+/// Most bytes that a connection reads in a turn: about 150 calls.
 // Few enough that others do not notice, and so many that a burst of calls that are taken back is seen as one: h2 counts those
 // that were taken back before they were accepted, which happens between two turns.
-const TURN_BYTES: u64 = 8 << 10;
+const TURN_BYTES: u64 = 12 << 10;
 
 /// The queue of a worker.
 #[derive(Clone, Debug)]
