@@ -12,13 +12,14 @@ mod reload;
 mod security;
 mod snapshots;
 mod source;
+mod stopped;
 mod store_log;
 mod worst_case;
 
 use std::{path::PathBuf, sync::Arc};
 
-use tokio::time::MissedTickBehavior;
-use tracing::{info, warn};
+use tokio::{task::JoinSet, time::MissedTickBehavior};
+use tracing::{error, info, warn};
 use weir_policy::{Loaded, watch::watch};
 use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
@@ -38,6 +39,8 @@ use reload::Reload;
 use security::Security;
 use snapshots::{Snapshots, open_store};
 use source::Source;
+pub use stopped::Stopped;
+use stopped::panicked;
 
 use crate::{
     admin::Admin,
@@ -267,9 +270,8 @@ impl App {
         (self.grpc.listener.address(), self.http.listener.address())
     }
 
-    /// Serves until `shutdown` is done, then drains. `true`: nothing is lost by it: the last snapshot is written, where one is
-    /// configured.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
+    /// Serves until `shutdown` is done, or a part of the service panics, then drains.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let (grpc, http) = self.addresses();
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
         let metrics = self.metrics.as_ref().map(|port| port.listener.address());
@@ -286,23 +288,28 @@ impl App {
         self.overrides.refresh().await;
         let mut serving = vec![tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
         serving.extend(self.metrics.map(|port| tokio::spawn(port.run())));
-        let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
-        background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
-        background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
-        background.push(tokio::spawn(Arc::clone(&self.fleet).run()));
-        background.push(tokio::spawn(self.overrides.run()));
-        background.extend(self.quotas.clone().map(|quotas| tokio::spawn(quotas.run())));
+        let mut background: JoinSet<()> = self.reloads.into_iter().collect();
+        background.spawn(sweep(Arc::clone(&self.limiter)));
+        background.spawn(Arc::clone(&self.snapshots).run());
+        background.spawn(Arc::clone(&self.fleet).run());
+        background.spawn(self.overrides.run());
+        if let Some(quotas) = self.quotas.clone() {
+            background.spawn(quotas.run());
+        }
         let when_full = self.settings.store.when_full.name();
-        background.push(tokio::spawn(store_log::run(
-            Arc::clone(&self.limiter),
-            when_full,
-            self.settings.store.max_keys,
-        )));
+        background.spawn(store_log::run(Arc::clone(&self.limiter), when_full, self.settings.store.max_keys));
         let following = is_shared.then(|| {
             let (readiness, redis) = (self.readiness.clone(), &self.settings.store.redis);
             tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), redis.command_timeout.duration()))
         });
-        shutdown.await;
+        let panicked = tokio::select! {
+            () = shutdown => false,
+            // Without its reloads or snapshots a service would look healthy, and be wrong.
+            error = panicked(&mut background) => {
+                error!(%error, "a background task has panicked: the service stops, and should be started again");
+                true
+            }
+        };
         info!("draining: readiness fails, calls are still served");
         if let Some(following) = following {
             following.abort();
@@ -319,9 +326,7 @@ impl App {
         if !self.drain.finish(self.settings.shutdown.timeout.duration()).await {
             warn!("shutdown timeout: unfinished calls were closed");
         }
-        for task in background {
-            task.abort();
-        }
+        background.abort_all();
         if let Some(quotas) = self.quotas {
             quotas.finish().await;
         }
@@ -338,7 +343,11 @@ impl App {
             exporting.finish().await;
         }
         info!("stopped");
-        saved
+        match (panicked, saved) {
+            (true, _) => Stopped::Panicked,
+            (false, true) => Stopped::Gracefully,
+            (false, false) => Stopped::NotSaved,
+        }
     }
 }
 

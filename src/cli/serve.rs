@@ -8,12 +8,18 @@ use tracing::{info, warn};
 use weir_settings::file::is_set;
 
 use super::{CommandResult, Failure, SettingsArgs, signals::StopSignals};
-use crate::{app::App, config::Settings, telemetry};
+use crate::{
+    app::{App, Stopped},
+    config::Settings,
+    telemetry,
+};
 
 /// How long a start may take before it is logged, and how often it is logged again.
 const SLOW_START: Duration = Duration::from_secs(60);
 /// The exit code when the last snapshot could not be written.
 const NOT_SAVED: u8 = 3;
+/// The exit code when a part of the service has panicked.
+const PANICKED: u8 = 5;
 
 /// Serve checks until SIGTERM or SIGINT
 ///
@@ -22,7 +28,7 @@ const NOT_SAVED: u8 = 3;
 /// SIGHUP reloads the policy; changed files are reloaded automatically. A second SIGTERM or SIGINT ends at once.
 ///
 /// Exit codes: 0 after SIGTERM or SIGINT; 2 when it cannot start; 3 when the last snapshot could not be written; 4 after a
-/// second signal.
+/// second signal; 5 when a part of the service has panicked.
 #[derive(Args)]
 pub(super) struct Serve {
     #[command(flatten)]
@@ -87,6 +93,9 @@ async fn serve(settings: Settings, start_empty: bool, mut signals: StopSignals) 
         let signal = signals.first().await;
         info!("{signal}");
     };
-    let saved = tokio::spawn(app.run(shutdown)).await?;
-    Ok(if saved { ExitCode::SUCCESS } else { ExitCode::from(NOT_SAVED) })
+    Ok(match tokio::spawn(app.run(shutdown)).await? {
+        Stopped::Gracefully => ExitCode::SUCCESS,
+        Stopped::NotSaved => ExitCode::from(NOT_SAVED),
+        Stopped::Panicked => ExitCode::from(PANICKED),
+    })
 }

@@ -1,9 +1,19 @@
 //! Structured logs on standard error.
 
+use std::{
+    io::{self, Stderr, Write},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
+use weir_telemetry::{Render, text::single};
+
 use super::logfmt::Logfmt;
+
+/// Lines that could not be written.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// How logs are written.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -67,12 +77,43 @@ impl LogSettings {
 /// # Errors
 /// A sentence, for an invalid level.
 pub fn init(settings: &LogSettings) -> Result<(), String> {
-    let logs = tracing_subscriber::fmt().with_env_filter(settings.filter()?).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(settings.filter()?)
+        // It would report a line that cannot be written there too, and panic.
+        .log_internal_errors(false)
+        .with_writer(|| Counting(io::stderr()));
     match settings.format {
         LogFormat::Text => logs.with_ansi(false).event_format(Logfmt).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// Standard error, and a count of what it does not take: the log may go to a pipe that is closed, or to a disk that is full.
+struct Counting(Stderr);
+
+impl Write for Counting {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                LOST.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// The metrics of the log.
+pub(super) struct LogMetrics;
+
+impl Render for LogMetrics {
+    fn render(&self, out: &mut String) {
+        let help = "Log lines lost because standard error could not be written.";
+        single(out, "weir_log_lines_lost_total", "counter", help, LOST.load(Ordering::Relaxed) as f64);
+    }
 }
 
 #[cfg(test)]

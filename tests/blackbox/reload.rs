@@ -164,3 +164,19 @@ async fn one_invalid_file_in_a_directory_blocks_the_whole_reload() {
     fs::remove_file(policies.join("api.yaml")).expect("removed");
     assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 20));
 }
+
+#[tokio::test]
+async fn a_log_that_is_not_read_any_more_holds_up_no_reload_and_no_shutdown() {
+    let setup = Setup::new().policy(&policy(5));
+    let snapshot = setup.path("snapshot");
+    let mut server = setup.env("WEIR_STORE__SNAPSHOT__PATH", &snapshot.display().to_string()).start();
+    server.close_log();
+    for most in 6..10 {
+        write_at_once(&server.dir.path().join("limits.yaml"), &policy(most));
+        wait_for_limit(&server, most).await;
+    }
+    assert!(server.metric("weir_log_lines_lost_total") > 0.0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    assert!(snapshot.exists());
+}

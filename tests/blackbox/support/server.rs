@@ -41,6 +41,8 @@ struct Lines {
     text: Vec<String>,
     /// There will be no more.
     ended: bool,
+    /// It is not read any further.
+    closed: bool,
 }
 
 /// A service to be started.
@@ -180,8 +182,12 @@ impl Setup {
 impl Log {
     fn read(&self, from: impl Read) {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            self.lines.lock().unwrap_or_else(PoisonError::into_inner).text.push(line);
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.text.push(line);
             self.grown.notify_all();
+            if lines.closed {
+                break;
+            }
         }
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.grown.notify_all();
@@ -205,6 +211,11 @@ impl Server {
     /// The lines of its log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
+    }
+
+    /// Closes its log after the next line.
+    pub fn close_log(&self) {
+        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
     /// The lines of its log so far that say `message`.

@@ -1,0 +1,48 @@
+//! How a service ended, and what ends it from within.
+
+use std::future::pending;
+
+use tokio::task::{JoinError, JoinSet};
+
+/// How a service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// As it was told to, and nothing is lost: the last snapshot is written, where one is configured.
+    Gracefully,
+    /// As it was told to, but the last snapshot could not be written.
+    NotSaved,
+    /// Since one of its background tasks panicked.
+    Panicked,
+}
+
+/// The first of these tasks that panics. Those that end otherwise are none of its concern.
+pub(super) async fn panicked(tasks: &mut JoinSet<()>) -> JoinError {
+    loop {
+        match tasks.join_next().await {
+            Some(Err(error)) => return error,
+            Some(Ok(())) => {}
+            None => return pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_is_noticed_and_one_that_ends_is_not() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async {});
+        tasks.spawn(pending());
+        assert!(timeout(Duration::from_secs(1), panicked(&mut tasks)).await.is_err());
+        tasks.spawn(async { panic!("a fault") });
+        let error = timeout(Duration::from_secs(1), panicked(&mut tasks)).await.unwrap();
+        assert!(error.is_panic());
+        tasks.abort_all();
+    }
+}
