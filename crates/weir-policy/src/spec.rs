@@ -1,6 +1,5 @@
 //! Limits that a request brings along.
 
-use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
 use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, ask::MAX_LEVELS, key::MAX_SEGMENTS},
-    plan::{Level, Limit, Origin, identify},
+    plan::{Level, Levels, Limit, Origin, identify},
 };
 
 /// The pattern of the deepest key.
@@ -118,22 +117,22 @@ impl Spec {
         self.limits.is_empty()
     }
 
-    /// The levels of a request with these limits, root first; see [`super::Domain::levels`].
+    /// Adds the levels of a request with these limits, root first; see [`super::Domain::add_levels`].
     ///
     /// # Errors
     /// [`ParamError`] when `factor` takes a limit beyond its bounds.
-    pub fn levels<'a>(
+    pub fn add_levels<'a>(
         &'a self,
+        levels: &mut Levels<'a>,
         key: &'a Key,
         anchor: Option<u8>,
         cost: i64,
         factor: f64,
-    ) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
-        let mut levels = SmallVec::new();
+    ) -> Result<(), ParamError> {
         for (depth, limit) in &self.limits {
             let level = Level::new(key, *depth, anchor.unwrap_or(DEFAULT_ANCHOR), limit, cost);
             levels.extend(level.under_factor(factor)?);
         }
-        Ok(levels)
+        Ok(())
     }
 }
