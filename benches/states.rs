@@ -16,7 +16,7 @@ use weir_core::{
 };
 use weir_settings::Time;
 use weir_store::{
-    Decide, MemoryStore, Store, StoreUrl,
+    MemoryStore, Store, StoreUrl, Verdict,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
 };
@@ -74,10 +74,10 @@ fn use_up(entry: &Entry, limit: &Limit, store: &impl Store, clock: &ManualClock,
     for unit in 0..units(entry) {
         clock.set(NOW + unit as Micros * APART);
         let plan = Plan::new(smallvec![Level::new(&key, 2, 2, limit, 1)], Charge::AllOrNothing, None);
-        let verdict = match store.decide(&plan) {
-            Decide::Ready(verdict) => verdict,
-            Decide::Waiting(store) => runtime().block_on(store.verdict(&plan)).expect("decisions"),
-        };
+        let mut verdict = Verdict::default();
+        if let Some(store) = store.decide(&plan, &mut verdict) {
+            verdict = runtime().block_on(store.verdict(&plan)).expect("decisions");
+        }
         assert_eq!(verdict.decisions.len(), 1);
     }
 }

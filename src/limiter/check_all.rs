@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use weir_core::{
     domain::{Charge, aggregate},
-    plan::{Level, Overridden, Plan},
+    plan::{Levels, Overridden, Plan},
 };
 use weir_policy::Policy;
 use weir_store::{Store, Verdict};
@@ -87,13 +87,13 @@ impl<'n> CheckAll<'n> {
 
     /// The plan, and of each check how many of its levels it has, and the override that acts on it.
     fn plan<'a>(&'a self, policy: &'a Policy) -> Result<(Plan<'a>, Parts<'a>), CheckError> {
-        let (mut levels, mut parts) = (SmallVec::<[Level<'a>; 4]>::new(), Parts::new());
+        let (mut levels, mut parts) = (Levels::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
-            let Resolved { levels: own, overridden, .. } =
-                check.resolve(policy, false).map_err(|error| match error {
-                    CheckError::Invalid(invalid) => invalid.in_check(index).into(),
-                    error => error,
-                })?;
+            let mut own = Levels::new();
+            let Resolved { overridden, .. } = check.resolve(policy, false, &mut own).map_err(|error| match error {
+                CheckError::Invalid(invalid) => invalid.in_check(index).into(),
+                error => error,
+            })?;
             parts.push((own.len(), overridden));
             levels.extend(own);
         }

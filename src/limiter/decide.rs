@@ -1,7 +1,7 @@
 //! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
 
 use weir_core::{hold::Repeat, plan::Plan};
-use weir_store::{Decide, Remote, Store, Verdict};
+use weir_store::{Remote, Store, Verdict};
 
 use super::request::{CheckError, Invalid};
 
@@ -36,7 +36,7 @@ impl<'a, T: Default, F: Fill<'a, T>> Checking<'_, 'a, T, F> {
     }
 }
 
-/// Has a store decide a plan, and `fill` the answer. A plan without levels needs no store.
+/// Has a store decide a plan, and `fill` the answer.
 #[inline]
 pub(super) fn decide<'l, 'a, T: Default, F: Fill<'a, T>>(
     store: &'l impl Store,
@@ -47,19 +47,32 @@ pub(super) fn decide<'l, 'a, T: Default, F: Fill<'a, T>>(
         Ok(plan) => plan,
         Err(error) => return Checking::Ready(Err(error)),
     };
-    let decided = if plan.levels().is_empty() { Decide::Ready(Verdict::default()) } else { store.decide(&plan) };
-    match decided {
-        Decide::Ready(verdict) => Checking::Ready(checked(&plan, &verdict, fill)),
-        Decide::Waiting(store) => Checking::Waiting(store, plan, fill),
+    let mut verdict = Verdict::default();
+    match ask(store, &plan, &mut verdict) {
+        None => Checking::Ready(checked(&plan, &verdict, fill)),
+        Some(store) => Checking::Waiting(store, plan, fill),
     }
+}
+
+/// Has a store decide a plan, or tells which one is to be waited for. A plan without levels needs no store.
+#[inline]
+pub(super) fn ask<'l>(store: &'l impl Store, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&'l dyn Remote> {
+    if plan.levels().is_empty() { None } else { store.decide(plan, verdict) }
 }
 
 #[inline]
 fn checked<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> Result<T, CheckError> {
-    if verdict.repeat == Repeat::Conflict {
-        return Err(Invalid::field_error("request_id", "another request has had this request_id").into());
-    }
+    ensure_no_conflict(verdict)?;
     Ok(filled(plan, verdict, fill))
+}
+
+/// Refuses a request whose id another one has had.
+#[inline]
+pub(super) fn ensure_no_conflict(verdict: &Verdict) -> Result<(), CheckError> {
+    match verdict.repeat {
+        Repeat::Conflict => Err(Invalid::field_error("request_id", "another request has had this request_id").into()),
+        _ => Ok(()),
+    }
 }
 
 #[inline]

@@ -127,6 +127,32 @@ impl<S: Store> Limiter<S> {
         })
     }
 
+    /// Decides a request like [`Limiter::check`] where the store is not waited for, and fills in the answer, which is
+    /// [`Answer::default`] before. `None`: nothing is decided.
+    ///
+    /// # Errors
+    /// [`CheckError`] for a request that is invalid.
+    #[inline]
+    pub fn check_now<'a>(
+        &self,
+        handle: &'a PolicyHandle,
+        request: &'a Request<'_>,
+        answer: &mut Answer<'a>,
+    ) -> Option<Result<(), CheckError>> {
+        let (mut plan, mut verdict) = (Plan::default(), Verdict::default());
+        if let Err(error) = request.check_into(&mut plan, &handle.policy, handle.version) {
+            return Some(Err(error));
+        }
+        if decide::ask(&self.store, &plan, &mut verdict).is_some() {
+            return None;
+        }
+        let decided = decide::ensure_no_conflict(&verdict);
+        if decided.is_ok() {
+            self.conclude(handle, request, &plan, &verdict, answer);
+        }
+        Some(decided)
+    }
+
     /// Fills in the answer to a check that is decided, and counts it.
     #[inline]
     fn conclude<'a>(

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use smallvec::SmallVec;
 use thiserror::Error;
 use weir_core::{
     algorithm::ParamError,
     domain::{AskError, Charge, Key, KeyError, Micros, ask},
     hold::RequestId,
-    plan::{Level, Overridden, Plan},
+    plan::{Levels, Overridden, Plan},
 };
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
 use weir_store::StoreError;
@@ -64,9 +63,8 @@ pub enum Invalid {
     },
 }
 
-/// The limits that a request meets, root first.
+/// What is known of the limits that a request meets, beside them.
 pub(super) struct Resolved<'a> {
-    pub levels: SmallVec<[Level<'a>; 4]>,
     /// What a refusal by one does to the others.
     pub charge: Charge,
     /// The override that acts on them.
@@ -161,12 +159,17 @@ impl<'n> Request<'n> {
         Ok(())
     }
 
-    /// The limits that it meets by a policy and its overrides. Those that an override takes away are `kept` for what settles.
+    /// Puts the limits into `levels`, empty before, that it meets by a policy and its overrides, root first. Those that an override
+    /// takes away are `kept` for what settles.
     #[inline]
-    pub(super) fn resolve<'a>(&'a self, policy: &'a Policy, kept: bool) -> Result<Resolved<'a>, CheckError> {
-        let (mut levels, charge) = self.written(policy)?;
-        let overridden = self.override_levels(policy, &mut levels, kept);
-        Ok(Resolved { levels, charge, overridden })
+    pub(super) fn resolve<'a>(
+        &'a self,
+        policy: &'a Policy,
+        kept: bool,
+        levels: &mut Levels<'a>,
+    ) -> Result<Resolved<'a>, CheckError> {
+        let charge = self.add_written(policy, levels)?;
+        Ok(Resolved { charge, overridden: self.override_levels(policy, levels, kept) })
     }
 
     /// Changes levels as the overrides say that act on the key.
@@ -174,7 +177,7 @@ impl<'n> Request<'n> {
     pub(super) fn override_levels<'a>(
         &self,
         policy: &'a Policy,
-        levels: &mut SmallVec<[Level<'a>; 4]>,
+        levels: &mut Levels<'a>,
         kept: bool,
     ) -> Option<Overridden<'a>> {
         let acting = policy.overrides().acting(&self.domain, self.key.segments())?;
@@ -190,15 +193,19 @@ impl<'n> Request<'n> {
 
     /// The same without overrides.
     #[inline]
-    fn written<'a>(&'a self, policy: &'a Policy) -> Result<(SmallVec<[Level<'a>; 4]>, Charge), CheckError> {
+    fn add_written<'a>(&'a self, policy: &'a Policy, levels: &mut Levels<'a>) -> Result<Charge, CheckError> {
         match (&self.spec, policy.domain(&self.domain)) {
             (Some(_), domain) if !policy.allows_spec(domain) => Err(CheckError::SpecDenied(self.domain.to_string())),
             (Some(spec), domain) => {
                 let anchor = domain.map(|domain| domain.anchor);
-                let levels = spec.levels(&self.key, anchor, self.cost, self.factor);
-                Ok((levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge))
+                let added = spec.add_levels(levels, &self.key, anchor, self.cost, self.factor);
+                added.map_err(|error| Invalid::Factor(self.factor, error))?;
+                Ok(spec.charge)
             }
-            (None, Some(domain)) => Ok((self.levels(domain)?, domain.charge)),
+            (None, Some(domain)) => {
+                self.add_levels(domain, levels)?;
+                Ok(domain.charge)
+            }
             (None, None) if policy.is_awaited() => Err(CheckError::NoPolicy),
             (None, None) => Err(CheckError::UnknownDomain(self.domain.to_string())),
         }
@@ -206,19 +213,41 @@ impl<'n> Request<'n> {
 
     /// The plan by the policy of this version.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        self.plan_of(policy, version, false)
+        let mut plan = Plan::default();
+        self.plan_into(&mut plan, policy, version, false)?;
+        Ok(plan)
     }
 
     /// The plan that settles what this request has reserved: no override takes levels from it.
     pub(super) fn settling_plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        self.plan_of(policy, version, true)
+        let mut plan = Plan::default();
+        self.plan_into(&mut plan, policy, version, true)?;
+        Ok(plan)
+    }
+
+    /// The plan of a check, in place of a default one, where no limit refuses checks.
+    #[inline]
+    pub(super) fn check_into<'a>(
+        &'a self,
+        plan: &mut Plan<'a>,
+        policy: &'a Policy,
+        version: u64,
+    ) -> Result<(), CheckError> {
+        self.plan_into(plan, policy, version, false)?;
+        ensure_checkable(plan)
     }
 
     #[inline]
-    fn plan_of<'a>(&'a self, policy: &'a Policy, version: u64, kept: bool) -> Result<Plan<'a>, CheckError> {
-        let Resolved { levels, charge, overridden } = self.resolve(policy, kept)?;
-        let domain = policy.domain(&self.domain);
-        let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
+    fn plan_into<'a>(
+        &'a self,
+        plan: &mut Plan<'a>,
+        policy: &'a Policy,
+        version: u64,
+        kept: bool,
+    ) -> Result<(), CheckError> {
+        let Resolved { charge, overridden } = plan.change_levels(|levels| self.resolve(policy, kept, levels))?;
+        (plan.charge, plan.max_wait) = (self.charge.unwrap_or(charge), self.max_wait);
+        apply_domain(plan, policy.domain(&self.domain));
         plan.policy_version = self.spec.is_none().then_some(version);
         if self.spec.is_some() {
             plan.enforce_as_written();
@@ -226,13 +255,20 @@ impl<'n> Request<'n> {
         plan.dry_run = self.dry_run;
         plan.overridden = overridden;
         plan.request = self.id.as_ref();
-        Ok(plan)
+        Ok(())
     }
 
     /// The limits of its domain's policy that it meets.
+    pub(super) fn levels<'a>(&'a self, domain: &'a Domain) -> Result<Levels<'a>, Invalid> {
+        let mut levels = Levels::new();
+        self.add_levels(domain, &mut levels)?;
+        Ok(levels)
+    }
+
     #[inline]
-    pub(super) fn levels<'a>(&'a self, domain: &'a Domain) -> Result<SmallVec<[Level<'a>; 4]>, Invalid> {
-        domain.levels(&self.key, self.cost, self.factor).map_err(|error| Invalid::Factor(self.factor, error))
+    fn add_levels<'a>(&'a self, domain: &'a Domain, levels: &mut Levels<'a>) -> Result<(), Invalid> {
+        let added = domain.add_levels(levels, &self.key, self.cost, self.factor);
+        added.map_err(|error| Invalid::Factor(self.factor, error))
     }
 
     /// Whether any limit is meant for its key, also one that a factor of 0 lifts.
@@ -251,27 +287,36 @@ impl<'n> Request<'n> {
 }
 
 /// The plan of a check, unless a limit refuses checks.
-#[inline]
 pub(super) fn checkable(plan: Plan<'_>) -> Result<Plan<'_>, CheckError> {
+    ensure_checkable(&plan)?;
+    Ok(plan)
+}
+
+#[inline]
+fn ensure_checkable(plan: &Plan<'_>) -> Result<(), CheckError> {
     match plan.refuses_checks() {
-        None => Ok(plan),
+        None => Ok(()),
         Some(limit) => Err(CheckError::NotCheckable(limit.name.to_string())),
     }
 }
 
 /// A plan under the rules of a domain, where a policy defines it.
-#[inline]
 pub(super) fn plan_in<'a>(
     domain: Option<&Domain>,
-    levels: SmallVec<[Level<'a>; 4]>,
+    levels: Levels<'a>,
     charge: Charge,
     max_wait: Option<Micros>,
 ) -> Plan<'a> {
     let mut plan = Plan::new(levels, charge, max_wait);
+    apply_domain(&mut plan, domain);
+    plan
+}
+
+#[inline]
+fn apply_domain(plan: &mut Plan<'_>, domain: Option<&Domain>) {
     plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
     plan.domain = domain.map(|domain| domain.index);
     if let Some(domain) = domain {
         (plan.is_shadow, plan.retry_jitter) = (domain.shadow, domain.retry_jitter);
     }
-    plan
 }

@@ -159,10 +159,13 @@ impl<S: Store> CheckService<S> {
             }
             encode(outcome.map_err(Rejected::from), summary_only)
         };
-        match self.limiter.check(handle, &request) {
-            Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(handle, &request, Ok(answer))),
-            Checking::Ready(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
-            Checking::Waiting(..) => {}
+        {
+            let mut answer = Answer::default();
+            match self.limiter.check_now(handle, &request, &mut answer) {
+                Some(Ok(())) => return Checked::Ready(conclude(handle, &request, Ok(&answer))),
+                Some(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
+                None => {}
+            }
         }
         // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
         let (limiter, handle, request) = (Arc::clone(&self.limiter), Arc::clone(handle), request.into_owned());

@@ -132,9 +132,11 @@ fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<S
         limits.push(first);
         behind.extend(second.map(|second| (index, second)));
     }
-    let sources: Vec<_> = (0..limits.len()).chain(behind.iter().map(|(index, _)| *index)).collect();
-    limits.extend(behind.into_iter().map(|(_, second)| second));
-    Ok(Spec::new(limits, charge, key).map_err(|error| error.renumbered(&sources))?)
+    let firsts = limits.len();
+    let (sources, seconds): (Vec<_>, Vec<_>) = behind.into_iter().unzip();
+    limits.extend(seconds);
+    let renumbered = |error: SpecError| error.renumbered(&(0..firsts).chain(sources).collect::<Vec<_>>());
+    Ok(Spec::new(limits, charge, key).map_err(renumbered)?)
 }
 
 /// A limit; a legacy bucket may be two.

@@ -1,8 +1,5 @@
 //! Limits that a request brings along.
 
-use std::collections::HashMap;
-
-use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::{
@@ -11,9 +8,18 @@ use super::{
 };
 use weir_core::{
     algorithm::ParamError,
-    domain::{Charge, Key, ask::MAX_LEVELS},
-    plan::{Level, Limit, Origin, identify},
+    domain::{Charge, Key, ask::MAX_LEVELS, key::MAX_SEGMENTS},
+    plan::{Level, Levels, Limit, Origin, identify},
 };
+
+/// The pattern of the deepest key.
+const ANY: &str = "*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*";
+const _: () = assert!(ANY.len() == 2 * MAX_SEGMENTS - 1);
+
+/// The pattern that every key of this depth matches.
+fn pattern(depth: usize) -> &'static str {
+    &ANY[..2 * depth - 1]
+}
 
 /// A request's own limits, made fit for its key.
 #[derive(Clone, Debug)]
@@ -81,7 +87,6 @@ impl Spec {
         if written.len() > MAX_LEVELS {
             return Err(SpecError::Count(written.len()));
         }
-        let mut ordinals = HashMap::new();
         let mut limits: Vec<(u8, Limit)> = Vec::with_capacity(written.len());
         for (index, WrittenLimit { name, depth, shadow, params, .. }) in written.into_iter().enumerate() {
             if depth as usize > key.depth() {
@@ -91,10 +96,9 @@ impl Spec {
                 return Err(SpecError::Name(index));
             }
             let depth = if depth == 0 { key.depth() } else { depth as usize };
-            let ordinal = ordinals.entry((depth, params.name())).or_insert(0);
-            let pattern = vec!["*"; depth].join("/");
-            let limit = Limit::new(Origin::Request, name.as_deref(), &pattern, *ordinal, shadow, params);
-            *ordinal += 1;
+            let is_of_kind = |(at, other): &&(u8, Limit)| *at == depth as u8 && other.params.name() == params.name();
+            let ordinal = limits.iter().filter(is_of_kind).count();
+            let limit = Limit::new(Origin::Request, name.as_deref(), pattern(depth), ordinal, shadow, params);
             let twin = |(at, other): &&(u8, Limit)| *at == depth as u8 && other.ident() == limit.ident();
             if limit.is_named() && limits.iter().find(twin).is_some_and(|(_, other)| other != &limit) {
                 return Err(SpecError::Clash(index));
@@ -113,22 +117,22 @@ impl Spec {
         self.limits.is_empty()
     }
 
-    /// The levels of a request with these limits, root first; see [`super::Domain::levels`].
+    /// Adds the levels of a request with these limits, root first; see [`super::Domain::add_levels`].
     ///
     /// # Errors
     /// [`ParamError`] when `factor` takes a limit beyond its bounds.
-    pub fn levels<'a>(
+    pub fn add_levels<'a>(
         &'a self,
+        levels: &mut Levels<'a>,
         key: &'a Key,
         anchor: Option<u8>,
         cost: i64,
         factor: f64,
-    ) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
-        let mut levels = SmallVec::new();
+    ) -> Result<(), ParamError> {
         for (depth, limit) in &self.limits {
             let level = Level::new(key, *depth, anchor.unwrap_or(DEFAULT_ANCHOR), limit, cost);
             levels.extend(level.under_factor(factor)?);
         }
-        Ok(levels)
+        Ok(())
     }
 }

@@ -2,13 +2,11 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use smallvec::SmallVec;
-
 use super::descriptors::Descriptors;
 use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, OnStoreFailure, key::MAX_PLAIN_BYTES},
-    plan::{Level, Limit, identify},
+    plan::{Level, Levels, Limit, identify},
 };
 
 /// How many segments name the place where states live, where a policy does not say.
@@ -234,12 +232,27 @@ impl Domain {
     ///
     /// # Errors
     /// [`ParamError`] when `factor` takes a limit beyond its bounds.
+    pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<Levels<'a>, ParamError> {
+        let mut levels = Levels::new();
+        self.add_levels(&mut levels, key, cost, factor)?;
+        Ok(levels)
+    }
+
+    /// Adds them to others.
+    ///
+    /// # Errors
+    /// The same.
     #[inline]
-    pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+    pub fn add_levels<'a>(
+        &'a self,
+        levels: &mut Levels<'a>,
+        key: &'a Key,
+        cost: i64,
+        factor: f64,
+    ) -> Result<(), ParamError> {
         if self.descriptors.is_some() {
-            return self.levels_of_last(key, cost, factor);
+            return self.add_levels_of_last(levels, key, cost, factor);
         }
-        let mut levels = SmallVec::new();
         for (depth, _, node) in self.walk(key) {
             for limit in self.limits_at(node) {
                 let level = Level::new(key, depth as u8, self.anchor, limit, cost);
@@ -249,7 +262,7 @@ impl Domain {
                 }
             }
         }
-        Ok(levels)
+        Ok(())
     }
 
     /// Whether a key meets any limit, also one that a factor of 0 lifts, the policy's or the request's, or a descriptor that
@@ -275,15 +288,15 @@ impl Domain {
     }
 
     /// The limits that a request meets in a domain of descriptors.
-    fn levels_of_last<'a>(
+    fn add_levels_of_last<'a>(
         &'a self,
+        levels: &mut Levels<'a>,
         key: &'a Key,
         cost: i64,
         factor: f64,
-    ) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+    ) -> Result<(), ParamError> {
         let shared = self.shared_key(key);
         let last = self.walk(key).last().filter(|(depth, ..)| *depth == key.depth());
-        let mut levels = SmallVec::new();
         for limit in last.map_or(&[][..], |(_, _, node)| self.limits_at(node)) {
             let level = Level::new(key, key.depth() as u8, self.anchor, limit, cost);
             let level = match &shared {
@@ -292,7 +305,7 @@ impl Domain {
             };
             levels.extend(level.under_factor(factor)?);
         }
-        Ok(levels)
+        Ok(())
     }
 
     /// How many nodes there are; they are numbered from 0 without a gap.

@@ -7,7 +7,7 @@ use weir_core::{
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},
 };
-use weir_store::{Decide, MemoryStore, Store, SystemClock, memory::MemorySettings};
+use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let fields: &[(&str, &str)] = &[("burst", "4"), ("count", "1"), ("period", "1s")];
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let key = Key::new("", &["user", "alex"])?;
     for number in 1..=10 {
         let plan = Plan::new([Level::new(&key, 2, 2, &limit, 1)].into_iter().collect(), Charge::AllOrNothing, None);
-        let Decide::Ready(verdict) = store.decide(&plan) else { return Err("memory does not wait".into()) };
+        let verdict = store.verdict(&plan);
         println!("{number:>2}: {}", if verdict.decisions[0].allowed { "allowed" } else { "refused" });
     }
     Ok(())

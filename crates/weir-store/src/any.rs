@@ -3,7 +3,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use super::{
-    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
+    MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
     redis::RedisStore, shared::SharedStore,
 };
 use weir_core::{
@@ -123,10 +123,16 @@ impl AnyStore {
 
 impl Store for AnyStore {
     #[inline]
-    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
         match self {
-            Self::Memory(memory) => memory.decide(plan),
-            Self::Shared(shared) => shared.leased(plan).map_or(Decide::Waiting(&**shared), Decide::Ready),
+            Self::Memory(memory) => memory.decide(plan, verdict),
+            Self::Shared(shared) => match shared.leased(plan) {
+                Some(leased) => {
+                    *verdict = leased;
+                    None
+                }
+                None => Some(&**shared),
+            },
         }
     }
 

@@ -9,7 +9,7 @@ use weir_core::{
 };
 use weir_settings::Time;
 use weir_store::{
-    Decide, MemoryStore, ResetDone, Store, StoreError,
+    MemoryStore, Remote, ResetDone, Store, StoreError, Verdict,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
     url::RedisUrl,
@@ -93,8 +93,8 @@ impl SimulationStore for InRedis {
 }
 
 impl Store for InRedis {
-    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
-        self.store.decide(plan)
+    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
+        self.store.decide(plan, verdict)
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

@@ -1,6 +1,6 @@
 //! A limit: a rule at one place, and whose counts are whose.
 
-use std::{cmp::Ordering, sync::OnceLock};
+use std::{borrow::Cow, cmp::Ordering, sync::OnceLock};
 
 use smallvec::SmallVec;
 
@@ -8,6 +8,9 @@ use crate::{
     algorithm::{ParamError, Params},
     domain::{Micros, key::END},
 };
+
+/// What tells the first of several unnamed limits apart.
+const FIRST: &str = "#0";
 
 /// Where a limit was written. Limits of different origin never share a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +65,14 @@ impl Limit {
         shadow: bool,
         params: Params,
     ) -> Self {
-        let who = match name {
-            Some(name) => format!("={name}"),
-            None => format!("#{ordinal}"),
+        // Put together without formatting, which takes longer: requests make limits too.
+        let who: Cow<'_, str> = match (name, ordinal) {
+            (Some(name), _) => ["=", name].concat().into(),
+            (None, 0) => FIRST.into(),
+            (None, _) => format!("#{ordinal}").into(),
         };
         let (is_named, ident) = (name.is_some(), ident_of(origin, &params, &who));
-        let name = name.map_or_else(|| format!("{pattern}#{}{ordinal}", params.name()), str::to_owned);
+        let name = name.map_or_else(|| [pattern, "#", params.name(), &who[1..]].concat(), str::to_owned);
         Self {
             name: name.into(),
             shadow,
@@ -240,7 +245,7 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
     for index in 0..unnamed.len() {
         let limit = &unnamed[index];
         let before = |(place, other): (usize, &&mut Limit)| {
-            other.is_kin(limit) && other.precedence(limit).then(place.cmp(&index)).is_lt()
+            place != index && other.is_kin(limit) && other.precedence(limit).then(place.cmp(&index)).is_lt()
         };
         let period = limit.written().sibling_period();
         let (mut rank, mut rank_in_period) = (0, 0);
@@ -250,7 +255,7 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
         }
         let who = match (rank, period) {
             (0, _) if limit.ordinal == 0 => continue,
-            (0, _) => "#0".to_owned(),
+            (0, _) => FIRST.to_owned(),
             (_, None) => format!("#{rank}"),
             (_, Some(period)) => format!("{period}#{rank_in_period}"),
         };
@@ -261,11 +266,9 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
 
 fn ident_of(origin: Origin, params: &Params, who: &str) -> Box<[u8]> {
     let letter = match origin {
-        Origin::Policy => 'p',
-        Origin::Request => 'r',
-        Origin::Override => 'o',
+        Origin::Policy => b'p',
+        Origin::Request => b'r',
+        Origin::Override => b'o',
     };
-    let mut ident = vec![END];
-    ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
-    ident.into()
+    [&[END, letter][..], params.name().as_bytes(), params.time_base().as_bytes(), who.as_bytes()].concat().into()
 }

@@ -23,10 +23,13 @@ use crate::{
     hold::{Renewal, RequestId, Reservation},
 };
 
-/// Everything a store must know to decide one request.
-#[derive(Clone)]
+/// The limits met on the way down a key, root first.
+pub type Levels<'a> = SmallVec<[Level<'a>; 4]>;
+
+/// Everything a store must know to decide one request; by default a request that meets no limit.
+#[derive(Clone, Default)]
 pub struct Plan<'a> {
-    levels: SmallVec<[Level<'a>; 4]>,
+    levels: Levels<'a>,
     /// Where levels share a state: by state, what all that use it ask for together. Else empty.
     totals: Box<[i64]>,
     /// Whether a refusal by one level keeps the others from being charged.
@@ -214,10 +217,26 @@ fn hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
 impl<'a> Plan<'a> {
     /// A plan over `levels`, root first; at most 65,536 of them.
     #[inline]
-    pub fn new(mut levels: SmallVec<[Level<'a>; 4]>, charge: Charge, max_wait: Option<Micros>) -> Self {
+    pub fn new(levels: Levels<'a>, charge: Charge, max_wait: Option<Micros>) -> Self {
+        let mut plan = Self { levels, charge, max_wait, ..Self::default() };
+        plan.find_twins();
+        plan
+    }
+
+    /// Changes the levels where they are, since to move them takes as long as a part of the decision.
+    #[inline]
+    pub fn change_levels<T>(&mut self, change: impl FnOnce(&mut Levels<'a>) -> T) -> T {
+        let changed = change(&mut self.levels);
+        self.find_twins();
+        changed
+    }
+
+    #[inline]
+    fn find_twins(&mut self) {
+        let levels = &mut self.levels;
         let mut twins = false;
         if levels.len() > MAX_LEVELS {
-            twins = find_twins_of_many(&mut levels);
+            twins = find_twins_of_many(levels);
         } else {
             for index in 1..levels.len() {
                 let twin = levels[..index].iter().position(|before| before.same_state(&levels[index]));
@@ -225,24 +244,7 @@ impl<'a> Plan<'a> {
                 twins |= twin.is_some();
             }
         }
-        let totals = if twins { totals(&levels) } else { Box::default() };
-        Self {
-            levels,
-            totals,
-            charge,
-            max_wait,
-            dry_run: false,
-            reservation: None,
-            request: None,
-            renewal: None,
-            on_store_failure: OnStoreFailure::default(),
-            policy_version: None,
-            domain: None,
-            is_preview: false,
-            is_shadow: false,
-            retry_jitter: 0.0,
-            overridden: None,
-        }
+        self.totals = if twins { totals(levels) } else { Box::default() };
     }
 
     /// The same plan of these levels alone, by their position.

@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::{Decide, ResetDone, Store, StoreError, Verdict};
+use super::{Remote, ResetDone, Store, StoreError, Verdict};
 pub use full::WhenFull;
 use horizon::Horizon;
 use locate::hash;
@@ -30,7 +30,7 @@ use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
-    hold::{self, Grant, Ledger, Outcome, Record, Renewal, Repeat, Reservations, decide_held},
+    hold::{self, Grant, Ledger, Record, Renewal, Reservations, decide_held},
     plan::{Decisions, Plan, decide},
 };
 
@@ -87,36 +87,20 @@ pub struct MemoryStats {
     pub left_out: usize,
 }
 
-/// What a verdict holds besides the decisions.
-#[derive(Default)]
-struct Details {
-    at: Micros,
-    reservation: Option<Box<Outcome>>,
-    repeat: Repeat,
-    grant: Option<Box<Grant>>,
+#[cold]
+fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, verdict: &mut Verdict) {
+    let (decisions, outcome, repeat) = decide_held(plan, view, verdict.at);
+    (verdict.decisions, verdict.reservation, verdict.repeat) = (decisions, outcome.map(Box::new), repeat);
 }
 
 #[cold]
-fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, details: &mut Details) -> Decisions {
-    let (decisions, outcome, repeat) = decide_held(plan, view, details.at);
-    (details.reservation, details.repeat) = (outcome.map(Box::new), repeat);
-    decisions
-}
-
-#[cold]
-fn decide_and_renew<C: Clock>(
-    plan: &Plan<'_>,
-    view: &mut View<'_, '_, C>,
-    renewal: &Renewal,
-    details: &mut Details,
-) -> Decisions {
+fn decide_and_renew<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, renewal: &Renewal, verdict: &mut Verdict) {
     view.will_hold();
     let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
     // A lease begins where there is room for what is held of each level; what was held is settled in any case.
     let want = if renewal.want == 0 || view.make_room(&levels) { renewal.want } else { 0 };
-    let (decisions, grant) = hold::renew(plan, view, details.at, &Renewal { want, ..*renewal });
-    details.grant = Some(Box::new(grant));
-    decisions
+    let (decisions, grant) = hold::renew(plan, view, verdict.at, &Renewal { want, ..*renewal });
+    (verdict.decisions, verdict.grant) = (decisions, Some(Box::new(grant)));
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -176,32 +160,29 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides a plan now.
     #[inline]
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        self.decide_with_details(plan, &mut Details::default())
+        self.verdict(plan).decisions
     }
 
     /// Decides a plan now; the verdict says when that was.
     #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
-        let mut details = Details::default();
-        let decisions = self.decide_with_details(plan, &mut details);
-        let Details { at, reservation, repeat, grant } = details;
-        Verdict { decisions, at, reservation, repeat, grant, ..Verdict::default() }
+        let mut verdict = Verdict::default();
+        self.decide_into(plan, &mut verdict);
+        verdict
     }
 
-    /// Decides a plan, and writes the rest apart from the decisions, so that these are not moved once more.
-    fn decide_with_details(&self, plan: &Plan<'_>, details: &mut Details) -> Decisions {
+    fn decide_into(&self, plan: &Plan<'_>, verdict: &mut Verdict) {
         let mut view = View::new(self, plan);
         view.lock();
-        details.at = view.read_states();
-        let decisions = if let Some(renewal) = plan.renewal {
-            decide_and_renew(plan, &mut view, renewal, details)
+        verdict.at = view.read_states();
+        if let Some(renewal) = plan.renewal {
+            decide_and_renew(plan, &mut view, renewal, verdict);
         } else if view.look_for_holds() {
-            decide_with_held(plan, &mut view, details)
+            decide_with_held(plan, &mut view, verdict);
         } else {
-            decide(plan, &mut view, details.at)
-        };
+            verdict.decisions = decide(plan, &mut view, verdict.at);
+        }
         view.finish();
-        decisions
     }
 
     /// Serves a renewal now; see [`Store::renew`].
@@ -296,8 +277,9 @@ impl<C: Clock> MemoryStore<C> {
 
 impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
-    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
-        Decide::Ready(self.verdict(plan))
+    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
+        self.decide_into(plan, verdict);
+        None
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
