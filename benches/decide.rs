@@ -32,7 +32,7 @@ use futures_util::FutureExt;
 use prost::Message;
 use support::Shape;
 use weir::{
-    limiter::{Checking, Limiter, Request},
+    limiter::{Limiter, Request},
     proto::CheckRequest,
     telemetry::Metrics,
     transport::{check_service::CheckService, decode, grpc, message::CheckMessage},
@@ -195,7 +195,7 @@ fn check(bencher: Bencher, case: &Case) {
     };
     bencher.with_inputs(request).bench_local_refs(|request| {
         let handle = limiter.current();
-        let Checking::Ready(answer) = limiter.check(&handle, request) else { panic!("memory never waits") };
+        let answer = limiter.check(&handle, request).now_or_never().expect("memory does not wait");
         assert_eq!(answer.expect("a decision").summary.decision.allowed, case.passes);
     });
 }

@@ -75,10 +75,11 @@ fn use_up(entry: &Entry, limit: &Limit, store: &impl Store, clock: &ManualClock,
         clock.set(NOW + unit as Micros * APART);
         let plan = Plan::new(smallvec![Level::new(&key, 2, 2, limit, 1)], Charge::AllOrNothing, None);
         let mut verdict = Verdict::default();
-        if let Some(store) = store.decide(&plan, &mut verdict) {
-            verdict = runtime().block_on(store.verdict(&plan)).expect("decisions");
-        }
-        assert_eq!(verdict.decisions.len(), 1);
+        let decided = match store.decide(&plan, &mut verdict) {
+            Decide::Ready(verdict) => verdict.decisions.len(),
+            Decide::Waiting(store) => runtime().block_on(store.verdict(&plan)).expect("decisions").decisions.len(),
+        };
+        assert_eq!(decided, 1);
     }
 }
 

@@ -9,7 +9,7 @@ use weir::{
         lines::{Entry, Reading, Trace},
         trace::Line,
     },
-    limiter::{Checking, Limiter},
+    limiter::Limiter,
 };
 
 use super::scene::{self, Memory, NOW};
@@ -65,7 +65,7 @@ fn hear(entry: &Entry, limiter: &Limiter<Memory>) {
         Line::Check(line) => {
             if let Ok(request) = line.request(&Bounds::default()) {
                 let handle = limiter.policy_handle();
-                assert!(matches!(limiter.check(&handle, &request), Checking::Ready(_)), "memory never waits");
+                assert!(limiter.check(&handle, &request).now_or_never().is_some(), "memory does not wait");
             }
         }
         Line::Reset(line) => {

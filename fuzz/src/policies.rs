@@ -11,7 +11,7 @@ use weir_settings::{
 };
 
 use futures_util::FutureExt;
-use weir::limiter::{CheckError, Checking, Descriptor, DescriptorsRequest, Invalid, Request};
+use weir::limiter::{CheckError, Descriptor, DescriptorsRequest, Invalid, Request};
 
 use super::scene::{self, NOW};
 
@@ -36,7 +36,7 @@ pub fn native(bytes: &[u8]) {
             let mut request = Request::new(&domain.name, &policy_node.pattern).expect("a key");
             request.set_terms(cost, None, factor).expect("terms");
             // A factor may take a limit beyond its bounds, and nothing else may be wrong.
-            let Checking::Ready(answer) = limiter.check(&handle, &request) else { panic!("memory never waits") };
+            let answer = limiter.check(&handle, &request).now_or_never().expect("memory does not wait");
             let is_too_far = matches!(&answer, Err(CheckError::Invalid(Invalid::Factor(..))));
             assert!(answer.is_ok() || factor != 1.0 && is_too_far, "{:?}", answer.as_ref().err());
             for level in answer.into_iter().flat_map(|answer| answer.levels) {

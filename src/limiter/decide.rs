@@ -1,7 +1,7 @@
 //! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
 
 use weir_core::{hold::Repeat, plan::Plan};
-use weir_store::{Remote, Store, Verdict};
+use weir_store::{Decide, Remote, Store, Verdict};
 
 use super::request::{CheckError, Invalid};
 
@@ -49,15 +49,15 @@ pub(super) fn decide<'l, 'a, T: Default, F: Fill<'a, T>>(
     };
     let mut verdict = Verdict::default();
     match ask(store, &plan, &mut verdict) {
-        None => Checking::Ready(checked(&plan, &verdict, fill)),
-        Some(store) => Checking::Waiting(store, plan, fill),
+        Decide::Ready(verdict) => Checking::Ready(checked(&plan, verdict, fill)),
+        Decide::Waiting(store) => Checking::Waiting(store, plan, fill),
     }
 }
 
-/// Has a store decide a plan, or tells which one is to be waited for. A plan without levels needs no store.
+/// Has a store decide a plan. One without levels needs no store.
 #[inline]
-pub(super) fn ask<'l>(store: &'l impl Store, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&'l dyn Remote> {
-    if plan.levels().is_empty() { None } else { store.decide(plan, verdict) }
+pub(super) fn ask<'s, 'v>(store: &'s impl Store, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
+    if plan.levels().is_empty() { Decide::Ready(verdict) } else { store.decide(plan, verdict) }
 }
 
 #[inline]

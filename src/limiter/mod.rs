@@ -27,13 +27,13 @@ use weir_core::{
     plan::{Level, Plan},
 };
 use weir_policy::{Overrides, Policy};
-use weir_store::{ResetDone, Store, Verdict};
+use weir_store::{Decide, ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics, Traffic};
 pub use answer::{Answer, LevelAnswer};
 pub use check_all::{AllAnswers, CheckAll};
-use decide::decide;
 pub use decide::{Checking, Fill};
+use decide::{ask, ensure_no_conflict};
 pub use descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, Resolved};
 pub use leases::{Leasable, Leased};
 pub use policy_handle::PolicyHandle;
@@ -115,42 +115,45 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Decides a request. A refusal is an answer. Of a dry run only its number is counted, by the surface.
-    #[inline]
-    pub fn check<'l, 'a>(
-        &'l self,
-        handle: &'a PolicyHandle,
-        request: &'a Request<'_>,
-    ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
-        let plan = request.plan(&handle.policy, handle.version).and_then(request::checkable);
-        decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
-            self.conclude(handle, request, plan, verdict, answer);
-        })
-    }
-
-    /// Decides a request like [`Limiter::check`] where the store is not waited for, and fills in the answer, which is
-    /// [`Answer::default`] before. `None`: nothing is decided.
     ///
     /// # Errors
-    /// [`CheckError`] for a request that is invalid.
-    #[inline]
-    pub fn check_now<'a>(
+    /// [`CheckError`] where the request is invalid or the store fails.
+    pub async fn check<'a>(
         &self,
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
+    ) -> Result<Answer<'a>, CheckError> {
+        let mut answer = Answer::default();
+        match self.begin_check(handle, request, &mut answer) {
+            Checking::Ready(decided) => decided?,
+            Checking::Waiting(store, plan, ()) => {
+                let verdict = store.verdict(&plan).await?;
+                ensure_no_conflict(&verdict)?;
+                self.conclude(handle, request, &plan, &verdict, &mut answer);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The part of [`Limiter::check`] that waits for nothing: fills in `answer`, which is [`Answer::default`] before, where the
+    /// store decides at once. Plan, verdict and answer stay where they are: moving each takes as long as a part of the decision.
+    #[inline]
+    pub fn begin_check<'l, 'a>(
+        &'l self,
+        handle: &'a PolicyHandle,
+        request: &'a Request<'_>,
         answer: &mut Answer<'a>,
-    ) -> Option<Result<(), CheckError>> {
+    ) -> Checking<'l, 'a, (), ()> {
         let (mut plan, mut verdict) = (Plan::default(), Verdict::default());
         if let Err(error) = request.check_into(&mut plan, &handle.policy, handle.version) {
-            return Some(Err(error));
+            return Checking::Ready(Err(error));
         }
-        if decide::ask(&self.store, &plan, &mut verdict).is_some() {
-            return None;
+        match ask(&self.store, &plan, &mut verdict) {
+            Decide::Ready(verdict) => Checking::Ready(
+                ensure_no_conflict(verdict).map(|()| self.conclude(handle, request, &plan, verdict, answer)),
+            ),
+            Decide::Waiting(store) => Checking::Waiting(store, plan, ()),
         }
-        let decided = decide::ensure_no_conflict(&verdict);
-        if decided.is_ok() {
-            self.conclude(handle, request, &plan, &verdict, answer);
-        }
-        Some(decided)
     }
 
     /// Fills in the answer to a check that is decided, and counts it.

@@ -161,16 +161,16 @@ impl<S: Store> CheckService<S> {
         };
         {
             let mut answer = Answer::default();
-            match self.limiter.check_now(handle, &request, &mut answer) {
-                Some(Ok(())) => return Checked::Ready(conclude(handle, &request, Ok(&answer))),
-                Some(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
-                None => {}
+            match self.limiter.begin_check(handle, &request, &mut answer) {
+                Checking::Ready(Ok(())) => return Checked::Ready(conclude(handle, &request, Ok(&answer))),
+                Checking::Ready(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
+                Checking::Waiting(..) => {}
             }
         }
         // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
         let (limiter, handle, request) = (Arc::clone(&self.limiter), Arc::clone(handle), request.into_owned());
         Checked::Waiting(Box::pin(async move {
-            match limiter.check(&handle, &request).outcome().await {
+            match limiter.check(&handle, &request).await {
                 Ok(answer) => conclude(&handle, &request, Ok(&answer)),
                 Err(error) => conclude(&handle, &request, Err(error)),
             }

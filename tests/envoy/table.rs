@@ -68,7 +68,7 @@ impl Case {
         let mut request = Request::new("d", &segments).expect("a key");
         request.set_terms(cost, None, 1.0).expect("terms");
         let handle = limiter.policy_handle();
-        let answer = limiter.check(&handle, &request).outcome().await.expect("an answer");
+        let answer = limiter.check(&handle, &request).await.expect("an answer");
         let verdict = if answer.summary.decision.allowed { "passed" } else { "refused" };
         match answer.summary.binding {
             Some(_) => format!("{verdict} {} left", answer.summary.decision.remaining),

@@ -24,7 +24,7 @@ use futures_util::FutureExt;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use weir::{
-    limiter::{Checking, Limiter, Request},
+    limiter::{Limiter, Request},
     telemetry::Metrics,
 };
 
@@ -147,7 +147,7 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 request.charge =
                     check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
                 let handle = limiter.policy_handle();
-                let Checking::Ready(answer) = limiter.check(&handle, &request) else { panic!("memory never waits") };
+                let answer = limiter.check(&handle, &request).now_or_never().expect("memory does not wait");
                 let ours = answer.ok().map(|answer| Answer {
                     summary: answer.summary,
                     levels: answer.levels.iter().map(decided).collect(),

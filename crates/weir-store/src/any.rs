@@ -3,7 +3,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use super::{
-    MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
+    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
     redis::RedisStore, shared::SharedStore,
 };
 use weir_core::{
@@ -123,15 +123,15 @@ impl AnyStore {
 
 impl Store for AnyStore {
     #[inline]
-    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
+    fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
         match self {
             Self::Memory(memory) => memory.decide(plan, verdict),
             Self::Shared(shared) => match shared.leased(plan) {
                 Some(leased) => {
                     *verdict = leased;
-                    None
+                    Decide::Ready(verdict)
                 }
-                None => Some(&**shared),
+                None => Decide::Waiting(&**shared),
             },
         }
     }

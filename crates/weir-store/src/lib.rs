@@ -38,9 +38,9 @@ pub use url::StoreUrl;
 
 /// Keeps states and decides plans over them.
 pub trait Store: Send + Sync + 'static {
-    /// Decides a plan, all its levels at one moment of the store's clock, in one step, and writes that into a verdict which is
-    /// [`Verdict::default`] before. Or else, where that is to be waited for, names the remote store that does.
-    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote>;
+    /// Decides a plan, all its levels at one moment of the store's clock, in one step, and fills in `verdict`, which is
+    /// [`Verdict::default`] before; or names the remote store that does.
+    fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v>;
 
     /// Whether it decides a plan in one step, so that units can be held of it.
     fn decides_in_one_step(&self, _plan: &Plan<'_>) -> bool {
@@ -59,6 +59,15 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] when the store did not, or its answer is lost. The next renewal makes up for it.
     fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> impl Future<Output = Result<Grant, StoreError>> + Send;
+}
+
+/// A store's answer to a plan.
+#[must_use = "a plan that waits is not decided yet"]
+pub enum Decide<'s, 'v> {
+    /// Decided. By reference: moving a verdict takes as long as a part of the decision.
+    Ready(&'v Verdict),
+    /// Not begun: this store decides it.
+    Waiting(&'s dyn Remote),
 }
 
 /// A store in another process.

@@ -76,7 +76,7 @@ impl<S: SimulationStore> Simulation<S> {
     ) -> Result<io::Result<()>, CheckError> {
         let request = line.request(&self.bounds)?;
         let handle = self.limiter.policy_handle();
-        let answer = self.limiter.check(&handle, &request).outcome().await?;
+        let answer = self.limiter.check(&handle, &request).await?;
         if let Print::Summary { .. } = self.print {
             self.tallies.count(line.at_us, &request, &answer);
             return Ok(Ok(()));

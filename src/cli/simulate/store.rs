@@ -9,7 +9,7 @@ use weir_core::{
 };
 use weir_settings::Time;
 use weir_store::{
-    MemoryStore, Remote, ResetDone, Store, StoreError, Verdict,
+    Decide, MemoryStore, ResetDone, Store, StoreError, Verdict,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
     url::RedisUrl,
@@ -93,7 +93,7 @@ impl SimulationStore for InRedis {
 }
 
 impl Store for InRedis {
-    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
+    fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
         self.store.decide(plan, verdict)
     }
 

@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::{Remote, ResetDone, Store, StoreError, Verdict};
+use super::{Decide, ResetDone, Store, StoreError, Verdict};
 pub use full::WhenFull;
 use horizon::Horizon;
 use locate::hash;
@@ -277,9 +277,9 @@ impl<C: Clock> MemoryStore<C> {
 
 impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
-    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
+    fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
         self.decide_into(plan, verdict);
-        None
+        Decide::Ready(verdict)
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

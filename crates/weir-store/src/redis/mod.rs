@@ -57,7 +57,7 @@ use self::{
 };
 pub(crate) use self::{encode::RenewalPlan, servers::Servers};
 use super::{
-    Failure, Remote, ResetDone, Store, StoreError, Verdict,
+    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
     documents::RedisDocuments,
     machine::{Machine, System},
     outage_charges::OutageCharges,
@@ -370,8 +370,8 @@ impl Remote for RedisStore {
 }
 
 impl Store for RedisStore {
-    fn decide(&self, _: &Plan<'_>, _: &mut Verdict) -> Option<&dyn Remote> {
-        Some(self)
+    fn decide<'s, 'v>(&'s self, _: &Plan<'_>, _: &'v mut Verdict) -> Decide<'s, 'v> {
+        Decide::Waiting(self)
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

@@ -113,10 +113,8 @@ impl<S: SimulationStore> Comparison<S> {
             }
         };
         let (policy_a, policy_b) = (self.a.limiter.policy_handle(), self.b.limiter.policy_handle());
-        let (answer_a, answer_b) = tokio::join!(
-            self.a.limiter.check(&policy_a, &request).outcome(),
-            self.b.limiter.check(&policy_b, &request).outcome()
-        );
+        let (answer_a, answer_b) =
+            tokio::join!(self.a.limiter.check(&policy_a, &request), self.b.limiter.check(&policy_b, &request));
         let (a, b) = match (Treated::from(&answer_a), Treated::from(&answer_b)) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(error), _) => return Ok(Some(format!("under A: {}", in_full(error)))),

@@ -28,7 +28,7 @@ use weir_core::{
     hold::{Grant, Renewal},
     plan::Plan,
 };
-use weir_store::{Failure, MemoryStore, Remote, ResetDone, Store, StoreError, Verdict, memory::MemorySettings};
+use weir_store::{Decide, Failure, MemoryStore, ResetDone, Store, StoreError, Verdict, memory::MemorySettings};
 
 use crate::{
     limiter::Limiter,
@@ -71,9 +71,9 @@ fn empty_store(clock: VirtualClock) -> MemoryStore<VirtualClock> {
 }
 
 impl Store for Link {
-    fn decide(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> Option<&dyn Remote> {
+    fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
         *verdict = self.store.load().verdict(plan);
-        None
+        Decide::Ready(verdict)
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
