@@ -16,7 +16,7 @@ use weir_core::{
 };
 use weir_settings::Time;
 use weir_store::{
-    MemoryStore, Store, StoreUrl, Verdict,
+    Decide, MemoryStore, Store, StoreUrl, Verdict,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
 };

@@ -9,8 +9,8 @@ use weir_core::{
 use weir_policy::tree::DEFAULT_ANCHOR;
 use weir_store::memory::snapshot::{Loaded, Snapshot, SnapshotError};
 
-use tempfile::NamedTempFile;
 use futures_util::FutureExt;
+use tempfile::NamedTempFile;
 use weir::limiter::Request;
 
 use super::scene::{self, EVERY, Memory, NOW};
