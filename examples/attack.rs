@@ -30,6 +30,8 @@ const WAVE: Duration = Duration::from_secs(1);
 const CALLS: (usize, usize) = (1_024, 102);
 /// Just below what a body may have.
 const BODY_BYTES: usize = 1_000_000;
+/// Between two bodies.
+const BODY_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Attack {
@@ -114,6 +116,8 @@ fn send_bodies(args: &Args, end: Instant) -> Outcome<usize> {
         opened += 1;
         if held.len() > args.connections {
             held.pop_front();
+            // What it takes of memory is measured, not how fast the service can be sent bytes.
+            sleep(BODY_PAUSE);
         }
     }
     Ok(opened)

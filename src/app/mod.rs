@@ -193,7 +193,7 @@ impl App {
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
             service: Guarded::new(
-                Pages::new(pages, &http_meter),
+                Pages::new(pages, settings.grpc.max_message_bytes, &http_meter),
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
@@ -215,7 +215,7 @@ impl App {
             None => None,
             Some(address) => {
                 let meter = ListenerMeter::new(metrics.registry(), "metrics");
-                let pages = Pages::new(http::pages(admin.clone()), &meter);
+                let pages = Pages::new(http::pages(admin.clone()), 0, &meter);
                 Some(Server {
                     listener: listen("metrics.listen", &address).await?,
                     service: Guarded::new(pages, None, None, Connected::new(drain.clone())),

@@ -9,8 +9,8 @@ use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{
-        grpc::{MAX_REFLECTIONS, MAX_WATCHES, arrival::MAX_WAITING_OR_ENDING_BYTES},
-        http::bodies::MAX_UNFINISHED_BYTES,
+        grpc::{MAX_REFLECTIONS, MAX_WATCHES, arrival},
+        http::bodies,
     },
 };
 
@@ -53,11 +53,15 @@ impl WorstCase {
                 open_grpc.saturating_mul(grpc.max_streams as usize),
                 NEW_CALL_BYTES,
             ),
-            part("calls that wait for their message, with what has come of it", 1, MAX_WAITING_OR_ENDING_BYTES),
+            part(
+                "calls that wait for their message, with what has come of it",
+                1,
+                arrival::max_bytes(grpc.max_message_bytes),
+            ),
             part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
             part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),
-            part("unfinished HTTP bodies, and what they are read into", 2, MAX_UNFINISHED_BYTES),
+            part("unfinished HTTP bodies, and what they are read into", 2, bodies::max_bytes(grpc.max_message_bytes)),
             part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
         ];
         if settings.store.url != StoreUrl::Memory {

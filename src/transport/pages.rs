@@ -31,8 +31,8 @@ pub struct Peer(pub Option<SocketAddr>);
 
 impl Pages {
     /// The port with these routes, whose bodies are bounded together.
-    pub fn new(router: Router, meter: &ListenerMeter) -> Self {
-        Self { router, bodies: Bodies::new(meter), peer: None }
+    pub fn new(router: Router, max_body_bytes: usize, meter: &ListenerMeter) -> Self {
+        Self { router, bodies: Bodies::new(max_body_bytes, meter), peer: None }
     }
 }
 

@@ -214,9 +214,9 @@ fn unfinished_bodies_over_http_are_bounded_together() {
         let mut good = Client::connect(&server.http).expect("a connection");
         assert_eq!(good.post("/v1/check", &json!({ "key": ["user", "alex"] })).status, 200);
     }
-    // 32 MiB of them stay, at most.
+    // 16 MiB of them stay, at most.
     let rejected = "weir_requests_rejected_total{listener=\"http\",reason=\"open\"}";
-    eventually("rejected bodies", || (server.metric(rejected) >= (BODIES - 33) as f64).then_some(()));
+    eventually("rejected bodies", || (server.metric(rejected) >= (BODIES - 17) as f64).then_some(()));
     let mut answer = [0; 12];
     unfinished[0].read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 429");

@@ -87,7 +87,7 @@ async fn unauthenticated_half_open_calls_do_not_block_clients() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_oldest_half_open_calls_are_evicted_without_authentication() {
     /// What waits for its message at most, in calls without any of it.
-    const MOST: usize = 4_096;
+    const MOST: usize = 2_048;
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().policy(POLICY).shared(&redis);
     let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();

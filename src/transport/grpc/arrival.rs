@@ -27,10 +27,10 @@ use framing::Framing;
 const CALL_BYTES: usize = 8 << 10;
 /// Most bytes of all calls of the port that wait. Beyond it the oldest call of the connection that has the most is ended for a further
 /// one, which is rejected if it is of that connection itself. So a connection that has few is not harmed by those that have many.
-const MAX_WAITING_BYTES: usize = 32 << 20;
-/// Most of them with those of calls that are ended but not gone, as their threads have not come to it. Beyond it the new one is
-/// rejected: otherwise a burst would stand there whole before the first of it is gone.
-pub const MAX_WAITING_OR_ENDING_BYTES: usize = MAX_WAITING_BYTES + (8 << 20);
+const MAX_WAITING_BYTES: usize = 16 << 20;
+/// Most bytes of calls that are ended but not gone, as their threads have not come to it. Beyond it a new one is rejected: otherwise
+/// a burst would stand there whole before the first of it is gone.
+const MAX_ENDING_BYTES: usize = 4 << 20;
 /// Most calls of one connection that wait, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
 
@@ -81,11 +81,20 @@ struct Wait {
     timeout: Option<Pin<Box<Sleep>>>,
 }
 
+/// Most bytes of calls that wait or end, where a message may have so many: two of the largest have room.
+pub fn max_bytes(max_message_bytes: usize) -> usize {
+    max_waiting_bytes(max_message_bytes) + MAX_ENDING_BYTES
+}
+
+fn max_waiting_bytes(max_message_bytes: usize) -> usize {
+    MAX_WAITING_BYTES.max(2 * (max_message_bytes + CALL_BYTES))
+}
+
 impl Arrivals {
-    /// None yet. A message may take so long.
-    pub fn new(timeout: Duration, meter: &ListenerMeter) -> Arc<Self> {
+    /// None yet. A message may take so long, and have so many bytes.
+    pub fn new(timeout: Duration, max_message_bytes: usize, meter: &ListenerMeter) -> Arc<Self> {
         Arc::new(Self {
-            slots: Slots::new(MAX_WAITING_BYTES, MAX_WAITING_OR_ENDING_BYTES),
+            slots: Slots::new(max_waiting_bytes(max_message_bytes), max_bytes(max_message_bytes)),
             timeout,
             too_many: meter.too_many_open.clone(),
             too_late: meter.message_timeout.clone(),

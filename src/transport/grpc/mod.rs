@@ -167,7 +167,8 @@ impl<S: Store> Calls<S> {
             reflections: open(MAX_REFLECTIONS),
             streams: open(settings.max_open_streams),
             watches: open(MAX_WATCHES),
-            arrivals: Arrivals::new(settings.message_timeout.duration(), meter).of(connected.clone()),
+            arrivals: Arrivals::new(settings.message_timeout.duration(), max_message_bytes, meter)
+                .of(connected.clone()),
             connected,
             meter: meter.clone(),
             max_message_bytes,

@@ -14,10 +14,8 @@ use metrics::Counter;
 use thiserror::Error;
 use weir_server::{Full, Slot, Slots, metrics::ListenerMeter};
 
-/// Most bytes of all unfinished bodies of a port.
-pub const MAX_UNFINISHED_BYTES: usize = 32 << 20;
-/// Most of them before others are rejected for a further one.
-const MAX_WAITING_BYTES: usize = MAX_UNFINISHED_BYTES / 2;
+/// Most bytes of the unfinished bodies of a port before others are rejected for a further one.
+const MAX_WAITING_BYTES: usize = 8 << 20;
 /// What a body that waits is counted with, beside its bytes.
 const BODY_BYTES: usize = 1 << 10;
 
@@ -35,10 +33,20 @@ pub struct Bodies {
     rejected: Counter,
 }
 
+/// Most bytes of all unfinished bodies of a port, with those that are rejected and not gone, where one may have so many.
+pub fn max_bytes(max_body_bytes: usize) -> usize {
+    2 * max_waiting_bytes(max_body_bytes)
+}
+
+/// Two of the largest have room.
+fn max_waiting_bytes(max_body_bytes: usize) -> usize {
+    MAX_WAITING_BYTES.max(2 * (max_body_bytes + BODY_BYTES))
+}
+
 impl Bodies {
-    /// None yet. Those that are rejected are counted as calls that are open.
-    pub fn new(meter: &ListenerMeter) -> Self {
-        let slots = Slots::new(MAX_WAITING_BYTES, MAX_UNFINISHED_BYTES);
+    /// None yet; one may have so many bytes. Those that are rejected are counted as calls that are open.
+    pub fn new(max_body_bytes: usize, meter: &ListenerMeter) -> Self {
+        let slots = Slots::new(max_waiting_bytes(max_body_bytes), max_bytes(max_body_bytes));
         Self { owner: slots.owner(), slots, rejected: meter.too_many_open.clone() }
     }
 

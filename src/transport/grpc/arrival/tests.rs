@@ -20,7 +20,7 @@ impl Body for Coming {
 
 fn arrivals() -> (Arc<Arrivals>, Connected) {
     let meter = ListenerMeter::new(&Registry::default(), "test");
-    (Arrivals::new(Duration::from_millis(100), &meter), Connected::new(Drain::default()))
+    (Arrivals::new(Duration::from_millis(100), 1 << 20, &meter), Connected::new(Drain::default()))
 }
 
 fn authenticated(port: &Arc<Arrivals>, connected: &Connected) -> Arc<ConnectionArrivals> {
@@ -65,7 +65,7 @@ async fn unauthenticated_connections_have_few_waiting_calls() {
 #[tokio::test]
 async fn waiting_calls_of_the_largest_connection_are_evicted_first() {
     const MOST: usize = MAX_WAITING_BYTES / CALL_BYTES;
-    const ENDING: usize = (MAX_WAITING_OR_ENDING_BYTES - MAX_WAITING_BYTES) / CALL_BYTES;
+    const ENDING: usize = MAX_ENDING_BYTES / CALL_BYTES;
     let (port, connected) = arrivals();
     let [few, many, others] = [(); 3].map(|()| authenticated(&port, &connected));
     let open = |of: &Arc<ConnectionArrivals>, calls: usize| -> Vec<_> {
@@ -105,6 +105,19 @@ async fn unfinished_messages_are_bounded_in_bytes() {
     assert_eq!((poll(&mut first), poll(&mut second)), (rejected, Poll::Pending), "the oldest makes room");
     drop(first);
     assert_eq!(poll(&mut begin(&one, MAX_WAITING_BYTES / 4)), Poll::Pending);
+}
+
+#[tokio::test]
+async fn the_largest_message_that_is_allowed_has_room() {
+    const MOST: usize = 64 << 20;
+    let meter = ListenerMeter::new(&Registry::default(), "test");
+    let port = Arrivals::new(Duration::from_secs(10), MOST, &meter);
+    let connection = authenticated(&port, &Connected::new(Drain::default()));
+    let mut message = connection.body(Coming(vec![Bytes::from(vec![0; MOST / 2])]), Awaited::Message);
+    for _ in 0..2 {
+        assert_eq!((poll(&mut message), poll(&mut message)), (Poll::Ready(None), Poll::Pending));
+        message.body.0.push(Bytes::from(vec![0; MOST / 2]));
+    }
 }
 
 /// The status that a body comes to.
