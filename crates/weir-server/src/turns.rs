@@ -1,10 +1,15 @@
 //! Turns among the connections of a worker (fair queueing): one that sends much cannot delay those that send little. The first
-//! bytes that come on an idle connection are read at once. What is beyond them waits in a queue, from which one connection
-//! goes on at a time, each after all other tasks of the worker and its sockets had their turn.
+//! bytes that come on an idle connection are read at once, and more while all connections together have not read too much since the
+//! last turn. What is beyond it waits in a queue, from which one connection goes on at a time, each after all other tasks of the
+//! worker and its sockets had their turn.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -15,9 +20,11 @@ use tokio::{
     task::yield_now,
 };
 
-/// Most bytes that an idle connection reads at once: about ten calls. When many become busy in the same moment, others wait for so
-/// much of each.
+/// Bytes that an idle connection reads at once in any case: about ten calls. When many become busy in the same moment, others wait
+/// for so much of each.
 const FIRST_BYTES: u64 = 1 << 10;
+/// Most bytes that connections read at once beyond that, together, until the next turn. A turn costs more than a few calls.
+const SHARED_BYTES: u64 = 8 << 10;
 /// Most bytes that a connection reads in a turn: about 150 calls.
 // Few enough that others do not notice, and so many that a burst of calls that are taken back is seen as one: h2 counts those
 // that were taken back before they were accepted, which happens between two turns.
@@ -28,14 +35,19 @@ const TURN_BYTES: u64 = 12 << 10;
 pub(crate) struct Turns {
     // It holds each connection at most once.
     queue: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    /// Bytes of [`SHARED_BYTES`] that are left until the next turn.
+    shared: Arc<AtomicU64>,
 }
 
 impl Turns {
     /// For the connections that this runtime serves.
     pub(crate) fn start(runtime: &Handle) -> Self {
         let (queue, mut next) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
+        let shared = Arc::new(AtomicU64::new(SHARED_BYTES));
+        let left = Arc::clone(&shared);
         runtime.spawn(async move {
             while let Some(turn) = next.recv().await {
+                left.store(SHARED_BYTES, Ordering::Relaxed);
                 // Otherwise the connection has gone.
                 if turn.send(()).is_ok() {
                     // This goes on after all tasks that are ready have run and the sockets have been polled.
@@ -43,7 +55,12 @@ impl Turns {
                 }
             }
         });
-        Self { queue }
+        Self { queue, shared }
+    }
+
+    /// Takes what is left of the bytes that connections share.
+    fn take_shared(&self) -> u64 {
+        self.shared.swap(0, Ordering::Relaxed)
     }
 
     fn wait(&self) -> oneshot::Receiver<()> {
@@ -65,6 +82,10 @@ pub(crate) struct InTurns<I> {
 enum Turn {
     /// All that came has been read.
     Idle,
+    /// The first bytes.
+    First,
+    /// Of the shared bytes, all that were left.
+    Shared,
     Reading,
     Waiting(oneshot::Receiver<()>),
 }
@@ -82,12 +103,19 @@ impl<I: AsyncRead + Unpin> AsyncRead for InTurns<I> {
             match turn {
                 Turn::Idle => {
                     io.set_limit(FIRST_BYTES);
-                    *turn = Turn::Reading;
+                    *turn = Turn::First;
                 }
-                Turn::Reading if io.limit() == 0 => *turn = Turn::Waiting(turns.wait()),
-                Turn::Reading => {
+                Turn::First if io.limit() == 0 => {
+                    io.set_limit(turns.take_shared());
+                    *turn = Turn::Shared;
+                }
+                Turn::Shared | Turn::Reading if io.limit() == 0 => *turn = Turn::Waiting(turns.wait()),
+                Turn::First | Turn::Shared | Turn::Reading => {
                     let read = Pin::new(&mut *io).poll_read(cx, buffer);
                     if read.is_pending() {
+                        if matches!(turn, Turn::Shared) {
+                            turns.shared.fetch_add(io.limit(), Ordering::Relaxed);
+                        }
                         *turn = Turn::Idle;
                     }
                     return read;

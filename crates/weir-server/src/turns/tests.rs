@@ -58,8 +58,10 @@ async fn busy_connections_alternate() {
     for reader in [read(1, first, &reads), read(2, second, &reads)] {
         reader.await.unwrap();
     }
-    let rest = TURN_BYTES - FIRST_BYTES;
-    let rows = [FIRST_BYTES, TURN_BYTES, TURN_BYTES, rest].map(|bytes| [(1, bytes), (2, bytes)]);
+    let at_once = FIRST_BYTES + SHARED_BYTES;
+    let (first_rest, second_rest) = (TURN_BYTES - at_once, TURN_BYTES - FIRST_BYTES);
+    let rows = [(at_once, FIRST_BYTES), (TURN_BYTES, TURN_BYTES), (TURN_BYTES, TURN_BYTES), (first_rest, second_rest)];
+    let rows = rows.map(|(first, second)| [(1, first), (2, second)]);
     assert_eq!(in_a_row(&reads), rows.as_flattened());
 }
 
@@ -96,11 +98,22 @@ async fn a_connection_that_closes_leaves_the_queue() {
     let (mut closed, _client) = connection(&turns, 2 * TURN_BYTES).await;
     let (next, next_client) = connection(&turns, 2 * TURN_BYTES).await;
     drop(next_client);
-    let mut buffer = vec![0; usize::try_from(FIRST_BYTES).unwrap()];
+    let mut buffer = vec![0; usize::try_from(FIRST_BYTES + SHARED_BYTES).unwrap()];
     closed.read_exact(&mut buffer).await.unwrap();
     let rest = Pin::new(&mut closed).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut buffer));
     assert!(rest.is_pending());
     drop(closed);
     read(1, next, &reads).await.unwrap();
     assert_eq!(sum(&reads), 2 * TURN_BYTES);
+}
+
+#[tokio::test]
+async fn what_is_not_read_of_the_shared_bytes_is_left_for_others() {
+    let turns = turns();
+    let (mut server, _client) = connection(&turns, FIRST_BYTES + 1).await;
+    let mut buffer = vec![0; usize::try_from(FIRST_BYTES + 1).unwrap()];
+    server.read_exact(&mut buffer).await.unwrap();
+    let more = Pin::new(&mut server).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut buffer));
+    assert!(more.is_pending());
+    assert_eq!(turns.shared.load(Ordering::Relaxed), SHARED_BYTES - 1);
 }
