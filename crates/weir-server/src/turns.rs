@@ -63,6 +63,12 @@ impl Turns {
         self.shared.swap(0, Ordering::Relaxed)
     }
 
+    /// Returns those that were not read. A turn may have been given meanwhile, so they may be too many.
+    fn return_shared(&self, bytes: u64) {
+        let left = self.shared.load(Ordering::Relaxed) + bytes;
+        self.shared.store(left.min(SHARED_BYTES), Ordering::Relaxed);
+    }
+
     fn wait(&self) -> oneshot::Receiver<()> {
         let (turn, wait) = oneshot::channel();
         // A runtime that has ended gives no turns, and polls nothing.
@@ -114,7 +120,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for InTurns<I> {
                     let read = Pin::new(&mut *io).poll_read(cx, buffer);
                     if read.is_pending() {
                         if matches!(turn, Turn::Shared) {
-                            turns.shared.fetch_add(io.limit(), Ordering::Relaxed);
+                            turns.return_shared(io.limit());
                         }
                         *turn = Turn::Idle;
                     }

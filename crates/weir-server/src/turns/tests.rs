@@ -116,4 +116,6 @@ async fn what_is_not_read_of_the_shared_bytes_is_left_for_others() {
     let more = Pin::new(&mut server).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut buffer));
     assert!(more.is_pending());
     assert_eq!(turns.shared.load(Ordering::Relaxed), SHARED_BYTES - 1);
+    turns.return_shared(SHARED_BYTES);
+    assert_eq!(turns.shared.load(Ordering::Relaxed), SHARED_BYTES);
 }
