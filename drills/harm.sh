@@ -1,9 +1,8 @@
 # shellcheck shell=bash
 # Harm beside good traffic: abuse, attack and soak.
 
-# Harm may raise the p99 of good traffic this many times over that of a quiet time, or to so many microseconds. Above the usual (4 to
-# 6 ms, where the quiet one is 0.3 ms to 4), so that it is a regression and not a busy machine.
-max_p99_times=12 max_p99_us=10000
+# Harm may raise the p99 of good traffic this many times over that of a quiet time. Above the usual (3 to 14 times).
+max_p99_times=15
 
 # Harm beside good traffic for so many seconds, at least 30, and these attacks: harm SECONDS [ATTACK...]
 harm() {
@@ -65,9 +64,9 @@ YAML
     # A tenth, and what buffers of connections take that stand at that moment.
     ((end <= third + third / 10 + 16384)) || { echo "memory grows" >&2; return 1; }
     ((most <= 150 * 1024)) || { echo "memory is above 150 MB" >&2; return 1; }
-    awk -v quiet="$(figure "$dir/quiet" p99)" -v abused="$(figure "$dir/abused" p99)" -v times="$max_p99_times" -v most="$max_p99_us" \
-        'BEGIN { exit !(quiet > 0 && (abused <= times * quiet || abused <= most)) }' ||
-        { echo "p99 of good traffic is above $max_p99_times times the quiet one, and above $max_p99_us us" >&2; return 1; }
+    awk -v quiet="$(figure "$dir/quiet" p99)" -v abused="$(figure "$dir/abused" p99)" -v times="$max_p99_times" \
+        'BEGIN { exit !(quiet > 0 && abused <= times * quiet) }' ||
+        { echo "p99 of good traffic is above $max_p99_times times the quiet one" >&2; return 1; }
     local deadline=$((SECONDS + 60))
     until open=$(curl -sf "http://$http/metrics" | sed -nE 's/^weir_connections\{listener="grpc"\} //p') && [[ $open == 0 ]]; do
         ((SECONDS < deadline)) || { echo "$open connections stay open" >&2; return 1; }
