@@ -57,7 +57,7 @@ pub struct Slot {
     until_evicted: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-/// There is no room: the owner has the most already, or what was evicted is not gone yet.
+/// No slot is free: the owner has the most already, or evicted slots have not been dropped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("all slots are taken")]
 pub struct Full;
@@ -73,7 +73,7 @@ impl Slots {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes a slot of this size, and evicts others where there is no room.
+    /// Takes a slot of this size, and evicts others where all are taken.
     ///
     /// # Errors
     /// [`Full`].
@@ -145,7 +145,7 @@ impl Owned {
 }
 
 impl Slot {
-    /// Makes it larger by so much, and evicts others, or itself, where there is no room.
+    /// Makes it larger by so much, and evicts others, or itself, where all are taken.
     ///
     /// # Errors
     /// [`Full`].

@@ -29,7 +29,7 @@ const CALL_BYTES: usize = 8 << 10;
 /// one, which is rejected if it is of that connection itself. So a connection that has few is not harmed by those that have many.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 /// Most bytes of calls that are ended but not gone, as their threads have not come to it. Beyond it a new one is rejected: otherwise
-/// a burst would stand there whole before the first of it is gone.
+/// a burst would be in memory as a whole before the first of it is gone.
 const MAX_ENDING_BYTES: usize = 4 << 20;
 /// Most calls of one connection that wait, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
