@@ -10,6 +10,8 @@ type holder struct {
 	number   int64
 	sequence int64
 	pending  *pending
+	// The last request was lost, and may have been served.
+	unsettled bool
 	// All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent.
 	taken  int64
 	demand demand
@@ -97,7 +99,7 @@ func (h *holder) close(b *Balance, now int64) (Request, bool) {
 	b.unwatch()
 	units := b.empty()
 	h.taken -= units
-	if units == 0 && h.pending == nil {
+	if units == 0 && h.pending == nil && !h.unsettled {
 		return Request{}, false
 	}
 	return h.request(b, 0, 0, 0, now), true
@@ -118,6 +120,7 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 	if grant.Recalled {
 		h.taken -= b.empty()
 	}
+	h.unsettled = false
 	h.taken += grant.Units
 	usable := h.usable()
 	b.fill(grant.Units, p.sent+usable)
@@ -146,7 +149,7 @@ func (h *holder) refuse(cost, until int64) {
 
 func (h *holder) lost(b *Balance, sequence int64) {
 	if p := h.pending; p != nil && p.sequence == sequence {
-		h.pending = nil
+		h.pending, h.unsettled = nil, true
 		// A service that cannot be reached fails at once, again and again.
 		b.watch(0, p.sent+h.terms.HoldOff)
 	}

@@ -58,6 +58,8 @@ export class Holder {
   readonly #usableUs: number;
   #sequence = 0;
   #pending: { renewal: Renewal; sentUs: number } | null = null;
+  /** The last request was lost, and may have been served. */
+  #isUnsettled = false;
   /** Units ever put in the balance, less those taken back unspent. */
   #taken = 0;
   /** Units spent that `#rate` includes. */
@@ -119,7 +121,7 @@ export class Holder {
   close(nowUs: number): Renewal | null {
     this.#balance.unwatch();
     const units = this.#takeAbove(0);
-    return units > 0 || this.#pending ? this.#renew(0, 0, 0, nowUs) : null;
+    return units > 0 || this.#pending || this.#isUnsettled ? this.#renew(0, 0, 0, nowUs) : null;
   }
 
   answered(sequence: number, grant: Grant, isRefused: boolean, nowUs: number): void {
@@ -134,6 +136,7 @@ export class Holder {
       this.#taken = renewal.spent;
     }
     if (grant.isRecalled) this.#takeAbove(0);
+    this.#isUnsettled = false;
     this.#taken += grant.units;
     balance.fill(grant.units, sentUs + this.#usableUs);
     const isScarce = grant.units < renewal.want && grant.units + grant.free <= this.#terms.scarce;
@@ -150,11 +153,12 @@ export class Holder {
     this.#refuse(cost, this.#heldOffUntil(sentUs, nowUs));
   }
 
-  /** This request will not be answered. Whether it was served is not known, and does not matter. */
+  /** This request will not be answered. Whether it was served is not known: the next one settles it. */
   lost(sequence: number): void {
     if (this.#pending?.renewal.sequence !== sequence) return;
     this.#balance.watch(0, this.#pending.sentUs + this.#terms.holdOffUs);
     this.#pending = null;
+    this.#isUnsettled = true;
   }
 
   isIdle(nowUs: number): boolean {

@@ -75,6 +75,8 @@ pub struct Holder {
     terms: Terms,
     sequence: u64,
     pub(super) pending: Option<Pending>,
+    /// The last renewal was lost, and may have been served.
+    is_unsettled: bool,
     /// All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent.
     taken: u64,
     demand: Demand,
@@ -103,7 +105,7 @@ impl Holder {
     pub fn new(id: HoldId, terms: Terms, now: Micros) -> Self {
         let mut demand = Demand::default();
         demand.count(0, now);
-        Self { id, terms, sequence: 0, pending: None, taken: 0, demand, counted: 0, refused: None }
+        Self { id, terms, sequence: 0, pending: None, is_unsettled: false, taken: 0, demand, counted: 0, refused: None }
     }
 
     /// A request came that the balance cannot pay for.
@@ -160,7 +162,7 @@ impl Holder {
         balance.unwatch();
         let units = balance.empty();
         self.taken -= units;
-        (units > 0 || self.pending.is_some()).then(|| self.renewal(balance, 0, 0, 0, now))
+        (units > 0 || self.pending.is_some() || self.is_unsettled).then(|| self.renewal(balance, 0, 0, 0, now))
     }
 
     /// The authority's answer, and whether the request that came with the renewal was refused.
@@ -178,6 +180,7 @@ impl Holder {
         if grant.is_recalled {
             self.taken -= balance.empty();
         }
+        self.is_unsettled = false;
         self.taken += grant.units;
         let usable = self.terms.usable();
         balance.fill(grant.units, sent + usable);
@@ -203,9 +206,10 @@ impl Holder {
         }
     }
 
-    /// The renewal of this number will not be answered. Whether it was served is not known, and need not be.
+    /// The renewal of this number will not be answered. Whether it was served is not known: the next one settles it.
     pub fn lost(&mut self, balance: &Balance, sequence: u64) {
         if let Some(pending) = self.pending.take_if(|pending| pending.renewal.sequence == sequence) {
+            self.is_unsettled = true;
             // A store that is not asked at all fails at once, again and again.
             balance.watch(0, pending.sent + self.terms.hold_off);
         }

@@ -92,6 +92,7 @@ class Holder:
         "_balance",
         "_counted",
         "_horizon",
+        "_is_unsettled",
         "_number",
         "_pending",
         "_rate",
@@ -111,6 +112,7 @@ class Holder:
         self._usable = terms.ttl - math.ceil(terms.ttl * _DRIFT_PPM / 1_000_000)
         self._sequence = 0
         self._pending: tuple[Renewal, int] | None = None  # and when it was sent
+        self._is_unsettled = False  # the last request was lost, and may have been served
         self._taken = 0  # units ever put in the balance, less those taken back unspent
         self._counted = 0  # units spent that the rate includes
         self._rate = 0.0  # units asked for in a microsecond, on average
@@ -159,7 +161,7 @@ class Holder:
         """Gives back what is held."""
         self._balance.unwatch()
         units = self._take_above(0)
-        return self._renew(0, 0, 0, now) if units or self._pending else None
+        return self._renew(0, 0, 0, now) if units or self._pending or self._is_unsettled else None
 
     def answered(self, sequence: int, grant: Grant, is_refused: bool, now: int) -> None:
         """The answer to a request, with the decision on its check."""
@@ -175,6 +177,7 @@ class Holder:
             self._taken = renewal.spent
         if grant.is_recalled:
             self._take_above(0)
+        self._is_unsettled = False
         self._taken += grant.units
         balance.fill(grant.units, sent + self._usable)
         is_scarce = grant.units < renewal.want and grant.units + grant.free <= self.terms.scarce
@@ -192,10 +195,11 @@ class Holder:
         self._refuse(cost, self._held_off_until(sent, now))
 
     def lost(self, sequence: int) -> None:
-        """This request will not be answered. Whether it was served is not known, and does not matter."""
+        """This request will not be answered. Whether it was served is not known: the next one settles it."""
         if self._pending and self._pending[0].sequence == sequence:
             self._balance.watch(0, self._pending[1] + self.terms.hold_off)
             self._pending = None
+            self._is_unsettled = True
 
     def is_idle(self, now: int) -> bool:
         """Whether it may be forgotten."""

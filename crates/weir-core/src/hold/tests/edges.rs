@@ -304,5 +304,15 @@ fn answered() -> Vec<Edge> {
     closed.checks(0, &[10]);
     closed.close(0);
     closed.checks(0, &[1, 1, 1]);
-    vec![never, unseen, burnt, recalled, lost, others, none, closed]
+    let mut unsettled = Edge::leased("it is closed after a lost request");
+    unsettled.checks(0, &[10]);
+    unsettled.lost(500, unsettled.sent.lease, unsettled.sent.sequence);
+    unsettled.close(600);
+    let mut settled = Edge::leased("it is closed after a lost request and one that was answered");
+    settled.checks(0, &[10]);
+    settled.lost(500, settled.sent.lease, settled.sent.sequence);
+    settled.ticks(&[HOLD_OFF]);
+    settled.grant(5_000, ENOUGH);
+    settled.close(5_000);
+    vec![never, unseen, burnt, recalled, lost, others, none, closed, unsettled, settled]
 }

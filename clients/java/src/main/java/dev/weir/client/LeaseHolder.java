@@ -22,6 +22,8 @@ final class LeaseHolder {
     private final LeaseDemand demand;
     private long sequence;
     private Pending pending;
+    /** The last request was lost, and may have been served. */
+    private boolean isUnsettled;
     /** All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent. */
     private long taken;
     /** Units spent that the demand knows of. */
@@ -84,7 +86,7 @@ final class LeaseHolder {
         balance.unwatch();
         var units = balance.empty();
         taken -= units;
-        return units > 0 || pending != null ? Optional.of(request(0, 0, 0, now)) : Optional.empty();
+        return units > 0 || pending != null || isUnsettled ? Optional.of(request(0, 0, 0, now)) : Optional.empty();
     }
 
     void answered(Answer answer, long now) {
@@ -104,6 +106,7 @@ final class LeaseHolder {
         if (grant.isRecalled()) {
             taken -= balance.empty();
         }
+        isUnsettled = false;
         taken += grant.units();
         balance.fill(grant.units(), sent + terms.usable());
         var isScarce = grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
@@ -136,6 +139,7 @@ final class LeaseHolder {
             // A service that cannot be reached fails at once, again and again.
             balance.watch(0, pending.sent + terms.holdOff());
             pending = null;
+            isUnsettled = true;
         }
     }
 
