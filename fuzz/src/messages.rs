@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use prost::Message;
 use weir::{
-    proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse},
+    proto::{
+        CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, LimitSpec, ResetRequest, ResetResponse,
+    },
     transport::{
         audit::Actor,
         fields::{Fields, MAX_GROUPS, Value},
@@ -72,12 +74,19 @@ pub fn reset(bytes: &[u8]) {
 }
 
 fn compare(bytes: &[u8]) {
-    match (CheckMessage::read(bytes), CheckRequest::decode(bytes)) {
-        // As text, since there may be one that is no number among them.
-        (Ok(read), Ok(known)) => assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known))),
-        (Ok(read), Err(error)) => panic!("{read:?} is read, but: {error}"),
-        (Err(_), Ok(known)) => assert!(is_beyond_bounds(bytes), "prost reads {known:?}"),
-        (Err(_), Err(_)) => {}
+    let read = CheckMessage::read(bytes).ok().and_then(|mut read| {
+        let limits = read.limit_spec.take().map(|spec| LimitSpec::decode(&*spec)).transpose().ok()?;
+        Some((read, limits))
+    });
+    match (read, CheckRequest::decode(bytes)) {
+        (Some((read, limits)), Ok(mut known)) => {
+            // As text, since there may be one that is no number among them.
+            assert_eq!(format!("{limits:?}"), format!("{:?}", known.limit_spec.take()));
+            assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known)));
+        }
+        (Some((read, _)), Err(error)) => panic!("{read:?} is read, but: {error}"),
+        (None, Ok(known)) => assert!(is_beyond_bounds(bytes), "prost reads {known:?}"),
+        (None, Err(_)) => {}
     }
 }
 

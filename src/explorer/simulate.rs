@@ -177,7 +177,7 @@ impl Wanted {
                 return Err(of_draft(problems));
             }
             let spec = Spec::new(written, Charge::AllOrNothing, &request.key);
-            request.spec = Some(spec.map_err(|error| rejected(Invalid::from(error).into()))?);
+            request.spec = Some(spec.map_err(|error| rejected(Invalid::from(error).into()))?.into());
         }
         // Limits without a policy are those of the key, whatever the policy in force says of requests that bring some.
         let policy = match (&drafted, &limits) {

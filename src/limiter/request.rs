@@ -1,6 +1,6 @@
 //! One question, checked, and the plan that answers it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use thiserror::Error;
 use weir_core::{
@@ -26,7 +26,7 @@ pub struct Request<'a> {
     /// Divides the limits; 0 lifts them.
     pub factor: f64,
     /// The request's own limits.
-    pub spec: Option<Spec>,
+    pub spec: Option<Arc<Spec>>,
     /// What a refusal by one limit does to the others; default: as the policy or the spec says.
     pub charge: Option<Charge>,
     /// Decide as always, but charge nothing and change no state.

@@ -1,20 +1,18 @@
 //! Messages into requests.
 
 use weir_core::{
-    algorithm::{Bounds, ParamError, Params, message::micros},
+    algorithm::{Bounds, message::micros},
     domain::{
-        Charge, Key, Micros,
-        ask::{MAX_COST, MAX_LEVELS, RESERVATION_TTL},
+        Micros,
+        ask::{MAX_COST, RESERVATION_TTL},
     },
     hold::OnExpiry,
 };
-use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
-use weir_settings::problem::Mark;
 
-use super::{idempotency, message::CheckMessage};
+use super::{idempotency, limit_spec, message::CheckMessage};
 use crate::{
     limiter::{CheckAll, Invalid, Request},
-    proto::{self, limit::Algorithm},
+    proto,
 };
 
 /// Most checks of a batch.
@@ -44,11 +42,11 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
     let mut request = Request::new(message.domain, &message.key)?;
     request.set_terms(message.cost.unwrap_or(1), max_wait, message.factor.unwrap_or(1.0))?;
     request.dry_run = message.dry_run;
+    if let Some(spec) = &message.limit_spec {
+        request.spec = Some(limit_spec::read(spec, &request.key, bounds)?);
+    }
     if !message.request_id.is_empty() {
         request.id = Some(idempotency::request_id(&message)?);
-    }
-    if let Some(spec) = message.limit_spec {
-        request.spec = Some(limit_spec(spec, &request.key, bounds)?);
     }
     Ok(request)
 }
@@ -106,64 +104,4 @@ pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<Chec
 /// [`Invalid`] names the field at fault.
 pub fn reset(message: &proto::ResetRequest) -> Result<Request<'_>, Invalid> {
     Request::new(&message.domain, &message.key)
-}
-
-fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {
-    let charge = match proto::Charge::try_from(message.charge) {
-        Ok(proto::Charge::Unspecified | proto::Charge::AllOrNothing) => Charge::AllOrNothing,
-        Ok(proto::Charge::Independent) => Charge::Independent,
-        Err(_) => {
-            return Err(Invalid::field_error(
-                "limit_spec.charge",
-                format!("no charge has the number {}", message.charge),
-            ));
-        }
-    };
-    if message.limits.len() > MAX_LEVELS {
-        return Err(SpecError::Count(message.limits.len()).into());
-    }
-    let mut limits = Vec::with_capacity(message.limits.len());
-    // The second limits of legacy buckets stand behind all others, as in files.
-    let mut behind = Vec::new();
-    for (index, limit) in message.limits.into_iter().enumerate() {
-        let (first, second) = self::limit(limit, bounds).map_err(|error| {
-            Invalid::field_error(format!("limit_spec.limits[{index}].{}", error.field), error.reason)
-        })?;
-        limits.push(first);
-        behind.extend(second.map(|second| (index, second)));
-    }
-    let firsts = limits.len();
-    let (sources, seconds): (Vec<_>, Vec<_>) = behind.into_iter().unzip();
-    limits.extend(seconds);
-    let renumbered = |error: SpecError| error.renumbered(&(0..firsts).chain(sources).collect::<Vec<_>>());
-    Ok(Spec::new(limits, charge, key).map_err(renumbered)?)
-}
-
-/// A limit; a legacy bucket may be two.
-fn limit(message: proto::Limit, bounds: &Bounds) -> Result<(WrittenLimit, Option<WrittenLimit>), ParamError> {
-    let proto::Limit { name, depth, shadow, algorithm } = message;
-    let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;
-    let name = Some(name).filter(|name| !name.is_empty());
-    let (first, second) = match &algorithm {
-        Algorithm::LegacyBucket(bucket) => legacy_bucket(bucket, bounds)?,
-        algorithm => (Params::from_proto(algorithm, bounds)?, None),
-    };
-    let second_name = name.as_deref().filter(|_| second.is_some()).map(interval_name).transpose();
-    let second_name = second_name.map_err(|reason| ParamError::new("name", reason))?;
-    let written = |name, params| WrittenLimit { mark: Mark::default(), name, depth, shadow, lease: None, params };
-    Ok((written(name, first), second.map(|params| written(second_name, params))))
-}
-
-fn legacy_bucket(message: &proto::LegacyBucket, bounds: &Bounds) -> Result<(Params, Option<Params>), ParamError> {
-    let proto::LegacyBucket { max, duration, min_interval, size, drip_size, drip_rate } = *message;
-    let numbers = [
-        ("max", max),
-        ("duration", duration),
-        ("min_interval", min_interval),
-        ("size", size),
-        ("drip_size", drip_size),
-        ("drip_rate", drip_rate),
-    ];
-    let limits = LegacyBucket::new(numbers).and_then(|bucket| bucket.limits(bounds));
-    limits.map_err(|error| ParamError { field: format!("legacy_bucket.{}", error.field), ..error })
 }

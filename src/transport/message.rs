@@ -1,7 +1,9 @@
 //! The messages of callers, read with bounds that hold before anything is made of the bytes. A check is borrowed from its
-//! bytes, so that to read one allocates nothing but for the limits that it brings.
+//! bytes, so that to read one allocates nothing.
 
 mod lease;
+
+use std::borrow::Cow;
 
 use prost::Message;
 use prost_types::Duration;
@@ -52,8 +54,8 @@ pub struct CheckMessage<'a> {
     pub domain: &'a str,
     /// The key's segments.
     pub key: SmallVec<[&'a str; 8]>,
-    /// Limits in place of the policy's.
-    pub limit_spec: Option<LimitSpec>,
+    /// Limits in place of the policy's: a `LimitSpec`, whose bytes are not read yet.
+    pub limit_spec: Option<Cow<'a, [u8]>>,
     /// Units to charge.
     pub cost: Option<i64>,
     /// The longest wait that the caller accepts.
@@ -73,7 +75,7 @@ impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
         Self {
             domain: &message.domain,
             key: message.key.iter().map(String::as_str).collect(),
-            limit_spec: message.limit_spec.clone(),
+            limit_spec: message.limit_spec.as_ref().map(|spec| spec.encode_to_vec().into()),
             cost: message.cost,
             max_wait: message.max_wait,
             factor: message.factor,
@@ -85,19 +87,19 @@ impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
 }
 
 impl<'a> CheckMessage<'a> {
-    /// What makes its plan.
+    /// What makes its plan; limits that cannot be read are none.
     pub fn to_check_request(&self) -> proto::CheckRequest {
         proto::CheckRequest {
             domain: self.domain.to_owned(),
             key: self.key.iter().copied().map(str::to_owned).collect(),
-            limit_spec: self.limit_spec.clone(),
+            limit_spec: self.limit_spec.as_deref().map(|spec| LimitSpec::decode(spec).unwrap_or_default()),
             cost: self.cost,
             factor: self.factor,
             ..proto::CheckRequest::default()
         }
     }
 
-    /// Reads all of the bytes.
+    /// Reads all of the bytes but those of its limits.
     ///
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`].
@@ -119,12 +121,15 @@ impl<'a> CheckMessage<'a> {
                 (field::DOMAIN, Value::Bytes(text)) => self.domain = std::str::from_utf8(text).ok()?,
                 (field::KEY, Value::Bytes(text)) => self.key.push(std::str::from_utf8(text).ok()?),
                 (field::LIMIT_SPEC, Value::Bytes(spec)) => {
-                    // Several make one: their limits add up.
+                    // Several make one, as if their bytes followed each other: their limits add up.
                     limits += Fields::new(spec).count_up_to(MAX_FIELDS)?;
                     if limits > MAX_FIELDS {
                         return None;
                     }
-                    self.limit_spec.get_or_insert_default().merge(spec).ok()?;
+                    match &mut self.limit_spec {
+                        None => self.limit_spec = Some(spec.into()),
+                        Some(before) => before.to_mut().extend_from_slice(spec),
+                    }
                 }
                 (field::COST, Value::Varint(cost)) => self.cost = Some(unzigzag(cost)),
                 (field::MAX_WAIT, Value::Bytes(wait)) => self.max_wait.get_or_insert_default().merge(wait).ok()?,
@@ -184,7 +189,8 @@ fn unzigzag(word: u64) -> i64 {
     (word >> 1) as i64 ^ -((word & 1) as i64)
 }
 
-fn unreadable() -> Invalid {
+/// Why bytes are no message.
+pub(super) fn unreadable() -> Invalid {
     Invalid::field_error("", UNREADABLE)
 }
 
@@ -354,10 +360,14 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_like_prost(bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..60), fields()]) {
             let known = CheckRequest::decode(&bytes[..]);
-            let read = CheckMessage::read(&bytes);
-            prop_assert_eq!(read.is_ok(), known.is_ok());
-            if let (Ok(read), Ok(known)) = (read, known) {
+            let read = CheckMessage::read(&bytes).ok().and_then(|mut read| {
+                let limits = read.limit_spec.take().map(|spec| LimitSpec::decode(&*spec)).transpose().ok()?;
+                Some((read, limits))
+            });
+            prop_assert_eq!(read.is_some(), known.is_ok());
+            if let (Some((read, limits)), Ok(mut known)) = (read, known) {
                 // As text, since there may be one that is no number among them.
+                prop_assert_eq!(format!("{limits:?}"), format!("{:?}", known.limit_spec.take()));
                 prop_assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known)));
             }
             let _ = batch(&bytes).map(Iterator::count);

@@ -15,6 +15,7 @@ pub mod hold;
 pub mod http;
 pub mod idempotency;
 pub mod json;
+mod limit_spec;
 pub mod message;
 pub mod observer;
 mod pages;

@@ -121,7 +121,7 @@ impl CheckLine {
             if let Some(problem) = problems.0.into_iter().next() {
                 return Err(Invalid::field_error(problem.field, problem.message));
             }
-            request.spec = Some(Spec::new(written, charge.unwrap_or_default(), &request.key)?);
+            request.spec = Some(Spec::new(written, charge.unwrap_or_default(), &request.key)?.into());
         }
         Ok(request)
     }
