@@ -91,7 +91,7 @@ impl<S: Store> CheckService<S> {
 
     /// Reads a check.
     #[inline]
-    fn request<'m>(&self, message: CheckMessage<'m>) -> Result<Request<'m>, Invalid> {
+    fn request<'m>(&self, message: &CheckMessage<'m>) -> Result<Request<'m>, Invalid> {
         let mut request = decode::check(message, &self.bounds)?;
         if let Some(id) = &mut request.id {
             id.window = self.repeat_window;
@@ -128,19 +128,27 @@ impl<S: Store> CheckService<S> {
         &self.limiter
     }
 
-    /// Decides one check and counts its outcome. `encode` makes the answer of the surface from the decision or the error,
-    /// and from whether the client wants the summary alone.
+    /// Decides the check in these bytes and counts its outcome. `encode` makes the answer of the surface from the decision or the
+    /// error, and from whether the client wants the summary alone.
     #[inline]
     pub fn check<'a, T: 'a>(
         &self,
         handle: &Arc<PolicyHandle>,
-        message: Message<'_>,
+        bytes: Result<&[u8], Invalid>,
         transport: Transport,
         encode: impl FnOnce(Result<&Answer<'_>, Rejected>, bool) -> T + Send + 'a,
     ) -> Checked<'a, T> {
         let is_observed = self.is_observed;
-        let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
-        let request = match message.and_then(|message| self.request(message)) {
+        let read = match bytes {
+            Ok(bytes) => CheckMessage::read(bytes),
+            Err(invalid) => Err(invalid),
+        };
+        let summary_only = read.as_ref().is_ok_and(|message| message.summary_only);
+        let request = match read {
+            Ok(ref message) => self.request(message),
+            Err(invalid) => Err(invalid),
+        };
+        let request = match request {
             Ok(request) => request,
             Err(error) => {
                 handle.meters.check(None, transport, Outcome::Error);

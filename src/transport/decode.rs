@@ -31,7 +31,7 @@ pub fn too_many_checks() -> Invalid {
 /// # Errors
 /// [`Invalid`] names the field at fault.
 #[inline]
-pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'a>, Invalid> {
+pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'a>, Invalid> {
     let max_wait = match &message.max_wait {
         None => None,
         Some(wait) => {
@@ -46,7 +46,7 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
         request.spec = Some(limit_spec::read(spec, &request.key, bounds)?);
     }
     if !message.request_id.is_empty() {
-        request.id = Some(idempotency::request_id(&message)?);
+        request.id = Some(idempotency::request_id(message)?);
     }
     Ok(request)
 }
@@ -92,7 +92,7 @@ pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
 /// [`Invalid`] names the check and the field at fault.
 pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<CheckAll<'a>, Invalid> {
     let check = |(index, message): (usize, Message<'a>)| {
-        let request = message.and_then(|message| check(message, bounds));
+        let request = message.and_then(|message| check(&message, bounds));
         request.map_err(|invalid| invalid.in_check(index))
     };
     CheckAll::new(messages.into_iter().enumerate().map(check).collect::<Result<_, _>>()?)

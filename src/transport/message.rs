@@ -104,11 +104,12 @@ impl<'a> CheckMessage<'a> {
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`].
     pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
-        let mut message = Self::default();
-        match message.merge(bytes) {
-            Some(()) => Ok(message),
-            None => Err(unreadable()),
+        // In place: moving one takes as long as reading it.
+        let mut read = Ok(Self::default());
+        if read.as_mut().ok().and_then(|message| message.merge(bytes)).is_none() {
+            read = Err(unreadable());
         }
+        read
     }
 
     fn merge(&mut self, bytes: &'a [u8]) -> Option<()> {

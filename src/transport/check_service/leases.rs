@@ -127,7 +127,7 @@ impl<S: Store> CheckService<S> {
         if let Some((field, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
             return Err(Invalid::field_error(field, "not with a lease: ask by Check").into());
         }
-        let request = self.request(check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        let request = self.request(&check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
         let id = hold_id(holder, caller.client(), lease, &request);
         Ok(LeaseRequest { request, id, generation, sequence, spent, kept, want })
     }

@@ -145,7 +145,7 @@ impl<S: Store> CheckService<S> {
     fn read<'m>(&self, message: ReserveMessage<'m>) -> Result<(Request<'m>, Hold, Option<Micros>, OnExpiry), Rejected> {
         let (ttl, on_expiry) = (decode::ttl(message.ttl.as_ref())?, decode::on_expiry(message.on_expiry)?);
         let hold = Hold::new(&message.check);
-        let request = self.request(message.check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        let request = self.request(&message.check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
         if request.cost < 1 {
             let message = format!("a reservation is of 1 to 2^32 units, not {}", request.cost);
             return Err(Invalid::field_error("check.cost", message).into());
@@ -163,7 +163,7 @@ impl<S: Store> CheckService<S> {
     pub async fn settle(&self, hold: &str, call: SettleCall, caller: &Caller<'_>) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy_handle();
         let hold = Hold::decode(hold)?;
-        let request = decode::check(hold.check()?, &self.bounds).map_err(|_| malformed())?;
+        let request = decode::check(&hold.check()?, &self.bounds).map_err(|_| malformed())?;
         if self.is_observed {
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
             request::summarize(|summary| summary.domain = Some(domain.into()));

@@ -18,7 +18,6 @@ use crate::{
     transport::{
         audit::Actor,
         check_service::{CheckService, Checked},
-        decode::Message,
         decode::{self, MAX_BATCH},
         message::{self, CheckMessage},
         status::Rejected,
@@ -50,7 +49,7 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
     };
-    let checked = service.check(&handle, CheckMessage::read(&message), Transport::Grpc, encode);
+    let checked = service.check(&handle, Ok(&message), Transport::Grpc, encode);
     let answer = service.answer(checked).await;
     service.timed(Transport::Grpc, since);
     answer?
@@ -87,11 +86,11 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
         if number > 0 && number.is_multiple_of(MAX_IN_A_ROW) {
             yield_now().await;
         }
-        let message = match check {
-            Ok(ref bytes) => CheckMessage::read(bytes.as_ref()),
+        let bytes = match check {
+            Ok(ref bytes) => Ok(bytes.as_ref()),
             Err(invalid) => Err(invalid),
         };
-        match in_place(service, &handle, message, transport, mem::take(&mut spare)) {
+        match in_place(service, &handle, bytes, transport, mem::take(&mut spare)) {
             Checked::Ready(answer) if waiting.is_empty() => {
                 put_result(RESULT, &answer, &mut out);
                 spare = answer;
@@ -124,11 +123,11 @@ fn put_result(tag: u8, answer: &[u8], out: &mut BytesMut) {
 pub fn in_place<S: Store>(
     service: &CheckService<S>,
     handle: &Arc<PolicyHandle>,
-    message: Message<'_>,
+    bytes: Result<&[u8], Invalid>,
     transport: Transport,
     mut out: BytesMut,
 ) -> Checked<'static, BytesMut> {
-    service.check(handle, message, transport, move |answer, summary_only| {
+    service.check(handle, bytes, transport, move |answer, summary_only| {
         match answer {
             Ok(answer) => answer::write(answer, summary_only, &mut out),
             Err(rejected) => answer::write_error(rejected, &mut out),

@@ -29,7 +29,6 @@ use crate::{
     telemetry::Transport,
     transport::{
         check_service::{CheckService, Checked},
-        message::CheckMessage,
         observer::return_id,
     },
 };
@@ -111,8 +110,7 @@ pub(super) fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Ins
     let mut out = BytesMut::new();
     move |message, since| {
         let handle = service.limiter().current();
-        let message = CheckMessage::read(&message);
-        match call::in_place(&service, &handle, message, Transport::GrpcStream, mem::take(&mut out)) {
+        match call::in_place(&service, &handle, Ok(&message), Transport::GrpcStream, mem::take(&mut out)) {
             Checked::Ready(mut answers) => {
                 let answer = answers.split();
                 out = answers;

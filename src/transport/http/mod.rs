@@ -119,12 +119,12 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
     let since = Instant::now();
     let handle = api.service.limiter().policy_handle();
     let read = api.schema.read(name::CHECK, text.as_bytes());
-    let message = match read {
-        Ok(ref bytes) => CheckMessage::read(bytes),
+    let bytes = match read {
+        Ok(ref bytes) => Ok(&bytes[..]),
         Err(invalid) => Err(invalid),
     };
     let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
-    let answer = api.service.answer(api.service.check(&handle, message, Transport::Http, encode)).await;
+    let answer = api.service.answer(api.service.check(&handle, bytes, Transport::Http, encode)).await;
     api.service.timed(Transport::Http, since);
     answer.map_err(Rejected::from)?
 }

@@ -44,33 +44,43 @@ pub trait States {
 
 /// Decides a plan at `now`.
 pub fn decide(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
-    if plan.dry_run { dry_run(plan, states, now) } else { charge(plan, states, now) }
+    let mut decisions = Decisions::new();
+    decide_into(&mut decisions, plan, states, now);
+    decisions
 }
 
-pub(super) fn charge(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
+/// The same, in place: puts the decisions where none are yet. Moving them takes as long as a part of the decision.
+pub fn decide_into(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
+    if plan.dry_run {
+        *decisions = dry_run(plan, states, now);
+    } else {
+        charge(decisions, plan, states, now);
+    }
+}
+
+pub(super) fn charge(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
     match plan.charge {
-        Charge::AllOrNothing => all_or_nothing(plan, states, now),
-        Charge::Independent => independent(plan, states, now),
-        Charge::OverLimitOnly => over_limit_only(plan, states, now),
+        Charge::AllOrNothing => all_or_nothing(decisions, plan, states, now),
+        Charge::Independent => independent(decisions, plan, states, now),
+        Charge::OverLimitOnly => over_limit_only(decisions, plan, states, now),
     }
 }
 
 /// The states that levels would leave behind, in their order.
 type Next = SmallVec<[Option<State>; 4]>;
 
-fn all_or_nothing(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
-    let (mut decisions, mut next) = (Decisions::new(), Next::new());
+fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
+    let mut next = Next::new();
     for index in 0..plan.levels.len() {
         let (decision, state) = step(plan, states, index, plan.total_cost(index), now);
         decisions.push(decision);
         next.push(state);
     }
-    if passes(plan, &decisions) && make_room(plan, states, &mut decisions, &mut next) {
-        commit(plan, states, &decisions, next);
+    if passes(plan, decisions) && make_room(plan, states, decisions, &mut next) {
+        commit(plan, states, decisions, &mut next);
     } else {
-        settle_refusal(plan, states, &mut decisions, next, now);
+        settle_refusal(plan, states, decisions, next, now);
     }
-    decisions
 }
 
 /// Makes room for all the states that must be new, or else turns their levels into refusals.
@@ -98,9 +108,9 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decision
 }
 
 /// Charges a request that passes: first the levels that count, whose room is reserved, then those shadows that fit.
-fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, mut next: Next) {
+fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next: &mut Next) {
     for shadow in [false, true] {
-        for (index, (decision, next)) in decisions.iter().zip(&mut next).enumerate() {
+        for (index, (decision, next)) in decisions.iter().zip(next.iter_mut()).enumerate() {
             if plan.levels[index].limit.shadow != shadow {
                 continue;
             }
@@ -130,8 +140,8 @@ fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Dec
 
 /// The levels that count go first, each charging if it passes. Whether the shadows are charged is known only then, and
 /// they are judged then: one of them may share its state with a level before it.
-fn independent(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
-    let mut decisions: Decisions = plan.levels.iter().map(|_| Decision::pass(0, 0, 0)).collect();
+fn independent(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
+    decisions.extend(plan.levels.iter().map(|_| Decision::pass(0, 0, 0)));
     let mut allowed = true;
     for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| !level.limit.shadow) {
         let (mut decision, next) = step(plan, states, index, level.cost, now);
@@ -155,18 +165,16 @@ fn independent(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisi
         }
         decisions[index] = decision;
     }
-    decisions
 }
 
 /// Where levels refuse, only they charge, and the others tell how they stand. Each is judged by its own cost, so of those that
 /// share a state some may refuse only once the others have charged.
-fn over_limit_only(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
+fn over_limit_only(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
     let judged = plan.levels.iter().enumerate();
     let judged: Decisions = judged.map(|(index, level)| step(plan, states, index, level.cost, now).0).collect();
     if passes(plan, &judged) {
-        return independent(plan, states, now);
+        return independent(decisions, plan, states, now);
     }
-    let mut decisions = Decisions::new();
     for (index, (level, judged)) in plan.levels.iter().zip(&judged).enumerate() {
         let (decision, next) = step(plan, states, index, if judged.allowed { 0 } else { level.cost }, now);
         if let Some(state) = next {
@@ -174,7 +182,6 @@ fn over_limit_only(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> De
         }
         decisions.push(decision);
     }
-    decisions
 }
 
 /// Whether a level charges `cost` even when another level refuses.

@@ -8,7 +8,9 @@ use crate::{algorithm::State, domain::Micros, hold::Outstanding};
 /// Decides a plan at `now` and leaves the states as they are.
 #[cold]
 pub(crate) fn dry_run(plan: &Plan<'_>, states: &impl States, now: Micros) -> Decisions {
-    charge(plan, &mut Scratch { states, put: SmallVec::new() }, now)
+    let mut decisions = Decisions::new();
+    charge(&mut decisions, plan, &mut Scratch { states, put: SmallVec::new() }, now);
+    decisions
 }
 
 /// States beside which the plan puts its own: levels that share one see what those before them would have left.

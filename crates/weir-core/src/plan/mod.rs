@@ -12,7 +12,7 @@ use std::{collections::HashMap, hash::Hash};
 
 use smallvec::SmallVec;
 
-pub use decide::{Decisions, States, decide};
+pub use decide::{Decisions, States, decide, decide_into};
 pub(crate) use decide::{no_room, passes, peek, put_if_room};
 pub(crate) use dry_run::dry_run;
 pub use limit::{Limit, Origin, identify};

@@ -31,7 +31,7 @@ use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
     hold::{self, Grant, Ledger, Record, Renewal, Reservations, decide_held},
-    plan::{Decisions, Plan, decide},
+    plan::{Decisions, Plan, decide_into},
 };
 
 /// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
@@ -180,7 +180,7 @@ impl<C: Clock> MemoryStore<C> {
         } else if view.look_for_holds() {
             decide_with_held(plan, &mut view, verdict);
         } else {
-            verdict.decisions = decide(plan, &mut view, verdict.at);
+            decide_into(&mut verdict.decisions, plan, &mut view, verdict.at);
         }
         view.finish();
     }
