@@ -80,15 +80,24 @@ impl Histogram {
 
     /// Counts one duration.
     pub fn record(&self, duration: Duration) {
-        self.record_number(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        self.record_times(duration, 1);
+    }
+
+    /// Counts a duration so many times.
+    pub fn record_times(&self, duration: Duration, times: u32) {
+        self.add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), times.into());
     }
 
     /// Counts one number.
     pub fn record_number(&self, number: u64) {
+        self.add(number, 1);
+    }
+
+    fn add(&self, number: u64, times: u64) {
         let bucket = self.scale.bounds.iter().position(|bound| number <= *bound).unwrap_or(self.scale.bounds.len());
         let shard = &self.shards[thread_shard::mine()];
-        shard.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        shard.sum.fetch_add(number, Ordering::Relaxed);
+        shard.buckets[bucket].fetch_add(times, Ordering::Relaxed);
+        shard.sum.fetch_add(number.wrapping_mul(times), Ordering::Relaxed);
     }
 
     /// The upper bounds of the buckets, in the exported unit; one more bucket holds what is above them all.

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 use prost::{
     Message,
-    encoding::{self, WireType},
+    encoding::{self, WireType, encoded_len_varint},
 };
 use weir_core::domain::{Decision, Micros, Summary, time::SECOND};
 
@@ -89,16 +89,16 @@ fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
     if let Some(after) = decision.next_after {
         fields.duration(LEVEL_NEXT_AFTER, after);
     }
-    let mut name = Short::default();
-    if !limit.name.is_empty() {
-        name.push(NAME << 3 | LENGTH);
-        name.varint(limit.name.len() as u64);
-    }
+    let name_bytes = limit.name.len() as u64;
+    let name_field_bytes = if name_bytes == 0 { 0 } else { 1 + encoded_len_varint(name_bytes) + limit.name.len() };
     let mut head = Short::default();
     head.push(LEVELS << 3 | LENGTH);
-    head.varint((name.length + limit.name.len() + fields.length) as u64);
+    head.varint((name_field_bytes + fields.length) as u64);
+    if name_bytes > 0 {
+        head.push(NAME << 3 | LENGTH);
+        head.varint(name_bytes);
+    }
     out.put_slice(head.bytes());
-    out.put_slice(name.bytes());
     out.put_slice(limit.name.as_bytes());
     out.put_slice(fields.bytes());
 }

@@ -26,14 +26,11 @@ use crate::{
 /// The tag before the decision of `LeaseResponse`: its field and wire type.
 const DECISION: u8 = 3 << 3 | 2;
 
-/// Begins to answer each message of a stream of this client, with its time of arrival.
-pub(super) fn begin<S: Store>(
-    service: CheckService<S>,
-    client: Option<ClientName>,
-) -> impl FnMut(Bytes, Instant) -> Begun {
+/// Begins to answer each message of a stream of this client.
+pub(super) fn begin<S: Store>(service: CheckService<S>, client: Option<ClientName>) -> impl FnMut(Bytes) -> Begun {
     let shared = Arc::new((service, client));
-    move |message, since| {
-        let shared = Arc::clone(&shared);
+    move |message| {
+        let (shared, since) = (Arc::clone(&shared), Instant::now());
         let answer = async move {
             let (service, client) = &*shared;
             let answer = serve(service, &message, &Caller::new(client.as_ref(), Transport::GrpcLease)).await;

@@ -9,19 +9,14 @@ pub mod codec;
 mod deadline;
 mod health;
 mod lease;
+mod messages;
 mod quota_stream;
 pub mod reservation;
 mod settings;
 mod stream;
 mod termination;
 
-use std::{
-    convert::Infallible,
-    future::ready,
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, future::ready, pin::pin, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{Request, Response, body::Incoming};
@@ -48,8 +43,9 @@ use crate::{auth::Access, proto, telemetry::Transport};
 use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use deadline::Deadline;
 use health::Health;
+use messages::Messages;
 use quota_stream::QuotaAnswers;
-use stream::{Answers, Begun, Messages};
+use stream::{Answers, Begin, Checks};
 use termination::{Side, TerminatedBody, Termination};
 
 pub use settings::GrpcSettings;
@@ -235,7 +231,7 @@ impl<S: Store> Calls<S> {
         begin: impl Fn(CheckService<S>, Option<ClientName>) -> B + Sync,
     ) -> Response<Body>
     where
-        B: FnMut(Bytes, Instant) -> Begun + Send + Unpin + 'static,
+        B: Begin + Send + Unpin + 'static,
     {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
@@ -243,15 +239,10 @@ impl<S: Store> Calls<S> {
             let termination = Termination::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
-            let mut begin = begin(self.service.clone(), client);
+            let begin = begin(self.service.clone(), client);
             let permit = self.streams.acquire().map_err(Rejected::from);
-            ready(permit.map_err(Status::from).map(|permit| {
-                let begin = move |message, since| {
-                    let _held = &permit;
-                    begin(message, since)
-                };
-                tonic::Response::new(Answers::new(messages, begin, deadline, id))
-            }))
+            let answers = |permit| Answers::new(messages, (begin, permit), deadline, id);
+            ready(permit.map_err(Status::from).map(answers).map(tonic::Response::new))
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
         codec::streaming(self.max_message_bytes).streaming(call, request).await
@@ -332,7 +323,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::HEALTH_CHECK => Unary::Health,
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
                 path::CHECK_STREAM => {
-                    return Box::pin(self.answers(request, deadline, |service, _| stream::begin(service))).await;
+                    return Box::pin(self.answers(request, deadline, |service, _| Checks::new(service))).await;
                 }
                 path::LEASE => return Box::pin(self.answers(request, deadline, lease::begin)).await,
                 path::STREAM_QUOTAS => {

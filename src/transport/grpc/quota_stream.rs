@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use weir_server::Permit;
 use weir_store::Store;
 
-use super::stream::Messages;
+use super::messages::Messages;
 use crate::transport::{observer::return_id, rlqs::Session};
 
 /// The answers of a stream.

@@ -16,14 +16,14 @@ use futures_util::{
 };
 use hyper::header::HeaderValue;
 use tonic::Status;
-use weir_server::Pace;
+use weir_server::Permit;
 use weir_store::Store;
 
 use super::{
     answer, call,
     codec::{FRAME_BYTES, PREFIX_BYTES},
     deadline::Deadline,
-    termination::Termination,
+    messages::Messages,
 };
 use crate::{
     telemetry::Transport,
@@ -36,89 +36,67 @@ use crate::{
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
 // Few enough that a hundred streams that never pause stay below the bound of the store's queue.
 const MAX_UNDER_WAY: usize = 64;
-/// Most messages of a client that never pauses that are read between two polls of the termination.
-const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
 
-/// The checks of a stream, until it ends.
-pub(super) struct Messages<M> {
-    messages: M,
-    termination: Termination,
-    /// Where its connection has a rate.
-    pace: Option<Pace>,
-    /// Read, and waiting for its time.
-    early: Option<Bytes>,
-    messages_since_poll: u32,
+/// What answers the messages of a stream.
+pub(super) trait Begin {
+    /// Begins to answer one.
+    fn begin(&mut self, message: Bytes) -> Begun;
+
+    /// So many in a row were answered at once, the first of them from `since` on.
+    fn answered(&self, _messages: u32, _since: Instant) {}
 }
 
-impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
-    /// These, no faster than `pace`, until the `termination`.
-    pub(super) fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
-        Self { messages, termination, pace, early: None, messages_since_poll: 0 }
-    }
-
-    /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if let Some(status) = self.termination.closed_status() {
-            return Poll::Ready(Some(Err(status)));
-        }
-        match self.poll_turn(cx) {
-            Poll::Ready(next) if self.messages_since_poll < MAX_MESSAGES_BETWEEN_POLLS => {
-                self.messages_since_poll += 1;
-                Poll::Ready(next)
-            }
-            next => {
-                self.messages_since_poll = 0;
-                match self.termination.poll(cx) {
-                    Poll::Ready(status) => Poll::Ready(Some(Err(status))),
-                    Poll::Pending => next,
-                }
-            }
-        }
-    }
-
-    /// Waits only for their end, where the next one cannot be taken yet.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        self.termination.poll(cx).map(|status| Some(Err(status)))
-    }
-
-    /// The next one that is due.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        let Some(pace) = &mut self.pace else { return self.messages.poll_next_unpin(cx) };
-        if self.early.is_none() {
-            match ready!(self.messages.poll_next_unpin(cx)) {
-                Some(Ok(message)) => self.early = Some(message),
-                end => return Poll::Ready(end),
-            }
-        }
-        ready!(pace.poll_turn(cx));
-        Poll::Ready(self.early.take().map(Ok))
-    }
-}
-
-/// A check that was begun.
+/// A message of which the answer was begun.
 pub(super) enum Begun {
-    /// Its answer is there, and was at this moment.
-    Ready(BytesMut, Instant),
+    /// The answer is there.
+    Ready(BytesMut),
     /// The store is waited for.
     Waiting(BoxFuture<'static, BytesMut>),
 }
 
-/// Begins each check of a stream, with its time of arrival.
-pub(super) fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -> Begun {
+impl<F: FnMut(Bytes) -> Begun> Begin for F {
+    fn begin(&mut self, message: Bytes) -> Begun {
+        self(message)
+    }
+}
+
+/// With the permit of the stream.
+impl<B: Begin> Begin for (B, Permit) {
+    fn begin(&mut self, message: Bytes) -> Begun {
+        self.0.begin(message)
+    }
+
+    fn answered(&self, messages: u32, since: Instant) {
+        self.0.answered(messages, since);
+    }
+}
+
+/// Answers checks.
+pub(super) struct Checks<S> {
     // Its own count of who holds it: the limiter's is shared by all threads.
-    let service = Arc::new(service);
-    let mut out = BytesMut::new();
-    move |message, since| {
+    service: Arc<CheckService<S>>,
+    out: BytesMut,
+}
+
+impl<S> Checks<S> {
+    pub(super) fn new(service: CheckService<S>) -> Self {
+        Self { service: Arc::new(service), out: BytesMut::new() }
+    }
+}
+
+impl<S: Store> Begin for Checks<S> {
+    fn begin(&mut self, message: Bytes) -> Begun {
+        let Self { service, out } = self;
         let handle = service.limiter().current();
-        match call::in_place(&service, &handle, Ok(&message), Transport::GrpcStream, mem::take(&mut out)) {
+        match call::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
             Checked::Ready(mut answers) => {
                 let answer = answers.split();
-                out = answers;
-                Begun::Ready(answer, service.timed(Transport::GrpcStream, since))
+                *out = answers;
+                Begun::Ready(answer)
             }
             Checked::Waiting(answer) => match service.permit() {
                 Ok(permit) => {
-                    let service = Arc::clone(&service);
+                    let (service, since) = (Arc::clone(service), Instant::now());
                     let timed = move |answer| {
                         drop(permit);
                         service.timed(Transport::GrpcStream, since);
@@ -127,16 +105,20 @@ pub(super) fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Ins
                     Begun::Waiting(answer.map(timed).boxed())
                 }
                 Err(overload) => {
-                    answer::write_error(overload.into(), &mut out);
-                    Begun::Ready(out.split(), service.timed(Transport::GrpcStream, since))
+                    answer::write_error(overload.into(), out);
+                    Begun::Ready(out.split())
                 }
             },
         }
     }
+
+    fn answered(&self, messages: u32, since: Instant) {
+        self.service.timed_all(Transport::GrpcStream, since, messages);
+    }
 }
 
 /// The answers of a stream.
-pub(super) struct Answers<M, B> {
+pub(super) struct Answers<M, B: Begin> {
     /// None once they have ended.
     messages: Option<Messages<M>>,
     begin: B,
@@ -148,16 +130,36 @@ pub(super) struct Answers<M, B> {
     deadline: Option<BoxFuture<'static, Status>>,
     /// The client's request id.
     id: Option<HeaderValue>,
-    /// When the last answer was made, where the next check follows at once, and the bytes that were made until then. tonic
-    /// sends them when they are [`FRAME_BYTES`]; what it takes for that is no part of a check's duration.
-    since: Option<Instant>,
-    made_bytes: usize,
+    burst: Option<Burst>,
+}
+
+/// Messages that follow each other and are answered at once, until tonic sends the answers, which is when they are
+/// [`FRAME_BYTES`]: what that takes is no part of a check's duration. They are timed together, since reading the clock takes as long
+/// as a part of a decision.
+struct Burst {
+    since: Instant,
+    messages: u32,
+    answer_bytes: usize,
+}
+
+impl<M, B: Begin> Drop for Answers<M, B> {
+    fn drop(&mut self) {
+        self.end_burst();
+    }
+}
+
+impl<M, B: Begin> Answers<M, B> {
+    fn end_burst(&mut self) {
+        if let Some(Burst { since, messages: messages @ 1.., .. }) = self.burst.take() {
+            self.begin.answered(messages, since);
+        }
+    }
 }
 
 impl<M, B> Answers<M, B>
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    B: FnMut(Bytes, Instant) -> Begun,
+    B: Begin,
 {
     /// Those to these messages until the `deadline`, each begun by `begin`. A stream that fails tells the client the `id` that
     /// it gave the call.
@@ -169,8 +171,7 @@ where
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
             id,
-            since: None,
-            made_bytes: 0,
+            burst: None,
         }
     }
 
@@ -183,23 +184,26 @@ where
         }
     }
 
-    /// Begins to answer a check. The answer where neither it nor one before it is waited for.
+    /// Begins to answer a message. The answer where neither it nor one before it is waited for.
     fn begin(&mut self, message: Bytes) -> Option<BytesMut> {
-        let since = self.since.take().unwrap_or_else(Instant::now);
-        let waiting = match (self.begin)(message, since) {
-            Begun::Ready(answer, now) => {
-                self.made_bytes += PREFIX_BYTES + answer.len();
-                if self.made_bytes < FRAME_BYTES {
-                    self.since = Some(now);
-                } else {
-                    self.made_bytes = 0;
+        let new = || Burst { since: Instant::now(), messages: 0, answer_bytes: 0 };
+        let burst = self.burst.get_or_insert_with(new);
+        let waiting = match self.begin.begin(message) {
+            Begun::Ready(answer) => {
+                burst.messages += 1;
+                burst.answer_bytes += PREFIX_BYTES + answer.len();
+                if burst.answer_bytes >= FRAME_BYTES {
+                    self.end_burst();
                 }
                 if self.under_way.is_empty() {
                     return Some(answer);
                 }
                 future::ready(answer).boxed()
             }
-            Begun::Waiting(answer) => answer,
+            Begun::Waiting(answer) => {
+                self.end_burst();
+                answer
+            }
         };
         self.under_way.push_back(waiting);
         None
@@ -209,7 +213,7 @@ where
 impl<M, B> Stream for Answers<M, B>
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    B: FnMut(Bytes, Instant) -> Begun + Unpin,
+    B: Begin + Unpin,
 {
     type Item = Result<BytesMut, Status>;
 
@@ -229,12 +233,10 @@ where
                     this.messages = None;
                     this.error = end.and_then(Result::err);
                 }
-                Poll::Pending => {
-                    (this.since, this.made_bytes) = (None, 0);
-                    break;
-                }
+                Poll::Pending => break,
             }
         }
+        this.end_burst();
         match ready!(this.under_way.poll_next_unpin(cx)) {
             Some(answer) => Poll::Ready(Some(Ok(answer))),
             None if this.messages.is_some() => Poll::Pending,

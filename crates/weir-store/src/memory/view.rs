@@ -64,6 +64,12 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         if self.found.len() > MAX_LEVELS {
             return self.lock_many();
         }
+        // The levels of one anchor are in one shard.
+        if let Some(shard) = self.found.first().map(|found| found.location.shard)
+            && self.found.iter().all(|found| found.location.shard == shard)
+        {
+            return self.guards.push((shard, hold(&self.store.shards[shard])));
+        }
         let mut next = self.found.iter().map(|found| found.location.shard).min();
         while let Some(shard) = next {
             let here = self.found.iter_mut().filter(|found| found.location.shard == shard);

@@ -5,10 +5,10 @@ use hyper::HeaderMap;
 use tokio::sync::oneshot;
 use tonic::Code;
 use weir_core::domain::time::DAY;
-use weir_server::{CloseSignal, Drain, Rate};
+use weir_server::{CloseSignal, Drain, Pace, Rate};
 
 use super::*;
-use crate::transport::grpc::deadline::Deadline;
+use crate::transport::grpc::{deadline::Deadline, termination::Termination};
 
 /// Checks that wait, by their numbers.
 type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
@@ -18,7 +18,7 @@ type Read = Poll<Option<Result<BytesMut, Code>>>;
 fn next<M, B>(answers: &mut Answers<M, B>) -> Read
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    B: FnMut(Bytes, Instant) -> Begun + Unpin,
+    B: Begin + Unpin,
 {
     let next = answers.poll_next_unpin(&mut Context::from_waker(Waker::noop()));
     next.map_err(|status| status.code())
@@ -33,8 +33,8 @@ fn ended(code: Code) -> Read {
 }
 
 /// Answers each message by itself at once.
-fn echo(message: Bytes, since: Instant) -> Begun {
-    Begun::Ready(BytesMut::from(&message[..]), since)
+fn echo(message: Bytes) -> Begun {
+    Begun::Ready(BytesMut::from(&message[..]))
 }
 
 fn open() -> CloseSignal {
@@ -54,10 +54,10 @@ fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
     let begun = Waiting::default();
     let begin = {
         let begun = Rc::clone(&begun);
-        move |message: Bytes, since| {
+        move |message: Bytes| {
             // Every tenth is answered at once, which must not bring it before the others.
             if message[0] % 10 == 9 {
-                return echo(message, since);
+                return echo(message);
             }
             let (sender, receiver) = oneshot::channel();
             begun.borrow_mut().push_back((message[0], sender));
@@ -120,7 +120,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
     let close = open();
     let (sender, receiver) = oneshot::channel();
     let mut receiver = Some(receiver);
-    let wait = move |_, _| {
+    let wait = move |_| {
         let receiver = receiver.take().expect("one message");
         Begun::Waiting(async { receiver.await.unwrap() }.boxed())
     };
@@ -137,7 +137,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
 async fn idle_and_busy_streams_end_at_their_deadline() {
     let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
     let deadline = Deadline::of(&timeout);
-    let waiting = |_, _| Begun::Waiting(future::pending().boxed());
+    let waiting = |_| Begun::Waiting(future::pending().boxed());
     let one = stream::iter([Ok(Bytes::new())]);
     let mut waiting = Answers::new(messages(one, open()), waiting, deadline, None);
     assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
@@ -163,4 +163,35 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
     assert_eq!(next(&mut answers), Poll::Pending);
     close.close();
     assert_eq!(next(&mut answers), ended(Code::Unavailable));
+}
+
+#[test]
+fn messages_that_are_answered_at_once_are_timed_together() {
+    struct Timed(Rc<RefCell<Vec<u32>>>);
+    impl Begin for Timed {
+        fn begin(&mut self, message: Bytes) -> Begun {
+            match message[0] {
+                0 => Begun::Waiting(std::future::pending().boxed()),
+                _ => Begun::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
+            }
+        }
+
+        fn answered(&self, messages: u32, _since: Instant) {
+            self.0.borrow_mut().push(messages);
+        }
+    }
+    let timed = Rc::new(RefCell::new(Vec::new()));
+    let read = |kinds: &'static [u8]| {
+        let numbers = stream::iter(kinds.chunks(1).map(|kind| Ok(Bytes::from_static(kind))));
+        let mut answers = Answers::new(messages(numbers, open()), Timed(Rc::clone(&timed)), None, None);
+        while let Poll::Ready(Some(_)) = next(&mut answers) {}
+        timed.take()
+    };
+    assert_eq!(read(&[1; 3]), [3], "until the messages end");
+    assert_eq!(read(&[1; 6]), [4, 2], "until a frame is full");
+    assert_eq!(read(&[1, 1, 0, 1]), [2, 1], "without those that wait");
+    let mut answers = Answers::new(messages(endless(), open()), Timed(Rc::clone(&timed)), None, None);
+    assert!(next(&mut answers).is_ready());
+    drop(answers);
+    assert_eq!(timed.take(), [1], "until the client goes");
 }

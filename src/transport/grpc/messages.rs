@@ -1,0 +1,69 @@
+//! The messages of a stream, until it ends: no faster than the rate of its connection.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use tonic::Status;
+use weir_server::Pace;
+
+use super::termination::Termination;
+
+/// Most messages of a client that never pauses that are read between two polls of the termination.
+const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
+
+/// The messages of a stream.
+pub(super) struct Messages<M> {
+    messages: M,
+    termination: Termination,
+    /// Where its connection has a rate.
+    pace: Option<Pace>,
+    /// Read, and waiting for its time.
+    early: Option<Bytes>,
+    messages_since_poll: u32,
+}
+
+impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
+    /// These, no faster than `pace`, until the `termination`.
+    pub(super) fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
+        Self { messages, termination, pace, early: None, messages_since_poll: 0 }
+    }
+
+    /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if let Some(status) = self.termination.closed_status() {
+            return Poll::Ready(Some(Err(status)));
+        }
+        match self.poll_turn(cx) {
+            Poll::Ready(next) if self.messages_since_poll < MAX_MESSAGES_BETWEEN_POLLS => {
+                self.messages_since_poll += 1;
+                Poll::Ready(next)
+            }
+            next => {
+                self.messages_since_poll = 0;
+                match self.termination.poll(cx) {
+                    Poll::Ready(status) => Poll::Ready(Some(Err(status))),
+                    Poll::Pending => next,
+                }
+            }
+        }
+    }
+
+    /// Waits only for their end, where the next one cannot be taken yet.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        self.termination.poll(cx).map(|status| Some(Err(status)))
+    }
+
+    /// The next one that is due.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let Some(pace) = &mut self.pace else { return self.messages.poll_next_unpin(cx) };
+        if self.early.is_none() {
+            match ready!(self.messages.poll_next_unpin(cx)) {
+                Some(Ok(message)) => self.early = Some(message),
+                end => return Poll::Ready(end),
+            }
+        }
+        ready!(pace.poll_turn(cx));
+        Poll::Ready(self.early.take().map(Ok))
+    }
+}
