@@ -184,7 +184,10 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
 #[inline]
 fn hold(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     for _ in 0..SPINS {
-        if let Some(guard) = shard.try_lock() {
+        // Looked at first, since trying takes the cache line from its holder.
+        if !shard.is_locked()
+            && let Some(guard) = shard.try_lock()
+        {
             return guard;
         }
         spin_loop();
