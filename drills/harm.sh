@@ -79,7 +79,7 @@ abuse() {
     harm "${DRILL_SECONDS:-60}"
 }
 
-attacks=(check stream health watch reflection bodies silent)
+attacks=(check stream health watch reflection unread unread-batches bodies silent)
 
 # One attack, or all, each on a service of its own over Redis, beside good traffic.
 attack() {
@@ -116,7 +116,7 @@ YAML
         curl -sf "http://$http/readyz" >/dev/null || { echo "the probe fails" >&2; failed=1; }
         wait "$attacker" || { cat "$dir/done"; return 1; }
         most=$(awk '/^VmHWM:/ { print $2 }' "/proc/$pid/status")
-        printf '%-11s %s; good traffic: p99 %s us; memory at most %d MB, computed %d MB\n' \
+        printf '%-14s %s; good traffic: p99 %s us; memory at most %d MB, computed %d MB\n' \
             "$name" "$(xargs <"$dir/done")" "$(figure "$dir/attacked" p99)" $((most / 1024)) "$computed"
         ((most <= computed * 1024)) || { echo "memory is above what is computed" >&2; failed=1; }
         # Silent connections take what they do, up to grpc.max_connections.
@@ -128,7 +128,7 @@ YAML
     [[ $told == 1 ]] || { echo "no attack $only: ${attacks[*]}" >&2; return 1; }
 }
 
-# Without bodies: they take the core that HTTP shares with gRPC here.
+# Without bodies and batches: they take the core that all share here.
 soak() {
     harm "${DRILL_SECONDS:-1200}" check stream health watch reflection silent
 }

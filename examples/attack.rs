@@ -12,6 +12,7 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use tonic_health::pb::HealthCheckRequest;
+use weir::proto::{CheckBatchRequest, CheckRequest};
 
 // Of which the tests use the rest.
 #[allow(dead_code, clippy::expect_used)]
@@ -30,6 +31,8 @@ const WAVE: Duration = Duration::from_secs(1);
 const CALLS: (usize, usize) = (1_024, 102);
 /// Just below what a body may have.
 const BODY_BYTES: usize = 1_000_000;
+/// Checks of a batch.
+const BATCH: usize = 1_000;
 /// Between two bodies.
 const BODY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -45,6 +48,10 @@ enum Attack {
     Watch,
     /// Reflection streams without a message
     Reflection,
+    /// Checks whose answers are not read
+    Unread,
+    /// Batches of checks whose answers are not read
+    UnreadBatches,
     /// Bodies without their last byte, over HTTP
     Bodies,
     /// Connections that say nothing, over gRPC and HTTP
@@ -125,15 +132,17 @@ fn send_bodies(args: &Args, end: Instant) -> Outcome<usize> {
 
 fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
     let address = args.grpc.to_string();
-    let mut connections =
-        (0..args.connections).map(|_| Raw::connect(&address, 65_535)).collect::<Result<Vec<_>, _>>()?;
+    // Those that read no answer give it no room.
+    let window = if matches!(args.attack, Attack::Unread | Attack::UnreadBatches) { 0 } else { 65_535 };
+    let connect = || Raw::connect(&address, window);
+    let mut connections = (0..args.connections).map(|_| connect()).collect::<Result<Vec<_>, _>>()?;
     let (mut opened, mut calls) = (0, CALLS.0);
     while Instant::now() < end {
         let since = Instant::now();
         for raw in &mut connections {
             match open(raw, args.attack, calls) {
                 Ok(()) => opened += calls,
-                Err(error) if is_closed(&error) => *raw = Raw::connect(&address, 65_535)?,
+                Err(error) if is_closed(&error) => *raw = connect()?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -141,6 +150,10 @@ fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
         calls = CALLS.1;
     }
     Ok(opened)
+}
+
+fn check() -> CheckRequest {
+    CheckRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..CheckRequest::default() }
 }
 
 fn open(raw: &mut Raw, attack: Attack, calls: usize) -> std::io::Result<()> {
@@ -151,6 +164,10 @@ fn open(raw: &mut Raw, attack: Attack, calls: usize) -> std::io::Result<()> {
             Attack::Health => raw.call("/grpc.health.v1.Health/Check"),
             Attack::Watch => raw.ask("/grpc.health.v1.Health/Watch", &HealthCheckRequest::default()),
             Attack::Reflection => raw.call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
+            Attack::Unread => raw.ask("/weir.v1.RateLimiter/Check", &check()),
+            Attack::UnreadBatches => {
+                raw.ask("/weir.v1.RateLimiter/CheckBatch", &CheckBatchRequest { checks: vec![check(); BATCH] })
+            }
             Attack::Bodies | Attack::Silent => Ok(()),
         }?;
     }

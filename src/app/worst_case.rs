@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use weir_server::max_open;
+use weir_server::{MAX_UNREAD_BYTES, max_open};
 use weir_store::StoreUrl;
 
 use super::MAX_REQUESTS_TO_A_SHARED_STORE;
@@ -20,8 +20,9 @@ const BASE_BYTES: usize = 32 << 20;
 const STATE_BYTES: usize = 100;
 /// Bytes of one connection without calls: measured by `./drill attack silent`, rounded up.
 const CONNECTION_BYTES: usize = 32 << 10;
-/// Bytes of one call that was received but not yet dispatched: measured by `./drill attack watch`, rounded up.
-const NEW_CALL_BYTES: usize = 2 << 10;
+/// Bytes of one call that was received but not yet dispatched, or whose answer is small and not read: measured by `./drill attack
+/// unread`, rounded up.
+const IDLE_CALL_BYTES: usize = 4 << 10;
 /// Bytes of one call that waits for the store.
 const CALL_BYTES: usize = 8 << 10;
 /// Bytes of one open health watch.
@@ -49,15 +50,16 @@ impl WorstCase {
             part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
             part("gRPC connections (grpc.max_connections, and those that end)", open_grpc, CONNECTION_BYTES),
             part(
-                "calls not yet dispatched (grpc.max_streams of each connection)",
+                "calls not yet dispatched, or answered and not read (grpc.max_streams of each connection)",
                 open_grpc.saturating_mul(grpc.max_streams as usize),
-                NEW_CALL_BYTES,
+                IDLE_CALL_BYTES,
             ),
             part(
                 "calls that wait for their message, with what has come of it",
                 1,
                 arrival::max_bytes(grpc.max_message_bytes),
             ),
+            part("large answers that are not read, gRPC and HTTP", 2, MAX_UNREAD_BYTES),
             part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
             part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),

@@ -11,7 +11,7 @@ use hyper::{
     Request, Response,
     body::{Body, Bytes, Frame, Incoming, SizeHint},
 };
-use weir_server::{Connected, InFlight, Serve};
+use weir_server::{AnswerBytes, Connected, InFlight, Serve, UnreadAnswer};
 use weir_telemetry::request::{self, Surface};
 
 use super::{
@@ -129,11 +129,16 @@ impl<R: Routes> Serve for Guarded<R> {
                 (response, InFlight::default())
             }
         };
+        let bytes = response.extensions().get().map_or(0, |AnswerBytes(bytes)| *bytes);
+        let unread = self.connected.unread(bytes).unwrap_or_else(|overload| {
+            response = R::reject(overload.into());
+            None
+        });
         let observed = observed.map(|mut observed| {
             observed.answered(&mut response);
             observed
         });
-        response.map(|body| ObservedBody { body, observed, _in_flight: in_flight })
+        response.map(|body| ObservedBody { body, observed, unread, _in_flight: in_flight })
     }
 }
 
@@ -146,10 +151,12 @@ pub fn is_local(peer: Option<SocketAddr>) -> bool {
 pub struct ObservedBody<B> {
     body: B,
     observed: Option<Box<ObservedRequest>>,
+    /// Where it is large, until its first bytes go on, and with them until they are read.
+    unread: Option<UnreadAnswer>,
     _in_flight: InFlight,
 }
 
-impl<B: Body + Unpin> Body for ObservedBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -158,11 +165,20 @@ impl<B: Body + Unpin> Body for ObservedBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Self { body, observed, .. } = &mut *self;
-        match observed {
+        let Self { body, observed, unread, .. } = &mut *self;
+        let polled = match observed {
             None => Pin::new(body).poll_frame(cx),
             Some(observed) => observed.poll_frame(body, cx),
+        };
+        if unread.is_none() {
+            return polled;
         }
+        polled.map_ok(|frame| {
+            frame.map_data(|bytes| match unread.take() {
+                Some(unread) => unread.with(bytes),
+                None => bytes,
+            })
+        })
     }
 
     #[inline]

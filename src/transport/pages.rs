@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 
 use axum::{Router, body::Body, response::IntoResponse};
-use hyper::{Request, Response, body::Incoming};
+use hyper::{
+    Request, Response,
+    body::{Body as _, Incoming},
+};
 use tower::Service as _;
-use weir_server::{Connected, metrics::ListenerMeter};
+use weir_server::{AnswerBytes, Connected, metrics::ListenerMeter};
 use weir_telemetry::request::Surface;
 
 use super::{
@@ -53,6 +56,8 @@ impl Routes for Pages {
         if response.status().as_u16() >= 400 {
             return_id(id, response.headers_mut());
         }
+        let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
+        response.extensions_mut().insert(bytes);
         response
     }
 

@@ -84,6 +84,7 @@ impl From<Overload> for Rejected {
             Overload::Rate(wait) => Self::exhausted("this connection makes too many requests a second", wait),
             Overload::Concurrency => Self::exhausted("too many requests wait for the store", RETRY_WHEN_OVERLOADED),
             Overload::Open => Self::exhausted("too many calls are open", RETRY_WHEN_OVERLOADED),
+            Overload::Unread => Self::exhausted("too many answers are not read", RETRY_WHEN_OVERLOADED),
         }
     }
 }

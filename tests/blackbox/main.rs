@@ -73,5 +73,6 @@ mod tokens;
 mod tokens_reload;
 mod tracing;
 mod unmatched;
+mod unread;
 mod usage;
 mod xds;

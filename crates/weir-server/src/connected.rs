@@ -20,7 +20,9 @@ use crate::{
     drain::Drain,
     metrics::ListenerMeter,
     rate::Rate,
+    slots::Full,
     tls::Bearer,
+    unread::{SMALL_ANSWER_BYTES, Unread, UnreadAnswer},
 };
 
 /// A connection, as the service of its requests sees it.
@@ -40,6 +42,7 @@ pub struct Connected {
     pub revoked: CancellationToken,
     is_authenticated: Arc<AtomicBool>,
     activity: Arc<Activity>,
+    unread: Option<Arc<Unread>>,
     meter: Option<Arc<ListenerMeter>>,
 }
 
@@ -52,6 +55,8 @@ pub enum Overload {
     Concurrency,
     /// Too many calls are open that ask nothing of anyone yet.
     Open,
+    /// Too many answers are not read.
+    Unread,
 }
 
 /// One of the requests in flight of its listener, until this is dropped: keep it as long as the body of the answer.
@@ -73,6 +78,7 @@ impl Connected {
             revoked: CancellationToken::new(),
             is_authenticated: Arc::default(),
             activity: Arc::new(Activity::new(false)),
+            unread: None,
             meter: None,
         }
     }
@@ -88,10 +94,16 @@ impl Connected {
     }
 
     /// The same with the bounds and counters of its listener.
-    pub(crate) fn bounded(self, traffic: &Traffic, activity: Arc<Activity>, meter: Arc<ListenerMeter>) -> Self {
+    pub(crate) fn bounded(
+        self,
+        traffic: &Traffic,
+        activity: Arc<Activity>,
+        unread: Arc<Unread>,
+        meter: Arc<ListenerMeter>,
+    ) -> Self {
         let rate = NonZeroU32::new(traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
-        Self { rate, activity, meter: Some(meter), ..self }
+        Self { rate, activity, unread: Some(unread), meter: Some(meter), ..self }
     }
 
     /// Counts a request against the rate of its connection.
@@ -113,6 +125,21 @@ impl Connected {
     #[inline]
     pub fn begin(&self) -> InFlight {
         InFlight { _busy: Some(self.activity.begin()) }
+    }
+
+    /// Counts an answer of so many bytes as unread, unless it is small. `None`: it is not counted.
+    ///
+    /// # Errors
+    /// [`Overload::Unread`] where there is no room for it.
+    #[inline]
+    pub fn unread(&self, bytes: usize) -> Result<Option<UnreadAnswer>, Overload> {
+        let Some(unread) = self.unread.as_ref().filter(|_| bytes > SMALL_ANSWER_BYTES) else { return Ok(None) };
+        unread.add(bytes).map(Some).map_err(|Full| {
+            if let Some(meter) = &self.meter {
+                meter.unread.increment(1);
+            }
+            Overload::Unread
+        })
     }
 
     /// A client of this connection has shown who it is, or need not.

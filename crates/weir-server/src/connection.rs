@@ -33,6 +33,7 @@ use crate::{
     slots::Slot,
     tls::{Clients, Tls},
     turns::{InTurns, Turns},
+    unread::Unread,
 };
 
 /// How long a client may take for the head of an HTTP/1 request.
@@ -80,6 +81,8 @@ pub(crate) struct Connection<R> {
     pub(crate) meter: Arc<ListenerMeter>,
     /// Its requests in flight.
     pub(crate) activity: Arc<Activity>,
+    /// The answers that are not read.
+    pub(crate) unread: Arc<Unread>,
     /// Its place among the open ones.
     pub(crate) seat: Seat,
     /// When it is read.
@@ -175,25 +178,26 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { service, settings, drain, meter, activity, seat, turns, .. } = self;
+        let Self { service, settings, drain, meter, activity, unread, seat, turns, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, Arc::clone(&activity), Some(seat));
-        let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
+        let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&unread), Arc::clone(&meter));
         let close = connected.close.clone();
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
         let mut io = TimeoutStream::new(InTurns::new(Linger::new(io), turns));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-        let mut revoked = pin!(until_revoked);
+        let (mut revoked, mut too_many_unread) = (pin!(until_revoked), pin!(unread.too_many()));
         let mut why = tokio::select! {
             biased;
             result = connection.as_mut() => return result,
+            () = too_many_unread.as_mut() => CloseReason::Unread,
             () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,
             () = revoked.as_mut() => CloseReason::Revoked,
         };
         count(why, &meter);
-        if why == CloseReason::Evicted && !lifetime.requests().any() {
+        if why == CloseReason::Unread || why == CloseReason::Evicted && !lifetime.requests().any() {
             return Ok(());
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
@@ -205,6 +209,10 @@ impl<R: Serve> Connection<R> {
                 result = connection.as_mut() => return result,
                 () = drain.begun() => why = CloseReason::Drain,
                 () = revoked.as_mut() => why = CloseReason::Revoked,
+                () = too_many_unread.as_mut() => {
+                    count(CloseReason::Unread, &meter);
+                    return Ok(());
+                }
                 () = sleep(grace) => grace = Duration::ZERO,
             }
         }
@@ -212,6 +220,10 @@ impl<R: Serve> Connection<R> {
         tokio::select! {
             biased;
             result = connection.as_mut() => result,
+            () = too_many_unread => {
+                count(CloseReason::Unread, &meter);
+                Ok(())
+            }
             () = cut(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
             () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
         }
@@ -223,6 +235,7 @@ fn count(why: CloseReason, meter: &ListenerMeter) {
         CloseReason::Age => meter.aged.increment(1),
         CloseReason::Idle => meter.idle.increment(1),
         CloseReason::Evicted => meter.evicted.increment(1),
+        CloseReason::Unread => meter.left_unread.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }

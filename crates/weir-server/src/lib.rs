@@ -23,6 +23,7 @@ mod slots;
 pub mod tls;
 mod traffic;
 mod turns;
+mod unread;
 mod workers;
 
 pub use address::Listen;
@@ -37,4 +38,5 @@ pub use seats::max_open;
 pub use server::{ConnectionSettings, Serve, Server};
 pub use slots::{Full, Slot, Slots};
 pub use traffic::Traffic;
+pub use unread::{AnswerBytes, MAX_UNREAD_BYTES, SMALL_ANSWER_BYTES, UnreadAnswer};
 pub use workers::{RuntimeKind, Worker, Workers};

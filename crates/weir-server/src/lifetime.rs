@@ -32,6 +32,8 @@ pub enum CloseReason {
     Silent,
     /// It had nothing in flight, and a new connection needed its seat.
     Evicted,
+    /// Its client left too many answers unread.
+    Unread,
     /// It has been idle for too long.
     Idle,
     /// It has reached its maximum age.

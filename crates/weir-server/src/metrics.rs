@@ -20,11 +20,13 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (CONNECTIONS_REFUSED, "Connections rejected because max_connections were open, by listener."),
     (
         CONNECTIONS_ENDED,
-        "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections).",
+        "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections; \
+         unread: its client read too few of the answers).",
     ),
     (
         REQUESTS_REFUSED,
-        "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time).",
+        "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time; unread: \
+         too many answers were not read).",
     ),
     (RELOADS, "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error)."),
     (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, evicted, protocol, timeout)."),
@@ -49,7 +51,9 @@ pub struct ListenerMeter {
     pub(crate) aged: Counter,
     pub(crate) idle: Counter,
     pub(crate) evicted: Counter,
+    pub(crate) left_unread: Counter,
     pub(crate) too_fast: Counter,
+    pub(crate) unread: Counter,
     /// Requests refused for want of a place.
     pub too_many: Counter,
     /// Calls refused or ended because too many were open.
@@ -68,7 +72,9 @@ impl ListenerMeter {
             aged: counter(CONNECTIONS_ENDED, "age"),
             idle: counter(CONNECTIONS_ENDED, "idle"),
             evicted: counter(CONNECTIONS_ENDED, "evicted"),
+            left_unread: counter(CONNECTIONS_ENDED, "unread"),
             too_fast: counter(REQUESTS_REFUSED, "rate"),
+            unread: counter(REQUESTS_REFUSED, "unread"),
             too_many: counter(REQUESTS_REFUSED, "concurrency"),
             too_many_open: counter(REQUESTS_REFUSED, "open"),
             message_timeout: counter(REQUESTS_REFUSED, "message"),

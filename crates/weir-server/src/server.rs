@@ -17,7 +17,9 @@ use crate::{
     drain::Drain,
     metrics::ListenerMeter,
     seats::Seats,
+    slots::Slots,
     tls::{Clients, Tls},
+    unread::{self, Unread},
     workers::Worker,
 };
 
@@ -77,13 +79,15 @@ pub struct Server<R> {
 /// How much the connections of a listener may be together.
 struct Room {
     seats: Arc<Seats>,
+    unread: Arc<Slots>,
     meter: Arc<ListenerMeter>,
 }
 
 impl<R: Serve> Server<R> {
     /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
     pub async fn run(mut self) {
-        let room = Room { seats: Seats::new(self.settings.max_connections), meter: Arc::new(self.meter.clone()) };
+        let (seats, meter) = (Seats::new(self.settings.max_connections), Arc::new(self.meter.clone()));
+        let room = Room { seats, unread: unread::of_port(), meter };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -132,6 +136,7 @@ impl<R: Serve> Server<R> {
             clients: self.clients.clone(),
             meter: Arc::clone(&room.meter),
             activity,
+            unread: Unread::new(&room.unread),
             seat,
             turns: worker.turns(),
         };

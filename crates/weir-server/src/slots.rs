@@ -78,6 +78,16 @@ impl Slots {
     /// # Errors
     /// [`Full`].
     pub fn take(self: &Arc<Self>, owner: u64, size: usize) -> Result<Slot, Full> {
+        self.take_for(owner, size, CancellationToken::new())
+    }
+
+    /// The same for the one slot of an owner, who is told by this token when it is evicted.
+    pub(crate) fn take_for(
+        self: &Arc<Self>,
+        owner: u64,
+        size: usize,
+        evicted: CancellationToken,
+    ) -> Result<Slot, Full> {
         let mut taken = self.taken.lock();
         let owned = taken.owners.get(&owner).map_or(0, |owned| owned.size);
         let owners = taken.owners.len() + usize::from(owned == 0);
@@ -91,7 +101,6 @@ impl Slots {
         }
         let number = taken.next;
         taken.next += 1;
-        let evicted = CancellationToken::new();
         taken.change(owner, |owned| {
             owned.size += size;
             owned.slots.insert(number, (size, evicted.clone()));
@@ -166,6 +175,25 @@ impl Slot {
             taken.evict(self.slots.max_size);
         }
         Ok(())
+    }
+
+    /// Makes it smaller by so much.
+    pub(crate) fn shrink(&mut self, less: usize) {
+        self.size -= less;
+        let mut taken = self.slots.taken.lock();
+        taken.size_with_evicted -= less;
+        if !self.evicted.is_cancelled() {
+            taken.change(self.owner, |owned| {
+                if let Some((size, _)) = owned.slots.get_mut(&self.number) {
+                    *size -= less;
+                    owned.size -= less;
+                }
+            });
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
     /// Waits until it is evicted.

@@ -23,7 +23,9 @@ use hyper::{Request, Response, body::Incoming};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::server::HealthReporter;
 use tower::{Service, service_fn};
-use weir_server::{ConcurrencyLimit, Connected, Drain, Overload, Pace, metrics::ListenerMeter};
+use weir_server::{
+    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, SMALL_ANSWER_BYTES, metrics::ListenerMeter,
+};
 use weir_store::Store;
 use weir_telemetry::request::Surface;
 
@@ -185,7 +187,13 @@ impl<S: Store> Calls<S> {
             let message = request.into_inner();
             async move {
                 deadline.map_or(Ok(()), Deadline::check)?;
-                Ok(tonic::Response::new(self.answer(unary, message, client).await?))
+                let answer = self.answer(unary, message, client).await?;
+                let bytes = AnswerBytes(answer.len());
+                let mut response = tonic::Response::new(answer);
+                if bytes.0 > SMALL_ANSWER_BYTES {
+                    response.extensions_mut().insert(bytes);
+                }
+                Ok(response)
             }
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Message));

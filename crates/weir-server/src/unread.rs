@@ -1,0 +1,120 @@
+//! Answers of a port that their clients have not read. Flow control lets a client leave them all here, so they are bounded
+//! together, and where they are too many the connection that has the most is closed.
+
+use std::{mem, sync::Arc};
+
+use hyper::body::Bytes;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::slots::{Full, Slot, Slots};
+
+/// Most bytes of the answers of a port that are not read before a connection is closed for a further one.
+const MAX_BYTES: usize = 32 << 20;
+/// Most, with those of connections that are closed and not gone.
+pub const MAX_UNREAD_BYTES: usize = 48 << 20;
+/// An answer up to this is no larger than what its call takes by itself, and not counted.
+pub const SMALL_ANSWER_BYTES: usize = 1 << 10;
+
+/// How long an answer is. For the extensions of a response whose body does not tell.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerBytes(pub usize);
+
+/// The answers of a connection that its client has not read.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    slots: Arc<Slots>,
+    owner: u64,
+    /// All of them are one slot.
+    slot: Mutex<Option<Slot>>,
+    too_many: CancellationToken,
+}
+
+/// An answer that is not read, until this is dropped.
+#[derive(Debug)]
+pub struct UnreadAnswer {
+    unread: Arc<Unread>,
+    bytes: usize,
+}
+
+/// Those of a port.
+pub(crate) fn of_port() -> Arc<Slots> {
+    Slots::new(MAX_BYTES, MAX_UNREAD_BYTES)
+}
+
+impl Unread {
+    /// None yet, of a connection of this port.
+    pub(crate) fn new(port: &Arc<Slots>) -> Arc<Self> {
+        let (slots, owner) = (Arc::clone(port), port.owner());
+        Arc::new(Self { slots, owner, slot: Mutex::default(), too_many: CancellationToken::new() })
+    }
+
+    /// Counts an answer.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no room for it.
+    pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<UnreadAnswer, Full> {
+        let mut slot = self.slot.lock();
+        match &mut *slot {
+            Some(slot) => slot.grow(bytes).inspect_err(|Full| slot.shrink(bytes))?,
+            none => *none = Some(self.slots.take_for(self.owner, bytes, self.too_many.clone())?),
+        }
+        Ok(UnreadAnswer { unread: Arc::clone(self), bytes })
+    }
+
+    /// Waits until the connection has to be closed.
+    pub(crate) async fn too_many(&self) {
+        self.too_many.cancelled().await;
+    }
+}
+
+impl UnreadAnswer {
+    /// The bytes of the answer, which is read once they are dropped.
+    pub fn with(self, bytes: Bytes) -> Bytes {
+        struct Owned(Bytes, #[expect(dead_code, reason = "it is dropped with the bytes")] UnreadAnswer);
+        impl AsRef<[u8]> for Owned {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        Bytes::from_owner(Owned(bytes, self))
+    }
+}
+
+impl Drop for UnreadAnswer {
+    fn drop(&mut self) {
+        let mut slot = self.unread.slot.lock();
+        let is_last = slot.as_mut().is_some_and(|slot| {
+            slot.shrink(self.bytes);
+            slot.size() == 0
+        });
+        if is_last {
+            drop(mem::take(&mut *slot));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn the_connection_with_the_most_unread_bytes_is_closed() {
+        let port = Slots::new(10, 16);
+        let connections = [(); 3].map(|()| Unread::new(&port));
+        let is_closed = || connections.each_ref().map(|unread| unread.too_many().now_or_never().is_some());
+        let few = connections[0].add(2).unwrap();
+        let read = connections[1].add(8).unwrap();
+        drop(read.with(Bytes::from_static(b"answer")));
+        let many: Vec<_> = (0..3).map(|_| connections[1].add(2).unwrap()).collect();
+        assert_eq!(is_closed(), [false; 3], "what was read does not count");
+        let last = connections[2].add(4).unwrap();
+        assert_eq!(is_closed(), [false, true, false]);
+        assert_eq!(connections[1].add(5).err(), Some(Full), "it is not gone yet");
+        drop((many, few, last));
+        assert!(connections[2].add(10).is_ok());
+        assert_eq!(is_closed(), [false, true, false]);
+    }
+}

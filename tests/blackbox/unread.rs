@@ -1,0 +1,48 @@
+//! Answers that clients do not read.
+
+use weir::proto::CheckBatchRequest;
+
+use crate::support::{
+    eventually_async, in_time,
+    raw::{Raw, is_closed},
+    requests::check,
+    server::Setup,
+};
+
+const BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
+/// Of each greedy client: together they are above what a port keeps, alone none is.
+const BATCHES: usize = 100;
+/// By how much memory may grow meanwhile, of a build for tests: more than a port keeps of answers.
+const MOST_GROWTH: usize = 96 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn of_clients_that_read_no_answers_those_with_the_most_are_closed() {
+    let name = "n".repeat(200);
+    let policy = format!(
+        "schema: {{ user: {{ children: {{ '*': {{ limits: [{{ gcra: {{ burst: 999999, count: 1000, period: 1s }}, name: {name} }}] }} }} }} }}"
+    );
+    let server = Setup::new().policy(&policy).start();
+    let batch = CheckBatchRequest { checks: vec![check(&["user", "alex"]); 1_000] };
+    // The service may send nothing to them.
+    let connect = || Raw::connect(&server.grpc, 0).expect("a connection");
+    let mut modest = connect();
+    modest.ask(BATCH, &batch).expect("a call");
+    let before = server.resident();
+    let mut greedy: Vec<_> = (0..4).map(|_| connect()).collect();
+    let mut closed = 0;
+    for _ in 0..BATCHES {
+        greedy.retain_mut(|raw| {
+            let asked = raw.ask(BATCH, &batch).and_then(|()| raw.discard());
+            let is_open = !asked.is_err_and(|error| is_closed(&error));
+            closed += usize::from(!is_open);
+            is_open
+        });
+    }
+    eventually_async("they are closed", async || (server.metric(CLOSED) >= 2.0).then_some(())).await;
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < MOST_GROWTH, "{grown} bytes more, {closed} are closed");
+    modest.discard().expect("it is open");
+    let answer = in_time("an answer", server.client().await.check_batch(batch)).await.expect("an answer").into_inner();
+    assert!(answer.results.iter().all(|result| result.error.is_none()), "others are answered");
+}
