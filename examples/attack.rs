@@ -29,6 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const WAVE: Duration = Duration::from_secs(1);
 /// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.
 const CALLS: (usize, usize) = (1_024, 102);
+/// Batches of one connection in a wave: as much as the service lets it send at once, a megabyte.
+const BATCHES: usize = 64;
 /// Just below what a body may have.
 const BODY_BYTES: usize = 1_000_000;
 /// Checks of a batch.
@@ -136,7 +138,8 @@ fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
     let window = if matches!(args.attack, Attack::Unread | Attack::UnreadBatches) { 0 } else { 65_535 };
     let connect = || Raw::connect(&address, window);
     let mut connections = (0..args.connections).map(|_| connect()).collect::<Result<Vec<_>, _>>()?;
-    let (mut opened, mut calls) = (0, CALLS.0);
+    let waves = if args.attack == Attack::UnreadBatches { (BATCHES, BATCHES) } else { CALLS };
+    let (mut opened, mut calls) = (0, waves.0);
     while Instant::now() < end {
         let since = Instant::now();
         for raw in &mut connections {
@@ -147,7 +150,7 @@ fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
             }
         }
         sleep(WAVE.saturating_sub(since.elapsed()));
-        calls = CALLS.1;
+        calls = waves.1;
     }
     Ok(opened)
 }
