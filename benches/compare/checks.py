@@ -22,6 +22,7 @@ from servers import Server
 BATCH = 100
 # Of one call of h2load, which sends a stream's messages at once and counts the stream when it ends.
 STREAM = 1_000
+BROUGHT = "Weir, streams, levels, limits in the request"
 
 
 def cpu(sample):
@@ -61,7 +62,7 @@ def unary(bench):
 
 
 def forms(bench):
-    """Calls, batches of 100 and streams, with the levels in the answer and without them."""
+    """Calls, batches of 100 and streams, with the levels in the answer and without them; streams whose checks bring the limit."""
     cases = {}
     for form, summary in (("levels", False), ("summary", True)):
         check = wire.check("user", "alex", summary_only=summary)
@@ -79,8 +80,11 @@ def forms(bench):
             more = {"call": "stream", "summary_only": summary}
             ask = asks["calls"][0]
             cases[f"Weir, long streams, {form}"] = bench.bench(bench.weir(), ask, "user/alex", **more)
+    brought = wire.check("user", "alex", limits=wire.gcra(999_999_999, 1_000))
+    cases[BROUGHT] = bench.hot(bench.weir(), wire.stream(brought, STREAM, levels=1), 4)
     taken = bench.rounds(cases)
-    aims = []
+    values = ratios(taken, BROUGHT, "Weir, streams, levels")
+    aims = [Aim("streams with the limit in each request over those by the policy", values, 0.58)]
     for form in ("levels", "summary"):
         calls = f"Weir, calls, {form}"
         aims.append(Aim(f"streams over calls, {form}", ratios(taken, f"Weir, streams, {form}", calls), 8))

@@ -170,10 +170,16 @@ class Ask:
         return sum(map(len, messages)) / self.checks
 
 
-def check(*key, domain="", summary_only=False):
+def gcra(burst, per_second):
+    """A `LimitSpec` of one GCRA."""
+    return message((1, message((10, message((1, burst), (2, per_second), (3, message((1, 1))))))))
+
+
+def check(*key, domain="", summary_only=False, limits=b""):
     """A `CheckRequest`."""
     named = [(1, domain)] if domain else []
-    return message(*named, *((2, segment) for segment in key), *([(7, 1)] if summary_only else []))
+    brought = [(3, limits)] if limits else []
+    return message(*named, *((2, segment) for segment in key), *brought, *([(7, 1)] if summary_only else []))
 
 
 def unary(request, **expected):
