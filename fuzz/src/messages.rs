@@ -74,10 +74,7 @@ pub fn reset(bytes: &[u8]) {
 }
 
 fn compare(bytes: &[u8]) {
-    let read = CheckMessage::read(bytes).ok().and_then(|mut read| {
-        let limits = read.limit_spec.take().map(|spec| LimitSpec::decode(&*spec)).transpose().ok()?;
-        Some((read, limits))
-    });
+    let read = CheckMessage::read(bytes).ok().and_then(|mut read| limits(&mut read).map(|limits| (read, limits)));
     match (read, CheckRequest::decode(bytes)) {
         (Some((read, limits)), Ok(mut known)) => {
             // As text, since there may be one that is no number among them.
@@ -88,6 +85,11 @@ fn compare(bytes: &[u8]) {
         (None, Ok(known)) => assert!(is_beyond_bounds(bytes), "prost reads {known:?}"),
         (None, Err(_)) => {}
     }
+}
+
+/// Takes the limits out of a check, which are compared as prost reads them: `None` where it does not.
+pub fn limits(check: &mut CheckMessage<'_>) -> Option<Option<LimitSpec>> {
+    check.limit_spec.take().map(|spec| LimitSpec::decode(&*spec)).transpose().ok()
 }
 
 /// Whether a check may be refused although it is one.

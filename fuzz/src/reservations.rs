@@ -14,7 +14,7 @@ use weir::{
 };
 
 use super::{
-    messages::{is_beyond_bounds, nests_groups},
+    messages::{is_beyond_bounds, limits, nests_groups},
     scene,
 };
 
@@ -23,16 +23,19 @@ const CHECK: u64 = 1;
 
 /// A `ReserveRequest` is read as prost reads it, unless it is larger than it may be, and answered. What is held is settled once.
 pub fn reserve(bytes: &[u8]) {
-    match (ReserveMessage::read(bytes), ReserveRequest::decode(bytes)) {
-        (Ok(read), Ok(known)) => {
-            let check = known.check.unwrap_or_default();
-            let known = ReserveMessage { check: (&check).into(), ttl: known.ttl, on_expiry: known.on_expiry };
+    let read = ReserveMessage::read(bytes).ok();
+    let read = read.and_then(|mut read| limits(&mut read.check).map(|limits| (read, limits)));
+    match (read, ReserveRequest::decode(bytes)) {
+        (Some((read, limits)), Ok(known)) => {
+            let mut check = known.check.unwrap_or_default();
             // As text, since there may be one that is no number among them.
+            assert_eq!(format!("{limits:?}"), format!("{:?}", check.limit_spec.take()));
+            let known = ReserveMessage { check: (&check).into(), ttl: known.ttl, on_expiry: known.on_expiry };
             assert_eq!(format!("{read:?}"), format!("{known:?}"));
         }
-        (Ok(read), Err(error)) => panic!("{read:?} is read, but: {error}"),
-        (Err(_), Ok(known)) => assert!(may_be_refused(bytes), "prost reads {known:?}"),
-        (Err(_), Err(_)) => {}
+        (Some((read, _)), Err(error)) => panic!("{read:?} is read, but: {error}"),
+        (None, Ok(known)) => assert!(may_be_refused(bytes), "prost reads {known:?}"),
+        (None, Err(_)) => {}
     }
     let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
     let answer = reservation::reserve(&service, ReserveMessage::read(bytes), &caller, |_, answer| answer);
