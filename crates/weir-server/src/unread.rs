@@ -52,9 +52,13 @@ impl Unread {
     /// Counts an answer.
     ///
     /// # Errors
-    /// [`Full`]: there is no room for it.
+    /// [`Full`]: too many are not read, or the connection is to be closed.
     pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<UnreadAnswer, Full> {
         let mut slot = self.slot.lock();
+        // One that was evicted takes no further slot.
+        if self.too_many.is_cancelled() {
+            return Err(Full);
+        }
         match &mut *slot {
             Some(slot) => slot.grow(bytes).inspect_err(|Full| slot.shrink(bytes))?,
             none => *none = Some(self.slots.take_for(self.owner, bytes, self.too_many.clone())?),
@@ -114,6 +118,7 @@ mod tests {
         assert_eq!(is_closed(), [false, true, false]);
         assert_eq!(connections[1].add(5).err(), Some(Full), "it is not gone yet");
         drop((many, few, last));
+        assert_eq!(connections[1].add(1).err(), Some(Full), "it is to be closed");
         assert!(connections[2].add(10).is_ok());
         assert_eq!(is_closed(), [false, true, false]);
     }
