@@ -43,7 +43,7 @@ impl Routes for Pages {
     type Body = Body;
 
     fn on(self, connected: &Connected) -> Self {
-        Self { peer: connected.peer, bodies: self.bodies.of_connection(), ..self }
+        Self { peer: connected.peer, bodies: self.bodies.of(connected), ..self }
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {

@@ -21,6 +21,7 @@ use crate::{
     metrics::ListenerMeter,
     rate::Rate,
     slots::Full,
+    taken_back::TakenBack,
     tls::Bearer,
     unread::{SMALL_ANSWER_BYTES, Unread, UnreadAnswer},
 };
@@ -43,6 +44,7 @@ pub struct Connected {
     is_authenticated: Arc<AtomicBool>,
     activity: Arc<Activity>,
     unread: Option<Arc<Unread>>,
+    pub(crate) taken_back: Arc<TakenBack>,
     meter: Option<Arc<ListenerMeter>>,
 }
 
@@ -79,6 +81,7 @@ impl Connected {
             is_authenticated: Arc::default(),
             activity: Arc::new(Activity::new(false)),
             unread: None,
+            taken_back: Arc::new(TakenBack::new()),
             meter: None,
         }
     }
@@ -125,6 +128,11 @@ impl Connected {
     #[inline]
     pub fn begin(&self) -> InFlight {
         InFlight { _busy: Some(self.activity.begin()) }
+    }
+
+    /// A call was taken back before anything but its head was read.
+    pub fn taken_back(&self) {
+        self.taken_back.count();
     }
 
     /// Counts an answer of so many bytes as unread, unless it is small. `None`: it is not counted.

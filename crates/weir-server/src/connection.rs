@@ -31,6 +31,7 @@ use crate::{
     seats::Seat,
     server::{ConnectionSettings, Serve},
     slots::Slot,
+    taken_back::TakenBack,
     tls::{Clients, Tls},
     turns::{InTurns, Turns},
     unread::Unread,
@@ -53,12 +54,9 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
 /// Most bytes that wait in a connection's stream for a reader that is slow.
 const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
-/// Most calls of a connection that were taken back before they were looked at. One more closes it: that is how calls are made
-/// to cost something without being answered.
-// A client whose deadlines pass while this thread stands still takes back all it had under way at once, and is not to lose its
-// connection for it: h2's own bound of 20 would be met by that. A turn has room for about 230 such calls without
-// their messages, so an endless flood of them exceeds it.
-const MAX_PENDING_RESETS: usize = 210;
+/// Most calls of a connection that h2 lets be taken back before it has told of them: more than a turn has room for, as
+/// [`TakenBack`] counts those of all turns.
+const MAX_PENDING_RESETS: usize = 1_024;
 /// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
 /// requests that cross a GOAWAY.
 const MAX_RESETS_FOR_ERRORS: usize = 1_024;
@@ -181,23 +179,25 @@ impl<R: Serve> Connection<R> {
         let Self { service, settings, drain, meter, activity, unread, seat, turns, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, Arc::clone(&activity), Some(seat));
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&unread), Arc::clone(&meter));
-        let close = connected.close.clone();
+        let (close, taken_back) = (connected.close.clone(), Arc::clone(&connected.taken_back));
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
         let mut io = TimeoutStream::new(InTurns::new(Linger::new(io), turns));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-        let (mut revoked, mut too_many_unread) = (pin!(until_revoked), pin!(unread.too_many()));
+        let (mut revoked, mut harmful) = (pin!(until_revoked), pin!(harmful(&unread, &taken_back)));
         let mut why = tokio::select! {
             biased;
             result = connection.as_mut() => return result,
-            () = too_many_unread.as_mut() => CloseReason::Unread,
+            why = harmful.as_mut() => why,
             () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,
             () = revoked.as_mut() => CloseReason::Revoked,
         };
         count(why, &meter);
-        if why == CloseReason::Unread || why == CloseReason::Evicted && !lifetime.requests().any() {
+        if matches!(why, CloseReason::Unread | CloseReason::TakenBack)
+            || why == CloseReason::Evicted && !lifetime.requests().any()
+        {
             return Ok(());
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
@@ -209,8 +209,8 @@ impl<R: Serve> Connection<R> {
                 result = connection.as_mut() => return result,
                 () = drain.begun() => why = CloseReason::Drain,
                 () = revoked.as_mut() => why = CloseReason::Revoked,
-                () = too_many_unread.as_mut() => {
-                    count(CloseReason::Unread, &meter);
+                why = harmful.as_mut() => {
+                    count(why, &meter);
                     return Ok(());
                 }
                 () = sleep(grace) => grace = Duration::ZERO,
@@ -220,13 +220,21 @@ impl<R: Serve> Connection<R> {
         tokio::select! {
             biased;
             result = connection.as_mut() => result,
-            () = too_many_unread => {
-                count(CloseReason::Unread, &meter);
+            why = harmful => {
+                count(why, &meter);
                 Ok(())
             }
             () = cut(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
             () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
         }
+    }
+}
+
+/// Waits until the connection does too much harm to go on, and returns which.
+async fn harmful(unread: &Unread, taken_back: &TakenBack) -> CloseReason {
+    tokio::select! {
+        () = unread.too_many() => CloseReason::Unread,
+        () = taken_back.too_many() => CloseReason::TakenBack,
     }
 }
 
@@ -236,6 +244,7 @@ fn count(why: CloseReason, meter: &ListenerMeter) {
         CloseReason::Idle => meter.idle.increment(1),
         CloseReason::Evicted => meter.evicted.increment(1),
         CloseReason::Unread => meter.left_unread.increment(1),
+        CloseReason::TakenBack => meter.taken_back.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }

@@ -20,6 +20,7 @@ mod rate;
 mod seats;
 mod server;
 mod slots;
+mod taken_back;
 pub mod tls;
 mod traffic;
 mod turns;

@@ -34,6 +34,8 @@ pub enum CloseReason {
     Evicted,
     /// Its client left too many answers unread.
     Unread,
+    /// Its client took back too many calls as soon as they were made.
+    TakenBack,
     /// It has been idle for too long.
     Idle,
     /// It has reached its maximum age.

@@ -21,7 +21,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (
         CONNECTIONS_ENDED,
         "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections; \
-         unread: its client read too few of the answers).",
+         unread: its client read too few of the answers; taken_back: it made calls only to cancel them).",
     ),
     (
         REQUESTS_REFUSED,
@@ -52,6 +52,7 @@ pub struct ListenerMeter {
     pub(crate) idle: Counter,
     pub(crate) evicted: Counter,
     pub(crate) left_unread: Counter,
+    pub(crate) taken_back: Counter,
     pub(crate) too_fast: Counter,
     pub(crate) unread: Counter,
     /// Requests refused for want of a place.
@@ -73,6 +74,7 @@ impl ListenerMeter {
             idle: counter(CONNECTIONS_ENDED, "idle"),
             evicted: counter(CONNECTIONS_ENDED, "evicted"),
             left_unread: counter(CONNECTIONS_ENDED, "unread"),
+            taken_back: counter(CONNECTIONS_ENDED, "taken_back"),
             too_fast: counter(REQUESTS_REFUSED, "rate"),
             unread: counter(REQUESTS_REFUSED, "unread"),
             too_many: counter(REQUESTS_REFUSED, "concurrency"),

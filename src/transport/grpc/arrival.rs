@@ -161,6 +161,11 @@ impl Drop for Wait {
 }
 
 impl<B> ArrivingBody<B> {
+    /// Whether some of it has come, or was waited for.
+    fn has_begun(&self) -> bool {
+        self.wait.is_some() || self.message_bytes > 0 || self.has_asked || self.framing.unfinished_bytes() > 0
+    }
+
     fn came(&mut self, bytes: &[u8]) -> Result<(), Status> {
         if self.awaited == Awaited::Stream {
             let had_begun = self.framing.unfinished_bytes() > 0;
@@ -209,6 +214,9 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ArrivingBody
                 Poll::Ready(Some(came.map(|()| frame).map_err(Into::into)))
             }
             Poll::Ready(end) => {
+                if matches!(end, Some(Err(_))) && !this.has_begun() {
+                    this.arrivals.connected.taken_back();
+                }
                 this.wait = None;
                 Poll::Ready(end.map(|end| end.map_err(Into::into)))
             }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use metrics::Counter;
 use thiserror::Error;
-use weir_server::{Full, Slot, Slots, metrics::ListenerMeter};
+use weir_server::{Connected, Full, Slot, Slots, metrics::ListenerMeter};
 
 /// Most bytes of the unfinished bodies of a port before others are rejected for a further one.
 const MAX_WAITING_BYTES: usize = 8 << 20;
@@ -30,6 +30,7 @@ pub struct Bodies {
     slots: Arc<Slots>,
     /// Who has the slots of this connection's bodies.
     owner: u64,
+    connected: Option<Arc<Connected>>,
     rejected: Counter,
 }
 
@@ -47,13 +48,13 @@ impl Bodies {
     /// None yet; one may have so many bytes. Those that are rejected are counted as calls that are open.
     pub fn new(max_body_bytes: usize, meter: &ListenerMeter) -> Self {
         let slots = Slots::new(max_waiting_bytes(max_body_bytes), max_bytes(max_body_bytes));
-        Self { owner: slots.owner(), slots, rejected: meter.too_many_open.clone() }
+        Self { owner: slots.owner(), slots, connected: None, rejected: meter.too_many_open.clone() }
     }
 
     /// The same, for another connection.
     #[must_use]
-    pub fn of_connection(self) -> Self {
-        Self { owner: self.slots.owner(), ..self }
+    pub fn of(self, connected: &Connected) -> Self {
+        Self { owner: self.slots.owner(), connected: Some(Arc::new(connected.clone())), ..self }
     }
 
     /// A body that is counted from the first time that it has to wait.
@@ -106,7 +107,13 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> HttpBody for Unfi
                 let counted = self.add(frame.data_ref().map_or(0, Bytes::len));
                 Poll::Ready(Some(counted.map(|()| frame).map_err(BoxError::from)))
             }
-            Poll::Ready(end) => Poll::Ready(end.map(|end| end.map_err(Into::into))),
+            Poll::Ready(end) => {
+                let taken_back = matches!(end, Some(Err(_))) && self.bytes == 0 && self.slot.is_none();
+                if taken_back && let Some(connected) = &self.bodies.connected {
+                    connected.taken_back();
+                }
+                Poll::Ready(end.map(|end| end.map_err(Into::into)))
+            }
             Poll::Pending => self.poll_evicted(cx).map(|()| Some(Err(self.bodies.reject().into()))),
         }
     }
