@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Harm beside good traffic: abuse, attack and soak.
 
-# Harm may raise the p99 of good traffic this many times over that of a quiet time. Above the usual (3 to 14 times).
-max_p99_times=15
+# Harm may raise the p99 of good traffic this many times over that of a quiet time. Above the usual (3 to 8 times).
+max_p99_times=10
 
 # Harm beside good traffic for so many seconds, at least 30, and these attacks: harm SECONDS [ATTACK...]
 harm() {

@@ -82,7 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             servers.push(server(Listener::bind(&args.listen).await?, workers.handles(), &args));
         }
         println!("listening on {}", servers[0].listener.address());
-        futures_util::future::join_all(servers.into_iter().map(Server::run)).await;
+        futures_util::future::join_all(servers.into_iter().map(Server::start)).await;
         Ok(())
     })
 }

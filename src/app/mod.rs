@@ -286,8 +286,8 @@ impl App {
         }
         // So that a ban holds from the first request on, where the store answers.
         self.overrides.refresh().await;
-        let mut serving = vec![tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
-        serving.extend(self.metrics.map(|port| tokio::spawn(port.run())));
+        let mut serving = vec![self.grpc.start(), self.http.start()];
+        serving.extend(self.metrics.map(Server::start));
         let mut background: JoinSet<()> = self.reloads.into_iter().collect();
         background.spawn(sweep(Arc::clone(&self.limiter)));
         background.spawn(Arc::clone(&self.snapshots).run());

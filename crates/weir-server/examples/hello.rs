@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         clients: None,
     };
     println!("listening on {}", server.listener.address());
-    let serving = tokio::spawn(server.run());
+    let serving = server.start();
     tokio::signal::ctrl_c().await?;
     drain.close();
     serving.await?;

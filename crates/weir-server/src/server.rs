@@ -6,7 +6,11 @@ use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
 };
-use tokio::time::sleep;
+use tokio::{
+    runtime::Handle,
+    task::{JoinHandle, yield_now},
+    time::sleep,
+};
 use tracing::{debug, warn};
 
 use crate::{
@@ -85,7 +89,15 @@ struct Room {
 
 impl<R: Serve> Server<R> {
     /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
-    pub async fn run(mut self) {
+    ///
+    /// The first worker accepts, each connection after all others of it had their turn: a thread of its own would take the CPU time
+    /// of calls whenever many connect.
+    pub fn start(self) -> JoinHandle<()> {
+        let runtime = self.workers.first().map_or_else(Handle::current, |first| first.runtime().clone());
+        runtime.spawn(self.run())
+    }
+
+    async fn run(mut self) {
         let (seats, meter) = (Seats::new(self.settings.max_connections), Arc::new(self.meter.clone()));
         let room = Room { seats, unread: unread::of_port(), meter };
         loop {
@@ -103,6 +115,7 @@ impl<R: Serve> Server<R> {
                     sleep(ACCEPT_BACKOFF).await;
                 }
             }
+            yield_now().await;
         }
         self.listener.close();
         for _ in 0..MAX_LAST_CONNECTIONS {

@@ -57,6 +57,11 @@ impl Worker {
         Self { turns: Turns::start(&runtime), runtime, connections: Arc::default() }
     }
 
+    /// What runs its connections.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// In which its connections are read.
     pub(crate) fn turns(&self) -> Turns {
         self.turns.clone()

@@ -28,7 +28,7 @@ use crate::{
 const USUAL_ANSWER: usize = 256;
 
 /// Most checks of a batch that are decided before other calls of the thread have their turn.
-const MAX_IN_A_ROW: usize = 128;
+const MAX_IN_A_ROW: usize = 100;
 
 /// The tag before each result of a batch: its field and wire type.
 const RESULT: u8 = 1 << 3 | 2;

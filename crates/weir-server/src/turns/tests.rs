@@ -52,15 +52,15 @@ fn sum(reads: &Reads) -> u64 {
 #[tokio::test]
 async fn busy_connections_alternate() {
     let (turns, reads) = (turns(), Reads::default());
-    let (first, first_client) = connection(&turns, 3 * TURN_BYTES).await;
-    let (second, second_client) = connection(&turns, 3 * TURN_BYTES).await;
+    let (first, first_client) = connection(&turns, 3 * LARGE.turn).await;
+    let (second, second_client) = connection(&turns, 3 * LARGE.turn).await;
     drop((first_client, second_client));
     for reader in [read(1, first, &reads), read(2, second, &reads)] {
         reader.await.unwrap();
     }
-    let at_once = FIRST_BYTES + SHARED_BYTES;
-    let (first_rest, second_rest) = (TURN_BYTES - at_once, TURN_BYTES - FIRST_BYTES);
-    let rows = [(at_once, FIRST_BYTES), (TURN_BYTES, TURN_BYTES), (TURN_BYTES, TURN_BYTES), (first_rest, second_rest)];
+    let at_once = LARGE.first + LARGE.shared;
+    let (first_rest, second_rest) = (LARGE.turn - at_once, LARGE.turn - LARGE.first);
+    let rows = [(at_once, LARGE.first), (LARGE.turn, LARGE.turn), (LARGE.turn, LARGE.turn), (first_rest, second_rest)];
     let rows = rows.map(|(first, second)| [(1, first), (2, second)]);
     assert_eq!(in_a_row(&reads), rows.as_flattened());
 }
@@ -70,7 +70,7 @@ async fn a_connection_that_sends_little_does_not_wait_for_a_turn_of_each_busy_on
     let (turns, reads) = (turns(), Reads::default());
     let mut clients = Vec::new();
     for number in 0..20 {
-        let (busy, client) = connection(&turns, 100 * TURN_BYTES).await;
+        let (busy, client) = connection(&turns, 100 * LARGE.turn).await;
         read(number, busy, &reads);
         clients.push(client);
     }
@@ -88,34 +88,44 @@ async fn a_connection_that_sends_little_does_not_wait_for_a_turn_of_each_busy_on
         meanwhile.push(sum(&reads) - before);
     }
     // The first includes the first turn of all.
-    assert!(meanwhile[1..].iter().all(|bytes| *bytes <= 2 * TURN_BYTES), "{meanwhile:?}");
-    assert!(sum(&reads) >= 40 * TURN_BYTES, "the busy ones go on");
+    assert!(meanwhile[1..].iter().all(|bytes| *bytes <= 2 * LARGE.turn), "{meanwhile:?}");
+    assert!(meanwhile[20..].iter().all(|bytes| *bytes <= 2 * SMALL.turn), "{meanwhile:?}");
+    let before = sum(&reads);
+    for _ in 0..SMALL_TURNS + 4 {
+        yield_now().await;
+    }
+    assert!(sum(&reads) - before >= SMALL_TURNS * SMALL.turn, "the busy ones go on");
+    let before = sum(&reads);
+    for _ in 0..4 {
+        yield_now().await;
+    }
+    assert!(sum(&reads) - before >= 3 * LARGE.turn, "turns are large again once nobody gains by small ones");
 }
 
 #[tokio::test]
 async fn a_connection_that_closes_leaves_the_queue() {
     let (turns, reads) = (turns(), Reads::default());
-    let (mut closed, _client) = connection(&turns, 2 * TURN_BYTES).await;
-    let (next, next_client) = connection(&turns, 2 * TURN_BYTES).await;
+    let (mut closed, _client) = connection(&turns, 2 * LARGE.turn).await;
+    let (next, next_client) = connection(&turns, 2 * LARGE.turn).await;
     drop(next_client);
-    let mut buffer = vec![0; usize::try_from(FIRST_BYTES + SHARED_BYTES).unwrap()];
+    let mut buffer = vec![0; usize::try_from(LARGE.first + LARGE.shared).unwrap()];
     closed.read_exact(&mut buffer).await.unwrap();
     let rest = Pin::new(&mut closed).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut buffer));
     assert!(rest.is_pending());
     drop(closed);
     read(1, next, &reads).await.unwrap();
-    assert_eq!(sum(&reads), 2 * TURN_BYTES);
+    assert_eq!(sum(&reads), 2 * LARGE.turn);
 }
 
 #[tokio::test]
 async fn what_is_not_read_of_the_shared_bytes_is_left_for_others() {
     let turns = turns();
-    let (mut server, _client) = connection(&turns, FIRST_BYTES + 1).await;
-    let mut buffer = vec![0; usize::try_from(FIRST_BYTES + 1).unwrap()];
+    let (mut server, _client) = connection(&turns, LARGE.first + 1).await;
+    let mut buffer = vec![0; usize::try_from(LARGE.first + 1).unwrap()];
     server.read_exact(&mut buffer).await.unwrap();
     let more = Pin::new(&mut server).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut buffer));
     assert!(more.is_pending());
-    assert_eq!(turns.shared.load(Ordering::Relaxed), SHARED_BYTES - 1);
-    turns.return_shared(SHARED_BYTES);
-    assert_eq!(turns.shared.load(Ordering::Relaxed), SHARED_BYTES);
+    assert_eq!(turns.state.shared.load(Ordering::Relaxed), LARGE.shared - 1);
+    turns.return_shared(LARGE.shared);
+    assert_eq!(turns.state.shared.load(Ordering::Relaxed), LARGE.shared);
 }
