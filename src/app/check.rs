@@ -67,10 +67,10 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     };
     match policy {
         Ok(policy) if errors.is_empty() => Ok(Checked {
+            worst_case: WorstCase::of(settings, policy.as_ref()),
             policy,
             is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),
             certificates: certificates(settings),
-            worst_case: WorstCase::of(settings),
         }),
         policy => {
             errors.extend(policy.err());

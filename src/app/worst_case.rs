@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use weir_policy::Policy;
 use weir_server::{MAX_UNREAD_BYTES, max_open};
 use weir_store::StoreUrl;
 
@@ -16,8 +17,10 @@ use crate::{
 
 /// Bytes that the process takes by itself.
 const BASE_BYTES: usize = 32 << 20;
-/// Bytes of one state with its key: measured by `./drill full-memory`, rounded up.
-const STATE_BYTES: usize = 100;
+/// Bytes of one state with a key of 24 bytes, of the algorithm that takes most: measured by `cargo bench --bench states`, rounded up.
+const STATE_BYTES: usize = 200;
+/// Bytes of each mark that a state has beyond one (`sliding_log`, `sliding_buckets`).
+const MARK_BYTES: usize = 8;
 /// Bytes of one connection without calls: measured by `./drill attack silent`, rounded up.
 const CONNECTION_BYTES: usize = 32 << 10;
 /// Bytes of one call that was received but not yet dispatched, or whose answer is small and not read: measured by `./drill attack
@@ -40,14 +43,18 @@ struct Part {
 }
 
 impl WorstCase {
-    /// Within these settings.
-    pub fn of(settings: &Settings) -> Self {
+    /// Within these settings, under this policy where it is known.
+    pub fn of(settings: &Settings, policy: Option<&Policy>) -> Self {
         let (grpc, http) = (&settings.grpc, &settings.http);
         let part = |what, count, bytes_each| Part { what, count, bytes_each };
         let [open_grpc, open_http] = [grpc.max_connections, http.max_connections].map(max_open);
         let mut parts = vec![
             part("the process", 1, BASE_BYTES),
-            part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
+            part(
+                "states (store.max_keys), of the policy's largest limit",
+                settings.store.max_keys,
+                state_bytes(policy),
+            ),
             part("gRPC connections (grpc.max_connections, and those that end)", open_grpc, CONNECTION_BYTES),
             part(
                 "calls not yet dispatched, or answered and not read (grpc.max_streams of each connection)",
@@ -102,6 +109,14 @@ impl Display for WorstCase {
     }
 }
 
+/// Bytes of a state of the limit that takes most.
+fn state_bytes(policy: Option<&Policy>) -> usize {
+    let limits = policy.into_iter().flat_map(Policy::limits);
+    let marks = limits.map(|(_, limit)| limit.params.marks_max()).max().unwrap_or(1);
+    let further = usize::try_from(marks - 1).unwrap_or(usize::MAX);
+    STATE_BYTES.saturating_add(further.saturating_mul(MARK_BYTES))
+}
+
 /// Whole ones, rounded up.
 fn megabytes(bytes: usize) -> usize {
     bytes.div_ceil(1_000_000)
@@ -109,6 +124,9 @@ fn megabytes(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::algorithm::Bounds;
+    use weir_policy::parse;
+
     use super::*;
 
     #[test]
@@ -116,7 +134,7 @@ mod tests {
         let bytes = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             change(&mut settings);
-            WorstCase::of(&settings).bytes()
+            WorstCase::of(&settings, None).bytes()
         };
         let default = bytes(|_| ());
         for change in [
@@ -130,7 +148,17 @@ mod tests {
         ] {
             assert!(bytes(change) > default);
         }
-        assert!(WorstCase::of(&Settings::default()).to_string().ends_with("MB  in all"));
+        assert!(WorstCase::of(&Settings::default(), None).to_string().ends_with("MB  in all"));
         assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn a_state_has_room_for_every_mark_of_the_largest_limit() {
+        let bytes = |limits: &str| {
+            let text = format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{limits}] }} }} }} }}");
+            state_bytes(Some(&parse(&text, &Bounds::default()).unwrap()))
+        };
+        assert_eq!(bytes("[9, 10, 1]"), STATE_BYTES);
+        assert_eq!(bytes("[9, 10, 1], { sliding_log: { count: 101, period: 1m } }"), STATE_BYTES + 100 * MARK_BYTES);
     }
 }

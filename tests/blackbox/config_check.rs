@@ -24,7 +24,7 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     for expected in [
         "policy          1 domains, 1 limits\n",
         "authentication  off\n",
-        "500 MB  states (store.max_keys): 5000000 of 100 bytes\n",
+        "1000 MB  states (store.max_keys), of the policy's largest limit: 5000000 of 200 bytes\n",
         "MB  gRPC decisions that wait (grpc.max_concurrent_requests): 10000 of ",
         "MB  in all\n",
     ] {
