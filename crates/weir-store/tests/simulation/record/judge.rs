@@ -241,9 +241,9 @@ impl Record {
 
     /// Whether a replica that has admitted a check without the store cannot know whether the store has charged it. Either the
     /// check was sent before the answer and not refused; or it was given to a connection that ended before it was written, since
-    /// what is known not to be charged is charged afterwards.
+    /// what is known not to be charged is charged afterwards, perhaps in the very moment of the answer.
     fn is_of_unknown_fate(&self, life: u64, answer: &Answer, sends: &[Micros], refused: usize) -> bool {
-        let before = sends.iter().filter(|at| **at <= answer.ended).count();
+        let before = sends.iter().filter(|at| **at < answer.ended).count();
         before > refused || sends.is_empty() && self.survivors.contains(&life)
     }
 }
