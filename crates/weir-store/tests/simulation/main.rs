@@ -2,7 +2,7 @@
 //! outages, in virtual time on one thread, over a Redis that runs the real script. A seed draws limits, load and faults, and
 //! replays to the byte.
 //!
-//! `WEIR_SEED=7` runs that seed alone, `WEIR_SIMULATE_SECONDS=60` says for how long fresh seeds are tried.
+//! Runs the seeds from 0 on. `WEIR_SIMULATE_SECONDS=60` runs fresh ones for so long, `WEIR_SEED=7` that seed alone.
 
 #![allow(clippy::expect_used)]
 
@@ -28,11 +28,11 @@ use weir_core::testing::Random;
 
 use self::{case::Case, record::Figures, world::World};
 
-/// Seeds that run each time.
-const FIXED: u64 = 24;
+/// Seeds that run however slow the machine is.
+const LEAST_SEEDS: u64 = 24;
 /// Seeds of clients that hold leases.
 const WITH_CLIENTS: u64 = 10;
-/// For how long fresh seeds are tried.
+/// For how long the seeds from 0 on run.
 const SECONDS: u64 = 60;
 /// What a fleet gets of what one limiter would admit, at least.
 const LEAST_PERCENT: u64 = 95;
@@ -102,10 +102,10 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().expect("a number"))
 }
 
-/// The seeds to run: the fixed ones, and fresh ones until the time is up; or the one that the environment says.
+/// The seeds to run, until the time is up: those from 0 on, or what the environment says.
 struct Seeds {
     only: Option<u64>,
-    fresh: u64,
+    first: u64,
     until: Instant,
     next: AtomicU64,
     is_over: AtomicBool,
@@ -113,13 +113,12 @@ struct Seeds {
 
 impl Seeds {
     fn new() -> Self {
-        let seconds = from_environment("WEIR_SIMULATE_SECONDS").unwrap_or(SECONDS);
-        let fresh = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_nanos() as u64;
-        let until = Instant::now() + Duration::from_secs(seconds);
+        let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_nanos() as u64;
+        let seconds = from_environment("WEIR_SIMULATE_SECONDS");
         Self {
             only: from_environment("WEIR_SEED"),
-            fresh,
-            until,
+            first: seconds.map_or(0, |_| fresh()),
+            until: Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS)),
             next: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         }
@@ -132,8 +131,7 @@ impl Seeds {
         }
         match self.only {
             Some(seed) => (number == 0).then_some(seed),
-            None if number < FIXED => Some(number),
-            None => (Instant::now() < self.until).then(|| self.fresh.wrapping_add(number)),
+            None => (number < LEAST_SEEDS || Instant::now() < self.until).then(|| self.first.wrapping_add(number)),
         }
     }
 
