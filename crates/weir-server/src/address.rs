@@ -1,8 +1,13 @@
 //! An address to listen on or to call.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use socket2::TcpKeepalive;
+
+/// A peer whose machine is gone is noticed within a minute, also on a connection that carries nothing.
+pub(crate) const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
 
 /// An address as it is configured: `host:port` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

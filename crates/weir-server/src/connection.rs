@@ -46,8 +46,6 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may let a write wait that its socket has no room for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a silent HTTP/2 connection is pinged, and how long it may take to answer.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// Largest head of a request over HTTP/2.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Most bytes that are read ahead over HTTP/1, where the head of a request has to fit in.
@@ -310,9 +308,6 @@ fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
     builder
         .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEPALIVE.0)
-        .keep_alive_timeout(KEEPALIVE.1)
         .max_concurrent_streams(settings.max_streams)
         .max_header_list_size(MAX_HEADER_BYTES)
         .max_send_buf_size(MAX_SEND_BUFFER_BYTES)

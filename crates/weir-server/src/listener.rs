@@ -9,7 +9,7 @@ use std::{
 use socket2::SockRef;
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
-use crate::{Listen, connection::Accepted};
+use crate::{Listen, address::KEEPALIVE, connection::Accepted};
 
 /// Backlog of connections that the system accepts before we do.
 const BACKLOG: i32 = 4_096;
@@ -102,6 +102,8 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
+        // Accepted sockets inherit it.
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
         match socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)) {
             Ok(()) => return Ok(Listener::Tcp(TcpListener::from_std(socket.into())?)),
             Err(error) => last = error,
@@ -124,7 +126,19 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_silent_connection_is_probed() {
+        let tcp = Listener::bind(&Listen::Tcp("127.0.0.1:0".to_owned())).await.unwrap();
+        let _client = std::net::TcpStream::connect(tcp.address()).unwrap();
+        let Accepted::Tcp(stream, _) = tcp.accept().await.unwrap() else { panic!("by TCP") };
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+    }
 
     #[tokio::test]
     async fn a_closed_listener_still_has_its_backlog() {

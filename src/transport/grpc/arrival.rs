@@ -4,6 +4,7 @@
 mod framing;
 
 use std::{
+    mem,
     pin::Pin,
     sync::{
         Arc,
@@ -70,10 +71,12 @@ pub struct ArrivingBody<B> {
     framing: Framing,
     /// A message of the stream was whole.
     has_asked: bool,
+    /// The thread has had the occasion to read the rest of what has begun.
+    has_yielded: bool,
     wait: Option<Wait>,
 }
 
-/// A call that waits, from the first time that its body was not there.
+/// A call that waits, from the second time that its body was not there.
 struct Wait {
     arrivals: Arc<ConnectionArrivals>,
     slot: Slot,
@@ -122,7 +125,8 @@ impl ConnectionArrivals {
     /// The body of a call, of which so much is waited for.
     pub fn body<B>(self: &Arc<Self>, body: B, awaited: Awaited) -> ArrivingBody<B> {
         let (arrivals, framing) = (Arc::clone(self), Framing::default());
-        ArrivingBody { body, arrivals, awaited, message_bytes: 0, framing, has_asked: false, wait: None }
+        let (message_bytes, has_asked, has_yielded) = Default::default();
+        ArrivingBody { body, arrivals, awaited, message_bytes, framing, has_asked, has_yielded, wait: None }
     }
 }
 
@@ -173,7 +177,7 @@ impl<B> ArrivingBody<B> {
             self.has_asked |= has_ended;
             if has_ended || !had_begun {
                 // A message that begins now has its own timeout.
-                self.wait = None;
+                (self.wait, self.has_yielded) = (None, false);
             }
         } else {
             self.message_bytes += bytes.len();
@@ -192,6 +196,11 @@ impl<B> ArrivingBody<B> {
         }
         let wait = match &mut self.wait {
             Some(wait) => wait,
+            // Most messages come with the next read of the connection, and a slot takes longer than another poll.
+            None if !mem::replace(&mut self.has_yielded, true) => {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             none => match Wait::begin(&self.arrivals, timed, unfinished) {
                 Ok(wait) => none.insert(wait),
                 Err(status) => return Poll::Ready(status),

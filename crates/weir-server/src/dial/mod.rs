@@ -4,11 +4,11 @@
 mod options;
 mod unexpected;
 
-use std::{fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, io, path::Path, str::FromStr, sync::Arc};
 
 use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -23,12 +23,8 @@ use weir_settings::{
 #[cfg(feature = "cli")]
 pub use options::Options;
 
-use crate::Listen;
+use crate::{Listen, address::KEEPALIVE};
 use unexpected::{Plain, Unexpected, explained};
-
-/// A peer whose machine is gone is noticed within a minute, also on a connection that carries nothing.
-const KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
 
 /// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]

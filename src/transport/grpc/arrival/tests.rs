@@ -28,9 +28,13 @@ fn authenticated(port: &Arc<Arrivals>, connected: &Connected) -> Arc<ConnectionA
     port.of(connected.clone())
 }
 
-/// The code that a body fails with, `None` where it goes on; whether it is waited for.
+/// The code that a body fails with, `None` where it goes on; whether it is waited for, which is from the second time on.
 fn poll(body: &mut ArrivingBody<Coming>) -> Poll<Option<Code>> {
-    let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    let mut once = || Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    let polled = match once() {
+        Poll::Pending => once(),
+        ready => ready,
+    };
     polled.map(|frame| Some(Status::from_error(frame?.err()?).code()))
 }
 
@@ -47,6 +51,17 @@ async fn a_message_already_received_does_not_count_as_waiting() {
     assert_eq!((poll(&mut there), connection.waiting.load(Ordering::Relaxed)), (Poll::Pending, 1));
     drop(there);
     assert_eq!(connection.waiting.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_message_that_comes_with_the_next_read_takes_no_slot() {
+    let (port, connected) = arrivals();
+    let connection = port.of(connected);
+    let mut soon = connection.body(empty(), Awaited::Message);
+    let first = Pin::new(&mut soon).poll_frame(&mut Context::from_waker(Waker::noop()));
+    assert_eq!((first.is_pending(), connection.waiting.load(Ordering::Relaxed)), (true, 0));
+    soon.body.0.push(Bytes::from_static(b"\0\0\0\0\x01a"));
+    assert_eq!((poll(&mut soon), connection.waiting.load(Ordering::Relaxed)), (Poll::Ready(None), 0));
 }
 
 #[tokio::test]
