@@ -1,6 +1,8 @@
 //! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
 
-use std::{convert::Infallible, future::pending, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::pending, io, mem::MaybeUninit, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
 
 use futures_util::FutureExt;
 use hyper::{
@@ -13,6 +15,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::sleep,
@@ -108,7 +111,7 @@ impl<R: Serve> Connection<R> {
             }
             Accepted::Tcp(stream, peer) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                if self.is_silent(stream.readable()).await {
+                if self.is_silent(stream.readable(), SockRef::from(&stream)).await {
                     Ok(())
                 } else {
                     Box::pin(self.plain(stream, Some(peer))).await
@@ -116,17 +119,24 @@ impl<R: Serve> Connection<R> {
             }
             Accepted::Unix(stream) => {
                 let stream = tokio::net::UnixStream::from_std(stream)?;
-                if self.is_silent(stream.readable()).await { Ok(()) } else { Box::pin(self.plain(stream, None)).await }
+                if self.is_silent(stream.readable(), SockRef::from(&stream)).await {
+                    Ok(())
+                } else {
+                    Box::pin(self.plain(stream, None)).await
+                }
             }
         }
     }
 
     /// Waits until the client sends something, as every client of HTTP does first: until then a connection takes no buffers.
     /// `true`: it does not, and is over.
-    async fn is_silent(&self, readable: impl Future<Output = io::Result<()>>) -> bool {
+    async fn is_silent(&self, readable: impl Future<Output = io::Result<()>>, socket: SockRef<'_>) -> bool {
         tokio::select! {
             biased;
-            _ = readable => false,
+            _ = readable => match socket.peek(&mut [MaybeUninit::uninit()]) {
+                Ok(bytes) => bytes == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            },
             // Its first call may be on its way.
             () = self.drain.begun() => false,
             () = self.seat.evicted() => {

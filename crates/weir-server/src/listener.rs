@@ -52,7 +52,6 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                stream.set_nodelay(true)?;
                 Ok(Accepted::Tcp(stream.into_std()?, peer))
             }
             Self::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
@@ -77,13 +76,10 @@ impl Listener {
             Self::Unix(listener, _) => SockRef::from(listener).accept()?,
         };
         socket.set_nonblocking(true)?;
-        match peer.as_socket() {
-            Some(peer) => {
-                socket.set_tcp_nodelay(true)?;
-                Ok(Accepted::Tcp(socket.into(), peer))
-            }
-            None => Ok(Accepted::Unix(socket.into())),
-        }
+        Ok(match peer.as_socket() {
+            Some(peer) => Accepted::Tcp(socket.into(), peer),
+            None => Accepted::Unix(socket.into()),
+        })
     }
 
     /// The address, with the port that was taken.
@@ -102,7 +98,8 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
-        // Accepted sockets inherit it.
+        // Accepted sockets inherit these.
+        socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&KEEPALIVE)?;
         match socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)) {
             Ok(()) => return Ok(Listener::Tcp(TcpListener::from_std(socket.into())?)),
@@ -131,12 +128,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_silent_connection_is_probed() {
+    async fn accepted_sockets_send_at_once_and_are_probed_when_silent() {
         let tcp = Listener::bind(&Listen::Tcp("127.0.0.1:0".to_owned())).await.unwrap();
         let _client = std::net::TcpStream::connect(tcp.address()).unwrap();
         let Accepted::Tcp(stream, _) = tcp.accept().await.unwrap() else { panic!("by TCP") };
         let socket = SockRef::from(&stream);
-        assert!(socket.keepalive().unwrap());
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
     }
 
