@@ -6,7 +6,6 @@ mod unexpected;
 
 use std::{fmt, io, path::Path, str::FromStr, sync::Arc};
 
-use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
 use socket2::SockRef;
 use tokio::{
@@ -15,10 +14,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use weir_settings::{
-    Secret,
-    tls::{Paths, server_name},
-};
+use weir_settings::tls::{Paths, server_name};
 
 #[cfg(feature = "cli")]
 pub use options::Options;
@@ -177,20 +173,6 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The `authorization` header; `None` without a token.
-///
-/// # Errors
-/// A sentence where no header can hold the token, without it.
-pub(crate) fn authorization(token: &Secret) -> Result<Option<HeaderValue>, String> {
-    if token.is_empty() {
-        return Ok(None);
-    }
-    let value = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
-    let mut value = value.map_err(|_| "the token has characters that no header can hold".to_owned())?;
-    value.set_sensitive(true);
-    Ok(Some(value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,14 +205,5 @@ mod tests {
             let error = destination(address, name).unwrap_err();
             assert!(error.contains(error_text), "{address}: {error}");
         }
-    }
-
-    #[test]
-    fn tokens_are_never_printed() {
-        let value = authorization(&Secret::from("geheim".to_owned())).unwrap().unwrap();
-        assert_eq!((value.as_bytes(), format!("{value:?}").as_str()), (&b"Bearer geheim"[..], "Sensitive"));
-        assert_eq!(authorization(&Secret::default()), Ok(None));
-        let error = authorization(&Secret::from("geheim\n".to_owned())).unwrap_err();
-        assert!(!error.contains("geheim"), "{error}");
     }
 }

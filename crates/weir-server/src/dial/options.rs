@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use weir_core::domain::time::parse_duration;
 use weir_settings::{Secret, tls::Paths};
 
-use super::{Address, Destination, Trust, authorization};
+use super::{Address, Destination, Trust};
 
 /// A service, and how to get there.
 #[derive(Args)]
@@ -87,16 +87,48 @@ impl Options {
         Destination::new(&address, trust)
     }
 
-    /// The credentials of calls.
+    /// The `authorization` header of calls; `None` without a token.
     ///
     /// # Errors
-    /// A sentence where no header can hold the token.
+    /// A sentence where no header can hold the token, without it.
     pub fn authorization(&self) -> Result<Option<HeaderValue>, String> {
-        authorization(&self.token)
+        if self.token.is_empty() {
+            return Ok(None);
+        }
+        let value = HeaderValue::try_from(format!("Bearer {}", self.token.reveal()));
+        let mut value = value.map_err(|_| "the token has characters that no header can hold".to_owned())?;
+        value.set_sensitive(true);
+        Ok(Some(value))
     }
 
     /// How long to wait for an answer.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn authorization(token: &str) -> Result<Option<HeaderValue>, String> {
+        Command::parse_from(["weir", "--token", token]).options.authorization()
+    }
+
+    #[test]
+    fn tokens_are_never_printed() {
+        let value = authorization("geheim").unwrap().unwrap();
+        assert_eq!((value.as_bytes(), format!("{value:?}").as_str()), (&b"Bearer geheim"[..], "Sensitive"));
+        assert_eq!(authorization(""), Ok(None));
+        let error = authorization("geheim\n").unwrap_err();
+        assert!(!error.contains("geheim"), "{error}");
     }
 }
