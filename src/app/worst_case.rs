@@ -80,6 +80,9 @@ impl WorstCase {
             ] {
                 parts.push(part(what, if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting }, CALL_BYTES));
             }
+            let redis = &settings.store.redis;
+            let waiting = redis.max_queue.saturating_mul(redis.pool_size);
+            parts.push(part("checks of batches that wait for a server (store.redis.max_queue)", waiting, CALL_BYTES));
         }
         if http.ui.enabled {
             parts.push(part("recent checks (http.ui.max_traffic_bytes)", 1, http.ui.max_traffic_bytes));
@@ -148,6 +151,14 @@ mod tests {
         ] {
             assert!(bytes(change) > default);
         }
+        let shared = |max_queue: usize| {
+            let mut settings = Settings::default();
+            settings.store.url = "redis://localhost".parse().unwrap();
+            settings.store.redis.max_queue = max_queue;
+            WorstCase::of(&settings, None).bytes()
+        };
+        let pool_size = Settings::default().store.redis.pool_size;
+        assert_eq!(shared(2_000) - shared(1_000), 1_000 * pool_size * CALL_BYTES);
         assert!(WorstCase::of(&Settings::default(), None).to_string().ends_with("MB  in all"));
         assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);
     }
