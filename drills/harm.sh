@@ -83,7 +83,7 @@ attacks=(check stream health watch reflection unread unread-batches bodies silen
 
 # One attack, or all, each on a service of its own over Redis, beside good traffic.
 attack() {
-    local only=${1:-} seconds=${DRILL_SECONDS:-20} profile=release name told=0 bound most failed settings computed
+    local only=${1:-} seconds=${DRILL_SECONDS:-20} profile=release name told=0 bound=150 most failed settings computed
     if [[ -n ${DRILL_BINARY:-} ]]; then
         profile=debug
         cargo build --quiet --example attack
@@ -119,12 +119,8 @@ YAML
         printf '%-14s %s; good traffic: p99 %s us; memory at most %d MB, computed %d MB\n' \
             "$name" "$(xargs <"$dir/done")" "$(figure "$dir/attacked" p99)" $((most / 1024)) "$computed"
         ((most <= computed * 1024)) || { echo "memory is above what is computed" >&2; failed=1; }
-        # Silent connections take what they do, up to grpc.max_connections; batches fill the queues of the store.
-        case $name in
-            silent) bound=400 ;;
-            unread-batches) bound=300 ;;
-            *) bound=150 ;;
-        esac
+        # Silent connections take what they do, up to grpc.max_connections.
+        [[ $name != silent ]] || bound=400
         ((most <= bound * 1024)) || { echo "memory is above $bound MB" >&2; failed=1; }
         [[ -z $failed ]] || return 1
         stop
