@@ -216,7 +216,9 @@ impl Record {
                 Outcome::Admitted { .. } if writes != 1 => {
                     return Err(format!("admitted by the store and not charged: {}", story()));
                 }
-                Outcome::Degraded { admitted: true } if self.is_of_unknown_fate(life, answer, sends, refused) => {
+                Outcome::Degraded { admitted: true }
+                    if self.is_of_unknown_fate(life, answer, (sends, writes), refused) =>
+                {
                     let units = unknown.entry(life).or_default();
                     *units = (units.0 + levels, *check);
                 }
@@ -241,9 +243,16 @@ impl Record {
 
     /// Whether a replica that has admitted a check without the store cannot know whether the store has charged it. Either the
     /// check was sent before the answer and not refused; or it was given to a connection that ended before it was written, since
-    /// what is known not to be charged is charged afterwards, perhaps in the very moment of the answer.
-    fn is_of_unknown_fate(&self, life: u64, answer: &Answer, sends: &[Micros], refused: usize) -> bool {
-        let before = sends.iter().filter(|at| **at < answer.ended).count();
+    /// what is known not to be charged is charged afterwards, perhaps in the very moment of the answer: then it is charged.
+    fn is_of_unknown_fate(
+        &self,
+        life: u64,
+        answer: &Answer,
+        (sends, writes): (&[Micros], u64),
+        refused: usize,
+    ) -> bool {
+        let is_before = |at: &&Micros| **at < answer.ended || **at == answer.ended && writes == 0;
+        let before = sends.iter().filter(is_before).count();
         before > refused || sends.is_empty() && self.survivors.contains(&life)
     }
 }
