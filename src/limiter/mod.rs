@@ -123,15 +123,18 @@ impl<S: Store> Limiter<S> {
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
     ) -> Result<Answer<'a>, CheckError> {
-        let mut answer = Answer::default();
-        match self.begin_check(handle, request, &mut answer) {
-            Checking::Ready(decided) => decided?,
-            Checking::Waiting(store, plan, ()) => {
-                let verdict = store.verdict(&plan).await?;
-                ensure_no_conflict(&verdict)?;
-                self.conclude(handle, request, &plan, &verdict, &mut answer);
+        let (store, plan) = {
+            let mut answer = Answer::default();
+            match self.begin_check(handle, request, &mut answer) {
+                Checking::Ready(decided) => return decided.map(|()| answer),
+                Checking::Waiting(store, plan, ()) => (store, plan),
             }
-        }
+        };
+        let verdict = store.verdict(&plan).await?;
+        ensure_no_conflict(&verdict)?;
+        // Only now, so that what waits has no room for it.
+        let mut answer = Answer::default();
+        self.conclude(handle, request, &plan, &verdict, &mut answer);
         Ok(answer)
     }
 

@@ -3,6 +3,7 @@
 mod near;
 
 use std::{
+    future,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,7 +18,7 @@ use tracing::warn;
 
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
-    lease::{Leases, Unpaid},
+    lease::{Leases, PendingCheck, Unpaid},
     metrics::error_counter,
     outage_charges::OutageCharges,
     redis::{RedisStore, Undecided, settings::RedisSettings},
@@ -200,13 +201,8 @@ impl SharedStore {
         }
     }
 
-    /// Decides a plan that no lease has paid for.
-    async fn ask_unpaid(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let pending = match self.leases.unpaid(&self.redis, plan) {
-            Unpaid::NotLeased => return self.ask_unless_near(plan).await,
-            Unpaid::Refused(verdict) => return Ok(verdict),
-            Unpaid::Ask(pending) => pending,
-        };
+    /// Decides a plan whose lease has not enough for it.
+    async fn ask_short(&self, plan: &Plan<'_>, pending: PendingCheck) -> Result<Verdict, StoreError> {
         let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
         if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
             pending.decided(verdict, grant);
@@ -252,10 +248,12 @@ impl SharedStore {
 
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        match plan.lease_ttl() {
-            Some(_) => Box::pin(self.ask_unpaid(plan)),
-            None if plan.renewal.is_some() => Box::pin(async { self.ask(plan, None).await.0 }),
-            None => Box::pin(self.ask_unless_near(plan)),
+        // Each kind is a future of its own, so that the usual one has no room for the others.
+        match (self.leases.unpaid(&self.redis, plan), &self.near) {
+            (Unpaid::Refused(verdict), _) => Box::pin(future::ready(Ok(verdict))),
+            (Unpaid::Ask(pending), _) => Box::pin(self.ask_short(plan, pending)),
+            (Unpaid::NotLeased, Some(near)) if plan.renewal.is_none() => Box::pin(self.ask_unless_near(near, plan)),
+            (Unpaid::NotLeased, _) => Box::pin(async { self.ask(plan, None).await.0 }),
         }
     }
 }

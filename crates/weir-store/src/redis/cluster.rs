@@ -16,7 +16,7 @@ use super::{
     encode::Part,
     factory::NodeFactory,
     node::Node,
-    reply::Decided,
+    reply::Answer,
     retry::Retry,
     slots::{self, SLOTS, SlotMap},
 };
@@ -103,7 +103,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Why the node did not answer.
-    pub(super) async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+    pub(super) async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Answer {
         let part = &part;
         self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
     }
@@ -112,12 +112,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Why it is not charged, or not known to be.
-    pub(super) async fn charge(
-        &self,
-        slot: u16,
-        deadline: Instant,
-        part: impl Fn() -> Part,
-    ) -> Result<Decided, Failure> {
+    pub(super) async fn charge(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Answer {
         let part = &part;
         self.carry(slot, deadline, |node, asking| async move { node.charge(part(), deadline, asking).await }).await
     }

@@ -5,9 +5,8 @@ use smallvec::SmallVec;
 
 use super::{
     Fate,
-    reply::{Change, Decided},
+    reply::{Answer, Change, Decided},
 };
-use crate::Failure;
 use weir_core::{
     domain::{Charge, Decision, Micros},
     hold::Repeat,
@@ -88,7 +87,7 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
 }
 
 /// What became of each level of a plan of which not every group answered, and whose charges stay.
-pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Result<Decided, Failure>]) -> SmallVec<[Fate; 4]> {
+pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Answer]) -> SmallVec<[Fate; 4]> {
     let mut fates: SmallVec<[Fate; 4]> = plan.levels().iter().map(|_| Fate::Unknown).collect();
     for (group, answer) in groups.iter().zip(answers) {
         let decided = match answer {

@@ -49,7 +49,7 @@ use self::{
     factory::NodeFactory,
     holds::granted,
     io::IoThread,
-    reply::Decided,
+    reply::{Answer, Decided},
     reset::Forgotten,
     script::Task,
     settings::RedisSettings,
@@ -200,7 +200,8 @@ impl RedisStore {
         let deadline = Instant::now() + self.command_timeout;
         match &self.groups(plan)[..] {
             [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
-                Ok(Decided { decisions, at, repeat, .. }) => {
+                Ok(decided) => {
+                    let Decided { decisions, at, repeat, .. } = *decided;
                     Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
                 }
                 Err(failure) => Err(Undecided::all(plan, failure)),
@@ -264,7 +265,7 @@ impl RedisStore {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers = join_all(asked).await;
         let answered = groups.iter().zip(&answers);
-        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, answer.as_ref().ok()?))).collect();
+        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
         if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
             // Where what is answered instead may pass, it has been charged for as far as it could be.
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
@@ -310,16 +311,10 @@ impl RedisStore {
         decisions
     }
 
-    async fn ask(
-        &self,
-        plan: &Plan<'_>,
-        levels: &Group,
-        mode: Mode<'_>,
-        deadline: Instant,
-    ) -> Result<Decided, Failure> {
+    fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode<'_>, deadline: Instant) -> impl Future<Output = Answer> {
         let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
-        let part = || Part::new(plan, levels, &self.prefix, self.servers.time(), mode);
-        self.servers.ask(|| slot_of(&[&self.prefix[..], anchor].concat()), deadline, part).await
+        let part = move || Part::new(plan, levels, &self.prefix, self.servers.time(), mode);
+        self.servers.ask(move || slot_of(&[&self.prefix[..], anchor].concat()), deadline, part)
     }
 
     /// Asks whether a server runs the script and takes writes, again and again for so long: the only one, or one of a

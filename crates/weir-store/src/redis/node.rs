@@ -22,7 +22,7 @@ use super::{
     pool::Pool,
     probe::{ProbeKey, probe},
     queue::Queue,
-    reply::Decided,
+    reply::Answer,
     script,
     worker::{self, Context},
 };
@@ -85,21 +85,24 @@ impl Node {
         !self.context.breaker.is_open()
     }
 
-    /// Asks for one part. What concerns one key is carried out in the order in which it is asked.
+    /// Asks for one part, from the call on. What concerns one key is carried out in the order in which it is asked.
     ///
     /// # Errors
     /// Why the server did not answer.
-    pub(crate) async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
-        self.context.breaker.instead().map_or(Ok(()), Err)?;
+    pub(crate) fn ask(&self, part: Part, deadline: Instant, asking: bool) -> impl Future<Output = Answer> {
         let queue = self.queue_of(&part);
-        queue.answer(queue.push(part, deadline, asking)?, deadline).await
+        let pushed = match self.context.breaker.instead() {
+            None => queue.push(part, deadline, asking),
+            Some(failure) => Err(failure),
+        };
+        async move { queue.answer(pushed?, deadline).await }
     }
 
     /// Charges a part afterwards. It never takes the place of a check, and a failure says for sure whether it was sent.
     ///
     /// # Errors
     /// Why it is not charged, or not known to be.
-    pub(crate) async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
+    pub(crate) async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Answer {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
         if !queue.has_room() {

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{encode::Part, reply::Decided};
+use super::{encode::Part, reply::Answer};
 use crate::Failure;
 use weir_telemetry::request;
 
@@ -40,9 +40,9 @@ pub(super) struct Waiter {
     pub asking: bool,
     submitter: Submitter,
     position: QueuePosition,
-    answer: Option<oneshot::Sender<Result<Decided, Failure>>>,
+    answer: Option<oneshot::Sender<Answer>>,
     /// The answer, while replicas are waited for.
-    kept: Option<Result<Decided, Failure>>,
+    kept: Option<Answer>,
 }
 
 /// A party that takes turns with others.
@@ -77,20 +77,20 @@ const GIVEN_UP: u64 = u64::MAX;
 /// An answer to come.
 #[derive(Debug)]
 pub(super) struct Pending {
-    answer: oneshot::Receiver<Result<Decided, Failure>>,
+    answer: oneshot::Receiver<Answer>,
     position: QueuePosition,
 }
 
 impl Waiter {
     /// Gives the answer; only the first counts. Whoever asked may be gone.
-    pub(super) fn answer(&mut self, answer: Result<Decided, Failure>) {
+    pub(super) fn answer(&mut self, answer: Answer) {
         if let Some(sender) = self.answer.take() {
             let _ = sender.send(answer);
         }
     }
 
     /// Keeps the answer until it is delivered.
-    pub(super) fn keep(&mut self, answer: Result<Decided, Failure>) {
+    pub(super) fn keep(&mut self, answer: Answer) {
         self.kept = Some(answer);
     }
 
@@ -113,7 +113,7 @@ impl Waiter {
 
 impl Pending {
     /// The answer, waited for as long as it takes. What fails by [`Failure::Shed`] was not sent, since it was not given up.
-    pub(super) async fn outcome(self) -> Result<Decided, Failure> {
+    pub(super) async fn outcome(self) -> Answer {
         match self.answer.await {
             Ok(Err(Failure::Shed)) => Err(Failure::Late),
             Ok(answer) => answer,
@@ -190,7 +190,7 @@ impl Queue {
     /// # Errors
     /// Why there is none: [`Failure::Shed`] where others went before, else [`Failure::Late`] of what was not sent, and
     /// [`Failure::Lost`] of what was.
-    pub(super) async fn answer(&self, mut pending: Pending, deadline: Instant) -> Result<Decided, Failure> {
+    pub(super) async fn answer(&self, mut pending: Pending, deadline: Instant) -> Answer {
         match timeout_at(deadline, &mut pending.answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
             Err(_) => self.give_up(pending),
@@ -198,7 +198,7 @@ impl Queue {
     }
 
     /// The answer to a part whose time is up; from now on it is not sent.
-    fn give_up(&self, Pending { mut answer, position }: Pending) -> Result<Decided, Failure> {
+    fn give_up(&self, Pending { mut answer, position }: Pending) -> Answer {
         let _waiters = self.waiters.lock();
         // It may have come since the time was up. Only the queue knows that a part which it has just answered as late was not
         // passed over.

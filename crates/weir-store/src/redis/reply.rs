@@ -33,7 +33,10 @@ pub enum Tells {
     Reservation,
 }
 
-/// The answer to one part of a plan.
+/// The answer to one part of a plan. What was decided is boxed, so that what waits for it has no room for it yet.
+pub type Answer = Result<Box<Decided>, Failure>;
+
+/// What a server decided about one part of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// The server's clock when it decided.
@@ -96,7 +99,7 @@ impl<'a> Answers<'a> {
     ///
     /// # Errors
     /// Why the part was not decided. Behind one that cannot be read, none can.
-    pub fn next(&mut self, levels: u32, tells: Tells, has_id: bool) -> Result<Decided, Failure> {
+    pub fn next(&mut self, levels: u32, tells: Tells, has_id: bool) -> Answer {
         match self.int()? {
             0 => self.decided(levels, tells, has_id).inspect_err(|_| self.rest = &[]),
             1 => Err(Failure::of_script(&self.text()?)),
@@ -104,8 +107,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    fn decided(&mut self, levels: u32, tells: Tells, has_id: bool) -> Result<Decided, Failure> {
-        let mut decided = Decided { at: self.at, ..Decided::default() };
+    fn decided(&mut self, levels: u32, tells: Tells, has_id: bool) -> Answer {
+        let mut decided = Box::new(Decided { at: self.at, ..Decided::default() });
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
             match tells {
@@ -257,7 +260,7 @@ mod tests {
     use super::*;
 
     /// A part of one level with nothing left, decided at `at`, whose lengths of time are these.
-    fn read(at: i64, [retry, next, reset, wait]: [i64; 4]) -> Result<Decided, Failure> {
+    fn read(at: i64, [retry, next, reset, wait]: [i64; 4]) -> Answer {
         let mut bytes = vec![0x91];
         for number in [at, 0, 1, 9, 0, retry, reset, wait, 0, next] {
             bytes.push(0xd3);

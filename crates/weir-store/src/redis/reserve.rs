@@ -6,15 +6,13 @@ use tokio::time::Instant;
 use super::{
     Group, Mode, RedisStore, Undecided,
     cross_slot::{merge, repeat},
-    reply::Decided,
+    reply::Answer,
 };
-use crate::{Failure, Verdict};
+use crate::Verdict;
 use weir_core::{
     hold::{Outcome, Reservation},
     plan::Plan,
 };
-
-type Answer = Result<Decided, Failure>;
 
 impl RedisStore {
     /// Carries out what is asked of a reservation. Where anchors are asked each for itself, one that some of them refuse is
@@ -37,7 +35,7 @@ impl RedisStore {
         if let Some(failure) = failure {
             return Err(Undecided::all(plan, failure));
         }
-        let decided: Vec<_> = groups.iter().zip(answers.iter().flatten()).collect();
+        let decided: Vec<_> = groups.iter().zip(answers.iter().flatten().map(|decided| &**decided)).collect();
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let outcome = decided.iter().filter_map(|(_, answer)| answer.reservation).reduce(joined);
         let outcome = if is_refused { Some(Outcome::Refused) } else { outcome };

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::Value;
+use futures_util::future::Either;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
@@ -16,7 +17,7 @@ use super::{
     factory::NodeFactory,
     node::Node,
     pool::Target,
-    reply::Decided,
+    reply::Answer,
     reset,
     retry::retried,
     sentinel::{Sentinels, watch::watch},
@@ -131,15 +132,15 @@ impl Servers {
     ///
     /// # Errors
     /// Why the servers did not answer.
-    pub(crate) async fn ask(
+    pub(crate) fn ask(
         &self,
         slot: impl Fn() -> u16,
         deadline: Instant,
         part: impl Fn() -> Part,
-    ) -> Result<Decided, Failure> {
+    ) -> impl Future<Output = Answer> {
         match &self.kind {
-            Kind::One(node) => retried(deadline, || node.ask(part(), deadline, false)).await,
-            Kind::Cluster(cluster) => cluster.ask(slot(), deadline, part).await,
+            Kind::One(node) => Either::Left(retried(deadline, move || node.ask(part(), deadline, false))),
+            Kind::Cluster(cluster) => Either::Right(cluster.ask(slot(), deadline, part)),
         }
     }
 
@@ -147,12 +148,7 @@ impl Servers {
     ///
     /// # Errors
     /// Why it is not charged, or not known to be.
-    pub(crate) async fn charge(
-        &self,
-        key: &[u8],
-        deadline: Instant,
-        part: impl Fn() -> Part,
-    ) -> Result<Decided, Failure> {
+    pub(crate) async fn charge(&self, key: &[u8], deadline: Instant, part: impl Fn() -> Part) -> Answer {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.charge(part(), deadline, false)).await,
             Kind::Cluster(cluster) => cluster.charge(slot_of(key), deadline, part).await,

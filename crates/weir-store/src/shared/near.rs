@@ -62,8 +62,7 @@ impl Near {
 
 impl SharedStore {
     /// Decides a plan by the near cache, or else by the store.
-    pub(super) async fn ask_unless_near(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let Some(near) = &self.near else { return self.ask(plan, None).await.0 };
+    pub(super) async fn ask_unless_near(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let lookup = near.cache.lookup();
         let known = near.known(plan, lookup);
         let hits = known.iter().flatten().count();
