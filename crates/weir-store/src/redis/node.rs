@@ -8,6 +8,7 @@ use std::{
 
 use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 use foldhash::fast::FixedState;
+use futures_util::future::{Either, ready};
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
@@ -91,11 +92,10 @@ impl Node {
     /// Why the server did not answer.
     pub(crate) fn ask(&self, part: Part, deadline: Instant, asking: bool) -> impl Future<Output = Answer> {
         let queue = self.queue_of(&part);
-        let pushed = match self.context.breaker.instead() {
-            None => queue.push(part, deadline, asking),
-            Some(failure) => Err(failure),
-        };
-        async move { queue.answer(pushed?, deadline).await }
+        match self.context.breaker.instead().map_or_else(|| queue.push(part, deadline, asking), Err) {
+            Ok(pending) => Either::Left(queue.answer(pending, deadline)),
+            Err(failure) => Either::Right(ready(Err(failure))),
+        }
     }
 
     /// Charges a part afterwards. It never takes the place of a check, and a failure says for sure whether it was sent.
