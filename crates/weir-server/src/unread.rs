@@ -16,7 +16,7 @@ pub const MAX_UNREAD_BYTES: usize = 48 << 20;
 /// An answer up to this is no larger than what its call takes by itself, and not counted.
 pub const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
-/// How long an answer is. For the extensions of a response whose body does not tell.
+/// How much memory an answer takes. For the extensions of a response whose body does not tell.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerBytes(pub usize);
 

@@ -32,6 +32,8 @@ const MAX_IN_A_ROW: usize = 100;
 
 /// The tag before each result of a batch: its field and wire type.
 const RESULT: u8 = 1 << 3 | 2;
+/// Bytes of the tag and the length of a result of usual length.
+const RESULT_BYTES: usize = 3;
 
 /// Those of `CheckAllResponse`.
 const ALL_ALLOWED: u8 = 1 << 3;
@@ -62,18 +64,21 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
 pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let batch = message::batch(&message)?;
-    if batch.clone().take(MAX_BATCH + 1).count() > MAX_BATCH {
+    let count = batch.clone().take(MAX_BATCH + 1).count();
+    if count > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
-    Ok(answer_batch(service, batch.map(Ok), Transport::GrpcBatch, since).await?)
+    Ok(answer_batch(service, count, batch.map(Ok), Transport::GrpcBatch, since).await?)
 }
 
-/// Answers checks, or why each could not be read, as the bytes of `CheckBatchResponse`. Those that wait have one permit together.
+/// Answers so many checks, or why each could not be read, as the bytes of `CheckBatchResponse`. Those that wait have one permit
+/// together.
 ///
 /// # Errors
 /// [`Overload`] where there is none.
 pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     service: &CheckService<S>,
+    count: usize,
     checks: impl Iterator<Item = Result<M, Invalid>>,
     transport: Transport,
     since: Instant,
@@ -82,6 +87,13 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     let mut permit = None;
     let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
     let mut waiting = FuturesOrdered::new();
+    // They are much alike. Room that doubles as they come would be held as well until the client has read them.
+    let put = |answer: &[u8], out: &mut BytesMut| {
+        if out.is_empty() {
+            out.reserve(count * (answer.len() + RESULT_BYTES));
+        }
+        put_result(RESULT, answer, out);
+    };
     for (number, check) in checks.enumerate() {
         if number > 0 && number.is_multiple_of(MAX_IN_A_ROW) {
             yield_now().await;
@@ -92,7 +104,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
         };
         match in_place(service, &handle, bytes, transport, mem::take(&mut spare)) {
             Checked::Ready(answer) if waiting.is_empty() => {
-                put_result(RESULT, &answer, &mut out);
+                put(&answer, &mut out);
                 spare = answer;
                 spare.clear();
             }
@@ -106,7 +118,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     }
     // All at once, so that they share round trips. Each begins before the next.
     while let Some(answer) = waiting.next().await {
-        put_result(RESULT, &answer, &mut out);
+        put(&answer, &mut out);
     }
     service.timed(transport, since);
     Ok(out)

@@ -188,7 +188,7 @@ impl<S: Store> Calls<S> {
             async move {
                 deadline.map_or(Ok(()), Deadline::check)?;
                 let answer = self.answer(unary, message, client).await?;
-                let bytes = AnswerBytes(answer.len());
+                let bytes = AnswerBytes(answer.capacity());
                 let mut response = tonic::Response::new(answer);
                 if bytes.0 > SMALL_ANSWER_BYTES {
                     response.extensions_mut().insert(bytes);

@@ -136,7 +136,7 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
-    let answers = call::answer_batch(&api.service, checks.into_iter(), Transport::HttpBatch, since).await;
+    let answers = call::answer_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch, since).await;
     let answers = answers.map_err(Rejected::from)?;
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
 }
