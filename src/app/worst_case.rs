@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use weir_policy::Policy;
 use weir_server::{MAX_UNREAD_BYTES, max_open};
-use weir_store::StoreUrl;
+use weir_store::{StoreUrl, memory::PLACE_BYTES};
 
 use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
@@ -26,8 +26,14 @@ const CONNECTION_BYTES: usize = 32 << 10;
 /// Bytes of one call that was received but not yet dispatched, or whose answer is small and not read: measured by `./drill attack
 /// unread`, rounded up.
 const IDLE_CALL_BYTES: usize = 4 << 10;
-/// Bytes of one call that waits for the store.
+/// Bytes of one call that waits for the store: measured, rounded up.
 const CALL_BYTES: usize = 8 << 10;
+/// Bytes of one check of a batch that waits for it, likewise.
+const CHECK_BYTES: usize = 4 << 10;
+/// Bytes of one refusal in the near cache, of the longest key and as many levels as there can be.
+const REFUSAL_BYTES: usize = 4 << 10;
+/// Bytes for each place of `charge_after_outage.max_keys`: a name and a state of the size that is one, and what they are kept in.
+const OUTAGE_CHARGE_BYTES: usize = 1 << 10;
 /// Bytes of one open health watch.
 const WATCH_BYTES: usize = 6 << 10;
 /// Bytes of one open stream of checks or reflection, mostly buffers.
@@ -55,6 +61,7 @@ impl WorstCase {
                 settings.store.max_keys,
                 state_bytes(policy),
             ),
+            part("what they take by longer keys, and by limits of requests", settings.store.max_keys, PLACE_BYTES),
             part("gRPC connections (grpc.max_connections, and those that end)", open_grpc, CONNECTION_BYTES),
             part(
                 "calls not yet dispatched, or answered and not read (grpc.max_streams of each connection)",
@@ -82,7 +89,19 @@ impl WorstCase {
             }
             let redis = &settings.store.redis;
             let waiting = redis.max_queue.saturating_mul(redis.pool_size);
-            parts.push(part("checks of batches that wait for a server (store.redis.max_queue)", waiting, CALL_BYTES));
+            parts.push(part("checks of batches that wait for a server (store.redis.max_queue)", waiting, CHECK_BYTES));
+            let charges = &redis.charge_after_outage;
+            if charges.enabled {
+                parts.push(part(
+                    "charges after an outage (store.redis.charge_after_outage.max_keys)",
+                    charges.max_keys,
+                    OUTAGE_CHARGE_BYTES,
+                ));
+            }
+            let near = &settings.store.near_cache;
+            if near.enabled {
+                parts.push(part("the near cache (store.near_cache.max_entries)", near.max_entries, REFUSAL_BYTES));
+            }
         }
         if http.ui.enabled {
             parts.push(part("recent checks (http.ui.max_traffic_bytes)", 1, http.ui.max_traffic_bytes));
@@ -151,14 +170,18 @@ mod tests {
         ] {
             assert!(bytes(change) > default);
         }
-        let shared = |max_queue: usize| {
+        let shared = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             settings.store.url = "redis://localhost".parse().unwrap();
-            settings.store.redis.max_queue = max_queue;
-            WorstCase::of(&settings, None).bytes()
+            let before = WorstCase::of(&settings, None).bytes();
+            change(&mut settings);
+            WorstCase::of(&settings, None).bytes() - before
         };
-        let pool_size = Settings::default().store.redis.pool_size;
-        assert_eq!(shared(2_000) - shared(1_000), 1_000 * pool_size * CALL_BYTES);
+        let Settings { store, .. } = Settings::default();
+        assert_eq!(shared(|settings| settings.store.redis.max_queue += 1), store.redis.pool_size * CHECK_BYTES);
+        assert_eq!(shared(|settings| settings.store.redis.charge_after_outage.max_keys += 1), OUTAGE_CHARGE_BYTES);
+        let near = store.near_cache.max_entries * REFUSAL_BYTES;
+        assert_eq!(shared(|settings| settings.store.near_cache.enabled = true), near);
         assert!(WorstCase::of(&Settings::default(), None).to_string().ends_with("MB  in all"));
         assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);
     }

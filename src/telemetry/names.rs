@@ -112,7 +112,7 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
 ];
 
 pub(super) const GAUGES: &[(&str, &str)] = &[
-    (KEYS, "States in memory, one for each limit and key."),
+    (KEYS, "States in memory, one for each limit and key; large ones count as several."),
     (MAX_KEYS, "Capacity of the memory store, in states (store.max_keys)."),
     (SNAPSHOT_LAST_SUCCESS, "Unix time of the last complete snapshot, in seconds."),
     (SNAPSHOT_DURATION, "Time to write the last snapshot, in seconds."),

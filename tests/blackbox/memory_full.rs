@@ -1,10 +1,10 @@
 //! What is answered when `store.max_keys` is used up, by each rule.
 
-use weir::proto::CheckResponse;
+use weir::proto::{CheckResponse, SlidingLog, limit::Algorithm};
 
 use crate::support::{
     Server,
-    requests::{check, peek, short},
+    requests::{check, limit, peek, seconds_long, short, with_limits},
     server::Setup,
 };
 
@@ -72,4 +72,27 @@ async fn evict_stores_new_keys_in_place_of_others() {
     left.sort_unstable();
     assert_eq!(left[..], [&[7; ROOM as usize - 1][..], &[10]].concat());
     assert_counts(&server, "evict", 1.0, 1.0);
+}
+
+/// A mark is 8 bytes, and a state takes a further place for each 256.
+#[tokio::test]
+async fn limits_of_requests_take_places_by_what_they_may_remember() {
+    let server = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", "400").start();
+    let brought = |user: &str, count| {
+        let log = SlidingLog { count, period: Some(seconds_long(60)), ..Default::default() };
+        with_limits(check(&["user", user]), vec![limit(Algorithm::SlidingLog(log))])
+    };
+    let mut taken = 0;
+    for (user, count, passes, places) in [
+        ("a", 10, true, 1),
+        ("b", 100, true, 1 + 100 * 8 / 256),
+        ("c", 10_000, true, 1 + 10_000 * 8 / 256),
+        ("d", 10_000, true, 1 + 10_000 * 8 / 256),
+        ("e", 10, false, 0),
+    ] {
+        let answer = server.client().await.check(brought(user, count)).await.expect("an answer").into_inner();
+        assert_eq!(answer.allowed, passes, "{user}");
+        taken += places;
+        assert_eq!(server.metric("weir_keys"), f64::from(taken), "{user}");
+    }
 }

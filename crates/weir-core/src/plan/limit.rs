@@ -9,6 +9,9 @@ use crate::{
     domain::{Micros, key::END},
 };
 
+/// What an ident of a policy's limit has after its first byte.
+const POLICY: u8 = b'p';
+
 /// What tells the first of several unnamed limits apart.
 const FIRST: &str = "#0";
 
@@ -264,9 +267,14 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
     }
 }
 
+/// Whether an ident is that of a limit of a policy, as opposed to what requests bring.
+pub fn is_ident_of_policy(ident: &[u8]) -> bool {
+    ident.get(1) == Some(&POLICY)
+}
+
 fn ident_of(origin: Origin, params: &Params, who: &str) -> Box<[u8]> {
     let letter = match origin {
-        Origin::Policy => b'p',
+        Origin::Policy => POLICY,
         Origin::Request => b'r',
         Origin::Override => b'o',
     };

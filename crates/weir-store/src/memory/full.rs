@@ -54,7 +54,7 @@ impl<C: Clock> MemoryStore<C> {
         let raise = self.horizon.start_scan();
         let mut next = Micros::MAX;
         for (_, shard) in guards.iter_mut() {
-            self.dropped(shard.sweep(SWEEP_SLICE, now));
+            self.sweep_shard(shard, SWEEP_SLICE, now);
             next = next.min(shard.next_expiry());
         }
         let (mut sweeps, mut seen) = (SHARDS_SWEPT_WHEN_FULL, guards.len());
@@ -69,7 +69,7 @@ impl<C: Clock> MemoryStore<C> {
             let Some(mut shard) = self.shards[(start + offset) % shards].try_lock() else { continue };
             seen += 1;
             if shard.next_expiry() <= now {
-                self.dropped(shard.sweep(SWEEP_SLICE, now));
+                self.sweep_shard(&mut shard, SWEEP_SLICE, now);
                 sweeps -= 1;
             }
             next = next.min(shard.next_expiry());
@@ -81,18 +81,18 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Takes room for `count` more states, or none at all.
+    /// Takes `count` more places, or none at all.
     pub(super) fn take_room(&self, count: usize) -> bool {
         let room = |keys: usize| Some(keys + count).filter(|keys| *keys <= self.settings.max_keys);
         self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
-    /// Takes room for as many of `count` more states as there is, and tells for how many.
+    /// Takes as many of `count` more places as there are, and tells how many.
     pub(super) fn take_what_fits(&self, count: usize) -> usize {
         (0..count).take_while(|_| self.take_room(1)).count()
     }
 
-    /// Drops the live state that expires first of a sample, and leaves its room taken, for the caller. The sample is from
+    /// Drops the live state that expires first of a sample. The sample is from
     /// the fullest of a few shards, so that many keys below one anchor displace each other before they displace others.
     /// States that the plan itself has found are spared. `false`: there is nothing else that can be had.
     pub(super) fn evict(&self, held: &mut Guards<'_>, found: &[Found]) -> bool {
@@ -108,14 +108,18 @@ impl<C: Clock> MemoryStore<C> {
             let full = held.iter_mut().enumerate().filter(|(_, (_, shard))| shard.len() >= least);
             let mut full = full.map(|(guard, (_, shard))| {
                 let spared = |slot| found.iter().any(|found| found.guard == guard && found.slot == Some(slot));
-                shard.evict(turn, STATES_COMPARED, spared)
+                self.evict_from(shard, turn, spared)
             });
             full.any(|evicted| evicted)
         };
         let evicted = evict_held(most.max(1))
-            || other.is_some_and(|mut shard| shard.evict(turn, STATES_COMPARED, |_| false))
+            || other.is_some_and(|mut shard| self.evict_from(&mut shard, turn, |_| false))
             || evict_held(1);
         self.evicted.fetch_add(usize::from(evicted), Ordering::Relaxed);
         evicted
+    }
+
+    fn evict_from(&self, shard: &mut Shard, turn: usize, spared: impl Fn(usize) -> bool) -> bool {
+        self.change(shard, 0, |shard| shard.evict(turn, STATES_COMPARED, spared))
     }
 }

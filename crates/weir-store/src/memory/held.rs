@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
+use super::places;
 use weir_core::{
     domain::{Micros, time::SECOND},
     hold::{Ledger, Record},
@@ -19,6 +20,8 @@ const SWEEP_EVERY: (Micros, Micros) = (SECOND, 10);
 pub(super) struct Held {
     ledgers: HashMap<Box<[u8]>, Kept, RandomState>,
     records: HashMap<Box<[u8]>, Recorded, RandomState>,
+    /// Places of all ledgers and records.
+    places: usize,
     next_sweep: Micros,
 }
 
@@ -27,12 +30,14 @@ pub(super) struct Held {
 struct Kept {
     ledger: Ledger,
     expires: Micros,
+    places: u32,
 }
 
 /// A record, and how much of its key is the anchor's path.
 struct Recorded {
     record: Record,
     anchor_end: u16,
+    places: u32,
 }
 
 impl Held {
@@ -49,21 +54,21 @@ impl Held {
         self.ledgers.get_mut(&joined(path, ident)[..]).map(|kept| std::mem::take(&mut kept.ledger)).unwrap_or_default()
     }
 
-    /// Puts a ledger back, or its place away where it has no holds; tells how many more there are now.
-    pub(super) fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) -> isize {
+    /// Puts a ledger back, or its place away where it has no holds.
+    pub(super) fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) {
         let name = joined(path, ident);
         if ledger.holds().is_empty() {
-            return -isize::from(self.ledgers.remove(&name[..]).is_some());
+            self.places -= self.ledgers.remove(&name[..]).map_or(0, |kept| kept.places as usize);
+            return;
         }
+        let places = places(name.len() + size_of_val(ledger.holds()));
+        self.places += places as usize;
         match self.ledgers.get_mut(&name[..]) {
             Some(kept) => {
-                kept.ledger = ledger;
-                0
+                self.places -= kept.places as usize;
+                (kept.ledger, kept.places) = (ledger, places);
             }
-            None => {
-                self.ledgers.insert(name[..].into(), Kept { ledger, expires: Micros::MIN });
-                1
-            }
+            None => drop(self.ledgers.insert(name[..].into(), Kept { ledger, expires: Micros::MIN, places })),
         }
     }
 
@@ -79,10 +84,13 @@ impl Held {
         self.records.get(&joined(anchor_path, name)[..]).map(|recorded| &recorded.record)
     }
 
-    /// Remembers a record; tells how many more there are now.
-    pub(super) fn put_record(&mut self, anchor_path: &[u8], name: &[u8], record: Record) -> isize {
-        let recorded = Recorded { record, anchor_end: anchor_path.len() as u16 };
-        isize::from(self.records.insert(joined(anchor_path, name)[..].into(), recorded).is_none())
+    /// Remembers a record.
+    pub(super) fn put_record(&mut self, anchor_path: &[u8], name: &[u8], record: Record) {
+        let key = joined(anchor_path, name);
+        let places = places(key.len() + allocated_bytes(&record));
+        let recorded = Recorded { record, anchor_end: anchor_path.len() as u16, places };
+        let before = self.records.insert(key[..].into(), recorded);
+        self.places = self.places + places as usize - before.map_or(0, |before| before.places as usize);
     }
 
     /// A moment before which nothing is dropped.
@@ -95,11 +103,21 @@ impl Held {
         if now < self.next_sweep {
             return 0;
         }
-        let before = self.len();
+        let (before, mut freed) = (self.len(), 0);
         self.next_sweep = now + SWEEP_EVERY.0 + SWEEP_EVERY.1 * before as Micros;
-        self.ledgers.retain(|_, kept| kept.expires > now);
-        self.records.retain(|_, recorded| recorded.record.expires() > now);
+        let mut stays = |expires: Micros, places: u32| {
+            freed += if expires > now { 0 } else { places as usize };
+            expires > now
+        };
+        self.ledgers.retain(|_, kept| stays(kept.expires, kept.places));
+        self.records.retain(|_, recorded| stays(recorded.record.expires(), recorded.places));
+        self.places -= freed;
         before - self.len()
+    }
+
+    /// How many places they take.
+    pub(super) fn places(&self) -> usize {
+        self.places
     }
 
     /// How many ledgers and records there are.
@@ -118,6 +136,15 @@ impl Held {
             let (anchor_path, name) = key.split_at(recorded.anchor_end.into());
             (anchor_path, name, &recorded.record)
         })
+    }
+}
+
+/// Bytes that a record has allocated, beside itself.
+fn allocated_bytes(record: &Record) -> usize {
+    match record {
+        Record::Open { levels, .. } => levels.iter().map(|name| size_of_val(name) + name.len()).sum(),
+        Record::Answered { decisions, .. } => size_of_val(&decisions[..]),
+        Record::Settled { .. } => 0,
     }
 }
 

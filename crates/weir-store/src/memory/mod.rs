@@ -26,12 +26,13 @@ use horizon::Horizon;
 use locate::hash;
 use name::Name;
 use shard::Shard;
+use snapshot::Parts;
 use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
     hold::{self, Grant, Ledger, Record, Renewal, Reservations, decide_held},
-    plan::{Decisions, Plan, decide_into},
+    plan::{Decisions, Limit, Plan, decide_into, is_ident_of_policy},
 };
 
 /// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
@@ -40,10 +41,28 @@ const STATES_A_SHARD: usize = 3_300;
 /// States looked at for expiry while a shard is locked for it.
 const SWEEP_SLICE: usize = 1_024;
 
+/// A state takes a place of [`MemorySettings::max_keys`], and a further one for each so many bytes of its name, and of the
+/// marks that the limit of a request may have: what clients choose.
+pub const PLACE_BYTES: usize = 256;
+
+/// Bytes of a mark.
+const WORD_BYTES: usize = 8;
+
+fn places(bytes: usize) -> u32 {
+    1 + (bytes / PLACE_BYTES) as u32
+}
+
+/// Bytes of the marks that a limit of a request may have.
+#[inline]
+fn brought_bytes(limit: &Limit) -> usize {
+    if limit.is_of_policy() { 0 } else { limit.params.marks_max() as usize * WORD_BYTES }
+}
+
 /// The settings of a memory store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
-    /// Most states: one for each limit and actual key.
+    /// Most states: one for each limit and actual key. One whose name is long, or whose limit a request brought and may have
+    /// many marks, counts as several ([`PLACE_BYTES`]).
     pub max_keys: usize,
     /// The rule for requests beyond that.
     pub when_full: WhenFull,
@@ -75,7 +94,8 @@ pub struct MemoryStore<C> {
 /// The counters of a memory store since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// States held now, those that have expired but were not met since included.
+    /// States held now, those that have expired but were not met since included, large ones as in
+    /// [`MemorySettings::max_keys`].
     pub keys: usize,
     /// Plans that lacked room for a new state.
     pub lacked_room: usize,
@@ -144,7 +164,7 @@ impl<C: Clock> MemoryStore<C> {
             let slices = 2 * (self.shards[index].lock().len() / SWEEP_SLICE + 1);
             for _ in 0..slices {
                 let mut shard = self.shards[index].lock();
-                self.dropped(shard.sweep(SWEEP_SLICE, now));
+                self.sweep_shard(&mut shard, SWEEP_SLICE, now);
                 if shard.next_expiry() > now {
                     break;
                 }
@@ -219,8 +239,9 @@ impl<C: Clock> MemoryStore<C> {
         let mut done = ResetDone::default();
         for (index, shard) in self.shards.iter().enumerate() {
             if everywhere || index == own_shard {
-                let (states, found) = shard.lock().reset(key.prefix(depth), subtree, self.clock.now());
-                self.keys.fetch_sub(states, Ordering::Relaxed);
+                let mut shard = shard.lock();
+                let now = self.clock.now();
+                let found = self.change(&mut shard, 0, |shard| shard.reset(key.prefix(depth), subtree, now));
                 done.existed |= found.existed;
                 done.removed |= found.removed;
             }
@@ -228,14 +249,20 @@ impl<C: Clock> MemoryStore<C> {
         done
     }
 
-    /// Puts back a state of a snapshot. Of two with one name the one that expires later counts. `false`: the store is full.
-    fn put_back(&self, path: &[u8], anchor_end: usize, ident: &[u8], state: State, expires: Micros) -> bool {
+    /// Puts back a state of a snapshot, of so many words. Of two with one name the one that expires later counts. `false`: the
+    /// store is full.
+    fn put_back(&self, parts: &Parts<'_>, state: State, words: usize, expires: Micros) -> bool {
+        let Parts { path, anchor_end, ident } = *parts;
+        let brought = if is_ident_of_policy(ident) { 0 } else { words * WORD_BYTES };
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
         let mut shard = self.shards[location.shard].lock();
         match shard.find(location.state, path, ident) {
             Some(slot) if shard.expires(slot) > expires => return true,
-            Some(slot) => shard.replace(slot, state, expires),
-            None if self.take_room(1) => drop(shard.insert(location.state, Name::new(path, ident), state, expires)),
+            Some(slot) => self.change(&mut shard, 0, |shard| shard.replace(slot, state, expires, brought)),
+            None if self.take_room(1) => {
+                let name = Name::new(path, ident);
+                self.change(&mut shard, 1, |shard| shard.insert(location.state, name, state, expires, brought));
+            }
             None => return false,
         }
         self.horizon.expects(expires);
@@ -243,14 +270,17 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Puts back what is held of a state of a snapshot. `false`: the store is full.
-    fn put_back_ledger(&self, path: &[u8], anchor_end: usize, ident: &[u8], ledger: Ledger, expires: Micros) -> bool {
+    fn put_back_ledger(&self, parts: &Parts<'_>, ledger: Ledger, expires: Micros) -> bool {
+        let Parts { path, anchor_end, ident } = *parts;
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
         let mut shard = self.shards[location.shard].lock();
         let is_room = self.take_room(1);
         if is_room {
-            let held = shard.held_mut();
-            held.put_ledger(path, ident, ledger);
-            held.keep_ledger(path, ident, expires);
+            self.change(&mut shard, 1, |shard| {
+                let held = shard.held_mut();
+                held.put_ledger(path, ident, ledger);
+                held.keep_ledger(path, ident, expires);
+            });
             self.horizon.expects(expires);
         }
         is_room
@@ -262,16 +292,32 @@ impl<C: Clock> MemoryStore<C> {
         let is_room = self.take_room(1);
         if is_room {
             self.horizon.expects(record.expires());
-            shard.held_mut().put_record(anchor_path, name, record);
+            self.change(&mut shard, 1, |shard| shard.held_mut().put_record(anchor_path, name, record));
         }
         is_room
     }
 
-    fn dropped(&self, states: usize) {
-        if states > 0 {
-            self.keys.fetch_sub(states, Ordering::Relaxed);
-            self.expired.fetch_add(states, Ordering::Relaxed);
+    /// Looks at so many states of a shard, and drops those that have expired.
+    fn sweep_shard(&self, shard: &mut Shard, count: usize, now: Micros) {
+        let dropped = self.change(shard, 0, |shard| shard.sweep(count, now));
+        if dropped > 0 {
+            self.expired.fetch_add(dropped, Ordering::Relaxed);
         }
+    }
+
+    /// Changes a shard, and counts the places that it takes then, of which so many were taken before. What it takes beyond them
+    /// is not asked for: a plan may take more than there are by its own long names, and the next one finds none.
+    #[inline]
+    fn change<T>(&self, shard: &mut Shard, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
+        let before = shard.places() + taken;
+        let done = change(shard);
+        let after = shard.places();
+        if after > before {
+            self.keys.fetch_add(after - before, Ordering::Relaxed);
+        } else if after < before {
+            self.keys.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        done
     }
 }
 

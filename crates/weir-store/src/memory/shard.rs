@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::{held::Held, name::Name, row::Row};
+use super::{held::Held, name::Name, places, row::Row};
 use crate::ResetDone;
 use weir_core::{
     algorithm::State,
@@ -13,6 +13,8 @@ use weir_core::{
 pub(super) struct Shard {
     table: HashTable<u32>,
     slots: Row<Slot>,
+    /// Places of all states.
+    places: usize,
     /// Where the sweep goes on.
     hand: usize,
     /// The least expiry of the states that the sweep has passed.
@@ -27,6 +29,7 @@ struct Slot {
     state: State,
     expires: Micros,
     hash: u32,
+    places: u32,
 }
 
 /// The table takes its tag from the upper bits, so the 32 bits of a hash are spread over 64.
@@ -39,6 +42,7 @@ impl Default for Shard {
         Self {
             table: HashTable::new(),
             slots: Row::default(),
+            places: 0,
             hand: 0,
             passed: Micros::MAX,
             next_expiry: Micros::MAX,
@@ -73,19 +77,24 @@ impl Shard {
         slots.map(|Slot { name, state, expires, .. }| (name.bytes(), state, *expires))
     }
 
-    /// Changes what a slot holds.
-    pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros) {
+    /// Changes what a slot holds. `brought` are the bytes that a limit of a request lets the state grow to.
+    pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros, brought: usize) {
         self.expects(expires);
         let slot = &mut self.slots[slot];
         slot.state = state;
         slot.expires = expires;
+        let places = places(slot.name.bytes().len() + brought);
+        self.places = self.places + places as usize - slot.places as usize;
+        slot.places = places;
     }
 
     /// Adds a state whose name is not there yet, and tells its slot.
-    pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros) -> usize {
+    pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros, brought: usize) -> usize {
         self.expects(expires);
         let slot = self.slots.len();
-        self.slots.push(Slot { name, state, expires, hash });
+        let places = places(name.bytes().len() + brought);
+        self.places += places as usize;
+        self.slots.push(Slot { name, state, expires, hash, places });
         let slots = &self.slots;
         self.table.insert_unique(spread(hash), slot as u32, |slot| spread(slots[*slot as usize].hash));
         slot
@@ -99,6 +108,12 @@ impl Shard {
     /// How many states there are.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// How many places of the store it takes: of its states, and of what is held of them.
+    #[inline]
+    pub(super) fn places(&self) -> usize {
+        self.places + self.held.as_ref().map_or(0, |held| held.places())
     }
 
     /// What is held of its states, if anything is.
@@ -171,9 +186,8 @@ impl Shard {
         }
     }
 
-    /// Drops every state of exactly the key `path`, and with `subtree` those below it: how many, and which of them had not
-    /// expired.
-    pub(super) fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> (usize, ResetDone) {
+    /// Drops every state of exactly the key `path`, and with `subtree` those below it: whether any of them had not expired.
+    pub(super) fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> ResetDone {
         let (before, mut done) = (self.slots.len(), ResetDone::default());
         let mut slot = 0;
         while slot < self.slots.len() {
@@ -196,11 +210,12 @@ impl Shard {
             self.next_expiry = Micros::MIN;
             self.shrink();
         }
-        (before - self.slots.len(), done)
+        done
     }
 
     fn remove(&mut self, slot: usize) {
         let last = self.slots.len() - 1;
+        self.places -= self.slots[slot].places as usize;
         if let Ok(entry) = self.table.find_entry(spread(self.slots[slot].hash), |at| *at as usize == slot) {
             entry.remove();
         }
@@ -219,7 +234,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::PLACE_BYTES, *};
     use weir_core::{
         algorithm::{Bounds, find},
         domain::Ask,
@@ -235,7 +250,7 @@ mod tests {
     fn the_next_expiry_includes_states_moved_behind_the_sweep() {
         let mut shard = Shard::default();
         for (key, expires) in [100, 200, 300, 5, 50].into_iter().enumerate() {
-            shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires);
+            shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires, 0);
         }
         // Once around, and two more.
         assert_eq!(shard.sweep(8, 5), 1);
@@ -253,14 +268,15 @@ mod tests {
             let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
             for (number, (what, key, time)) in story.into_iter().enumerate() {
                 let (path, hash, now) = ([key / 10, key], u32::from(key % 7), number as Micros);
+                let brought = PLACE_BYTES / 8 * time as usize;
                 match what {
                     0..=2 => {
                         let expires = now + time;
                         match shard.find(hash, &path, &[END]) {
-                            Some(slot) => shard.replace(slot, a_state(), expires),
-                            None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires)),
+                            Some(slot) => shard.replace(slot, a_state(), expires, brought),
+                            None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires, brought)),
                         }
-                        model.insert(path, expires);
+                        model.insert(path, (expires, places(path.len() + 1 + brought)));
                     }
                     3 => {
                         let dropped = shard.sweep(usize::from(key), now);
@@ -269,35 +285,35 @@ mod tests {
                         prop_assert_eq!(before - model.len(), dropped);
                     }
                     4 => {
-                        let expires = model.remove(&path);
-                        let is_live = expires > Some(now);
+                        let is_live = model.remove(&path).is_some_and(|(expires, _)| expires > now);
                         let done = ResetDone { existed: is_live, removed: is_live, scanned: false };
-                        prop_assert_eq!(shard.reset(&path, false, now), (usize::from(expires.is_some()), done));
+                        prop_assert_eq!(shard.reset(&path, false, now), done);
                     }
                     5 => {
                         let spared = shard.find(hash, &path, &[END]);
-                        let (evicted, before) = (shard.evict(number, usize::from(key), |slot| Some(slot) == spared), model.len());
+                        let before = model.len();
+                        let evicted = shard.evict(number, usize::from(key), |slot| Some(slot) == spared);
                         model.retain(|path, _| shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
                         prop_assert_eq!(before - model.len(), usize::from(evicted));
                         prop_assert!(evicted || usize::from(spared.is_some()) == before || key < 2);
                         prop_assert_eq!(shard.find(hash, &path, &[END]).is_some(), spared.is_some());
                     }
                     _ => {
-                        let before = model.len();
-                        let removed = model.iter().any(|(path, expires)| path[0] == key / 10 && *expires > now);
+                        let removed = model.iter().any(|(path, (expires, _))| path[0] == key / 10 && *expires > now);
                         model.retain(|path, _| path[0] != key / 10);
                         let done = ResetDone { existed: false, removed, scanned: false };
-                        prop_assert_eq!(shard.reset(&path[..1], true, now), (before - model.len(), done));
+                        prop_assert_eq!(shard.reset(&path[..1], true, now), done);
                     }
                 }
-                let alive = model.iter().filter(|(_, expires)| **expires > now);
+                let alive = model.iter().filter(|(_, (expires, _))| *expires > now);
                 for (path, _) in alive {
                     prop_assert!(shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
                 }
                 if shard.next_expiry() > now {
-                    prop_assert!(model.values().all(|expires| *expires > now));
+                    prop_assert!(model.values().all(|(expires, _)| *expires > now));
                 }
                 prop_assert_eq!(shard.len(), model.len());
+                prop_assert_eq!(shard.places(), model.values().map(|(_, places)| *places as usize).sum::<usize>());
             }
             let now = 1_000;
             while shard.next_expiry() <= now {

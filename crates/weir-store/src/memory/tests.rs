@@ -11,7 +11,8 @@ use std::{
 use super::*;
 use weir_core::{
     algorithm::{Bounds, find},
-    domain::{Charge, ManualClock, time::SECOND},
+    domain::{Charge, Decision, ManualClock, key::MAX_SEGMENTS, time::SECOND},
+    hold::{Hold, HoldId, RequestId},
     plan::{Level, Limit, Origin},
 };
 
@@ -248,8 +249,96 @@ fn concurrent_threads_stay_within_max_keys_for_every_rule() {
                 });
             }
         });
-        let held: usize = store.shards.iter().map(|shard| shard.lock().len()).sum();
+        let held: usize = store.shards.iter().map(|shard| shard.lock().places()).sum();
         assert_eq!(held, store.stats().keys, "{when_full:?}");
         assert!((MOST - 1..=MOST).contains(&held), "{when_full:?}: room for {held} only");
     }
+}
+
+/// A key of as many segments as can be, each as long as it is stored: 2 kB.
+fn long_key(number: usize) -> Key {
+    let segments: Vec<_> = (0..MAX_SEGMENTS).map(|at| format!("{number:032}{at:032}")).collect();
+    Key::new("", &segments).unwrap()
+}
+
+#[test]
+fn a_long_name_takes_the_place_of_several_states_as_long_as_it_is_there() {
+    let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1", "1s"));
+    for when_full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict] {
+        let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::clone(&clock));
+        let depth = MAX_SEGMENTS as u8;
+        let name = long_key(0).prefix(MAX_SEGMENTS).len() + limit.ident().len();
+        let each = 1 + name / PLACE_BYTES;
+        assert!(each > 8, "{name} bytes");
+        for number in 0..MOST {
+            let passes = ask(&store, &limit, &long_key(number), &[depth]);
+            assert!(passes || when_full == WhenFull::Deny && (number + 1) * each > MOST);
+            let stats = store.stats();
+            assert!(stats.keys < MOST + each, "{when_full:?}: the last one may take more than there was");
+            assert!(
+                stats.keys * PLACE_BYTES >= name * store.shards.iter().map(|shard| shard.lock().len()).sum::<usize>()
+            );
+        }
+        assert_eq!(store.stats().keys, MOST.div_ceil(each) * each, "{when_full:?}");
+        let one = (0..MOST).map(long_key).find(|key| is_spent(&store, &limit, key)).unwrap();
+        assert!(store.reset_now(&one, 2, false).removed);
+        assert_eq!(store.stats().keys, (MOST.div_ceil(each) - 1) * each, "{when_full:?}");
+        clock.set(clock.now() + 2 * SECOND);
+        store.sweep(store.shard_count());
+        assert_eq!(store.stats().keys, 0, "{when_full:?}");
+    }
+}
+
+#[test]
+fn what_a_limit_of_a_request_may_remember_takes_places_and_that_of_a_policy_none() {
+    let clock = ManualClock::new(5 * SECOND);
+    let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, clock);
+    let log = |origin, count: &str| {
+        let source: &[(&str, &str)] = &[("count", count), ("period", "1h")];
+        let params = (find("sliding_log").unwrap().parse)(&source, &Bounds::default()).unwrap();
+        Limit::new(origin, None, "*", 0, false, params)
+    };
+    let user = |name: &str| key(&["user", name]);
+    assert!(ask(&store, &log(Origin::Policy, "10000"), &user("a"), &[2]));
+    assert_eq!(store.stats().keys, 1);
+    assert!(ask(&store, &log(Origin::Request, "100"), &user("a"), &[2]));
+    assert_eq!(store.stats().keys, 1 + 1 + 100 * 8 / PLACE_BYTES);
+    // The same state, under a limit that may remember more.
+    assert!(ask(&store, &log(Origin::Request, "10000"), &user("a"), &[2]));
+    assert_eq!(store.stats().keys, 1 + 1 + 10_000 * 8 / PLACE_BYTES);
+    let passed =
+        (0..10).filter(|number| ask(&store, &log(Origin::Override, "10000"), &user(&number.to_string()), &[2]));
+    assert_eq!(passed.count(), 3, "there is room for two, and the third takes more than there is");
+    store.reset_now(&user("a"), 2, false);
+    assert_eq!(store.stats().keys, 3 * (1 + 10_000 * 8 / PLACE_BYTES));
+}
+
+#[test]
+fn what_is_held_and_answers_that_are_remembered_take_places_by_their_size() {
+    let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1000", "1s"));
+    let store = MemoryStore::new(MemorySettings::default(), Arc::clone(&clock));
+    let (key, id) =
+        (key(&["user", "alex"]), RequestId { name: b"id".as_slice().into(), fingerprint: [1; 8], window: SECOND });
+    let plan = |levels| {
+        let levels = (0..levels).map(|_| Level::new(&key, 2, 2, &limit, 1)).collect();
+        Plan::new(levels, Charge::AllOrNothing, None)
+    };
+    let levels = 16;
+    let mut asked = plan(levels);
+    asked.request = Some(&id);
+    store.decide_now(&asked);
+    let record = 1 + levels * size_of::<Decision>() / PLACE_BYTES;
+    assert!(record > 3);
+    assert_eq!(store.stats().keys, 1 + record, "its one state, and the answer");
+    let holds = 20;
+    for number in 1..=holds {
+        let id = HoldId { owner: 1, number };
+        store.renew_now(&plan(1), &Renewal { id, sequence: 1, spent: 0, kept: 0, want: 1, ttl: SECOND });
+    }
+    let ledger = 1 + holds as usize * size_of::<Hold>() / PLACE_BYTES;
+    assert!(ledger > 3);
+    assert_eq!(store.stats().keys, 1 + record + ledger);
+    clock.set(20 * SECOND);
+    store.sweep(store.shard_count());
+    assert_eq!(store.stats().keys, 0);
 }

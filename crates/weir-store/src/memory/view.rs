@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::{
-    MemorySettings, MemoryStore, WhenFull,
+    MemorySettings, MemoryStore, WhenFull, brought_bytes,
     locate::{StateLocation, locate_all},
     name::Name,
     shard::Shard,
@@ -129,15 +129,10 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         self.is_held = true;
     }
 
-    /// Counts so many ledgers and records more, or fewer.
-    fn count_held(&mut self, more: isize) {
-        match usize::try_from(more) {
-            Ok(more) => {
-                self.store.keys.fetch_add(more, Ordering::Relaxed);
-                self.added += more;
-            }
-            Err(_) => drop(self.store.keys.fetch_sub(more.unsigned_abs(), Ordering::Relaxed)),
-        }
+    /// Changes a shard, of whose further places so many are taken already.
+    #[inline]
+    fn change<T>(&mut self, guard: usize, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
+        self.store.change(&mut self.guards[guard].1, taken, change)
     }
 
     /// The shard of a level, and the two parts of its state's name.
@@ -155,7 +150,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     fn evict(&mut self, count: usize) -> bool {
         let mut taken = self.store.take_what_fits(count);
         while taken < count && self.store.evict(&mut self.guards, &self.found) {
-            taken += 1;
+            taken += self.store.take_what_fits(count - taken);
             // Others may have moved into the place of what is gone.
             self.find();
         }
@@ -174,7 +169,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
         if self.added > 0 && self.store.clock.is_monotonic() {
             for (_, shard) in &mut self.guards {
-                self.store.dropped(shard.sweep(SWEEP_STEP * self.added, self.now));
+                self.store.sweep_shard(shard, SWEEP_STEP * self.added, self.now);
             }
         }
     }
@@ -241,19 +236,20 @@ impl<C: Clock> States for View<'_, '_, C> {
         let found = &mut self.found[index];
         let shard = &mut self.guards[found.guard].1;
         let expires = self.now + reset_after;
+        let level = &self.plan.levels()[index];
         if self.is_held && shard.held().is_some() {
-            let level = &self.plan.levels()[index];
             shard.held_mut().keep_ledger(level.path(), level.limit.ident(), expires);
         }
+        let (guard, hash, brought) = (found.guard, found.location.state, brought_bytes(level.limit));
         if let Some(slot) = found.slot {
             self.store.horizon.expects(expires);
-            shard.replace(slot, state, expires);
+            self.change(guard, 0, |shard| shard.replace(slot, state, expires, brought));
         } else if self.room > 0 {
             self.store.horizon.expects(expires);
             self.room -= 1;
-            let level = &self.plan.levels()[index];
             let name = Name::new(level.path(), level.limit.ident());
-            found.slot = Some(shard.insert(found.location.state, name, state, expires));
+            let slot = self.change(guard, 1, |shard| shard.insert(hash, name, state, expires, brought));
+            self.found[index].slot = Some(slot);
             self.added += 1;
         }
     }
@@ -266,10 +262,10 @@ impl<C: Clock> Ledgers for View<'_, '_, C> {
     }
 
     fn put_ledger(&mut self, index: usize, ledger: Ledger) {
-        let (shard, path, ident) = self.place(index);
-        if !ledger.holds().is_empty() || shard.held().is_some() {
-            let more = shard.held_mut().put_ledger(path, ident, ledger);
-            self.count_held(more);
+        let (level, guard) = (&self.plan.levels()[index], self.found[index].guard);
+        if !ledger.holds().is_empty() || self.guards[guard].1.held().is_some() {
+            self.change(guard, 0, |shard| shard.held_mut().put_ledger(level.path(), level.limit.ident(), ledger));
+            self.added += 1;
         }
     }
 
@@ -318,7 +314,7 @@ impl<C: Clock> Reservations for View<'_, '_, C> {
     fn put_record(&mut self, name: &[u8], record: Record) {
         let Some((guard, anchor_path)) = self.record_place() else { return };
         self.store.horizon.expects(record.expires());
-        let more = self.guards[guard].1.held_mut().put_record(anchor_path, name, record);
-        self.count_held(more);
+        self.change(guard, 0, |shard| shard.held_mut().put_record(anchor_path, name, record));
+        self.added += 1;
     }
 }

@@ -8,7 +8,10 @@ use weir_core::{
     plan::Level,
 };
 
-use crate::redis::{rule_of, work};
+use crate::{
+    memory::PLACE_BYTES,
+    redis::{rule_of, work},
+};
 
 /// What one level has admitted. Its name is made of its key, the limit's ident, and what the script must know of the limit.
 pub(super) struct Entry {
@@ -19,6 +22,8 @@ pub(super) struct Entry {
     of_policy: Option<Box<str>>,
     params: Params,
     phase: Micros,
+    /// How many keys it counts as: its state may hold a mark for each unit, and its name may be long.
+    pub size: usize,
     /// Units admitted.
     pub units: u64,
     /// What of them counts.
@@ -34,24 +39,22 @@ pub(super) fn name_of(level: &Level<'_>) -> SmallVec<[u8; 256]> {
 }
 
 impl Entry {
-    pub(super) fn new(level: &Level<'_>) -> Self {
+    /// That of a level with this name.
+    pub(super) fn new(level: &Level<'_>, name: &[u8]) -> Self {
         let path_end = level.path().len();
+        // Any unit counts that was admitted, also of a key that starts without.
+        let params = level.params().starting_full().unwrap_or_else(|| level.params().clone());
         Self {
             anchor_end: level.anchor_path().len(),
             path_end,
             ident_end: path_end + level.limit.ident().len(),
             of_policy: level.limit.is_of_policy().then(|| level.limit.name.clone()),
-            // Any unit counts that was admitted, also of a key that starts without.
-            params: level.params().starting_full().unwrap_or_else(|| level.params().clone()),
+            size: work(&params) as usize + name.len() / PLACE_BYTES,
+            params,
             phase: level.phase(),
             units: 0,
             state: None,
         }
-    }
-
-    /// How many keys it counts as: its state may hold a mark for each unit.
-    pub(super) fn size(&self) -> usize {
-        work(&self.params) as usize
     }
 
     pub(super) fn anchor<'n>(&self, name: &'n [u8]) -> &'n [u8] {

@@ -120,8 +120,8 @@ impl OutageCharges {
         if units == 0 {
             return;
         }
-        let mut entry = Entry::new(level);
-        let size = entry.size();
+        let mut entry = Entry::new(level, &name);
+        let size = entry.size;
         let takes = |keys: usize| (keys + size <= self.max_keys).then_some(keys + size);
         let Ok(before) = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, takes) else {
             return self.count(Outcome::Full, units);
@@ -175,13 +175,13 @@ impl OutageCharges {
     pub(crate) fn charged(&self, due: &Due, units: u64) {
         self.count(Outcome::Charged, units);
         self.count(Outcome::Drained, due.entry.units.saturating_sub(units));
-        self.keys.fetch_sub(due.entry.size(), Ordering::Relaxed);
+        self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
 
     /// These are not charged for this reason.
     pub(crate) fn give_up(&self, due: &Due, outcome: Outcome) {
         self.count(outcome, due.entry.units);
-        self.keys.fetch_sub(due.entry.size(), Ordering::Relaxed);
+        self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
 
     /// These are not charged for sure, and wait again, unless there was a reset meanwhile: it may have been of them.
@@ -190,7 +190,7 @@ impl OutageCharges {
         if due.resets != shard.resets {
             return self.give_up(&due, Outcome::Reset);
         }
-        let size = due.entry.size();
+        let size = due.entry.size;
         match shard.entries.entry(due.name) {
             Place::Vacant(place) => drop(place.insert(due.entry)),
             Place::Occupied(mut place) => {
@@ -238,7 +238,7 @@ impl OutageCharges {
             let is_dropped = is_dropped(name, entry);
             if is_dropped {
                 self.count(outcome, entry.units);
-                self.keys.fetch_sub(entry.size(), Ordering::Relaxed);
+                self.keys.fetch_sub(entry.size, Ordering::Relaxed);
             }
             !is_dropped
         });

@@ -98,8 +98,7 @@ pub(super) fn load<C: Clock>(
                 if holds.len() > MAX_HOLDS || !holds.iter().all(is_possible) {
                     return Err(nonsense());
                 }
-                expires <= now
-                    || store.put_back_ledger(parts.path, parts.anchor_end, parts.ident, Ledger::of(holds), expires)
+                expires <= now || store.put_back_ledger(&parts, Ledger::of(holds), expires)
             }
             [kind @ (OPEN | SETTLED | ANSWERED)] => {
                 let (anchor, own) = (read_name(from)?, read_name(from)?);

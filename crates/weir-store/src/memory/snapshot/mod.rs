@@ -31,6 +31,7 @@ use thiserror::Error;
 
 pub use file::{Saved, check_writable, save, set_aside};
 pub use lock::SnapshotLock;
+pub(super) use read::Parts;
 pub use read::{Loaded, Snapshot};
 
 use weir_core::domain::{

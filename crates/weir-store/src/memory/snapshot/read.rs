@@ -110,7 +110,7 @@ impl Snapshot {
             loaded.states += 1;
             if expires <= now {
                 loaded.expired += 1;
-            } else if !store.put_back(parts.path, parts.anchor_end, parts.ident, state, expires) {
+            } else if !store.put_back(&parts, state, words.len(), expires) {
                 loaded.left_out += 1;
                 store.left_out.fetch_add(1, Ordering::Relaxed);
             }
@@ -128,7 +128,7 @@ impl Snapshot {
 }
 
 /// The name of a state taken apart.
-pub(super) struct Parts<'a> {
+pub(in crate::memory) struct Parts<'a> {
     pub path: &'a [u8],
     pub anchor_end: usize,
     pub ident: &'a [u8],
