@@ -258,7 +258,10 @@ impl<C: Clock> MemoryStore<C> {
         let mut shard = self.shards[location.shard].lock();
         match shard.find(location.state, path, ident) {
             Some(slot) if shard.expires(slot) > expires => return true,
-            Some(slot) => self.change(&mut shard, 0, |shard| shard.replace(slot, state, expires, brought)),
+            Some(slot) => {
+                shard.replace(slot, state, expires);
+                self.change(&mut shard, 0, |shard| shard.resize(slot, brought));
+            }
             None if self.take_room(1) => {
                 let name = Name::new(path, ident);
                 self.change(&mut shard, 1, |shard| shard.insert(location.state, name, state, expires, brought));

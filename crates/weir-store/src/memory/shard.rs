@@ -77,18 +77,23 @@ impl Shard {
         slots.map(|Slot { name, state, expires, .. }| (name.bytes(), state, *expires))
     }
 
-    /// Changes what a slot holds. `brought` are the bytes that a limit of a request lets the state grow to.
-    pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros, brought: usize) {
+    /// Changes what a slot holds.
+    pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros) {
         self.expects(expires);
         let slot = &mut self.slots[slot];
         slot.state = state;
         slot.expires = expires;
+    }
+
+    /// A limit of a request lets the state in a slot grow to so many bytes from now on.
+    pub(super) fn resize(&mut self, slot: usize, brought: usize) {
+        let slot = &mut self.slots[slot];
         let places = places(slot.name.bytes().len() + brought);
         self.places = self.places + places as usize - slot.places as usize;
         slot.places = places;
     }
 
-    /// Adds a state whose name is not there yet, and tells its slot.
+    /// Adds a state whose name is not there yet, and which a limit of a request lets grow to so many bytes; tells its slot.
     pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros, brought: usize) -> usize {
         self.expects(expires);
         let slot = self.slots.len();
@@ -273,7 +278,10 @@ mod tests {
                     0..=2 => {
                         let expires = now + time;
                         match shard.find(hash, &path, &[END]) {
-                            Some(slot) => shard.replace(slot, a_state(), expires, brought),
+                            Some(slot) => {
+                                shard.replace(slot, a_state(), expires);
+                                shard.resize(slot, brought);
+                            }
                             None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires, brought)),
                         }
                         model.insert(path, (expires, places(path.len() + 1 + brought)));

@@ -243,7 +243,10 @@ impl<C: Clock> States for View<'_, '_, C> {
         let (guard, hash, brought) = (found.guard, found.location.state, brought_bytes(level.limit));
         if let Some(slot) = found.slot {
             self.store.horizon.expects(expires);
-            self.change(guard, 0, |shard| shard.replace(slot, state, expires, brought));
+            shard.replace(slot, state, expires);
+            if brought > 0 {
+                self.change(guard, 0, |shard| shard.resize(slot, brought));
+            }
         } else if self.room > 0 {
             self.store.horizon.expects(expires);
             self.room -= 1;
