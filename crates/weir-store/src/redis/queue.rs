@@ -190,10 +190,16 @@ impl Queue {
     /// # Errors
     /// Why there is none: [`Failure::Shed`] where others went before, else [`Failure::Late`] of what was not sent, and
     /// [`Failure::Lost`] of what was.
-    pub(super) async fn answer(&self, mut pending: Pending, deadline: Instant) -> Answer {
-        match timeout_at(deadline, &mut pending.answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
-            Err(_) => self.give_up(pending),
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async function keeps its parameters twice, for each check that waits"
+    )]
+    pub(super) fn answer(&self, mut pending: Pending, deadline: Instant) -> impl Future<Output = Answer> {
+        async move {
+            match timeout_at(deadline, &mut pending.answer).await {
+                Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
+                Err(_) => self.give_up(pending),
+            }
         }
     }
 

@@ -41,15 +41,18 @@ impl Retry {
 ///
 /// # Errors
 /// The last failure.
-pub(crate) async fn retried<T, F>(deadline: Instant, send: impl Fn() -> F) -> Result<T, Failure>
+#[expect(clippy::manual_async_fn, reason = "an async function keeps its parameters twice, for each check that waits")]
+pub(crate) fn retried<T, F>(deadline: Instant, send: impl Fn() -> F) -> impl Future<Output = Result<T, Failure>>
 where
     F: Future<Output = Result<T, Failure>>,
 {
-    let mut retry = Retry::until(deadline);
-    loop {
-        match send().await {
-            Ok(done) => return Ok(done),
-            Err(failure) => retry.pause(failure).await?,
+    async move {
+        let mut retry = Retry::until(deadline);
+        loop {
+            match send().await {
+                Ok(done) => return Ok(done),
+                Err(failure) => retry.pause(failure).await?,
+            }
         }
     }
 }
