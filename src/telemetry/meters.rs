@@ -15,7 +15,7 @@ use super::{
     metrics::Metrics,
     series::{
         ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_FROM, LEASES_FROM, LIMITED, LeaseCall, NEAR,
-        OF_DOMAIN, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
+        OF_DOMAIN, OF_LIMIT, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
         ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
 };
@@ -87,6 +87,9 @@ impl Counts<'_> {
     }
 }
 
+/// A domain, or a limit of it, and where its counters begin.
+type Named = (usize, Box<str>, Option<Box<str>>);
+
 /// Where the counters begin of domains and limits without any of their own.
 const OTHER_DOMAIN: usize = 0;
 const OTHER_LIMIT: usize = OF_DOMAIN;
@@ -98,22 +101,32 @@ impl Meters {
         domains: impl IntoIterator<Item = &'a str>,
         limits: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let registry = metrics.registry();
-        let mut counters: Vec<_> = of_domain(registry, OTHER).chain(of_limit(registry, OTHER, OTHER)).collect();
-        let (mut domain_starts, mut limit_starts) = (Vec::new(), Vec::new());
-        for domain in domains {
-            let admitted = metrics.admits(domain, None);
-            domain_starts.push(if admitted { counters.len() } else { OTHER_DOMAIN });
-            counters.extend(admitted.then(|| of_domain(registry, domain)).into_iter().flatten());
-        }
-        for (domain, limit) in limits {
-            let admitted = metrics.admits(domain, Some(limit));
-            limit_starts.push(if admitted { counters.len() } else { OTHER_LIMIT });
-            counters.extend(admitted.then(|| of_limit(registry, domain, limit)).into_iter().flatten());
-        }
-        let others = domain_starts.iter().filter(|start| **start == OTHER_DOMAIN).count();
-        metrics.without_series(others + limit_starts.iter().filter(|start| **start == OTHER_LIMIT).count());
-        Self { counters: registry.sharded(counters), domains: domain_starts, limits: limit_starts }
+        let mut named: Vec<Named> =
+            vec![(OTHER_DOMAIN, OTHER.into(), None), (OTHER_LIMIT, OTHER.into(), Some(OTHER.into()))];
+        let mut len = OTHER_LIMIT + OF_LIMIT;
+        let mut start_of = |domain: &str, limit: Option<&str>| {
+            let start = len;
+            metrics.admits(domain, limit).then(|| {
+                len += if limit.is_some() { OF_LIMIT } else { OF_DOMAIN };
+                named.push((start, domain.into(), limit.map(Box::from)));
+                start
+            })
+        };
+        let domains: Vec<_> = domains.into_iter().map(|it| start_of(it, None).unwrap_or(OTHER_DOMAIN)).collect();
+        let limits = limits.into_iter().map(|(domain, limit)| start_of(domain, Some(limit)).unwrap_or(OTHER_LIMIT));
+        let limits: Vec<_> = limits.collect();
+        let others = domains.iter().filter(|start| **start == OTHER_DOMAIN).count();
+        metrics.without_series(others + limits.iter().filter(|start| **start == OTHER_LIMIT).count());
+        let registry = Arc::clone(metrics.registry());
+        let begin = move |index| {
+            let (start, domain, limit) = &named[named.partition_point(|(start, ..)| *start <= index) - 1];
+            let at = |(offset, counter)| (start + offset, counter);
+            match limit {
+                None => of_domain(&registry, domain, index - start).map(at).collect(),
+                Some(limit) => of_limit(&registry, domain, limit).into_iter().enumerate().map(at).collect(),
+            }
+        };
+        Self { counters: metrics.registry().sharded_from_first_count(len, begin), domains, limits }
     }
 
     /// Counts one check in the domain of this number; without one, in all that have none.

@@ -1,6 +1,6 @@
 //! The series of a domain and of a limit.
 
-use std::iter;
+use std::{iter, ops::Range};
 
 use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
@@ -162,24 +162,27 @@ pub(super) const SHADOW_LIMITED: usize = 2;
 pub(super) const NEAR: usize = 3;
 pub(super) const CHARGED_UNITS: usize = 4;
 const NEAR_CACHE: usize = 5;
-const OF_LIMIT: usize = 6;
+pub(super) const OF_LIMIT: usize = 6;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
-/// ones, then dry runs, then calls about reservations, then units of these, then overridden ones, then
+/// ones, then dry runs, then repeated ones, then overridden ones, then calls about reservations, then units of these, then
 /// requests about leases, then their units: granted, spent, returned, burnt.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
 pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
-pub(super) const RESERVATIONS_FROM: usize = REPEATED_AT + 1;
+pub(super) const OVERRIDDEN_FROM: usize = REPEATED_AT + 1;
+pub(super) const RESERVATIONS_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
-pub(super) const OVERRIDDEN_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
-pub(super) const LEASES_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
+pub(super) const LEASES_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
 pub(super) const LEASE_UNITS_FROM: usize = LEASES_FROM + LeaseCall::ALL.len();
 const LEASE_UNITS: [&str; 4] =
     [CLIENT_LEASES_GRANTED, CLIENT_LEASES_SPENT, CLIENT_LEASES_RETURNED, CLIENT_LEASES_BURNT];
 /// How many counters a domain has.
 pub(super) const OF_DOMAIN: usize = LEASE_UNITS_FROM + LEASE_UNITS.len();
+
+/// Those that begin with any count of the domain. The others, of which many domains have none, begin with one of their kind.
+const USUAL: Range<usize> = DEGRADED_FROM..RESERVATIONS_FROM;
 
 /// The counters of a limit that a decision moves: of its outcome, of passes that leave under a fifth, and of refusals from the
 /// near cache.
@@ -204,27 +207,37 @@ pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Count
     [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near, charged, near_cache]
 }
 
-pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item = Counter> {
-    let domain = domain_label(domain);
+/// The counters of a domain, by their positions, that begin with the first count at `counted`.
+pub(super) fn of_domain(registry: &Registry, domain: &str, counted: usize) -> impl Iterator<Item = (usize, Counter)> {
+    let kind = match counted {
+        check if check < DEGRADED_FROM => {
+            let first = check - check % Outcome::ALL.len();
+            first..first + Outcome::ALL.len()
+        }
+        usual if usual < RESERVATIONS_FROM => USUAL,
+        reservation if reservation < LEASES_FROM => RESERVATIONS_FROM..LEASES_FROM,
+        _ => LEASES_FROM..OF_DOMAIN,
+    };
+    let begun = series_of_domain().enumerate().filter(move |(at, _)| USUAL.contains(at) || kind.contains(at));
+    begun.map(move |(at, (name, labels))| {
+        let labels: Vec<_> = iter::once(("domain", domain_label(domain))).chain(labels).collect();
+        (at, registry.counter(name, &labels))
+    })
+}
+
+/// The names of a domain's series, and their labels besides the domain.
+fn series_of_domain() -> impl Iterator<Item = (&'static str, Vec<(&'static str, &'static str)>)> {
     let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
-    let checks = each.map(move |(transport, outcome)| {
-        registry.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
-    });
-    let rules = OnStoreFailure::ALL.into_iter();
-    let degraded = rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]));
-    let apart = [UNMATCHED, DRY_RUNS, REPEATED].map(|name| registry.counter(name, &[("domain", domain)]));
-    let calls = ReservationCall::ALL.into_iter();
-    let calls = calls.map(move |call| registry.counter(RESERVATIONS, &[("domain", domain), ("outcome", call.name())]));
-    let units = ReservationUnits::ALL.into_iter();
-    let units =
-        units.map(move |kind| registry.counter(RESERVATION_UNITS, &[("domain", domain), ("kind", kind.name())]));
-    let changes = CHANGES.into_iter();
-    let overridden = changes.map(move |change| registry.counter(OVERRIDDEN, &[("domain", domain), ("change", change)]));
-    let leases = LeaseCall::ALL.into_iter();
-    let leases =
-        leases.map(move |call| registry.counter(CLIENT_LEASES, &[("domain", domain), ("result", call.name())]));
-    let leased = LEASE_UNITS.map(|name| registry.counter(name, &[("domain", domain)]));
-    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden).chain(leases).chain(leased)
+    let checks =
+        each.map(|(transport, outcome)| (CHECKS, vec![("transport", transport.name()), ("outcome", outcome.name())]));
+    let degraded = OnStoreFailure::ALL.into_iter().map(|rule| (DEGRADED, vec![("mode", rule.name())]));
+    let apart = [UNMATCHED, DRY_RUNS, REPEATED].map(|name| (name, vec![]));
+    let overridden = CHANGES.into_iter().map(|change| (OVERRIDDEN, vec![("change", change)]));
+    let calls = ReservationCall::ALL.into_iter().map(|call| (RESERVATIONS, vec![("outcome", call.name())]));
+    let units = ReservationUnits::ALL.into_iter().map(|kind| (RESERVATION_UNITS, vec![("kind", kind.name())]));
+    let leases = LeaseCall::ALL.into_iter().map(|call| (CLIENT_LEASES, vec![("result", call.name())]));
+    let leased = LEASE_UNITS.map(|name| (name, vec![]));
+    checks.chain(degraded).chain(apart).chain(overridden).chain(calls).chain(units).chain(leases).chain(leased)
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

@@ -151,8 +151,8 @@ pub fn is_local(peer: Option<SocketAddr>) -> bool {
 pub struct ObservedBody<B> {
     body: B,
     observed: Option<Box<ObservedRequest>>,
-    /// Where it is large, until its first bytes go on, and with them until they are read.
-    unread: Option<UnreadAnswer>,
+    /// Where it is large. Its bytes have it too, until they are read.
+    unread: Option<Arc<UnreadAnswer>>,
     _in_flight: InFlight,
 }
 
@@ -170,15 +170,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {
             None => Pin::new(body).poll_frame(cx),
             Some(observed) => observed.poll_frame(body, cx),
         };
-        if unread.is_none() {
-            return polled;
+        match unread {
+            None => polled,
+            Some(unread) => polled.map_ok(|frame| frame.map_data(|bytes| unread.with(bytes))),
         }
-        polled.map_ok(|frame| {
-            frame.map_data(|bytes| match unread.take() {
-                Some(unread) => unread.with(bytes),
-                None => bytes,
-            })
-        })
     }
 
     #[inline]

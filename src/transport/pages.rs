@@ -57,7 +57,7 @@ impl Routes for Pages {
             return_id(id, response.headers_mut());
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
-        response.extensions_mut().insert(bytes);
+        response.extensions_mut().get_or_insert_with(|| bytes);
         response
     }
 

@@ -2,11 +2,15 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use weir::proto::LeaseRequest;
+
 use crate::{
     support::{
-        eventually,
+        Server, eventually,
         http::Client,
         pki::{Authority, Leaf, put},
+        requests::check,
+        reservations::{HOUR, reserve, wanted},
         server::Setup,
     },
     tokens::{caller, token},
@@ -71,10 +75,22 @@ fn of_one_that_is_told() -> Vec<String> {
     shown(&server.get("/metrics").1).collect()
 }
 
-#[test]
-fn the_documented_metrics_match_the_exported_ones() {
-    let live: BTreeSet<_> =
-        of_one_that_is_alone().into_iter().chain(of_one_that_shares()).chain(of_one_that_is_told()).collect();
+/// All that a service shows of which a client held units.
+async fn of_one_that_holds() -> Vec<String> {
+    let server = Server::with_policy(&format!("lease: true\n{POLICY}"));
+    let mut client = server.client().await;
+    reserve(&mut client, wanted(&["user"], 1, HOUR)).await;
+    let check = Some(check(&["user"]));
+    let lease = LeaseRequest { check, holder: vec![7; 16], lease: 1, sequence: 1, ..LeaseRequest::default() };
+    let mut answers = client.lease(futures_util::stream::iter([lease])).await.expect("a stream").into_inner();
+    answers.message().await.expect("an answer").expect("one");
+    shown(&server.get("/metrics").1).collect()
+}
+
+#[tokio::test]
+async fn the_documented_metrics_match_the_exported_ones() {
+    let of_any = [of_one_that_is_alone(), of_one_that_shares(), of_one_that_is_told(), of_one_that_holds().await];
+    let live: BTreeSet<_> = of_any.into_iter().flatten().collect();
     let tables: Vec<_> = PAGES.iter().flat_map(|page| in_tables_of(page)).collect();
     let mut documented = BTreeSet::new();
     let twice: Vec<_> = tables.iter().filter(|name| !documented.insert((*name).clone())).collect();

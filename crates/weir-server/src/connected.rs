@@ -140,7 +140,7 @@ impl Connected {
     /// # Errors
     /// [`Overload::Unread`] where there is no room for it.
     #[inline]
-    pub fn unread(&self, bytes: usize) -> Result<Option<UnreadAnswer>, Overload> {
+    pub fn unread(&self, bytes: usize) -> Result<Option<Arc<UnreadAnswer>>, Overload> {
         let Some(unread) = self.unread.as_ref().filter(|_| bytes > SMALL_ANSWER_BYTES) else { return Ok(None) };
         unread.add(bytes).map(Some).map_err(|Full| {
             if let Some(meter) = &self.meter {

@@ -53,7 +53,7 @@ impl Unread {
     ///
     /// # Errors
     /// [`Full`]: too many are not read, or the connection is to be closed.
-    pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<UnreadAnswer, Full> {
+    pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<Arc<UnreadAnswer>, Full> {
         let mut slot = self.slot.lock();
         // One that was evicted takes no further slot.
         if self.too_many.is_cancelled() {
@@ -63,7 +63,7 @@ impl Unread {
             Some(slot) => slot.grow(bytes).inspect_err(|Full| slot.shrink(bytes))?,
             none => *none = Some(self.slots.take_for(self.owner, bytes, self.too_many.clone())?),
         }
-        Ok(UnreadAnswer { unread: Arc::clone(self), bytes })
+        Ok(Arc::new(UnreadAnswer { unread: Arc::clone(self), bytes }))
     }
 
     /// Waits until the connection has to be closed.
@@ -73,15 +73,15 @@ impl Unread {
 }
 
 impl UnreadAnswer {
-    /// The bytes of the answer, which is read once they are dropped.
-    pub fn with(self, bytes: Bytes) -> Bytes {
-        struct Owned(Bytes, #[expect(dead_code, reason = "it is dropped with the bytes")] UnreadAnswer);
+    /// Bytes of the answer, which is not read before they are dropped.
+    pub fn with(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        struct Owned(Bytes, #[expect(dead_code, reason = "it is dropped with the bytes")] Arc<UnreadAnswer>);
         impl AsRef<[u8]> for Owned {
             fn as_ref(&self) -> &[u8] {
                 &self.0
             }
         }
-        Bytes::from_owner(Owned(bytes, self))
+        Bytes::from_owner(Owned(bytes, Arc::clone(self)))
     }
 }
 
@@ -111,7 +111,8 @@ mod tests {
         let is_closed = || connections.each_ref().map(|unread| unread.too_many().now_or_never().is_some());
         let few = connections[0].add(2).unwrap();
         let read = connections[1].add(8).unwrap();
-        drop(read.with(Bytes::from_static(b"answer")));
+        let pieces = [read.with(Bytes::from_static(b"ans")), read.with(Bytes::from_static(b"wer"))];
+        drop((read, pieces));
         let many: Vec<_> = (0..3).map(|_| connections[1].add(2).unwrap()).collect();
         assert_eq!(is_closed(), [false; 3], "what was read does not count");
         let last = connections[2].add(4).unwrap();

@@ -1,12 +1,16 @@
-//! Many counters that checks add to on all threads, each in numbers of its own; the exporter's counters learn of them when
-//! they are read.
+//! Many counters that checks add to on all threads, each in numbers of its own; the exporter's counters begin with the first
+//! count and learn of the others when they are read.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use metrics::Counter;
+use parking_lot::Mutex;
 
 use crate::thread_shard::{self, SHARDS};
 
@@ -15,11 +19,21 @@ const LINE: usize = 16;
 
 /// Sharded counters in front of [`Counter`]s, by their positions.
 pub struct ShardedCounters {
-    counters: Box<[Counter]>,
-    /// The totals added to the counters.
-    totals: Box<[AtomicU64]>,
+    len: usize,
+    begin: Box<Begin>,
+    /// Those that have begun.
+    counters: Mutex<HashMap<usize, Total>>,
     /// The increments of each thread since the last flush; nothing where it has not counted yet.
     shards: [OnceLock<Box<[Line]>>; SHARDS],
+}
+
+/// The counters, by their positions, that begin with the first count at a position. It is asked again for others of them.
+type Begin = dyn Fn(usize) -> Vec<(usize, Counter)> + Send + Sync;
+
+/// A counter, and what was added to it.
+struct Total {
+    counter: Counter,
+    count: u64,
 }
 
 #[derive(Default)]
@@ -27,11 +41,14 @@ pub struct ShardedCounters {
 struct Line([AtomicU64; LINE]);
 
 impl ShardedCounters {
-    /// Nothing added yet to any of `counters`.
-    pub(crate) fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
-        let counters: Box<[_]> = counters.into_iter().collect();
-        let totals = counters.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { counters, totals, shards: [const { OnceLock::new() }; SHARDS] }
+    /// Nothing added yet to any of `len`.
+    pub(crate) fn new(len: usize, begin: Box<Begin>) -> Self {
+        Self { len, begin, counters: Mutex::default(), shards: [const { OnceLock::new() }; SHARDS] }
+    }
+
+    /// The same of counters that have begun.
+    pub(crate) fn of(counters: Vec<Counter>) -> Self {
+        Self::new(counters.len(), Box::new(move |index| vec![(index, counters[index].clone())]))
     }
 
     /// Adds one to the counter at `index`. One that is not there is not counted.
@@ -51,19 +68,27 @@ impl ShardedCounters {
 
     #[cold]
     fn shard(&self) -> Box<[Line]> {
-        (0..self.counters.len().div_ceil(LINE)).map(|_| Line::default()).collect()
+        (0..self.len.div_ceil(LINE)).map(|_| Line::default()).collect()
     }
 
     /// Tells the counters what was added since the last time.
     pub(crate) fn settle(&self) {
+        let mut counters = self.counters.lock();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
-            let numbers = shard.iter().flat_map(|line| &line.0);
-            for (number, (counter, total)) in numbers.zip(self.counters.iter().zip(&self.totals)) {
+            for (index, number) in shard.iter().flat_map(|line| &line.0).take(self.len).enumerate() {
                 // Read first: most are idle, and writing would take their lines from who counts there.
-                if number.load(Ordering::Relaxed) > 0 {
+                if number.load(Ordering::Relaxed) == 0 {
+                    continue;
+                }
+                if !counters.contains_key(&index) {
+                    for (index, counter) in (self.begin)(index) {
+                        counters.entry(index).or_insert(Total { counter, count: 0 });
+                    }
+                }
+                if let Some(total) = counters.get_mut(&index) {
                     let added = number.swap(0, Ordering::Relaxed);
-                    counter.increment(added);
-                    total.fetch_add(added, Ordering::Relaxed);
+                    total.counter.increment(added);
+                    total.count += added;
                 }
             }
         }
@@ -72,7 +97,11 @@ impl ShardedCounters {
     /// The total of each counter, by position.
     pub fn totals(&self) -> Vec<u64> {
         self.settle();
-        self.totals.iter().map(|total| total.load(Ordering::Relaxed)).collect()
+        let mut totals = vec![0; self.len];
+        for (index, total) in &*self.counters.lock() {
+            totals[*index] = total.count;
+        }
+        totals
     }
 }
 
@@ -92,10 +121,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn counters_begin_with_the_first_count_of_their_kind() {
+        const KIND: usize = 3;
+        let begun: Arc<Mutex<HashMap<usize, Arc<AtomicU64>>>> = Arc::default();
+        let begin = {
+            let begun = Arc::clone(&begun);
+            move |index: usize| {
+                let kind = index - index % KIND;
+                let counter = |at| Counter::from_arc(Arc::clone(begun.lock().entry(at).or_default()));
+                (kind..kind + KIND).map(|at| (at, counter(at))).collect()
+            }
+        };
+        let sharded = ShardedCounters::new(3 * KIND, Box::new(begin));
+        assert_eq!((sharded.totals(), begun.lock().len()), (vec![0; 3 * KIND], 0));
+        sharded.add(4);
+        sharded.add_many(3, 7);
+        assert_eq!(sharded.totals(), [0, 0, 0, 7, 1, 0, 0, 0, 0]);
+        sharded.add(4);
+        drop(sharded);
+        let mut exported: Vec<_> =
+            begun.lock().iter().map(|(at, count)| (*at, count.load(Ordering::Relaxed))).collect();
+        exported.sort_unstable();
+        assert_eq!(exported, [(3, 7), (4, 2), (5, 0)]);
+    }
+
+    #[test]
     fn concurrent_reads_neither_lose_nor_double_counts() {
         const TIMES: u64 = 10_000;
         let targets: Vec<_> = (0..20).map(|_| Arc::new(AtomicU64::new(0))).collect();
-        let sharded = ShardedCounters::new(targets.iter().map(|target| Counter::from_arc(Arc::clone(target))));
+        let counters = targets.iter().map(|target| Counter::from_arc(Arc::clone(target))).collect();
+        let sharded = ShardedCounters::of(counters);
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let reader = scope.spawn(|| {

@@ -58,7 +58,21 @@ impl Registry {
 
     /// Counts for these counters, which learn of it when they are rendered or what is returned goes.
     pub fn sharded(&self, counters: Vec<Counter>) -> Arc<ShardedCounters> {
-        let sharded = Arc::new(ShardedCounters::new(counters));
+        self.remember(ShardedCounters::of(counters))
+    }
+
+    /// Counts for `len` counters likewise, that begin with the first count: `begin` gives those, each with its position below
+    /// `len`, that begin with the first count at a position.
+    pub fn sharded_from_first_count(
+        &self,
+        len: usize,
+        begin: impl Fn(usize) -> Vec<(usize, Counter)> + Send + Sync + 'static,
+    ) -> Arc<ShardedCounters> {
+        self.remember(ShardedCounters::new(len, Box::new(begin)))
+    }
+
+    fn remember(&self, sharded: ShardedCounters) -> Arc<ShardedCounters> {
+        let sharded = Arc::new(sharded);
         let mut all = self.sharded.lock();
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&sharded));

@@ -8,13 +8,15 @@ use std::sync::{
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
     routing::get,
 };
 use parking_lot::Mutex;
 
 use crate::telemetry::Metrics;
+
+mod page;
 
 /// The state behind the pages.
 #[derive(Clone)]
@@ -85,9 +87,10 @@ impl Admin {
     }
 }
 
-async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoResponse {
     (admin.refresh)(&admin.metrics);
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
+    let page = page::respond(&admin.metrics.render(), &headers).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
