@@ -79,7 +79,7 @@ abuse() {
     harm "${DRILL_SECONDS:-60}"
 }
 
-attacks=(check stream health watch reflection unread unread-batches bodies silent)
+attacks=(check stream health watch reflection unread unread-batches quotas bodies silent)
 
 # One attack, or all, each on a service of its own over Redis, beside good traffic.
 attack() {
@@ -96,6 +96,11 @@ attack() {
 schema:
   user: { children: { "*": { limits: [{ gcra: { burst: 1000000000, count: 1000000, period: 1s } }] } } }
 YAML
+    cat >"$dir/limits/quota.yaml" <<'YAML'
+domain: quota
+schema:
+  user: { children: { "*": { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] } } }
+YAML
     redis-server --port 0 --unixsocket "$dir/redis.sock" --save "" --dir "$dir" >"$dir/redis.log" &
     redis=$!
     until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
@@ -106,6 +111,7 @@ YAML
         # So many connections come, that the worst case is theirs.
         [[ $name == silent ]] || settings+=(WEIR_GRPC__MAX_CONNECTIONS=128 WEIR_GRPC__MAX_OPEN_STREAMS=128
             WEIR_HTTP__MAX_CONNECTIONS=128 WEIR_STORE__MAX_KEYS=10000)
+        [[ $name != quotas ]] || settings+=(WEIR_RLQS__DOMAINS=quota=user WEIR_RLQS__MAX_BUCKETS=10000)
         computed=$(env "${settings[@]}" "${DRILL_BINARY:-$target/release/weir}" config check --limits "$dir/limits" |
             sed -nE 's/^ *([0-9]+) MB  in all$/\1/p')
         serve "${settings[@]}"

@@ -6,11 +6,15 @@ use std::{
     error::Error,
     io::Write,
     net::{SocketAddr, TcpStream},
+    ops::Range,
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use clap::{Parser, ValueEnum};
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
 use tonic_health::pb::HealthCheckRequest;
 use weir::proto::{CheckBatchRequest, CheckRequest};
 
@@ -31,6 +35,8 @@ const WAVE: Duration = Duration::from_secs(1);
 const CALLS: (usize, usize) = (1_024, 102);
 /// Batches of one connection in a wave: as much as the service lets it send at once, a megabyte.
 const BATCHES: usize = 64;
+/// Buckets that a message reports, and bytes of the id of each: just below what one may have.
+const BUCKETS: (usize, usize) = (4, 4_000);
 /// Just below what a body may have.
 const BODY_BYTES: usize = 1_000_000;
 /// Checks of a batch.
@@ -54,6 +60,8 @@ enum Attack {
     Unread,
     /// Batches of checks whose answers are not read
     UnreadBatches,
+    /// Reports of ever new buckets with long ids, to a domain `quota` that is divided
+    Quotas,
     /// Bodies without their last byte, over HTTP
     Bodies,
     /// Connections that say nothing, over gRPC and HTTP
@@ -138,12 +146,12 @@ fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
     let window = if matches!(args.attack, Attack::Unread | Attack::UnreadBatches) { 0 } else { 65_535 };
     let connect = || Raw::connect(&address, window);
     let mut connections = (0..args.connections).map(|_| connect()).collect::<Result<Vec<_>, _>>()?;
-    let waves = if args.attack == Attack::UnreadBatches { (BATCHES, BATCHES) } else { CALLS };
+    let waves = if matches!(args.attack, Attack::UnreadBatches | Attack::Quotas) { (BATCHES, BATCHES) } else { CALLS };
     let (mut opened, mut calls) = (0, waves.0);
     while Instant::now() < end {
         let since = Instant::now();
         for raw in &mut connections {
-            match open(raw, args.attack, calls) {
+            match open(raw, args.attack, opened..opened + calls) {
                 Ok(()) => opened += calls,
                 Err(error) if is_closed(&error) => *raw = connect()?,
                 Err(error) => return Err(error.into()),
@@ -159,8 +167,19 @@ fn check() -> CheckRequest {
     CheckRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..CheckRequest::default() }
 }
 
-fn open(raw: &mut Raw, attack: Attack, calls: usize) -> std::io::Result<()> {
-    for _ in 0..calls {
+/// What no other call of this number reports.
+fn reports(call: usize) -> RateLimitQuotaUsageReports {
+    let (buckets, bytes) = BUCKETS;
+    let usage = |number: usize| {
+        let bucket = [("user".to_owned(), format!("{number:0bytes$}"))].into();
+        BucketQuotaUsage { bucket_id: Some(BucketId { bucket }), ..BucketQuotaUsage::default() }
+    };
+    let bucket_quota_usages = (0..buckets).map(|bucket| usage(call * buckets + bucket)).collect();
+    RateLimitQuotaUsageReports { domain: "quota".to_owned(), bucket_quota_usages }
+}
+
+fn open(raw: &mut Raw, attack: Attack, calls: Range<usize>) -> std::io::Result<()> {
+    for call in calls {
         match attack {
             Attack::Check => raw.call("/weir.v1.RateLimiter/Check"),
             Attack::Stream => raw.call("/weir.v1.RateLimiter/CheckStream"),
@@ -171,6 +190,8 @@ fn open(raw: &mut Raw, attack: Attack, calls: usize) -> std::io::Result<()> {
             Attack::UnreadBatches => {
                 raw.ask("/weir.v1.RateLimiter/CheckBatch", &CheckBatchRequest { checks: vec![check(); BATCH] })
             }
+            Attack::Quotas => raw
+                .ask("/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas", &reports(call)),
             Attack::Bodies | Attack::Silent => Ok(()),
         }?;
     }

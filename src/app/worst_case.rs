@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Display};
 
-use weir_policy::Policy;
+use weir_core::domain::ask::MAX_LEVELS;
+use weir_policy::{Domain, Policy, tree::NodeId};
 use weir_server::{MAX_UNREAD_BYTES, max_open};
-use weir_store::{StoreUrl, memory::PLACE_BYTES};
+use weir_store::{StoreUrl, lease::MAX_LEASES, memory::PLACE_BYTES};
 
 use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     transport::{
         grpc::{MAX_REFLECTIONS, MAX_WATCHES, arrival},
         http::bodies,
+        rlqs::HOLDERS_OF_A_BUCKET,
     },
 };
 
@@ -34,6 +36,15 @@ const CHECK_BYTES: usize = 4 << 10;
 const REFUSAL_BYTES: usize = 4 << 10;
 /// Bytes for each place of `charge_after_outage.max_keys`: a name and a state of the size that is one, and what they are kept in.
 const OUTAGE_CHARGE_BYTES: usize = 1 << 10;
+/// Bytes of one bucket of quotas, as those are counted, without its limits; of one of its limits; and of one Envoy with a bucket:
+/// measured by `./drill rlqs`, rounded up.
+const QUOTA_BUCKET_BYTES: usize = 2 << 10;
+const QUOTA_LIMIT_BYTES: usize = 2 << 10;
+const QUOTA_HOLDER_BYTES: usize = 320;
+/// Bytes of one lease, as those are counted, without its limits, and of each of those: a path of the length that is one is in it once
+/// more for each limit.
+const LEASE_BYTES: usize = 1 << 10;
+const LEASE_LIMIT_BYTES: usize = 512;
 /// Bytes of one open health watch.
 const WATCH_BYTES: usize = 6 << 10;
 /// Bytes of one open stream of checks or reflection, mostly buffers.
@@ -98,10 +109,23 @@ impl WorstCase {
                     OUTAGE_CHARGE_BYTES,
                 ));
             }
+            let leases = |domain: &Domain| domain.limits().any(|limit| limit.leased_for().is_some());
+            let leased = limits_of_a_key(policy, leases);
+            if leased > 0 {
+                parts.push(part("leases of keys in demand", MAX_LEASES, LEASE_BYTES + leased * LEASE_LIMIT_BYTES));
+            }
             let near = &settings.store.near_cache;
             if near.enabled {
                 parts.push(part("the near cache (store.near_cache.max_entries)", near.max_entries, REFUSAL_BYTES));
             }
+        }
+        let rlqs = &settings.rlqs;
+        if !rlqs.domains.is_empty() {
+            let is_divided = |domain: &Domain| rlqs.domains.iter().any(|divided| *divided.domain == *domain.name);
+            let bytes = QUOTA_BUCKET_BYTES + limits_of_a_key(policy, is_divided) * QUOTA_LIMIT_BYTES;
+            parts.push(part("buckets of quotas (rlqs.max_buckets)", rlqs.max_buckets, bytes));
+            let holders = rlqs.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET);
+            parts.push(part("Envoys' shares of them", holders, QUOTA_HOLDER_BYTES));
         }
         if http.ui.enabled {
             parts.push(part("recent checks (http.ui.max_traffic_bytes)", 1, http.ui.max_traffic_bytes));
@@ -137,6 +161,16 @@ fn state_bytes(policy: Option<&Policy>) -> usize {
     let marks = limits.map(|(_, limit)| limit.params.marks_max()).max().unwrap_or(1);
     let further = usize::try_from(marks - 1).unwrap_or(usize::MAX);
     STATE_BYTES.saturating_add(further.saturating_mul(MARK_BYTES))
+}
+
+/// Limits that a key meets at most, of the policy's domains that are meant.
+fn limits_of_a_key(policy: Option<&Policy>, is_meant: impl Fn(&Domain) -> bool) -> usize {
+    fn below(domain: &Domain, node: NodeId) -> usize {
+        let deeper = domain.children(node).map(|(_, child)| below(domain, child)).max().unwrap_or_default();
+        domain.limits_at(node).len() + deeper
+    }
+    let Some(policy) = policy else { return MAX_LEVELS };
+    policy.domains().filter(|domain| is_meant(domain)).map(|domain| below(domain, 0)).max().unwrap_or_default()
 }
 
 /// Whole ones, rounded up.
@@ -182,6 +216,10 @@ mod tests {
         assert_eq!(shared(|settings| settings.store.redis.charge_after_outage.max_keys += 1), OUTAGE_CHARGE_BYTES);
         let near = store.near_cache.max_entries * REFUSAL_BYTES;
         assert_eq!(shared(|settings| settings.store.near_cache.enabled = true), near);
+        assert_eq!(
+            shared(|settings| settings.rlqs.domains.push("api=user".to_owned().try_into().unwrap())),
+            100_000 * (QUOTA_BUCKET_BYTES + MAX_LEVELS * QUOTA_LIMIT_BYTES + HOLDERS_OF_A_BUCKET * QUOTA_HOLDER_BYTES)
+        );
         assert!(WorstCase::of(&Settings::default(), None).to_string().ends_with("MB  in all"));
         assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);
     }
@@ -194,5 +232,18 @@ mod tests {
         };
         assert_eq!(bytes("[9, 10, 1]"), STATE_BYTES);
         assert_eq!(bytes("[9, 10, 1], { sliding_log: { count: 101, period: 1m } }"), STATE_BYTES + 100 * MARK_BYTES);
+    }
+    #[test]
+    fn leases_are_counted_where_limits_are_leased_with_the_limits_on_a_path() {
+        let mut settings = Settings::default();
+        settings.store.url = "redis://localhost".parse().unwrap();
+        let bytes = |lease: &str| {
+            let text = format!(
+                "lease: {lease}\nschema: {{ user: {{ limits: [[9, 10, 1]], children: {{ a: {{ limits: [[9, 10, 1], [9, 10, 60]] }}, \
+                 b: {{ limits: [[9, 10, 1]] }} }} }} }}"
+            );
+            WorstCase::of(&settings, Some(&parse(&text, &Bounds::default()).unwrap())).bytes()
+        };
+        assert_eq!(bytes("true") - bytes("false"), MAX_LEASES * (LEASE_BYTES + 3 * LEASE_LIMIT_BYTES));
     }
 }

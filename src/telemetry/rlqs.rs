@@ -19,7 +19,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     ),
     (
         REJECTED,
-        "Reports of Envoys without effect, by reason: unreadable, or full: of a new bucket beyond rlqs.max_buckets.",
+        "Reports of Envoys without effect, by reason: unreadable, also of a bucket of over 64 entries or 4 KiB, or full: of a new bucket beyond rlqs.max_buckets.",
     ),
     (RENEWALS_LOST, "Renewals of this replica's part of a limit that the store did not answer."),
 ];
@@ -67,12 +67,12 @@ impl RlqsMeter {
         }
     }
 
-    /// A message could not be read.
+    /// A message or a bucket could not be read.
     pub fn unreadable(&self) {
         self.unreadable.increment(1);
     }
 
-    /// The table of buckets was full.
+    /// There was no room for a bucket, or for another holder of it.
     pub fn full(&self) {
         self.full.increment(1);
     }

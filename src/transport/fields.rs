@@ -42,6 +42,11 @@ impl<'a> Fields<'a> {
         Self(bytes)
     }
 
+    /// The bytes behind those that were taken.
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// How many there are, up to one more than `most`; `None` where the bytes are not a message.
     pub fn count_up_to(self, most: usize) -> Option<usize> {
         self.take(most + 1).try_fold(0, |count, field| field.map(|_| count + 1))

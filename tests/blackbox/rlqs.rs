@@ -312,3 +312,22 @@ schema: { user: { children: { alex: { limits: [{ fixed_window: { count: 1000, pe
         assert!(slow.hear(TIMEOUT).await.expect("the stream goes on"), "{} of {sent}", slow.assignments.len());
     }
 }
+
+#[test]
+fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
+    runtime().block_on(async {
+        let server = setup().env("WEIR_RLQS__MAX_BUCKETS", "1").start();
+        let (mut first, mut second) = (open(&server).await, open(&server).await);
+        first.report(bucket("one"), 1, 0, 0).await;
+        first.until("one", |assignment| assignment.rate() > 0.0).await;
+        for user in ["other", &"long".repeat(1_100)] {
+            second.report(bucket(user), 1, 0, 0).await;
+        }
+        second.report(bucket("one"), 1, 0, 0).await;
+        second.until("one", |assignment| assignment.rate() > 0.0).await;
+        for reason in ["full", "unreadable"] {
+            let rejected = server.metric(&format!("weir_rlqs_rejected_total{{reason=\"{reason}\"}}"));
+            assert_eq!(rejected, 1.0, "{reason}");
+        }
+    });
+}

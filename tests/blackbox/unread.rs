@@ -1,5 +1,8 @@
 //! Answers that clients do not read.
 
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
 use weir::proto::CheckBatchRequest;
 
 use crate::support::{
@@ -10,6 +13,7 @@ use crate::support::{
 };
 
 const BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
 /// Of each greedy client: together they are above what a port keeps, alone none is.
 const BATCHES: usize = 100;
@@ -45,4 +49,26 @@ async fn of_clients_that_read_no_answers_those_with_the_most_are_closed() {
     modest.discard().expect("it is open");
     let answer = in_time("an answer", server.client().await.check_batch(batch)).await.expect("an answer").into_inner();
     assert!(answer.results.iter().all(|result| result.error.is_none()), "others are answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn reports_whose_answers_are_not_read_are_counted_with_them() {
+    let policy = "domain: api\nschema: { user: { children: { alex: { limits: [9, 10, 1] } } } }";
+    let server = Setup::new().policy(policy).env("WEIR_RLQS__DOMAINS", "api=user").start();
+    // Each is answered at once, as nothing limits such a bucket.
+    let report = BucketQuotaUsage { bucket_id: Some(BucketId::default()), ..BucketQuotaUsage::default() };
+    let reports = RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![report; 4_000] };
+    let before = server.resident();
+    let mut greedy = Vec::new();
+    for _ in 0..12 {
+        // It reads the first answers, and no more.
+        let mut raw = Raw::connect(&server.grpc, 1_000).expect("a connection");
+        let asked = (0..250).try_for_each(|_| raw.ask(QUOTAS, &reports).and_then(|()| raw.discard()));
+        assert!(asked.as_ref().err().is_none_or(is_closed), "{asked:?}");
+        greedy.push(raw);
+    }
+    eventually_async("one is closed", async || (server.metric(CLOSED) >= 1.0).then_some(())).await;
+    let grown = server.resident().saturating_sub(before);
+    // Streams take as much again by themselves.
+    assert!(grown < 2 * MOST_GROWTH, "{grown} bytes more");
 }

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use weir::proto::{CheckRequest, CheckResponse, ResetRequest};
+use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse, ResetRequest};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
 
 use crate::{
@@ -237,4 +237,33 @@ fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
         seen.leased.load(Relaxed) > 100 || begun.elapsed() > Duration::from_secs(30)
     }));
     assert!(seen.leased.load(Relaxed) > 100, "the renewal of a cancelled check holds up all others");
+}
+
+#[test]
+fn a_lease_of_a_long_key_takes_the_room_of_several() {
+    /// Each has a path of over 2 KiB, which counts as nine of the 65,536 that there may be.
+    const KEYS: usize = 7_500;
+    let mut limits = format!("'*': {{ limits: [{{ {} }}] }}", window(1_000_000));
+    for _ in 1..32 {
+        limits = format!("'*': {{ children: {{ {limits} }} }}");
+    }
+    let redis = Redis::start(Options::socket());
+    let service = patient(&redis.url()).policy(&format!("lease: {{ ttl: 60s }}\nschema: {{ {limits} }}")).start();
+    let of_key = |number: usize| {
+        let last = format!("{number:064}");
+        let long = "k".repeat(64);
+        let segments: Vec<&str> = [&*long; 31].into_iter().chain([&*last]).collect();
+        // From the third on it is in demand.
+        vec![check(&segments); 3]
+    };
+    runtime().block_on(async {
+        let mut client = service.client().await;
+        for first in (0..KEYS).step_by(100) {
+            let checks = (first..first + 100).flat_map(of_key).collect();
+            client.check_batch(CheckBatchRequest { checks }).await.expect("answers");
+        }
+    });
+    assert!(service.metric("weir_leases_full_total") >= 1.0);
+    let leases = service.metric("weir_leases");
+    assert!((1.0..=65_536.0 / 9.0).contains(&leases), "{leases} leases");
 }

@@ -271,7 +271,7 @@ impl<S: Store> Calls<S> {
             let permit = self.streams.acquire().map_err(Rejected::from);
             ready(permit.map_err(Status::from).map(|permit| {
                 let session = Session::new(Arc::clone(quotas), self.connected.peer);
-                tonic::Response::new(QuotaAnswers::new(messages, session, id, permit))
+                tonic::Response::new(QuotaAnswers::new(messages, session, self.connected.clone(), id, permit))
             }))
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));

@@ -3,6 +3,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -10,17 +11,20 @@ use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use hyper::header::HeaderValue;
 use tonic::{Code, Status};
-use weir_server::Permit;
+use weir_server::{Connected, Permit, UnreadAnswer};
 use weir_store::Store;
 
 use super::messages::Messages;
-use crate::transport::{observer::return_id, rlqs::Session};
+use crate::transport::{observer::return_id, rlqs::Session, status::Rejected};
 
 /// The answers of a stream.
 pub(super) struct QuotaAnswers<M, S: Store> {
     /// None once they have ended.
     messages: Option<Messages<M>>,
     session: Session<S>,
+    connected: Connected,
+    /// A message is kept until its answers are read, and counted as one of them.
+    unread: Option<Arc<UnreadAnswer>>,
     /// How the stream ends, where that is an error.
     error: Option<Status>,
     id: Option<HeaderValue>,
@@ -28,24 +32,36 @@ pub(super) struct QuotaAnswers<M, S: Store> {
 }
 
 impl<M, S: Store> QuotaAnswers<M, S> {
-    /// Those to these messages. A stream that fails tells the client the `id` that it gave the call.
-    pub(super) fn new(messages: Messages<M>, session: Session<S>, id: Option<HeaderValue>, permit: Permit) -> Self {
-        Self { messages: Some(messages), session, error: None, id, _permit: permit }
+    /// Those to these messages of this connection. A stream that fails tells the client the `id` that it gave the call.
+    pub(super) fn new(
+        messages: Messages<M>,
+        session: Session<S>,
+        connected: Connected,
+        id: Option<HeaderValue>,
+        permit: Permit,
+    ) -> Self {
+        Self { messages: Some(messages), session, connected, unread: None, error: None, id, _permit: permit }
     }
 
     fn end(&mut self, error: Option<Status>) {
         (self.messages, self.error) = (None, error);
     }
 
-    /// The next answer; `None`: there is none yet, and the next message is due.
+    fn receive(&mut self, message: Bytes) -> Result<(), Status> {
+        self.unread = self.connected.unread(message.len()).map_err(Rejected::from)?;
+        self.session.receive(message)
+    }
+
+    /// The next answer, where there is one.
     fn answer(&mut self) -> Option<BytesMut> {
-        match self.session.answer() {
-            Ok(answer) => answer,
-            Err(status) => {
-                self.end(Some(status));
-                None
-            }
+        let answer = self.session.answer();
+        if self.session.is_answered() {
+            self.unread = None;
         }
+        answer.unwrap_or_else(|status| {
+            self.end(Some(status));
+            None
+        })
     }
 }
 
@@ -60,18 +76,20 @@ where
         let this = &mut *self;
         this.session.register(cx.waker());
         while let Some(messages) = &mut this.messages {
+            let was_answered = this.session.is_answered();
             // Also while reports wait, so that a stream whose end has come ends.
-            let next = if this.session.is_answered() { messages.poll_next(cx) } else { messages.poll_end(cx) };
+            let next = if was_answered { messages.poll_next(cx) } else { messages.poll_end(cx) };
             match next {
                 Poll::Ready(Some(Ok(message))) => {
-                    if let Err(status) = this.session.receive(&message) {
+                    if let Err(status) = this.receive(message) {
                         this.end(Some(status));
                     }
                 }
                 Poll::Ready(end) => this.end(end.and_then(Result::err)),
                 Poll::Pending => match this.answer() {
                     Some(answer) => return Poll::Ready(Some(Ok(answer))),
-                    None if this.messages.is_some() && this.session.is_answered() => return Poll::Pending,
+                    None if was_answered => return Poll::Pending,
+                    // Now that nothing waits, the next message does.
                     None => {}
                 },
             }

@@ -10,6 +10,7 @@ use weir_core::{
     domain::Micros,
     quota::{Assignment, BucketId, Change, Divider, MemberId, Standing, Steps, Usage},
 };
+use weir_store::memory::places;
 
 use super::{
     authority::HeldLevel,
@@ -18,6 +19,13 @@ use super::{
 use crate::limiter::quota::QuotaPath;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// There may be so many times as many holders as buckets: streams that report one, each counted for itself.
+pub const HOLDERS_OF_A_BUCKET: usize = 10;
+
+/// Why a bucket is not known, or a stream not one of its holders: there are too many.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
 
 /// Buckets, levels and streams.
 pub struct Book {
@@ -30,6 +38,11 @@ pub struct Book {
     names: Vec<Map<Box<[u8]>, u32>>,
     divided: Map<BucketId, u32>,
     streams: Map<u64, Stream>,
+    max_buckets: usize,
+    /// Buckets, as they count against that.
+    places: usize,
+    /// Buckets of all streams.
+    holdings: usize,
     last_bucket: u32,
     last_stream: u64,
     last_level: u64,
@@ -80,10 +93,13 @@ struct Holding {
 }
 
 impl Book {
-    /// An empty one, for so many domains.
-    pub fn new(divider: Divider, domains: usize, owner: u64) -> Self {
+    /// An empty one, for so many domains and at most so many buckets.
+    pub fn new(divider: Divider, domains: usize, max_buckets: usize, owner: u64) -> Self {
         Self {
             divider,
+            max_buckets,
+            places: 0,
+            holdings: 0,
             levels: Map::default(),
             buckets: Map::default(),
             names: (0..domains).map(|_| Map::default()).collect(),
@@ -107,6 +123,7 @@ impl Book {
     /// A stream has ended: its holders keep what they have until that is over, or for the time `at_most` that they were told.
     pub fn close(&mut self, stream: u64, at_most: Micros, now: Micros) {
         let Some(closed) = self.streams.remove(&stream) else { return };
+        self.holdings -= closed.buckets.len();
         for (number, holding) in closed.buckets {
             let Some(bucket) = self.buckets.get_mut(&number) else { continue };
             bucket.streams -= 1;
@@ -137,7 +154,15 @@ impl Book {
     }
 
     /// A bucket that was not known.
-    pub fn add(&mut self, domain: usize, id: Box<[u8]>, path: QuotaPath) -> u32 {
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn add(&mut self, domain: usize, id: Box<[u8]>, path: QuotaPath) -> Result<u32, Full> {
+        let places = self.places + places(id.len()) as usize;
+        if places > self.max_buckets {
+            return Err(Full);
+        }
+        self.places = places;
         self.last_bucket += 1;
         let number = self.last_bucket;
         let rule = self.rule(number, path);
@@ -145,7 +170,7 @@ impl Book {
             names.insert(id.clone(), number);
         }
         self.buckets.insert(number, Bucket { domain, id, rule, streams: 0 });
-        number
+        Ok(number)
     }
 
     fn rule(&mut self, number: u32, path: QuotaPath) -> Rule {
@@ -216,27 +241,37 @@ impl Book {
     }
 
     /// A stream reports a bucket: what it is told at once, if anything.
-    pub fn report(&mut self, stream: u64, number: u32, usage: &Usage, now: Micros) -> Option<Action> {
-        let bucket = self.buckets.get_mut(&number)?;
-        let known = self.streams.get_mut(&stream)?;
+    ///
+    /// # Errors
+    /// [`Full`] where it is not yet one of its holders.
+    pub fn report(&mut self, stream: u64, number: u32, usage: &Usage, now: Micros) -> Result<Option<Action>, Full> {
+        let Some(bucket) = self.buckets.get_mut(&number) else { return Ok(None) };
+        let Some(known) = self.streams.get_mut(&stream) else { return Ok(None) };
         let Some(holding) = known.buckets.get(&number).copied() else {
+            // Those that have left are known to the divider for a while.
+            let holders = self.holdings.max(self.divider.counts().1);
+            if holders >= self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET) {
+                return Err(Full);
+            }
             bucket.streams += 1;
+            self.holdings += 1;
             let member = bucket.rule.join(&mut self.divider, stream, usage, now);
             known.buckets.insert(number, Holding { member, is_pending: false });
-            return bucket.rule.blanket();
+            return Ok(bucket.rule.blanket());
         };
         let (Rule::Divided(division), Some(member)) = (&bucket.rule, holding.member) else {
-            return bucket.rule.blanket();
+            return Ok(bucket.rule.blanket());
         };
-        match self.divider.report(division.bucket, member, usage, now) {
+        Ok(match self.divider.report(division.bucket, member, usage, now) {
             Some(Standing::Renewed(assignment)) => Some(action(assignment, division.steps)),
             Some(Standing::Waits) | None => None,
             Some(Standing::Abandoned) => {
                 known.buckets.remove(&number);
                 bucket.streams -= 1;
+                self.holdings -= 1;
                 Some(Action::Abandon)
             }
-        }
+        })
     }
 
     /// A bucket that a stream is to be told of, and what.
@@ -290,12 +325,13 @@ impl Book {
             self.divided.remove(&bucket);
         }
         let divided = &self.divided;
-        let names = &mut self.names;
+        let (names, count) = (&mut self.names, &mut self.places);
         self.buckets.retain(|number, bucket| {
             let is_divided = |division: &Division| divided.get(&division.bucket) == Some(number);
             let stays = bucket.streams > 0 || matches!(&bucket.rule, Rule::Divided(division) if is_divided(division));
             if !stays && let Some(names) = names.get_mut(bucket.domain) {
                 names.remove(&bucket.id);
+                *count -= places(bucket.id.len()) as usize;
             }
             stays
         });

@@ -16,6 +16,7 @@ pub mod settings;
 mod tests;
 pub mod wire;
 
+pub use book::HOLDERS_OF_A_BUCKET;
 pub use quotas::Quotas;
 pub use session::Session;
 pub use settings::{QuotaDomain, RlqsSettings};

@@ -21,7 +21,7 @@ use weir_telemetry::LogLimit;
 
 use super::{
     authority::{Renewing, hold_ttl},
-    book::Book,
+    book::{Book, Full, HOLDERS_OF_A_BUCKET},
     settings::{QuotaDomain, RlqsSettings},
     wire,
 };
@@ -68,7 +68,7 @@ impl<S: Store> Quotas<S> {
         }
         let names = settings.domains.iter().map(|domain| domain_label(&domain.domain));
         let meter = RlqsMeter::new(limiter.metrics().registry(), names);
-        let book = Book::new(Divider::new(terms), settings.domains.len(), rand::random());
+        let book = Book::new(Divider::new(terms), settings.domains.len(), settings.max_buckets, rand::random());
         Arc::new(Self {
             limiter,
             domains: settings.domains.clone(),
@@ -119,16 +119,31 @@ impl<S: Store> Quotas<S> {
                 number
             }
         };
-        let action = book.report(stream, number, &report.usage, now);
-        match action {
-            Some(action) => wire::put_action(book.id(number), action, self.ttl_seconds(), out),
-            None => self.joined.notify_one(),
+        match book.report(stream, number, &report.usage, now) {
+            Ok(Some(action)) => wire::put_action(book.id(number), action, self.ttl_seconds(), out),
+            Ok(None) => self.joined.notify_one(),
+            Err(Full) => self.full(),
+        }
+    }
+
+    /// A bucket, or a further holder, has no room.
+    fn full(&self) {
+        self.meter.full();
+        if self.warnings.allows(StdInstant::now()) {
+            let (max_buckets, max_holders) = (self.max_buckets, self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET));
+            warn!(
+                max_buckets,
+                max_holders, "rlqs.max_buckets reached: further buckets, or Envoys with one, get no assignment"
+            );
         }
     }
 
     /// The number of a bucket whose id came for the first time, or with its entries in another order.
     fn add(&self, domain: usize, id: &[u8]) -> Option<u32> {
-        let entries = wire::entries(id)?;
+        let Some(entries) = wire::entries(id) else {
+            self.meter.unreadable();
+            return None;
+        };
         let id = wire::id_of(&entries);
         if let Some(number) = self.book().find(domain, &id) {
             return Some(number);
@@ -138,14 +153,7 @@ impl<S: Store> Quotas<S> {
         if let Some(number) = book.find(domain, &id) {
             return Some(number);
         }
-        if book.bucket_count() >= self.max_buckets {
-            self.meter.full();
-            if self.warnings.allows(StdInstant::now()) {
-                warn!(max_buckets = self.max_buckets, "rlqs.max_buckets reached: further buckets get no assignment");
-            }
-            return None;
-        }
-        Some(book.add(domain, id.into(), path))
+        book.add(domain, id.into(), path).inspect_err(|Full| self.full()).ok()
     }
 
     fn path(&self, domain: usize, entries: &std::collections::BTreeMap<String, String>) -> Option<QuotaPath> {

@@ -1,6 +1,6 @@
 //! One stream: reports in, assignments out, never more at a time than what is read.
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc, task::Waker};
+use std::{net::SocketAddr, sync::Arc, task::Waker};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
@@ -10,7 +10,7 @@ use weir_store::Store;
 
 use super::{
     quotas::{FAREWELL_SECONDS, Quotas},
-    wire::{self, Report},
+    wire::{self, Report, Reports},
 };
 
 /// Most buckets that one message answers, so that other streams have their turn.
@@ -22,8 +22,8 @@ pub struct Session<S: Store> {
     number: u64,
     waker: Arc<AtomicWaker>,
     domain: Option<usize>,
-    /// Reports that are not answered yet.
-    reports: VecDeque<Bytes>,
+    /// Those that are not answered yet.
+    reports: Option<Reports>,
     is_ending: bool,
 }
 
@@ -32,7 +32,7 @@ impl<S: Store> Session<S> {
     pub fn new(quotas: Arc<Quotas<S>>, peer: Option<SocketAddr>) -> Self {
         let waker = Arc::<AtomicWaker>::default();
         let number = quotas.book().open(Arc::clone(&waker), peer);
-        Self { quotas, number, waker, domain: None, reports: VecDeque::new(), is_ending: false }
+        Self { quotas, number, waker, domain: None, reports: None, is_ending: false }
     }
 
     /// Wakes this when there is something to tell.
@@ -40,16 +40,16 @@ impl<S: Store> Session<S> {
         self.waker.register(waker);
     }
 
-    /// A message has come.
+    /// A message has come, once what came before is answered.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for an invalid report or one of another domain, NOT_FOUND for a domain that is not divided.
-    pub fn receive(&mut self, message: &Bytes) -> Result<(), Status> {
-        let Some(reports) = wire::read(message) else {
+    pub fn receive(&mut self, message: Bytes) -> Result<(), Status> {
+        let Some((domain, reports)) = wire::read(message) else {
             self.quotas.unreadable();
             return Err(Status::invalid_argument("the message cannot be read"));
         };
-        let named = match &*reports.domain {
+        let named = match &*domain {
             "" => None,
             name => Some(
                 self.quotas
@@ -64,20 +64,24 @@ impl<S: Store> Session<S> {
             }
             (known, named) => self.domain = known.or(named),
         }
-        self.reports.extend(reports.usages);
+        self.reports = Some(reports);
         Ok(())
     }
 
     /// Whether everything that came is answered.
     pub fn is_answered(&self) -> bool {
-        self.reports.is_empty()
+        self.reports.is_none()
     }
 
     /// The next message, if there is something to tell.
     pub fn answer(&mut self) -> Result<Option<BytesMut>, Status> {
         let mut out = BytesMut::new();
         for _ in 0..MAX_ANSWERED_TOGETHER {
-            let (Some(report), Some(domain)) = (self.reports.pop_front(), self.domain) else { break };
+            let (Some(reports), Some(domain)) = (&mut self.reports, self.domain) else { break };
+            let Some(report) = reports.next() else {
+                self.reports = None;
+                break;
+            };
             let Some(report) = Report::read(&report) else {
                 self.quotas.unreadable();
                 return Err(Status::invalid_argument("bucket_quota_usages: one cannot be read"));

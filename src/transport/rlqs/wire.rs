@@ -37,18 +37,14 @@ mod field {
     pub(super) const FILL_INTERVAL: u8 = 3;
 }
 
-/// Most entries of a bucket that are read.
+/// Most entries of a bucket, and bytes of its id.
 const MAX_ENTRIES: usize = 64;
+const MAX_ID_BYTES: usize = 4 << 10;
 const MICROS: u64 = 1_000_000;
 
-/// A message of reports: its domain, which only the first one has, and its reports unread.
-#[derive(Debug, Default)]
-pub struct Reports {
-    /// The domain; empty where it is left out.
-    pub domain: String,
-    /// Each to be read by [`Report::read`].
-    pub usages: Vec<Bytes>,
-}
+/// The reports of a message that are not answered yet: its bytes, since any number of small ones may be in them.
+#[derive(Debug)]
+pub struct Reports(Bytes);
 
 /// What one bucket was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,17 +75,32 @@ pub enum Action {
     Abandon,
 }
 
-/// Reads a message; `None`: it is none.
-pub fn read(message: &Bytes) -> Option<Reports> {
-    let mut reports = Reports::default();
-    for field in Fields::new(message) {
-        match field? {
-            (field::DOMAIN, Value::Bytes(text)) => reports.domain = String::from_utf8_lossy(text).into_owned(),
-            (field::USAGES, Value::Bytes(usage)) => reports.usages.push(message.slice_ref(usage)),
-            _ => {}
+/// Reads a message: its domain, which is empty where it is left out, as only the first one has it, and its reports. `None`: it is
+/// none.
+pub fn read(message: Bytes) -> Option<(String, Reports)> {
+    let mut domain = String::new();
+    for field in Fields::new(&message) {
+        if let (field::DOMAIN, Value::Bytes(text)) = field? {
+            domain = String::from_utf8_lossy(text).into_owned();
         }
     }
-    Some(reports)
+    Some((domain, Reports(message)))
+}
+
+impl Iterator for Reports {
+    /// To be read by [`Report::read`].
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut fields = Fields::new(&self.0);
+        loop {
+            if let (field::USAGES, Value::Bytes(usage)) = fields.next()?? {
+                let (usage, rest) = (self.0.slice_ref(usage), self.0.slice_ref(fields.rest()));
+                self.0 = rest;
+                return Some(usage);
+            }
+        }
+    }
 }
 
 impl<'a> Report<'a> {
@@ -123,8 +134,11 @@ fn whole_seconds(duration: &[u8]) -> Option<Micros> {
     Some((seconds * MICROS) as Micros)
 }
 
-/// The entries of a bucket's id; `None`: it is none, or has too many.
+/// The entries of a bucket's id; `None`: it is none, or too large.
 pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
+    if id.len() > MAX_ID_BYTES {
+        return None;
+    }
     let mut entries = BTreeMap::new();
     for field in Fields::new(id) {
         let (field::ENTRIES, Value::Bytes(entry)) = field? else { continue };
@@ -228,14 +242,25 @@ mod tests {
         };
         let message =
             RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![usage.clone(), usage] };
-        let reports = read(&Bytes::from(message.encode_to_vec())).unwrap();
-        assert_eq!((&*reports.domain, reports.usages.len()), ("api", 2));
-        let report = Report::read(&reports.usages[1]).unwrap();
+        let (domain, reports) = read(Bytes::from(message.encode_to_vec())).unwrap();
+        let usages: Vec<Bytes> = reports.collect();
+        assert_eq!((&*domain, usages.len()), ("api", 2));
+        let report = Report::read(&usages[1]).unwrap();
         assert_eq!(report.usage, Usage { allowed: 7, denied: u32::MAX.into(), elapsed: 5_000_000 });
         let entries = entries(report.bucket).unwrap();
         assert_eq!(entries, id.bucket.clone().into_iter().collect());
         assert_eq!(BucketId::decode(&id_of(&entries)[..]).unwrap(), id);
-        assert!(read(&Bytes::from_static(b"\x0a\xff")).is_none() && Report::read(b"\x12").is_none());
+        assert!(read(Bytes::from_static(b"\x0a\xff")).is_none() && Report::read(b"\x12").is_none());
+    }
+
+    #[test]
+    fn a_bucket_has_at_most_64_entries_and_an_id_of_4_kib() {
+        let entries = |count: usize, bytes: usize| {
+            let id = (0..count).map(|number| (format!("{number}"), "v".repeat(bytes))).collect();
+            super::entries(&BucketId { bucket: id }.encode_to_vec()).map(|entries| entries.len())
+        };
+        assert_eq!([entries(64, 50), entries(65, 1)], [Some(64), None]);
+        assert_eq!([entries(1, 4_084), entries(1, 4_100)], [Some(1), None]);
     }
 
     #[test]

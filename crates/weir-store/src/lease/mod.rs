@@ -10,7 +10,7 @@ use std::{
     hash::{BuildHasher as _, Hash, Hasher},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -21,7 +21,7 @@ use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{entry::Lease, hot_key_filter::HotKeyFilter, metrics::LeaseMeter};
-use super::{SystemClock, Verdict, redis::RedisStore};
+use super::{SystemClock, Verdict, memory::places, redis::RedisStore};
 use weir_core::{
     domain::{Clock as _, Micros},
     hold::{Grant, HoldId, OnShortage, Renewal, Spend},
@@ -31,8 +31,8 @@ use weir_telemetry::Registry;
 
 pub use metrics::{COUNTERS, GAUGES};
 
-/// Most keys of which units are leased. Others are decided by the store.
-const MAX_LEASES: usize = 65_536;
+/// Most keys of which units are leased, each with the [`places`] of its path. Others are decided by the store.
+pub const MAX_LEASES: usize = 65_536;
 
 /// The leases of this replica.
 pub struct Leases {
@@ -48,6 +48,8 @@ pub struct Leases {
 /// What renewals in the background need as well.
 struct Shared {
     table: HashMap<Name, Arc<Lease>, FixedState>,
+    /// What its leases count as, and those that are about to be added.
+    places: AtomicUsize,
     /// The newest policy of which a check came. Leases under others are not renewed: a renewal cuts the count to what its own
     /// policy's limits hold.
     policy_version: AtomicU64,
@@ -61,6 +63,12 @@ struct Shared {
 struct Name {
     policy_version: u64,
     path: Box<[u8]>,
+}
+
+impl Name {
+    fn places(&self) -> usize {
+        places(self.path.len()) as usize
+    }
 }
 
 /// A [`Name`] that is looked up.
@@ -155,6 +163,7 @@ impl Leases {
         let hasher = FixedState::with_seed(redis.machine.random());
         let shared = Arc::new(Shared {
             table: HashMap::with_hasher(hasher.clone()),
+            places: AtomicUsize::new(0),
             policy_version: AtomicU64::new(0),
             clock: SystemClock::of(&*redis.machine),
             meter: LeaseMeter::new(registry),
@@ -235,14 +244,21 @@ impl Leases {
         if !self.hot_keys.is_hot(hash, now) || !redis.decides_in_one_step(plan) {
             return None;
         }
-        if self.shared.table.len() >= MAX_LEASES {
+        let name = Name { policy_version: name.policy_version, path: name.path.into() };
+        let (taken, own) = (&self.shared.places, name.places());
+        if taken.fetch_add(own, Ordering::Relaxed) + own > MAX_LEASES {
+            taken.fetch_sub(own, Ordering::Relaxed);
             self.shared.meter.full();
             return None;
         }
         let id = HoldId { owner: self.owner, number: self.numbers.fetch_add(1, Ordering::Relaxed) };
         let lease = Arc::new(Lease::new(id, plan, redis.renewal_plan(plan), ttl, now));
-        let name = Name { policy_version: name.policy_version, path: name.path.into() };
-        Some(Arc::clone(self.shared.table.pin().get_or_insert(name, lease)))
+        let table = self.shared.table.pin();
+        let kept = table.get_or_insert(name, Arc::clone(&lease));
+        if !Arc::ptr_eq(kept, &lease) {
+            taken.fetch_sub(own, Ordering::Relaxed);
+        }
+        Some(Arc::clone(kept))
     }
 
     /// Gives back everything that is leased. To be called when no more checks come.

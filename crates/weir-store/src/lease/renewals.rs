@@ -76,7 +76,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             shared.send(lease, renewal, now);
         }
         if number.is_multiple_of(SWEEP) {
-            shared.table.pin().retain(|name, lease| name.policy_version >= newest && !lease.close_if_idle(now));
+            shared.table.pin().retain(|name, lease| {
+                let stays = name.policy_version >= newest && !lease.close_if_idle(now);
+                if !stays {
+                    shared.places.fetch_sub(name.places(), Relaxed);
+                }
+                stays
+            });
         }
         shared.meter.held(shared.table.len(), held);
     }

@@ -48,7 +48,8 @@ pub const PLACE_BYTES: usize = 256;
 /// Bytes of a mark.
 const WORD_BYTES: usize = 8;
 
-fn places(bytes: usize) -> u32 {
+/// The places of something with so many bytes that clients choose.
+pub fn places(bytes: usize) -> u32 {
     1 + (bytes / PLACE_BYTES) as u32
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use envoy_types::pb::{
     envoy::{
         service::rate_limit_quota::v3::{
@@ -274,7 +274,7 @@ impl Envoy {
         };
         let domain = if is_new { "api".to_owned() } else { String::new() };
         let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: vec![usage] };
-        session.receive(&Bytes::from(message.encode_to_vec())).expect("a report");
+        session.receive(message.encode_to_vec().into()).expect("a report");
     }
 
     fn hear(&mut self, answer: &[u8]) {

@@ -1,6 +1,7 @@
 //! What all replicas' Envoys may use together, whatever becomes of replicas and their store: [`Fleet::pass`] compares it with
 //! the limit at every moment.
 
+mod bounds;
 mod fleet;
 
 use fleet::Fleet;

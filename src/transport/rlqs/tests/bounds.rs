@@ -1,0 +1,89 @@
+//! What streams can make grow.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
+use prost::Message;
+use tokio::time::sleep;
+use weir_core::algorithm::Bounds;
+use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
+
+use crate::{
+    limiter::Limiter,
+    telemetry::Metrics,
+    transport::rlqs::{Quotas, RlqsSettings, Session, book::HOLDERS_OF_A_BUCKET},
+};
+
+type Store = MemoryStore<SystemClock>;
+
+/// Running ones, with room for so many buckets.
+fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
+    let policy = weir_policy::parse(&super::policy("local"), &Bounds::default()).expect("a policy");
+    let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
+    let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
+    let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
+    let quotas =
+        Quotas::new(Arc::clone(&limiter), &RlqsSettings { domains, max_buckets, ..RlqsSettings::default() }, false);
+    tokio::spawn(Arc::clone(&quotas).run());
+    (quotas, limiter)
+}
+
+/// Reports that had no room.
+fn full(limiter: &Limiter<Store>) -> u64 {
+    let text = limiter.metrics().render();
+    let line = text.lines().find_map(|line| line.strip_prefix("weir_rlqs_rejected_total{reason=\"full\"} "));
+    line.and_then(|count| count.parse().ok()).expect("a count")
+}
+
+fn reports<'n>(users: impl IntoIterator<Item = &'n str>) -> Bytes {
+    let usage = |user: &str| BucketQuotaUsage {
+        bucket_id: Some(BucketId { bucket: HashMap::from([("user".to_owned(), user.to_owned())]) }),
+        num_requests_allowed: 1,
+        ..BucketQuotaUsage::default()
+    };
+    let bucket_quota_usages = users.into_iter().map(usage).collect();
+    RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages }.encode_to_vec().into()
+}
+
+fn stream(quotas: &Arc<Quotas<Store>>, message: Bytes) -> Session<Store> {
+    let mut session = Session::new(Arc::clone(quotas), None);
+    session.receive(message).expect("reports");
+    while !session.is_answered() {
+        session.answer().expect("the stream goes on");
+    }
+    session
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_with_a_long_id_takes_the_room_of_several() {
+    let (quotas, limiter) = quotas(4);
+    let long = "u".repeat(600);
+    let first = stream(&quotas, reports([&*long, "alex", "full"]));
+    assert_eq!((quotas.book().bucket_count(), full(&limiter)), (2, 1));
+    drop(first);
+    // Without streams they are forgotten.
+    sleep(Duration::from_secs(40)).await;
+    let _second = stream(&quotas, reports(["a", "b", "c", "d"]));
+    assert_eq!((quotas.book().bucket_count(), full(&limiter)), (4, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn holders_are_bounded_those_included_that_have_left_and_still_spend() {
+    let (quotas, limiter) = quotas(2);
+    let most = 2 * HOLDERS_OF_A_BUCKET;
+    let mut streams: Vec<_> = (0..most).map(|_| stream(&quotas, reports(["alex"]))).collect();
+    assert_eq!(full(&limiter), 0);
+    streams.push(stream(&quotas, reports(["alex"])));
+    assert_eq!(full(&limiter), 1);
+    // Each has its share.
+    sleep(Duration::from_secs(2)).await;
+    drop(streams);
+    let _early = stream(&quotas, reports(["alex"]));
+    assert_eq!(full(&limiter), 2);
+    sleep(Duration::from_secs(20)).await;
+    let _late: Vec<_> = (0..most).map(|_| stream(&quotas, reports(["alex"]))).collect();
+    assert_eq!(full(&limiter), 2);
+}
