@@ -11,7 +11,7 @@ use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{
-        grpc::{MAX_REFLECTIONS, MAX_WATCHES, arrival},
+        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_WATCHES, arrival},
         http::bodies,
         rlqs::HOLDERS_OF_A_BUCKET,
     },
@@ -49,6 +49,8 @@ const LEASE_LIMIT_BYTES: usize = 512;
 const WATCH_BYTES: usize = 6 << 10;
 /// Bytes of one open stream of checks or reflection, mostly buffers.
 const STREAM_BYTES: usize = 40 << 10;
+/// Bytes that a stream of checks keeps of its largest message, and of what that was decompressed from, unless they are counted.
+const STREAM_MESSAGE_BYTES: usize = 2 * LARGE_MESSAGE_BYTES;
 
 /// Its parts.
 pub struct WorstCase(Vec<Part>);
@@ -87,7 +89,11 @@ impl WorstCase {
             part("large answers that are not read, gRPC and HTTP", 2, MAX_UNREAD_BYTES),
             part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
-            part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),
+            part(
+                "streams of checks (grpc.max_open_streams)",
+                grpc.max_open_streams,
+                STREAM_BYTES + STREAM_MESSAGE_BYTES,
+            ),
             part("unfinished HTTP bodies, and what they are read into", 2, bodies::max_bytes(grpc.max_message_bytes)),
             part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
         ];
@@ -124,6 +130,8 @@ impl WorstCase {
             let is_divided = |domain: &Domain| rlqs.domains.iter().any(|divided| *divided.domain == *domain.name);
             let bytes = QUOTA_BUCKET_BYTES + limits_of_a_key(policy, is_divided) * QUOTA_LIMIT_BYTES;
             parts.push(part("buckets of quotas (rlqs.max_buckets)", rlqs.max_buckets, bytes));
+            let kept = grpc.max_message_bytes.saturating_mul(2);
+            parts.push(part("what their streams keep of the largest message", grpc.max_open_streams, kept));
             let holders = rlqs.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET);
             parts.push(part("Envoys' shares of them", holders, QUOTA_HOLDER_BYTES));
         }
@@ -216,9 +224,11 @@ mod tests {
         assert_eq!(shared(|settings| settings.store.redis.charge_after_outage.max_keys += 1), OUTAGE_CHARGE_BYTES);
         let near = store.near_cache.max_entries * REFUSAL_BYTES;
         assert_eq!(shared(|settings| settings.store.near_cache.enabled = true), near);
+        let Settings { grpc, rlqs, .. } = Settings::default();
+        let bucket = QUOTA_BUCKET_BYTES + MAX_LEVELS * QUOTA_LIMIT_BYTES + HOLDERS_OF_A_BUCKET * QUOTA_HOLDER_BYTES;
         assert_eq!(
             shared(|settings| settings.rlqs.domains.push("api=user".to_owned().try_into().unwrap())),
-            100_000 * (QUOTA_BUCKET_BYTES + MAX_LEVELS * QUOTA_LIMIT_BYTES + HOLDERS_OF_A_BUCKET * QUOTA_HOLDER_BYTES)
+            rlqs.max_buckets * bucket + grpc.max_open_streams * 2 * grpc.max_message_bytes
         );
         assert!(WorstCase::of(&Settings::default(), None).to_string().ends_with("MB  in all"));
         assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);

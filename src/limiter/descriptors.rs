@@ -13,7 +13,7 @@ use weir_core::{
 use weir_policy::{
     Domain, Overrides, Policy,
     descriptors::{self, Rule, RuleLimit},
-    overrides::Applied,
+    overrides::{Applied, Change},
 };
 
 use super::request::{Invalid, plan_in};
@@ -87,6 +87,8 @@ pub(super) struct MetLimit<'a> {
     pub limit: &'a Limit,
     /// Its rule in a file of descriptors.
     pub written: Option<&'a RuleLimit>,
+    /// An override has it only watch.
+    pub shadowed: bool,
 }
 
 impl DescriptorsRequest {
@@ -162,6 +164,7 @@ impl<'a> ResolvedDescriptor<'a> {
                     false
                 }
                 Applied::Changed(limit, by) => {
+                    met.shadowed = by.change == Change::Shadow.name();
                     (met.limit, self.overridden) = (limit, Some(by));
                     true
                 }
@@ -186,7 +189,7 @@ impl<'a> ResolvedDescriptor<'a> {
             let walked = domain.walk_along(segments().map(str::as_bytes));
             let limits: SmallVec<_> = walked
                 .flat_map(|(depth, _, node)| domain.limits_at(node).iter().map(move |limit| (depth as u8, limit)))
-                .map(|(depth, limit)| MetLimit { depth, limit, written: None })
+                .map(|(depth, limit)| MetLimit { depth, limit, written: None, shadowed: false })
                 .collect();
             let key = (!limits.is_empty()).then(|| Key::of_any(&domain.name, segments()));
             return Self { descriptor, rule: None, key, limits: Limits::Policy(limits), overridden: None };
@@ -198,7 +201,7 @@ impl<'a> ResolvedDescriptor<'a> {
         let depth = (2 * descriptor.entries.len()) as u8;
         let key = (!limits.is_empty()).then(|| descriptors::resolve::key(domain, descriptors, entries));
         let written = limits.iter().zip(&met.rule.limits);
-        let limits = written.map(|(limit, written)| MetLimit { depth, limit, written: Some(written) });
+        let limits = written.map(|(limit, written)| MetLimit { depth, limit, written: Some(written), shadowed: false });
         let limits = Limits::Policy(limits.collect());
         Self { descriptor, rule: Some(met.rule), key, limits, overridden: None }
     }
@@ -210,9 +213,16 @@ impl<'a> ResolvedDescriptor<'a> {
             Limits::Override(limit) => (None, Some(&**limit)),
         };
         let depth = self.key.as_ref().map_or(0, Key::depth) as u8;
-        let own = own.map(|limit| MetLimit { depth, limit, written: None });
+        let own = own.map(|limit| MetLimit { depth, limit, written: None, shadowed: false });
         let policy = policy.into_iter().flatten();
-        policy.map(|&MetLimit { depth, limit, written }| MetLimit { depth, limit, written }).chain(own)
+        policy
+            .map(|&MetLimit { depth, limit, written, shadowed }| MetLimit { depth, limit, written, shadowed })
+            .chain(own)
+    }
+
+    /// Whether a limit of it only watches. In a file of descriptors it is the rule that does, whatever its limits are in the plan.
+    pub(super) fn watches(&self, met: &MetLimit<'_>) -> bool {
+        met.shadowed || self.rule.map_or(met.limit.shadow, |rule| rule.shadow)
     }
 
     pub(super) fn is_override(&self) -> bool {
@@ -234,11 +244,10 @@ impl DescriptorLimit {
 }
 
 impl Resolved<'_> {
-    /// All limits that the descriptors meet, with the keys by which they count.
-    pub(super) fn limits(&self) -> impl Iterator<Item = (&Key, MetLimit<'_>)> {
-        self.descriptors
-            .iter()
-            .flat_map(|found| found.key.iter().flat_map(|key| found.limits().map(move |met| (key, met))))
+    /// The limits of all descriptors that do not only watch, with the keys by which they count.
+    pub(super) fn enforced(&self) -> impl Iterator<Item = (&Key, MetLimit<'_>)> {
+        let counted = self.descriptors.iter().filter_map(|found| Some((found, found.key.as_ref()?)));
+        counted.flat_map(|(found, key)| found.limits().filter(|met| !found.watches(met)).map(move |met| (key, met)))
     }
 
     /// The key of the first descriptor that is banned.

@@ -116,7 +116,7 @@ impl<S: Store> Limiter<S> {
         let resolved = query.resolve(&handle.policy)?;
         let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
         let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
-        let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow && is_rate(met.limit));
+        let enforced = resolved.enforced().filter(|(_, met)| !domain.shadow && is_rate(met.limit));
         let banned = resolved.banned().map(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
         let levels = enforced.map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit));
         let levels = banned.into_iter().chain(levels).flatten().collect();

@@ -25,7 +25,7 @@ impl<S: Store> Limiter<S> {
             let key = &request.key;
             // A key is made of texts.
             let segment = |index| std::str::from_utf8(key.segment(index)).unwrap_or_default();
-            sample_levels(keys, weight, (&request.domain, key), &answer.levels, None, (0..key.depth()).map(segment));
+            sample_levels(keys, weight, (&request.domain, key), &answer.levels, (0..key.depth()).map(segment));
         }
     }
 
@@ -44,25 +44,24 @@ impl<S: Store> Limiter<S> {
         for (found, status) in request.descriptors.iter().zip(statuses) {
             let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
             let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
-            sample_levels(keys, weight, (domain, key), &status.levels, status.rule.map(|rule| rule.shadow), segments);
+            sample_levels(keys, weight, (domain, key), &status.levels, segments);
         }
     }
 }
 
-/// Samples each level of a request. `shadow`: whether all levels are shadowed, where the rule decides that.
+/// Samples each level of a request.
 #[cold]
 fn sample_levels<'s>(
     keys: &HotKeys,
     weight: u32,
     (domain, key): (&str, &Key),
     levels: &[LevelAnswer<'_>],
-    shadow: Option<bool>,
     segments: impl Iterator<Item = &'s str> + Clone,
 ) {
-    for LevelAnswer { limit, depth, shadow: own, decision, .. } in levels {
+    for LevelAnswer { limit, depth, shadow, decision, .. } in levels {
         let depth = usize::from(*depth);
-        let (shadow, name) = (shadow.unwrap_or(*own), [key.prefix(depth), limit.ident()]);
-        let sighting = Sighting { domain, limit: &limit.name, shadow, name, decision: *decision };
+        let name = [key.prefix(depth), limit.ident()];
+        let sighting = Sighting { domain, limit: &limit.name, shadow: *shadow, name, decision: *decision };
         keys.saw(weight, &sighting, segments.clone().take(depth));
     }
 }

@@ -96,11 +96,17 @@ impl<'a> DescriptorAnswer<'a> {
         decided: SmallVec<[(&Level<'a>, &Decision); 2]>,
         at: Micros,
     ) -> Self {
-        let levels: SmallVec<[_; 2]> =
-            decided.iter().map(|(level, decision)| LevelAnswer::new(plan, level, decision)).collect();
         let rule = found.rule;
-        // In a file of descriptors it is the rule that watches, whatever its limits are in the plan.
-        let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.shadow;
+        let level = |((level, decision), met): (&(&Level<'a>, &Decision), MetLimit<'_>)| {
+            let mut answer = LevelAnswer::new(plan, level, decision);
+            if rule.is_some() {
+                answer.shadow = found.watches(&met);
+            }
+            answer
+        };
+        let levels: SmallVec<[_; 2]> = decided.iter().zip(found.limits()).map(level).collect();
+        // A rule that watches says how its limits stand as if it did not.
+        let stands_aside = |level: &LevelAnswer<'_>| level.shadow && !rule.is_some_and(|rule| rule.shadow);
         let mut summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
         let ban = found.overridden.and_then(|overridden| overridden.ban);
         if let Some(ban) = &ban {
@@ -172,16 +178,15 @@ impl Resolved<'_> {
                 resolve::values_in_metrics(domain, domain.descriptors.as_deref()?, entries)
             });
             for (met, LevelAnswer { limit, shadow, decision, .. }) in found.limits().zip(&status.levels) {
-                let shadow = status.rule.map_or(*shadow, |rule| rule.shadow);
                 let effect = effects.next().unwrap_or_default();
                 match (&values, self.domain, met.written) {
                     (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
                         let meter = metrics.valued_limit(&domain.name, &format!("{values}#{kind}"));
-                        meter.count(decision, shadow, effect);
+                        meter.count(decision, *shadow, effect);
                     }
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index, decision, shadow, effect);
+                        meters.limit(index, decision, *shadow, effect);
                     }
                 }
             }

@@ -152,6 +152,27 @@ async fn envoys_descriptors_are_overridden_too() {
 }
 
 #[tokio::test]
+async fn an_override_has_envoys_descriptors_only_watch() {
+    let server = Server::with_policy(
+        "domain: edge\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 3 } }\n",
+    );
+    let ask = async |hits| {
+        let request = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors: vec![descriptor(&["user", "alex"], hits)],
+            ..Default::default()
+        };
+        should_rate_limit(server.channel().await, request).await.expect("an answer").overall_code
+    };
+    let (ok, over_limit) = (1, 2);
+    assert_eq!([ask(3).await, ask(1).await], [ok, over_limit]);
+    set(&server, Override { domain: "edge".to_owned(), ..over(&["user", "alex"], Change::Shadow(true)) }).await;
+    assert_eq!(ask(1).await, ok);
+    let (_, metrics) = server.get("/metrics");
+    assert!(metrics.contains("outcome=\"shadow_limited\"} 1\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_reservation_is_settled_under_any_override() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;

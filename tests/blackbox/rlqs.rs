@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -330,4 +331,64 @@ fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
             assert_eq!(rejected, 1.0, "{reason}");
         }
     });
+}
+
+#[test]
+fn a_limit_above_others_that_a_reload_adds_is_shared_by_them_until_one_removes_it() {
+    let policy = |above: &str| {
+        let user = "{ limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] }";
+        format!("domain: api\nschema: {{ user: {{ {above}children: {{ '*': {user} }} }} }}")
+    };
+    runtime().block_on(async {
+        let server = Setup::new().policy(&policy("")).env("WEIR_RLQS__DOMAINS", "api=user").start();
+        let users = ["a", "b", "c"];
+        let mut stream = open(&server).await;
+        // Each demands more than its limit.
+        let report = async |stream: &mut QuotaStream, seconds| {
+            for user in users {
+                stream.report(bucket(user), 5_000, 0, seconds).await;
+            }
+        };
+        report(&mut stream, 0).await;
+        for user in users {
+            stream.until(user, |assignment| assignment.rate() >= 1_000.0).await;
+        }
+        server.replace_policy(&policy("limits: [{ token_bucket: { capacity: 500, count: 500, period: 1s } }], "));
+        let sum = |stream: &QuotaStream| users.iter().map(|user| stream.rate(user)).sum::<f64>();
+        for (is_so, what) in [(0.0..=500.0, "together"), (2_900.0..=3_000.0, "each by itself")] {
+            let end = Instant::now() + TIMEOUT;
+            while !is_so.contains(&sum(&stream)) || users.iter().any(|user| stream.rate(user) < 100.0) {
+                assert!(Instant::now() < end, "{what}: {:?}", stream.assignments);
+                report(&mut stream, 1).await;
+                stream.listen(Duration::from_millis(300)).await;
+            }
+            if what == "together" {
+                server.replace_policy(&policy(""));
+            }
+        }
+    });
+}
+
+#[test]
+fn descriptors_that_only_watch_are_not_divided_and_those_with_a_quota_are() {
+    let policy = "
+domain: api
+charge: all_or_nothing
+descriptors:
+- { key: watched, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 10 } }
+- { key: quota, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 10 } }
+- { key: user, rate_limit: { unit: second, requests_per_unit: 10 } }
+";
+    for policy in [policy.to_owned(), policy.replace("all_or_nothing", "independent")] {
+        runtime().block_on(async {
+            let server = Setup::new().policy(&policy).env("WEIR_RLQS__DOMAINS", "api=watched/quota/user").start();
+            let mut stream = open(&server).await;
+            for key in ["watched", "quota", "user"] {
+                let bucket = BucketId { bucket: [(key.to_owned(), key.to_owned())].into() };
+                stream.report(bucket, 1, 0, 0).await;
+                stream.until(key, |assignment| (key == "watched") == (assignment == Assignment::AllowAll)).await;
+            }
+            assert_eq!(stream.assignments["watched"].0, Assignment::AllowAll);
+        });
+    }
 }

@@ -3,6 +3,8 @@
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
+use futures_util::stream::poll_fn;
+use tokio::sync::mpsc;
 use weir::proto::CheckBatchRequest;
 
 use crate::support::{
@@ -71,4 +73,25 @@ async fn reports_whose_answers_are_not_read_are_counted_with_them() {
     let grown = server.resident().saturating_sub(before);
     // Streams take as much again by themselves.
     assert!(grown < 2 * MOST_GROWTH, "{grown} bytes more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_idle_streams_keep_of_large_messages_is_bounded() {
+    let server = Setup::new().policy("schema: { user: { limits: [9, 10, 1] } }").start();
+    let key = "k".repeat(1_000_000);
+    let mut client = server.client().await;
+    let mut streams = Vec::new();
+    for _ in 0..40 {
+        let (checks, mut sent) = mpsc::channel(1);
+        checks.send(check(&["user", &key])).await.expect("it is read");
+        let messages = poll_fn(move |cx| sent.poll_recv(cx));
+        // Once the connection is closed, the next stream opens another one.
+        let Ok(answers) = client.check_stream(messages).await else { continue };
+        let mut answers = answers.into_inner();
+        if let Ok(answer) = in_time("an answer", answers.message()).await {
+            assert!(answer.is_some_and(|answer| answer.error.is_some()), "too long a key is answered in its place");
+        }
+        streams.push((checks, answers));
+    }
+    eventually_async("the connection is closed", async || (server.metric(CLOSED) == 1.0).then_some(())).await;
 }

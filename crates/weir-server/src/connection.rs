@@ -278,7 +278,7 @@ async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSign
         }
     }
     let alone = async {
-        if !matches!(why, CloseReason::Age | CloseReason::Idle) {
+        if !matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) {
             pending::<()>().await;
         }
         sleep(grace).await;

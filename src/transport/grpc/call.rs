@@ -52,6 +52,8 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
         Ok(out)
     };
     let checked = service.check(&handle, Ok(&message), Transport::Grpc, encode);
+    // Nothing of it is needed any more, however long the store takes.
+    drop(message);
     let answer = service.answer(checked).await;
     service.timed(Transport::Grpc, since);
     answer?

@@ -1,16 +1,23 @@
 //! The messages of a stream, until it ends: no faster than the rate of its connection.
 
-use std::task::{Context, Poll, ready};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tonic::Status;
-use weir_server::Pace;
+use weir_server::{Connected, Pace, UnreadAnswer};
 
 use super::termination::Termination;
+use crate::transport::status::Rejected;
 
 /// Most messages of a client that never pauses that are read between two polls of the termination.
 const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
+
+/// Above any valid check. A stream keeps room for its largest message until it ends.
+pub const LARGE_MESSAGE_BYTES: usize = 64 << 10;
 
 /// The messages of a stream.
 pub(super) struct Messages<M> {
@@ -21,12 +28,25 @@ pub(super) struct Messages<M> {
     /// Read, and waiting for its time.
     early: Option<Bytes>,
     messages_since_poll: u32,
+    large: Option<Large>,
+}
+
+/// What is kept of large messages, and counted with the answers that its connection does not read.
+struct Large {
+    connected: Connected,
+    bytes: usize,
+    kept: Option<Arc<UnreadAnswer>>,
 }
 
 impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     /// These, no faster than `pace`, until the `termination`.
     pub(super) fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
-        Self { messages, termination, pace, early: None, messages_since_poll: 0 }
+        Self { messages, termination, pace, early: None, messages_since_poll: 0, large: None }
+    }
+
+    /// The same, each of them a check, on this connection: where its streams keep too much of large ones, they end.
+    pub(super) fn keeping_few_large(self, connected: Connected) -> Self {
+        Self { large: Some(Large { connected, bytes: LARGE_MESSAGE_BYTES, kept: None }), ..self }
     }
 
     /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
@@ -37,6 +57,15 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         match self.poll_turn(cx) {
             Poll::Ready(next) if self.messages_since_poll < MAX_MESSAGES_BETWEEN_POLLS => {
                 self.messages_since_poll += 1;
+                if let (Some(large), Some(Ok(message))) = (&mut self.large, &next)
+                    && message.len() > large.bytes
+                {
+                    large.kept = None;
+                    match large.connected.unread(message.len()) {
+                        Ok(kept) => (large.bytes, large.kept) = (message.len(), kept),
+                        Err(overload) => return Poll::Ready(Some(Err(Rejected::from(overload).into()))),
+                    }
+                }
                 Poll::Ready(next)
             }
             next => {

@@ -45,6 +45,7 @@ use crate::{auth::Access, proto, telemetry::Transport};
 use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use deadline::Deadline;
 use health::Health;
+pub use messages::LARGE_MESSAGE_BYTES;
 use messages::Messages;
 use quota_stream::QuotaAnswers;
 use stream::{Answers, Begin, Checks};
@@ -246,7 +247,8 @@ impl<S: Store> Calls<S> {
             let (authorization, client) = (request.extensions_mut().remove(), request.extensions_mut().remove());
             let termination = Termination::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
-            let messages = Messages::new(request.into_inner(), termination, pace);
+            let messages =
+                Messages::new(request.into_inner(), termination, pace).keeping_few_large(self.connected.clone());
             let begin = begin(self.service.clone(), client);
             let permit = self.streams.acquire().map_err(Rejected::from);
             let answers = |permit| Answers::new(messages, (begin, permit), deadline, id);

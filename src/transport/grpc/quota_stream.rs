@@ -90,7 +90,12 @@ where
                     Some(answer) => return Poll::Ready(Some(Ok(answer))),
                     None if was_answered => return Poll::Pending,
                     // Now that nothing waits, the next message does.
-                    None => {}
+                    None if this.session.is_answered() => {}
+                    // Those of many reports that have no answer give other calls of the thread their turn.
+                    None => {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                 },
             }
         }

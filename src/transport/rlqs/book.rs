@@ -16,7 +16,7 @@ use super::{
     authority::HeldLevel,
     wire::{self, Action},
 };
-use crate::limiter::quota::QuotaPath;
+use crate::limiter::quota::{QuotaLevel, QuotaPath};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -157,7 +157,7 @@ impl Book {
     ///
     /// # Errors
     /// [`Full`].
-    pub fn add(&mut self, domain: usize, id: Box<[u8]>, path: QuotaPath) -> Result<u32, Full> {
+    pub fn add(&mut self, domain: usize, id: Box<[u8]>, path: QuotaPath, now: Micros) -> Result<u32, Full> {
         let places = self.places + places(id.len()) as usize;
         if places > self.max_buckets {
             return Err(Full);
@@ -165,7 +165,7 @@ impl Book {
         self.places = places;
         self.last_bucket += 1;
         let number = self.last_bucket;
-        let rule = self.rule(number, path);
+        let rule = self.rule(number, path, now);
         if let Some(names) = self.names.get_mut(domain) {
             names.insert(id.clone(), number);
         }
@@ -173,7 +173,7 @@ impl Book {
         Ok(number)
     }
 
-    fn rule(&mut self, number: u32, path: QuotaPath) -> Rule {
+    fn rule(&mut self, number: u32, path: QuotaPath, now: Micros) -> Rule {
         if path.levels.is_empty() {
             return Rule::AllowAll;
         }
@@ -184,21 +184,34 @@ impl Book {
         for level in path.levels {
             let name = level.name.clone();
             names.push(name.clone());
-            let known = self.levels.get(&name).map(|held| held.id);
-            let id = known.unwrap_or_else(|| {
-                let id = self.divider.add_level(parent, level.rate);
-                self.last_level += 1;
-                let hold = (self.owner, self.last_level);
-                self.levels.insert(name, HeldLevel::new(id, Arc::new(level), path.on_store_failure, hold));
-                id
+            parent = Some(match self.levels.get(&name).map(|held| held.id) {
+                Some(id) => {
+                    // In another policy the limits above it may be others, and its rate too.
+                    self.divider.set_parent(id, parent, now);
+                    self.set_rate(level, now);
+                    id
+                }
+                None => {
+                    let id = self.divider.add_level(parent, level.rate);
+                    self.last_level += 1;
+                    let hold = (self.owner, self.last_level);
+                    self.levels.insert(name, HeldLevel::new(id, Arc::new(level), path.on_store_failure, hold));
+                    id
+                }
             });
-            parent = Some(id);
         }
         let Some(lowest) = parent else { return Rule::AllowAll };
         let bucket = self.divider.add_bucket(lowest);
         let steps = self.divider.steps(bucket).unwrap_or(Steps { fill_seconds: 1, quantum: 1 });
         self.divided.insert(bucket, number);
         Rule::Divided(Division { bucket, steps, path: names, owners: Vec::new() })
+    }
+
+    /// A level may have another rate now.
+    fn set_rate(&mut self, level: QuotaLevel, now: Micros) {
+        let Some(held) = self.levels.get_mut(&level.name).filter(|held| held.level.rate != level.rate) else { return };
+        self.divider.set_rate(held.id, level.rate, now);
+        (held.level, held.due) = (Arc::new(level), held.due.min(now));
     }
 
     /// A bucket's limits may be others now: `true` where they are, so that its holders begin anew.
@@ -213,16 +226,10 @@ impl Book {
             }
         };
         if stays {
-            for level in path.levels {
-                let Some(held) = self.levels.get_mut(&level.name).filter(|held| held.level.rate != level.rate) else {
-                    continue;
-                };
-                self.divider.set_rate(held.id, level.rate, now);
-                (held.level, held.due) = (Arc::new(level), held.due.min(now));
-            }
+            path.levels.into_iter().for_each(|level| self.set_rate(level, now));
             return false;
         }
-        let rule = self.rule(number, path);
+        let rule = self.rule(number, path, now);
         let Some(bucket) = self.buckets.get_mut(&number) else { return false };
         let former = std::mem::replace(&mut bucket.rule, rule);
         for (stream, known) in &mut self.streams {
@@ -335,16 +342,8 @@ impl Book {
             }
             stays
         });
-        let mut removed = Vec::new();
-        loop {
-            let divider = &mut self.divider;
-            let before = removed.len();
-            removed.extend(self.levels.extract_if(|_, held| divider.remove_empty_level(held.id)).map(|(_, held)| held));
-            // Those above them may be empty now.
-            if removed.len() == before {
-                return removed;
-            }
-        }
+        let empty = self.divider.remove_empty_levels();
+        self.levels.extract_if(|_, held| empty.contains(&held.id)).map(|(_, held)| held).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The division: levels, their buckets, and who holds what.
 
+use std::collections::{BTreeSet, HashSet};
+
 use smallvec::SmallVec;
 
 use super::{
@@ -64,16 +66,45 @@ impl Divider {
         LevelId(id)
     }
 
+    /// A limit lies below another from now on, or below none. That is none of those below it.
+    pub fn set_parent(&mut self, level: LevelId, parent: Option<LevelId>, now: Micros) {
+        let (id, parent) = (level.0, parent.map(|parent| parent.0));
+        let Some(found) = self.levels.get_mut(id).filter(|found| found.parent != parent) else { return };
+        let former = std::mem::replace(&mut found.parent, parent);
+        // Only one without a parent is due by itself.
+        found.due = Micros::MAX;
+        if let Some(former) = former {
+            self.levels.get_mut(former).into_iter().for_each(|former| former.levels.retain(|other| *other != id));
+            self.due(former, now);
+        }
+        if let Some(parent) = parent.and_then(|parent| self.levels.get_mut(parent)) {
+            parent.levels.push(id);
+        }
+        self.set_least_rates(id);
+        self.due(id, now);
+    }
+
     /// A limit has another rate from now on. The steps of the buckets below it stay.
     pub fn set_rate(&mut self, level: LevelId, rate: u64, now: Micros) {
         if let Some(found) = self.levels.get_mut(level.0) {
             found.rate = rate.min(MAX_RATE);
         }
-        let rates: Vec<_> = self.buckets.iter().map(|(id, bucket)| (id, self.least_rate(bucket.level))).collect();
-        for (id, rate) in rates {
-            self.buckets.get_mut(id).into_iter().for_each(|bucket| bucket.rate = rate);
-        }
+        self.set_least_rates(level.0);
         self.due(level.0, now);
+    }
+
+    /// The rate of a level, or of one above it, is another: so are those of the buckets below it.
+    fn set_least_rates(&mut self, id: u32) {
+        let rate = self.least_rate(id);
+        let Some(level) = self.levels.get_mut(id) else { return };
+        let levels = std::mem::take(&mut level.levels);
+        for bucket in &level.buckets {
+            self.buckets.get_mut(*bucket).into_iter().for_each(|bucket| bucket.rate = rate);
+        }
+        levels.iter().for_each(|below| self.set_least_rates(*below));
+        if let Some(level) = self.levels.get_mut(id) {
+            level.levels = levels;
+        }
     }
 
     /// The rate that the authority has granted.
@@ -180,23 +211,36 @@ impl Divider {
     pub fn remove_empty_buckets(&mut self) -> Vec<BucketId> {
         let empty = |bucket: &&(u32, &Bucket)| bucket.1.members.len() == 0;
         let removed: Vec<u32> = self.buckets.iter().filter(|bucket| empty(&bucket)).map(|(id, _)| id).collect();
-        for id in &removed {
-            let level = self.buckets.remove(*id).and_then(|bucket| self.levels.get_mut(bucket.level));
-            level.into_iter().for_each(|level| level.buckets.retain(|other| other != id));
+        let mut above = BTreeSet::new();
+        above.extend(removed.iter().filter_map(|id| self.buckets.remove(*id)).map(|bucket| bucket.level));
+        // Once for each level, however many were below it.
+        for level in above {
+            if let Some(level) = self.levels.get_mut(level) {
+                level.buckets.retain(|id| self.buckets.get(*id).is_some());
+            }
         }
         removed.into_iter().map(BucketId).collect()
     }
 
-    /// Removes a level, if nothing is below it. Whether it did.
-    pub fn remove_empty_level(&mut self, level: LevelId) -> bool {
+    /// Removes levels with nothing below them, and then those above them that have nothing else.
+    pub fn remove_empty_levels(&mut self) -> HashSet<LevelId> {
+        let mut removed = HashSet::new();
         let is_empty = |level: &Level| level.levels.is_empty() && level.buckets.is_empty();
-        if !self.levels.get(level.0).is_some_and(is_empty) {
-            return false;
+        let mut empty: BTreeSet<u32> =
+            self.levels.iter().filter(|(_, level)| is_empty(level)).map(|(id, _)| id).collect();
+        while !empty.is_empty() {
+            let above: BTreeSet<u32> =
+                empty.iter().filter_map(|id| self.levels.remove(*id)).filter_map(|level| level.parent).collect();
+            for parent in &above {
+                let Some(level) = self.levels.get_mut(*parent) else { continue };
+                let mut levels = std::mem::take(&mut level.levels);
+                levels.retain(|id| self.levels.get(*id).is_some());
+                self.levels.get_mut(*parent).into_iter().for_each(|level| level.levels.append(&mut levels));
+            }
+            removed.extend(std::mem::take(&mut empty).into_iter().map(LevelId));
+            empty.extend(above.into_iter().filter(|id| self.levels.get(*id).is_some_and(is_empty)));
         }
-        let parent = self.levels.remove(level.0).and_then(|level| level.parent);
-        let parent = parent.and_then(|parent| self.levels.get_mut(parent));
-        parent.into_iter().for_each(|parent| parent.levels.retain(|other| *other != level.0));
-        true
+        removed
     }
 
     /// Buckets, and their holders, those included that have left and may still spend.

@@ -270,8 +270,8 @@ impl Display for Change {
 /// An override with the limits that it has changed so far.
 struct Active {
     what: Arc<Override>,
-    /// By the numbers of the policy's limits; `None`: as it is. Made when a request first meets them: most overrides meet few.
-    limits: FrozenMap<u32, Box<Option<Limit>>>,
+    /// By the numbers of the policy's limits, and whether they are in shadow, as a rule of descriptors has copies that are not; `None`: as it is. Made when a request first meets them: most overrides meet few.
+    limits: FrozenMap<(u32, bool), Box<Option<Limit>>>,
 }
 
 impl Active {
@@ -281,7 +281,8 @@ impl Active {
 
     /// A limit of the policy under it; `None`: as it is.
     fn changed(&self, limit: &Limit) -> Option<&Limit> {
-        let known = self.limits.get(&limit.index);
-        known.unwrap_or_else(|| self.limits.insert(limit.index, Box::new(self.what.change.of(limit)))).as_ref()
+        let number = (limit.index, limit.shadow);
+        let known = self.limits.get(&number);
+        known.unwrap_or_else(|| self.limits.insert(number, Box::new(self.what.change.of(limit)))).as_ref()
     }
 }

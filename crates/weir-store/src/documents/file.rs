@@ -57,15 +57,16 @@ struct Line {
 impl LogFile {
     /// The changes in a file, which need not exist. A last line without an end was never answered, and is left out.
     pub(super) fn read(path: &Path) -> Result<Vec<Changed>, FileError> {
-        let text = match fs::read_to_string(path) {
+        let text = match fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(cause) => return Err(at(path)(cause)),
         };
         let mut changes = Vec::<Changed>::new();
-        for (index, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
+        // It may end within a character.
+        for (index, line) in text[..end_of_lines(&text)].split_inclusive(|byte| *byte == b'\n').enumerate() {
             let wrong = |cause| FileError::Line { path: path.display().to_string(), line: index + 1, cause };
-            let Line { id, name, before, after, actor } = serde_json::from_str(line).map_err(wrong)?;
+            let Line { id, name, before, after, actor } = serde_json::from_slice(line).map_err(wrong)?;
             let id = id.parse().map_err(|error| wrong(serde::de::Error::custom(error)))?;
             let previous = changes.last().map(|changed| changed.id);
             changes.push(Changed { id, previous, name, before, after, actor });
@@ -85,8 +86,7 @@ impl LogFile {
         }
         let file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(at(path))?;
-        let text = fs::read(path).map_err(at(path))?;
-        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last as u64 + 1);
+        let end = end_of_lines(&fs::read(path).map_err(at(path))?) as u64;
         Ok(Self { file, end })
     }
 
@@ -95,11 +95,20 @@ impl LogFile {
         let line = line(changed);
         self.file.seek(SeekFrom::Start(self.end))?;
         self.file.set_len(self.end)?;
-        self.file.write_all(&line)?;
-        self.file.sync_data()?;
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // It was not made, so it must not come into force with a restart.
+            let _ = self.file.set_len(self.end);
+        }
+        written?;
         self.end += line.len() as u64;
         Ok(())
     }
+}
+
+/// Where the last whole line ends.
+fn end_of_lines(text: &[u8]) -> usize {
+    text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> FileError + '_ {

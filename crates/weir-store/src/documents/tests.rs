@@ -66,7 +66,8 @@ fn a_file_keeps_documents_and_log() {
 
     // A line that was cut off was never answered.
     let whole = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{whole}{{\"id\":\"9-0\",\"name\":\"c")).unwrap();
+    // It ends within a character.
+    fs::write(&path, [whole.as_bytes(), b"{\"id\":\"9-0\",\"name\":\"c\xc3"].concat()).unwrap();
     let documents = open().unwrap();
     assert_eq!(documents.log(None, 9), log);
     documents.change(&put("d", Some("4"))).unwrap();

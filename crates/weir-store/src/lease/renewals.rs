@@ -76,13 +76,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             shared.send(lease, renewal, now);
         }
         if number.is_multiple_of(SWEEP) {
-            shared.table.pin().retain(|name, lease| {
-                let stays = name.policy_version >= newest && !lease.close_if_idle(now);
-                if !stays {
+            let table = shared.table.pin();
+            for (name, lease) in &table {
+                let is_over = name.policy_version < newest || lease.close_if_idle(now);
+                if is_over && table.remove(name).is_some() {
                     shared.places.fetch_sub(name.places(), Relaxed);
                 }
-                stays
-            });
+            }
         }
         shared.meter.held(shared.table.len(), held);
     }

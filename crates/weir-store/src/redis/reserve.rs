@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Verdict;
 use weir_core::{
-    hold::{Outcome, Reservation},
+    hold::{Outcome, Repeat, Reservation},
     plan::Plan,
 };
 
@@ -24,7 +24,14 @@ impl RedisStore {
         let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
         let is_made = !is_refused && failure.is_none();
         if reservation.step.is_new() && !is_made && groups.len() > 1 {
-            let may_hold: Vec<usize> = (0..groups.len()).filter(|index| !refuses(&answers[*index])).collect();
+            // What an earlier attempt holds is not this one's to take back, nor what may be such where no answer came.
+            let is_repeated = answers.iter().flatten().any(|decided| decided.repeat == Repeat::Again);
+            let may_hold: Vec<usize> = (0..groups.len())
+                .filter(|index| match &answers[*index] {
+                    Ok(decided) => !refuses(&answers[*index]) && decided.repeat != Repeat::Again,
+                    Err(_) => !is_repeated,
+                })
+                .collect();
             let holders: Vec<Group> = may_hold.iter().map(|index| groups[*index].clone()).collect();
             let take_back = Mode::TakeBack(reservation.name);
             for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, take_back).await) {

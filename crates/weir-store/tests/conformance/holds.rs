@@ -214,6 +214,9 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         let kind = random.below(kinds);
         let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
         plan.reservation = (kind == 0).then_some(reservation);
+        if kind == 1 {
+            plan.charge = random.pick(&[Charge::AllOrNothing, Charge::Independent, Charge::OverLimitOnly]);
+        }
         // Settlements have no id.
         let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
         plan.request = (kind < 2 && is_new && random.once_in(3)).then_some(&request);

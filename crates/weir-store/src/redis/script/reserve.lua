@@ -201,8 +201,10 @@ local function has_charged()
   end
   for index = 1, count do
     local cost, rule = input[costs_at + index], rules[index]
-    local alone = charge % TELLS == 1 and not rule.shadow
-    local is_charged = decisions[index][1] == 1 and (passes or alone) and not rule.slots or rule.charges_denied
+    local allowed = decisions[index][1] == 1
+    local alone = charge % TELLS == 1 and not over_limit_only and not rule.shadow
+    local spared = over_limit_only and allowed
+    local is_charged = allowed and (passes or alone) and not rule.slots or rule.charges_denied and not spared
     if cost < 0 or cost > 0 and is_charged then return true end
   end
   return false
