@@ -51,7 +51,8 @@ impl Explain {
             return Err(Failure(format!("no file defines the domain `{}`{known}", self.domain)));
         };
         if let Some(descriptors) = &domain.descriptors {
-            return descriptors::explain(domain, descriptors, &self.key, self.json);
+            let acting = policy.overrides().acting(&self.domain, self.key.iter().map(|word| word.as_bytes()));
+            return descriptors::explain(domain, descriptors, &self.key, acting.as_ref(), self.json);
         }
         let key = Key::new(&self.domain, &self.key)?;
         let steps: Vec<_> = domain.walk(&key).collect();

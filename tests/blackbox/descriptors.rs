@@ -77,7 +77,7 @@ path=/: found by the descriptor without a value
     let explained: Value = serde_json::from_str(&explain(&["user", "b", "--json"]).out).expect("JSON");
     assert_eq!(
         explained,
-        json!({ "domain": "d", "charge": "independent", "anchor": 32, "limited": false, "steps": [{
+        json!({ "domain": "d", "charge": "independent", "anchor": 32, "limited": false, "ban": null, "steps": [{
             "key": "user", "value": "b", "found": "any", "descriptor": "*", "limits": [], "counts": true,
             "unlimited": false, "shadow_mode": false, "quota_mode": false, "share_threshold": false }] })
     );

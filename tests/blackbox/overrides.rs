@@ -288,6 +288,42 @@ async fn explain_says_what_exported_overrides_change() {
 }
 
 #[tokio::test]
+async fn explain_says_what_exported_overrides_change_in_a_domain_of_descriptors() {
+    let text = "domain: edge
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 3 }
+    descriptors: [{ key: path, rate_limit: { unit: day, requests_per_unit: 2 } }]
+";
+    let server = Server::with_policy(text);
+    let over = |key: &[&str], change| Override { domain: "edge".to_owned(), ..over(key, change) };
+    set(&server, over(&["user", "alex", "path"], Change::Factor(0.1))).await;
+    set(&server, over(&["user", "kim"], Change::Unlimited(true))).await;
+    set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
+    let (policy, exported) = (server.dir.path().join("edge.yaml"), server.dir.path().join("overrides.jsonl"));
+    std::fs::write(&policy, text).expect("written");
+    std::fs::write(&exported, command(&server, &["overrides", "--json"]).out).expect("written");
+    let explain = |words: &[&str]| {
+        let mut explain = weir();
+        explain.args(["limits", "explain"]).arg(&policy).args(["--domain", "edge"]).args(words);
+        finish(explain.arg("--overrides").arg(&exported)).out
+    };
+    let parameters = "fixed_window { count: 20, period: 1d, charge_denied: true }";
+    let raised = explain(&["user", "alex", "path", "/"]);
+    assert!(raised.matches("override").count() == 1 && raised.contains(&format!(": {parameters}\n")), "{raised}");
+    let raised: Value = serde_json::from_str(&explain(&["user", "alex", "path", "/", "--json"])).expect("JSON");
+    let change = |step: usize| raised["steps"][step]["limits"][0]["override"].as_str();
+    assert!(change(0).is_none() && change(1).is_some_and(|change| change.ends_with(parameters)), "{raised}");
+    assert!(raised["ban"].is_null(), "{raised}");
+    let lifted = explain(&["user", "kim"]);
+    assert!(lifted.contains("        lifted by override "), "{lifted}");
+    assert!(explain(&["user", "eve"]).contains("refused by the ban "));
+    let banned: Value = serde_json::from_str(&explain(&["user", "eve", "--json"])).expect("JSON");
+    assert!(banned["ban"].as_str().is_some_and(|ban| ban.ends_with(": abuse")), "{banned}");
+    assert!(!explain(&["user", "alex"]).contains("override"), "the pattern is longer than the key");
+}
+
+#[tokio::test]
 async fn requests_out_of_bounds_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = AdminClient::new(server.channel().await);

@@ -10,26 +10,35 @@ use weir_policy::{
         Descriptors, Rule, Written,
         resolve::{self, Step},
     },
+    overrides::Acting,
 };
 
+use super::{banned, changed};
 use crate::cli::{CommandResult, Failure, out::say};
 
 /// A descriptor with its way through the tree.
-struct Way<'a> {
+struct Way<'a, 'o> {
     domain: &'a Domain,
     entries: Vec<(&'a str, &'a str)>,
     steps: Vec<Step<'a>>,
+    acting: Option<&'a Acting<'o>>,
 }
 
 /// Tells what a descriptor meets; `words` are its keys and values in turn.
-pub(super) fn explain(domain: &Domain, descriptors: &Descriptors, words: &[String], json: bool) -> CommandResult {
+pub(super) fn explain(
+    domain: &Domain,
+    descriptors: &Descriptors,
+    words: &[String],
+    acting: Option<&Acting<'_>>,
+    json: bool,
+) -> CommandResult {
     if !words.len().is_multiple_of(2) {
         let message = "in a domain of descriptors every key has a value: KEY VALUE KEY VALUE …";
         return Err(Failure(format!("{message}; `{}` has none", words.last().map_or("", |word| word))));
     }
     let entries: Vec<_> = words.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
     let steps = resolve::steps(domain, descriptors, entries.iter().copied()).collect();
-    let way = Way { domain, entries, steps };
+    let way = Way { domain, entries, steps, acting };
     if json {
         say(way.as_json())?
     } else {
@@ -38,7 +47,7 @@ pub(super) fn explain(domain: &Domain, descriptors: &Descriptors, words: &[Strin
     Ok(ExitCode::SUCCESS)
 }
 
-impl Way<'_> {
+impl Way<'_, '_> {
     fn print(&self) -> io::Result<()> {
         let charge = match self.domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
@@ -58,8 +67,10 @@ impl Way<'_> {
             let counts = index + 1 == self.entries.len();
             let passed = if counts { "" } else { ", ignored: more entries follow" };
             for limit in self.domain.limits_at(step.node) {
-                let limit = shown(limit);
-                say(format_args!("    {limit}{passed}"))?;
+                say(format_args!("    {}{passed}", shown(limit)))?;
+                if let Some(change) = self.changed(index, limit) {
+                    say(format_args!("        {change}"))?;
+                }
             }
             if step.rule.unlimited {
                 say(format_args!("    unlimited{passed}"))?;
@@ -82,7 +93,17 @@ impl Way<'_> {
         if !self.is_limited() {
             say(format_args!("no limit applies: everything is allowed"))?;
         }
+        if let Some(banned) = self.acting.and_then(banned) {
+            say(banned)?;
+        }
         Ok(())
+    }
+
+    /// The change by an override, of limits of the last entry: the others do not count.
+    fn changed(&self, index: usize, limit: &Limit) -> Option<String> {
+        let entries = self.entries.len();
+        // An entry is two segments of the key.
+        self.acting.filter(|_| index + 1 == entries).and_then(|acting| changed(acting, 2 * entries, limit))
     }
 
     fn is_limited(&self) -> bool {
@@ -94,7 +115,7 @@ impl Way<'_> {
         let steps = self.steps.iter().zip(&self.entries).enumerate().map(|(index, (step, (key, value)))| {
             let limits = self.domain.limits_at(step.node).iter().map(|limit| {
                 json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
-                    "counted_as": limit.ident_text() })
+                    "counted_as": limit.ident_text(), "override": self.changed(index, limit) })
             });
             let found = match step.rule.value {
                 Written::Exact(_) => "exact",
@@ -106,8 +127,8 @@ impl Way<'_> {
                 "unlimited": step.rule.unlimited, "shadow_mode": step.rule.shadow, "quota_mode": step.rule.quota,
                 "share_threshold": step.rule.share_threshold })
         });
-        json!({ "domain": self.domain.name, "charge": self.domain.charge.name(), "anchor": self.domain.anchor, "limited": self.is_limited(),
-            "steps": steps.collect::<Vec<_>>() })
+        json!({ "domain": self.domain.name, "charge": self.domain.charge.name(), "anchor": self.domain.anchor,
+            "limited": self.is_limited(), "ban": self.acting.and_then(banned), "steps": steps.collect::<Vec<_>>() })
     }
 }
 
