@@ -15,6 +15,8 @@ pub(super) struct Known {
     /// The place in the log up to which all is known.
     pub since: Option<ChangeId>,
     by_name: BTreeMap<String, Entry>,
+    /// Those that have ended and may still be in the store: documents by name. At most as many as the store has.
+    ended: BTreeMap<String, String>,
     /// The next moment at which one may start or end; `None`: none does.
     next_edge: Option<Micros>,
 }
@@ -53,6 +55,7 @@ impl Known {
             }
             Changes::All(documents, since) => {
                 self.since = since;
+                self.ended.clear();
                 edits.extend(std::mem::take(&mut self.by_name).into_values().map(|entry| Edit::Removed(entry.what)));
                 documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds, &mut edits));
             }
@@ -66,6 +69,8 @@ impl Known {
     }
 
     fn put(&mut self, name: String, document: Option<String>, bounds: &Bounds, edits: &mut Vec<Edit>) {
+        // The store has another one now, or none.
+        self.ended.remove(&name);
         let read = document.map(|document| (document::read(&document, bounds), document));
         let before = match read {
             Some((Ok(what), document)) => {
@@ -82,19 +87,33 @@ impl Known {
         edits.extend(before.map(|entry| Edit::Removed(entry.what)));
     }
 
-    /// Takes out those that have ended, by name and document. `None`: none has started or ended since this was last asked.
-    pub(super) fn pass_edges(&mut self, now: Micros) -> Option<Vec<(String, String, Arc<Override>)>> {
+    /// Takes out those that have ended, and keeps them as [`Self::ended`]. `None`: none has started or ended since this was
+    /// last asked.
+    pub(super) fn pass_edges(&mut self, now: Micros) -> Option<Vec<Arc<Override>>> {
         self.next_edge.filter(|edge| *edge <= now)?;
         let mut ended = Vec::new();
         self.by_name.retain(|name, Entry { document, what }| {
             let has_ended = what.end.is_some_and(|end| end <= now);
             if has_ended {
-                ended.push((name.clone(), document.clone(), Arc::clone(what)));
+                self.ended.insert(name.clone(), std::mem::take(document));
+                ended.push(Arc::clone(what));
             }
             !has_ended
         });
         self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
         Some(ended)
+    }
+
+    /// Some of those that have ended and may still be in the store: name and document.
+    pub(super) fn ended(&self, most: usize) -> Vec<(String, String)> {
+        self.ended.iter().take(most).map(|(name, document)| (name.clone(), document.clone())).collect()
+    }
+
+    /// The store does not have this document any more.
+    pub(super) fn forget_ended(&mut self, name: &str, document: &str) {
+        if self.ended.get(name).is_some_and(|kept| kept == document) {
+            self.ended.remove(name);
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 //! second, and put over the policy in force.
 
 mod document;
+mod ended;
 mod known;
+#[cfg(test)]
+mod tests;
 
 use std::{
     sync::Arc,
@@ -38,8 +41,6 @@ pub const DOCUMENTS: &str = "overrides";
 const POLL_EVERY: Duration = Duration::from_millis(250);
 /// The least time between two warnings.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// Who ends an override whose time is over.
-const BY_TIME: &str = "weir (its end)";
 
 /// The overrides of a service.
 pub struct OverrideService {
@@ -52,6 +53,7 @@ pub struct OverrideService {
     reading: tokio::sync::Mutex<()>,
     meter: OverrideMeter,
     warnings: LogLimit,
+    removal_warnings: LogLimit,
 }
 
 /// An override to be set.
@@ -120,19 +122,16 @@ impl OverrideService {
     /// The overrides in these documents, over this limiter's policy.
     pub fn new(documents: Documents, limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
         let (clock, meter) = (limiter.store().clock(), OverrideMeter::new(limiter.metrics()));
-        let ((known, reading), warnings) = (Default::default(), LogLimit::every(LOG_EVERY));
+        let (known, reading) = Default::default();
+        let [warnings, removal_warnings] = [(); 2].map(|()| LogLimit::every(LOG_EVERY));
         limiter.change_overrides(|overrides| *overrides = Overrides::new(Arc::clone(&clock)));
-        Self { documents, limiter, clock, bounds, known, reading, meter, warnings }
+        Self { documents, limiter, clock, bounds, known, reading, meter, warnings, removal_warnings }
     }
 
-    /// Reads what has changed, several times a second, for as long as this is polled.
+    /// Reads what has changed, and removes what has ended from the store, several times a second, for as long as this is polled.
+    /// Neither waits for the other.
     pub async fn run(self: Arc<Self>) {
-        let mut ticks = interval(POLL_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            self.refresh().await;
-        }
+        tokio::join!(at_each_poll(|| self.refresh()), at_each_poll(|| self.remove_ended()));
     }
 
     /// Reads what has changed. Where that fails, what is known stays in force until its end.
@@ -148,7 +147,7 @@ impl OverrideService {
 
     async fn read(&self) -> Result<(), StoreError> {
         let _reading = self.reading.lock().await;
-        self.pass_edges().await;
+        self.pass_edges();
         let since = self.known.lock().since;
         let changes = self.documents.changes(since).await?;
         let mut known = self.known.lock();
@@ -160,22 +159,12 @@ impl OverrideService {
         Ok(())
     }
 
-    /// Takes out of force what has ended, and out of the store where that answers: the first replica to do so logs it.
-    async fn pass_edges(&self) {
-        let ended = {
-            let mut known = self.known.lock();
-            let Some(ended) = known.pass_edges(self.clock.now()) else { return };
+    /// Takes out of force what has ended.
+    fn pass_edges(&self) {
+        let mut known = self.known.lock();
+        if let Some(ended) = known.pass_edges(self.clock.now()) {
             // Also where one has started: what is leased is asked for anew.
-            self.put_in_force(&known, ended.iter().map(|(.., what)| Edit::Removed(Arc::clone(what))).collect());
-            ended
-        };
-        for (name, document, _) in ended {
-            let change =
-                DocumentChange { name, document: None, expected: Some(document.clone()), actor: BY_TIME.to_owned() };
-            // Or another replica was first, or the store is away, where the next one to read it finds it ended.
-            if let Ok(Some(_)) = self.documents.change(change).await {
-                info!(target: AUDIT, actor = BY_TIME, before = document, "override ended");
-            }
+            self.put_in_force(&known, ended.into_iter().map(Edit::Removed).collect());
         }
     }
 
@@ -280,6 +269,15 @@ impl OverrideService {
     /// The bounds of parameters.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
+    }
+}
+
+async fn at_each_poll<F: Future<Output = ()>>(work: impl Fn() -> F) {
+    let mut ticks = interval(POLL_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        work().await;
     }
 }
 

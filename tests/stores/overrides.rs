@@ -117,6 +117,29 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
     });
 }
 
+#[test]
+fn an_end_that_cannot_be_stored_is_stored_later() {
+    let redis = Redis::start(Options::socket());
+    let service = patient(&redis.url()).policy(POLICY).start();
+    let refuse_writes = |replicas: &str| redis.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+    runtime().block_on(async {
+        set(&service, "short", Change::Ban(true), Some(5)).await;
+        refuse_writes("1");
+        let warning = "ended overrides cannot be removed";
+        let is_warned = || service.log().iter().any(|line| line.contains(warning));
+        eventually_async("its end is refused", async || is_warned().then_some(())).await;
+        refuse_writes("0");
+        let end = eventually_async("its end is in the log", async || {
+            // The store also counts as away for some time after it has refused writes.
+            let answer = AdminClient::new(service.channel().await).list_audit(ListAuditRequest::default()).await;
+            let events = answer.ok()?.into_inner().events;
+            (events.len() == 2).then(|| events.into_iter().next()).flatten()
+        })
+        .await;
+        assert_eq!(end.actor, "weir (its end)");
+    });
+}
+
 async fn overrides_or_none(server: &Server) -> Option<Vec<Override>> {
     let answer = AdminClient::new(server.channel().await).list_overrides(ListOverridesRequest::default()).await;
     Some(answer.ok()?.into_inner().overrides)

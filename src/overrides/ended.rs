@@ -1,0 +1,45 @@
+//! The removal of ended overrides from the store. It does not hold up reads: a replica whose removals are slow or fail still
+//! learns of changes.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use tracing::{info, warn};
+use weir_store::documents::{Change, ChangeError};
+
+use super::{AUDIT, OverrideService};
+
+/// The actor of an end by time.
+const BY_TIME: &str = "weir (its end)";
+/// Most overrides that are removed at each poll.
+const MAX_REMOVED: usize = 100;
+/// Most removals at once.
+const MAX_CONCURRENT: usize = 8;
+
+impl OverrideService {
+    /// Removes some of those that have ended. What fails is tried again at the next poll.
+    pub(super) async fn remove_ended(&self) {
+        let ended = self.known.lock().ended(MAX_REMOVED);
+        for some in ended.chunks(MAX_CONCURRENT) {
+            let removed = join_all(some.iter().map(|(name, document)| self.remove(name, document))).await;
+            let Some(error) = removed.into_iter().find_map(Result::err) else { continue };
+            if self.removal_warnings.allows(Instant::now()) {
+                let error = &error as &dyn std::error::Error;
+                warn!(error, "ended overrides cannot be removed from the store: retried until they are");
+            }
+            return;
+        }
+    }
+
+    /// The first replica to remove it logs its end.
+    async fn remove(&self, name: &str, document: &str) -> Result<(), ChangeError> {
+        let (name, expected) = (name.to_owned(), Some(document.to_owned()));
+        let change = Change { name: name.clone(), document: None, expected, actor: BY_TIME.to_owned() };
+        let removed = self.documents.change(change).await?;
+        self.known.lock().forget_ended(&name, document);
+        if removed.is_some() {
+            info!(target: AUDIT, actor = BY_TIME, before = document, "override ended");
+        }
+        Ok(())
+    }
+}

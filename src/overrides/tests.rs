@@ -1,0 +1,109 @@
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::time::timeout;
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Clock, ManualClock, Micros},
+};
+use weir_policy::{Policy, overrides::Change};
+use weir_store::{
+    AnyStore, MemoryStore, SystemClock,
+    documents::{Changes, Documents, MemoryDocuments},
+    memory::MemorySettings,
+};
+
+use super::{Ending, NewOverride, OverrideService};
+use crate::{limiter::Limiter, telemetry::Metrics};
+
+/// How long a busy machine may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The clock of documents: no change is made while it is held.
+#[derive(Default)]
+struct Held(Mutex<()>);
+
+impl Held {
+    fn hold(&self) -> MutexGuard<'_, ()> {
+        self.0.lock()
+    }
+}
+
+impl Clock for Held {
+    fn now(&self) -> Micros {
+        drop(self.0.lock());
+        0
+    }
+
+    fn is_monotonic(&self) -> bool {
+        true
+    }
+}
+
+/// A service without a policy, and its clock and that of its documents.
+fn service() -> (Arc<OverrideService>, Arc<ManualClock>, Arc<Held>) {
+    let (clock, held) = (Arc::new(ManualClock::new(0)), Arc::new(Held::default()));
+    let store = AnyStore::Memory(MemoryStore::new(MemorySettings::default(), SystemClock::default()));
+    let limiter = Arc::new(Limiter::new(store, Policy::empty(), Metrics::new()));
+    let documents = Documents::Memory(Arc::new(MemoryDocuments::new(Arc::clone(&held) as Arc<dyn Clock>)));
+    let service = OverrideService::new(documents, limiter, Bounds::default());
+    (Arc::new(OverrideService { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..service }), clock, held)
+}
+
+async fn ban(service: &OverrideService, user: usize, end: Option<Ending>) {
+    let (domain, pattern) = (String::new(), vec!["user".to_owned(), user.to_string()]);
+    let new = NewOverride { domain, pattern, change: Change::Ban, reason: "a test".to_owned(), start: None, end };
+    service.set(new, "me", false).await.expect("it is set");
+}
+
+async fn stored(service: &OverrideService) -> usize {
+    match service.documents.changes(None).await.expect("they are read") {
+        Changes::All(all, _) => all.len(),
+        Changes::Some(_) => panic!("all are wanted"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
+    let (service, clock, held) = service();
+    for user in 0..300 {
+        ban(&service, user, Some(Ending::At(1_000))).await;
+    }
+    ban(&service, 300, None).await;
+    tokio::task::block_in_place(|| {
+        let holding = held.hold();
+        clock.set(1_000);
+        let reading = async {
+            tokio::spawn(Arc::clone(&service).run());
+            // Removals are on their way.
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            timeout(PATIENCE, service.list(None, &[])).await.expect("it does not wait").expect("they are read")
+        };
+        assert_eq!(tokio::runtime::Handle::current().block_on(reading).len(), 1);
+        drop(holding);
+    });
+    let removed = async {
+        while stored(&service).await > 1 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, removed).await.expect("all are removed, some at each poll");
+    let ends = service.audit(None, 1_000).await.expect("it is read");
+    assert_eq!(ends.iter().filter(|event| event.actor == "weir (its end)" && event.after.is_none()).count(), 300);
+    assert_eq!(service.known.lock().ended(1).len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_set_again_is_not_removed() {
+    let (service, clock, _) = service();
+    ban(&service, 0, Some(Ending::At(1_000))).await;
+    ban(&service, 1, Some(Ending::At(1_000))).await;
+    clock.set(1_000);
+    service.refresh().await;
+    assert_eq!((stored(&service).await, service.known.lock().ended(9).len()), (2, 2));
+    ban(&service, 1, Some(Ending::At(2_000))).await;
+    assert_eq!(service.known.lock().ended(9).len(), 1);
+    service.remove_ended().await;
+    assert_eq!((stored(&service).await, service.known.lock().ended(9).len()), (1, 0));
+    assert_eq!(service.list(None, &[]).await.expect("they are read").len(), 1);
+}
