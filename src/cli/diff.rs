@@ -30,7 +30,7 @@ impl Compare {
         let [old, new] = [&self.old, &self.new].map(|path| weir_policy::load(path, &rules));
         let (old, new) = (old?.policy, new?.policy);
         let (diff, changes) = (Diff::between(&old, &new), Changes::between(&old, &new));
-        let is_same = diff.all().next().is_none();
+        let is_same = diff.all().next().is_none() && changes.moved.is_empty() && changes.forgotten.is_empty();
         if self.json {
             let differences: Vec<_> = diff.all().map(|(sign, difference)| as_json(sign, difference)).collect();
             say(json!({ "differences": differences, "moved": changes.moved, "forgotten": changes.forgotten }))?;

@@ -63,6 +63,37 @@ fn a_difference_says_what_keys_may_do() {
 }
 
 #[test]
+fn keys_that_a_new_node_takes_out_of_their_limits_are_a_difference() {
+    let of = |more: &str| format!("schema: {{ user: {{ children: {{ '*': {{ limits: [15, 30, 60] }}{more} }} }} }}");
+    for root in ["{}", "{ factor: 0, limits: [15, 30, 60] }"] {
+        let (old, new) = (of(""), of(&format!(", root: {root}")));
+        let said = diff(&old, &new, &[]);
+        assert_eq!((said.code, said.err.as_str()), (1, ""));
+        let expected = "\
+- default:user/root: gcra { burst: 15, count: 30, period: 1m }
+    these keys have no limit any more
+forgets: default domain: `user/*#gcra0`: no limit at `user/root` goes on with its count (";
+        assert!(said.out.starts_with(expected), "{}", said.out);
+        let back = diff(&new, &old, &[]);
+        let expected = "\
++ default:user/root: gcra { burst: 15, count: 30, period: 1m }
+    these keys had no limit
+forgets nothing
+";
+        assert_eq!((back.code, back.out.as_str()), (1, expected));
+    }
+}
+
+#[test]
+fn counts_that_are_lost_are_a_difference() {
+    let of = |more: &str| {
+        format!("schema: {{ user: {{ limits: [9, 9, 9], children: {{ '*': {{ limits: [15, 30, 60] }}{more} }} }} }}")
+    };
+    let said = diff(&of(""), &of(", root: {}"), &[]);
+    assert!(said.code == 1 && said.out.starts_with("forgets: "), "{}", said.out);
+}
+
+#[test]
 fn the_json_has_numbers() {
     let new = OLD
         .replace("count: 30", "count: 45")

@@ -1,6 +1,7 @@
 //! The difference between two policies: what it is called, for the log, and what it means for keys, for a person.
 
 mod effect;
+mod hidden;
 mod item;
 
 use std::fmt;
@@ -8,26 +9,31 @@ use std::fmt;
 use crate::Policy;
 
 pub(crate) use effect::Effect;
+use hidden::{Hidden, hidden};
 use item::{Item, items};
 
+/// What a limit means for keys that meet no other one, where it comes and where it goes.
+const FIRST: &str = "these keys had no limit";
+const LAST: &str = "these keys have no limit any more";
 /// Most bytes of names in the text of a difference; the rest is a number.
 const MAX_NAME_BYTES: usize = 1_000;
 
 /// What a policy adds to another one, changes and removes: domains, limits and rules of descriptors, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
-    /// Those that are new.
+    /// Those that are new, and keys that meet a limit because a node that hid it is gone.
     pub added: Vec<Difference>,
     /// Those that say something else.
     pub changed: Vec<Difference>,
-    /// Those that are gone.
+    /// Those that are gone, and keys that meet no limit any more because a node hides it.
     pub removed: Vec<Difference>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// `api` of a domain, `api:user/*#per-user` of a limit, `api:user/*` of a rule of descriptors.
+    /// `api` of a domain, `api:user/*#per-user` of a limit, `api:user/*` of a rule of descriptors, `api:user/root` of keys whose
+    /// limits a node hides.
     pub name: String,
     /// What it said; empty where it is new.
     pub before: String,
@@ -51,6 +57,8 @@ impl Diff {
             }
         }
         diff.removed.extend(before.into_iter().map(|(name, before)| Difference::removed(name, &before, new)));
+        diff.added.extend(hidden(new, old).into_iter().map(Difference::uncovered));
+        diff.removed.extend(hidden(old, new).into_iter().map(Difference::hidden));
         diff
     }
 
@@ -64,14 +72,22 @@ impl Diff {
 impl Difference {
     fn added(name: String, after: &[Item<'_>], old: &Policy) -> Self {
         let is_first = after.iter().any(|item| item.is_limit() && !item.is_limited_in(old));
-        let means = is_first.then(|| "these keys had no limit".to_owned()).into_iter().collect();
+        let means = is_first.then(|| FIRST.to_owned()).into_iter().collect();
         Self { name, before: String::new(), after: said(after), means, effect: None }
     }
 
     fn removed(name: String, before: &[Item<'_>], new: &Policy) -> Self {
         let is_last = before.iter().any(|item| item.is_limit() && !item.is_limited_in(new));
-        let means = is_last.then(|| "these keys have no limit any more".to_owned()).into_iter().collect();
+        let means = is_last.then(|| LAST.to_owned()).into_iter().collect();
         Self { name, before: said(before), after: String::new(), means, effect: None }
+    }
+
+    fn uncovered(Hidden { name, limits }: Hidden<'_>) -> Self {
+        Self { name, before: String::new(), after: said(&limits), means: vec![FIRST.to_owned()], effect: None }
+    }
+
+    fn hidden(Hidden { name, limits }: Hidden<'_>) -> Self {
+        Self { name, before: said(&limits), after: String::new(), means: vec![LAST.to_owned()], effect: None }
     }
 
     fn changed(name: String, before: &[Item<'_>], after: &[Item<'_>]) -> Self {
@@ -134,6 +150,33 @@ mod tests {
         let shadow = new.replace("name: same", "name: same, shadow: true");
         assert_eq!(diff(new, &shadow), "~api:team#same");
         assert_eq!(diff(new, "schema: {}"), "+default -api -api:org/*#gcra0 -api:team#all -api:team#same");
+    }
+
+    #[test]
+    fn keys_whose_limits_a_node_hides_are_named() {
+        let of = |more: &str| {
+            format!(
+                "schema: {{ user: {{ children: {{ '*': {{ limits: [[15, 30, 60]], children: {{ trade: {{ limits: [[9, 1, 60]] }} }} }}{more} }} }} }}"
+            )
+        };
+        let plain = of("");
+        for (node, keys) in [
+            ("{}", &["user/root", "user/root/trade"][..]),
+            ("{ factor: 0, limits: [[15, 30, 60]] }", &["user/root", "user/root/trade"]),
+            ("{ children: { trade: {}, other: {} } }", &["user/root", "user/root/trade"]),
+            ("{ children: { trade: { limits: [[9, 1, 60]] } } }", &["user/root"]),
+            ("{ children: { '*': {} } }", &["user/root", "user/root/trade"]),
+            ("{ limits: [[15, 30, 60]] }", &[]),
+        ] {
+            let changed = of(&format!(", root: {node}"));
+            for (old, new, sign) in [(&plain, &changed, '-'), (&changed, &plain, '+')] {
+                let text = diff(old, new);
+                let said: Vec<_> =
+                    text.split(' ').filter(|name| name.starts_with(sign) && !name.contains('#')).collect();
+                let expected: Vec<_> = keys.iter().map(|keys| format!("{sign}default:{keys}")).collect();
+                assert_eq!(said, expected, "{node}: {text}");
+            }
+        }
     }
 
     #[test]

@@ -60,6 +60,13 @@ fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
     }
 }
 
+impl<'a> Item<'a> {
+    /// A limit, whatever its node.
+    pub(super) fn limit(domain: &'a Domain, limit: &'a Limit) -> Self {
+        Self { domain, pattern: Vec::new(), said: Said::Limit(limit) }
+    }
+}
+
 impl Item<'_> {
     /// Whether it is a limit.
     pub(super) fn is_limit(&self) -> bool {
