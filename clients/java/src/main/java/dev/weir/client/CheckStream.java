@@ -1,6 +1,7 @@
 package dev.weir.client;
 
 import io.grpc.CallOptions;
+import io.grpc.Context;
 import io.grpc.Deadline;
 import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
@@ -69,10 +70,14 @@ final class CheckStream {
 
     private synchronized boolean send(Entry entry) {
         if (live == null) {
-            live = new Live();
+            var opened = new Live();
+            // A channel that is closed ends a stream within its constructor.
+            if (opened.over) {
+                return false;
+            }
+            live = opened;
         }
-        // A channel that is closed ends a stream before it begins.
-        if (live.over || live.sent.size() >= maxInFlight) {
+        if (live.sent.size() >= maxInFlight) {
             return false;
         }
         live.send(entry);
@@ -123,8 +128,11 @@ final class CheckStream {
         private boolean over;
 
         Live() {
-            var call = connection.channel().newCall(RateLimiterGrpc.getCheckStreamMethod(), CallOptions.DEFAULT);
-            ClientCalls.asyncBidiStreamingCall(call, this);
+            // The stream belongs to all checks: it must not end with the server call whose check opens it.
+            Context.ROOT.run(() -> {
+                var call = connection.channel().newCall(RateLimiterGrpc.getCheckStreamMethod(), CallOptions.DEFAULT);
+                ClientCalls.asyncBidiStreamingCall(call, this);
+            });
         }
 
         void send(Entry entry) {

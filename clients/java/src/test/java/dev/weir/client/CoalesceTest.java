@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.WeirException.Kind;
+import io.grpc.Context;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -81,6 +82,28 @@ class CoalesceTest {
             assertEquals(Kind.DEADLINE_EXCEEDED, error.kind());
             server.thaw();
             assertTrue(late.join().allowed());
+        }
+    }
+
+    @Test
+    void aStreamOutlivesTheServerCallThatOpensIt() throws Exception {
+        try (var weir = server.client().coalesce().retries(0).build()) {
+            var serverCall = Context.current().withCancellation();
+            assertTrue(serverCall.call(() -> weir.check("user", "alex")).allowed());
+            server.freeze();
+            var other = weir.checkAsync(Check.of("user", "berta"));
+            serverCall.cancel(null);
+            server.thaw();
+            assertTrue(other.join().allowed());
+        }
+    }
+
+    @Test
+    void aStreamIsOpenedByACancelledServerCall() throws Exception {
+        try (var weir = server.client().coalesce().retries(0).build()) {
+            var serverCall = Context.current().withCancellation();
+            serverCall.cancel(null);
+            assertTrue(serverCall.call(() -> weir.check("user", "alex")).allowed());
         }
     }
 
