@@ -35,8 +35,8 @@ type Verdict struct {
 // Guard checks a request of a server. It never fails: without a decision requests pass (fail open), or, with OnFailure(Deny), are
 // refused with 503 (fail closed). Why is logged, at most once in ten seconds for each reason; a wrong configuration as an error.
 //
-// Users cannot make a check invalid, and so pass: empty and overlong segments of the key are repaired, those after the 32nd left out. A
-// user who hangs up does not end the check.
+// Users cannot make a check invalid, and so pass: empty and overlong segments of the key are repaired, those after the 32nd left out. An empty
+// key becomes "-". A user who hangs up does not end the check.
 func (c *Client) Guard(ctx context.Context, key Key, options ...CheckOption) Verdict {
 	request := NewRequest(nil, options...)
 	mode := c.mode(&request)
@@ -88,6 +88,9 @@ func (v *Verdict) refuse(status int, retry seconds, problem string) {
 
 // repaired is the key without what the service would refuse: bytes that are not UTF-8, empty segments, long ones, too many.
 func repaired(key Key) Key {
+	if len(key) == 0 {
+		return Key{"-"}
+	}
 	key = key[:min(len(key), maxSegments)]
 	whole := make(Key, len(key))
 	for i, segment := range key {

@@ -80,6 +80,7 @@ func TestGuardRepairsKeys(t *testing.T) {
 		verdict := client.Guard(ctx, key)
 		equal(t, "limited", verdict.Header.Get("RateLimit"), `"trades";r=2`)
 	}
+	equal(t, "an empty key", client.Guard(ctx, nil).Decision.Source, weir.Service)
 	equal(t, "the caller's key", len(trade), 3)
 	equal(t, "errors", server.Metric(t, `weir_checks_total{domain="default",transport="grpc",outcome="error"}`), 0)
 	equal(t, "repaired", remaining(t, client, weir.Key{"user", "-", "trade"}), 2)

@@ -29,6 +29,7 @@ export type Verdict =
 
 export type ResponseHeaders = Readonly<Record<string, string>>;
 
+const MAX_SEGMENTS = 32;
 const MAX_SEGMENT_BYTES = 1_024;
 const MAX_NAME_LENGTH = 256;
 
@@ -39,7 +40,7 @@ export async function guard(
   { failClosed = false, ...options }: GuardOptions,
 ): Promise<Verdict> {
   try {
-    const decision = await client.check(key.map(repaired), { ...options, levels: true, onFailure: "error" });
+    const decision = await client.check(repairedKey(key), { ...options, levels: true, onFailure: "error" });
     const headers = headersOf(decision);
     return decision.allowed ? { pass: true, headers, decision } : refusal(429, headers, decision);
   } catch (error) {
@@ -95,7 +96,12 @@ function structuredString(text: string): string {
   return `"${ascii.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** A segment that is valid whatever a user sends: a check of an invalid one would fail, and the request pass. */
+/** A key that is valid whatever a user sends: a check of an invalid one would fail, and the request pass. */
+function repairedKey(key: Key): Key {
+  const segments = key.slice(0, MAX_SEGMENTS).map(repaired);
+  return segments.length > 0 ? segments : ["-"];
+}
+
 function repaired(segment: string): string {
   const text = segment.toWellFormed();
   if (text.length * 3 <= MAX_SEGMENT_BYTES) return text || "-";

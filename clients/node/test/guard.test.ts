@@ -36,7 +36,7 @@ test("a guard passes, refuses and says so in headers", async (t) => {
   assert.deepEqual((await weir.guard(["unlimited"])).headers, {});
 });
 
-test("a guard repairs segments that would make the check invalid", async (t) => {
+test("a guard repairs keys that would make the check invalid", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const remaining = async (segment: string) => (await weir.guard(["user", segment])).decision?.remaining;
   assert.deepEqual([await remaining(""), await remaining("-")], [99, 98]);
@@ -45,6 +45,9 @@ test("a guard repairs segments that would make the check invalid", async (t) => 
   // The character that does not fit is left out as a whole.
   assert.deepEqual([await remaining(`x${"é".repeat(600)}`), await remaining(`x${"é".repeat(511)}`)], [99, 98]);
   assert.deepEqual([await remaining("\ud800"), await remaining("\ufffd")], [99, 98]);
+  // Only the first 32 segments count, and a key has at least one.
+  assert.equal((await weir.guard(["user", "deep", ...Array<string>(40).fill("x")])).decision?.remaining, 99);
+  assert.ok((await weir.guard([])).decision);
 });
 
 test("without a decision a guard passes or fails closed, and each kind of failure is logged once", async (t) => {

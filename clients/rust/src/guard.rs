@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::{Check, Client, Decision, Error, Level, OnFailure, Source};
 
 const LOG_EVERY: Duration = Duration::from_secs(10);
+const MAX_SEGMENTS: usize = 32;
 const MAX_SEGMENT_BYTES: usize = 1024;
 /// Of a longer name the header has the beginning.
 const MAX_NAME_CHARS: usize = 256;
@@ -47,13 +48,14 @@ pub(crate) struct Logged(Mutex<HashMap<i32, Instant>>);
 impl Client {
     /// Decides a request of this service's own client, and says what to answer.
     ///
-    /// Users cannot make the check invalid, and so pass unlimited: empty segments of the key become `-`, and long ones are cut.
+    /// Users cannot make the check invalid, and so pass unlimited: empty segments of the key become `-`, long ones are cut, and those
+    /// after the 32nd are left out. An empty key becomes `-`.
     /// Without a decision the request passes (fail open), or with [`OnFailure::Deny`], of the check or the client, is refused with
     /// 503 (fail closed); that holds for errors of the configuration too, which are logged as such. Each kind of failure is logged
     /// at most once in 10 s.
     pub async fn guard(&self, check: impl Into<Check>) -> Verdict {
         let mut check = check.into().levels();
-        Arc::make_mut(&mut check.request).key.iter_mut().for_each(repair);
+        repair_key(&mut Arc::make_mut(&mut check.request).key);
         let fails_closed = self.on_failure(&check) == Some(OnFailure::Deny);
         let error = match self.check(check.on_failure(OnFailure::Error)).await {
             Ok(decision) => return Verdict::from(&decision),
@@ -93,7 +95,15 @@ impl Refusal {
     }
 }
 
-/// Makes valid what users send.
+/// Makes a key valid whatever users send.
+fn repair_key(key: &mut Vec<String>) {
+    key.truncate(MAX_SEGMENTS);
+    if key.is_empty() {
+        key.push(String::new());
+    }
+    key.iter_mut().for_each(repair);
+}
+
 fn repair(segment: &mut String) {
     if segment.is_empty() {
         segment.push('-');
@@ -166,6 +176,15 @@ mod tests {
             let mut repaired = segment.to_owned();
             repair(&mut repaired);
             assert_eq!(repaired, expected);
+        }
+    }
+
+    #[test]
+    fn keys_are_repaired() {
+        for (segments, repaired) in [(0, 1), (1, 1), (32, 32), (40, 32)] {
+            let mut key = vec![String::new(); segments];
+            repair_key(&mut key);
+            assert_eq!(key, vec!["-"; repaired]);
         }
     }
 

@@ -12,7 +12,8 @@ import java.util.concurrent.CompletableFuture;
  * decision requests pass (fail open) or are refused with 503 (fail closed), and the reason is logged, each kind at most
  * once in ten seconds.
  *
- * <p>Users cannot make a check invalid, and so pass unlimited: segments of the key that are empty or too long are repaired.
+ * <p>Users cannot make a check invalid, and so pass unlimited: segments of the key that are empty or too long are repaired,
+ * those after the 32nd are left out, and an empty key becomes {@code -}.
  */
 public final class Guard {
     private static final int MAX_SEGMENTS = 32;
@@ -93,7 +94,7 @@ public final class Guard {
     }
 
     private static List<String> repaired(List<String> key) {
-        return key.stream().limit(MAX_SEGMENTS).map(Guard::repaired).toList();
+        return key.isEmpty() ? List.of("-") : key.stream().limit(MAX_SEGMENTS).map(Guard::repaired).toList();
     }
 
     private static String repaired(String segment) {

@@ -64,6 +64,7 @@ class GuardTest {
             assertTrue(guard.judge(Check.of("user", segment)).decision().isPresent(), segment);
         }
         assertTrue(guard.judge(Check.of(Collections.nCopies(40, "deep"))).decision().isPresent());
+        assertTrue(guard.judge(Check.of(List.of())).decision().isPresent(), "an empty key");
         guard.judge(Check.of("user", "é".repeat(512) + "1"));
         assertEquals(98, guard.judge(Check.of("user", "é".repeat(512) + "2")).decision().orElseThrow().remaining());
     }
