@@ -64,27 +64,32 @@ func (s *Slot) Release(ctx context.Context) error {
 	return err
 }
 
-// extend holds the slot until it is released. At a third of its time, so that a lost answer costs nothing.
+// extend holds the slot until it is released. At a third of its time, each attempt bounded by a sixth, so that after one that hangs there
+// is time for two more.
 func (s *Slot) extend(since time.Time) {
 	defer close(s.extending)
-	third := s.reservation.ExpiresAfter / 3
+	sixth := s.reservation.ExpiresAfter / 6
+	pause := 2 * sixth
 	ends := since.Add(s.reservation.ExpiresAfter)
 	for {
 		select {
 		case <-s.held.Done():
 			return
-		case <-time.After(min(third, time.Until(ends))):
+		case <-time.After(min(pause, time.Until(ends))):
 		}
 		asked := time.Now()
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(s.held), ends)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.held), sixth)
 		expiresAfter, err := s.reservation.Extend(ctx, 0)
 		cancel()
 		switch {
 		case err == nil:
-			third, ends = expiresAfter/3, asked.Add(expiresAfter)
+			sixth, ends = expiresAfter/6, asked.Add(expiresAfter)
+			pause = 2 * sixth
 		case errors.Is(err, ErrNotFound), !time.Now().Before(ends):
 			s.stop(ErrSlotLost)
 			return
+		default:
+			pause = sixth
 		}
 	}
 }

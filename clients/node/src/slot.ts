@@ -48,19 +48,19 @@ export class Slot implements AsyncDisposable {
 
   #heldFor(heldMs: number): void {
     this.#expiresAtMs = performance.now() + heldMs;
-    // A third: one extension may fail, and the next one is in time.
-    this.#extendAfter(heldMs / 3);
+    // At a third, each attempt bounded by a sixth: after one that hangs there is time for two more.
+    this.#extendAfter(heldMs / 3, heldMs / 6);
   }
 
-  #extendAfter(waitMs: number): void {
+  #extendAfter(waitMs: number, retryMs: number): void {
     const timer = setTimeout(async () => {
-      const extended = await this.#reservation.extend(this.#ttlMs, { deadlineMs: waitMs }).catch((error: unknown) => error);
+      const extended = await this.#reservation.extend(this.#ttlMs, { deadlineMs: retryMs }).catch((error: unknown) => error);
       // Released meanwhile.
       if (this.#timer !== timer) return;
       const leftMs = this.#expiresAtMs - performance.now();
       if (typeof extended === "number" && extended > 0) this.#heldFor(extended);
       else if (extended instanceof WeirError && !extended.isOutage) this.#lose(extended);
-      else if (leftMs > 0) this.#extendAfter(Math.min(waitMs, leftMs));
+      else if (leftMs > 0) this.#extendAfter(Math.min(retryMs, leftMs), retryMs);
       else this.#lose(new WeirError("NOT_FOUND", "the slot has expired, since it could not be extended", { cause: extended }));
     }, waitMs);
     this.#timer = timer.unref();

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { setTimeout } from "node:timers/promises";
 import { connect, startWeir } from "./support/weir.js";
 
 const USER = ["user", "alex"];
@@ -94,6 +95,20 @@ test("a slot is extended in the background", async (t) => {
   await slot.release();
   await slot.release();
   assert.equal((await weir.reserve(SLOTS)).allowed, true);
+});
+
+test("a slot outlives an extension that hangs", async (t) => {
+  const { address, server } = await startWeir(t);
+  const weir = await connect(t, address);
+  const ttlMs = 4_000;
+  const slot = await weir.slot(SLOTS, { ttlMs });
+  await server.freeze();
+  // Later than the first attempt, and within the second.
+  await setTimeout(0.75 * ttlMs);
+  server.thaw();
+  await setTimeout(0.5 * ttlMs);
+  assert.equal(slot.lost.aborted, false);
+  assert.equal((await weir.reserve(SLOTS)).allowed, false);
 });
 
 test("a slot that was given to others is noticed", async (t) => {

@@ -100,6 +100,18 @@ def test_a_slot_is_extended_while_work_runs(client: Any) -> None:
     assert client.check(EXPORTS, cost=0).remaining == 1
 
 
+def test_a_slot_outlives_an_extension_that_hangs(service: Service, client: Any) -> None:
+    ttl = 4.0
+    with client.slot(EXPORTS, ttl=ttl) as slot:
+        service.signal(Signals.SIGSTOP)
+        # Later than the first attempt, and within the second.
+        time.sleep(0.75 * ttl)
+        service.signal(Signals.SIGCONT)
+        time.sleep(0.5 * ttl)
+        assert not slot.lost
+        assert client.check(EXPORTS, cost=0).remaining == 0
+
+
 def test_a_slot_that_is_lost_is_noticed(service: Service, client: Any) -> None:
     with client.slot(EXPORTS, ttl=timedelta(seconds=1)) as slot:
         service.signal(Signals.SIGSTOP)

@@ -30,7 +30,7 @@ pub struct Client {
 
 pub(crate) struct Inner {
     pub(crate) caller: Arc<Caller>,
-    deadline: Duration,
+    pub(crate) deadline: Duration,
     on_failure: Option<OnFailure>,
     coalesce: bool,
     lease: bool,

@@ -196,16 +196,17 @@ impl Reservation {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub async fn extend(&mut self, ttl: Duration) -> Result<(), Error> {
-        self.extend_by(Some(ttl)).await
+        self.extend_within(Duration::MAX, Some(ttl)).await
     }
 
-    /// For so long, or as long as the concurrency limits on the path say.
-    pub(crate) async fn extend_by(&mut self, ttl: Option<Duration>) -> Result<(), Error> {
+    /// For so long, or as long as the concurrency limits on the path say. The call has the client's deadline, or this one if it is sooner.
+    pub(crate) async fn extend_within(&mut self, deadline: Duration, ttl: Option<Duration>) -> Result<(), Error> {
         if self.hold.0.is_empty() {
             return Ok(());
         }
         let message = ExtendRequest { hold: self.hold.0.clone(), ttl: ttl.and_then(duration) };
-        let response = self.client.call(message, Repeat::Safe, unary!(extend)).await?;
+        let deadline = deadline.min(self.client.inner.deadline);
+        let response = self.client.call_within(Some(deadline), message, Repeat::Safe, unary!(extend)).await?;
         self.expires_after = response.expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
         Ok(())
     }

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{Acquired, Client, Error, Reservation, Reserve, Settlement};
 
-/// Where extending fails it is tried again this often.
+/// Where extending fails it is tried again this often, and more often where the slot would end too soon.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// A slot, held while this lives: it is extended in the background at a third of its `ttl`. Give it back by
@@ -76,6 +76,8 @@ async fn hold(
 ) {
     let mut expires = Instant::now() + reservation.expires_after();
     let mut next = reservation.expires_after() / 3;
+    // After an attempt that hangs there is time for two more.
+    let mut sixth = reservation.expires_after() / 6;
     loop {
         tokio::select! {
             answer = &mut released => {
@@ -89,10 +91,11 @@ async fn hold(
             }
             () = sleep(next), if !reservation.is_fallback() => {}
         }
-        match reservation.extend_by(ttl).await {
+        match reservation.extend_within(sixth, ttl).await {
             Ok(()) => {
                 expires = Instant::now() + reservation.expires_after();
                 next = reservation.expires_after() / 3;
+                sixth = reservation.expires_after() / 6;
             }
             Err(error) if !error.is_outage() || Instant::now() >= expires => {
                 tracing::warn!(%error, "the slot is lost");
@@ -100,7 +103,7 @@ async fn hold(
                 reservation.forget();
                 return;
             }
-            Err(_) => next = RETRY_EVERY.min(expires.saturating_duration_since(Instant::now())),
+            Err(_) => next = RETRY_EVERY.min(sixth).min(expires.saturating_duration_since(Instant::now())),
         }
     }
 }

@@ -39,7 +39,7 @@ class _Held(Generic[AnyReservation]):
         return self._lost or (self._reservation.is_held and time.monotonic() >= self._ends_at)
 
     def _held_from(self, sent_at: float) -> float:
-        """Seconds until it is to be extended: a third, so that one lost answer costs nothing."""
+        """Seconds until it is to be extended: a third. Attempts take a sixth, so one that hangs costs nothing."""
         seconds = self._reservation.expires_after.total_seconds()
         self._ends_at = sent_at + seconds
         return seconds / 3
@@ -78,14 +78,17 @@ class Slot(_Held[Reservation]):
         self._reservation.__exit__(None, None, None)
 
     def _extend(self, pause: float) -> None:
+        retry = pause / 2
         while not self._done.wait(pause):
             sent_at = time.monotonic()
             try:
-                self._reservation.extend(self._ttl, deadline=pause)
+                self._reservation.extend(self._ttl, deadline=retry)
                 pause = self._held_from(sent_at)
+                retry = pause / 2
             except WeirError as failure:
                 if self._done.is_set() or self._not_extended(failure):
                     return
+                pause = retry
 
 
 class AsyncSlot(_Held[AsyncReservation]):
@@ -113,12 +116,15 @@ class AsyncSlot(_Held[AsyncReservation]):
         await self._reservation.__aexit__(None, None, None)
 
     async def _extend(self, pause: float) -> None:
+        retry = pause / 2
         while True:
             await asyncio.sleep(pause)
             sent_at = time.monotonic()
             try:
-                await self._reservation.extend(self._ttl, deadline=pause)
+                await self._reservation.extend(self._ttl, deadline=retry)
                 pause = self._held_from(sent_at)
+                retry = pause / 2
             except WeirError as failure:
                 if self._not_extended(failure):
                     return
+                pause = retry

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use rustix::process::Signal;
 use weir_client::{Acquired, Client, Reserve, Slot};
 
 use crate::support::{POLICY, Setup, dir, eventually, patient, started};
@@ -38,6 +39,22 @@ async fn a_slot_is_extended() {
     assert!(!held.is_lost());
     held.release().await.unwrap();
     assert!(slot(&weir).await.is_some());
+}
+
+#[tokio::test]
+async fn a_slot_outlives_a_call_that_hangs() {
+    let dir = dir();
+    // The client's deadline is longer than the slot's ttl.
+    let (service, weir) = started(&dir);
+    let ttl = Duration::from_millis(1_500);
+    let held = weir.slot(Reserve::new(EXPORT).ttl(ttl)).await.unwrap().into_result().unwrap();
+    service.freeze();
+    // Later than the first attempt, and within the second.
+    tokio::time::sleep(ttl * 5 / 8).await;
+    service.signal(Signal::CONT);
+    tokio::time::sleep(ttl / 2).await;
+    assert!(!held.is_lost());
+    assert!(slot(&weir).await.is_none());
 }
 
 #[tokio::test]
