@@ -22,6 +22,8 @@ final class Leases {
     /** Checks of further keys are ordinary ones. */
     private static final int MAX_LEASES = 10_000;
     private static final long TICK_MS = 20;
+    /** How long the timer may take to close the stream, after the answers. */
+    private static final Duration CLOSING = Duration.ofSeconds(1);
     /** Idle leases are dropped at every so many ticks. */
     private static final int SWEEP = 5;
 
@@ -186,11 +188,8 @@ final class Leases {
         }
     }
 
-    /** Gives back what is held, and waits for that for a time. Further checks are ordinary ones. */
+    /** Gives back what is held, and waits for that for a time. Further checks are ordinary ones. It is called once. */
     void close(Duration timeout) {
-        if (isClosed) {
-            return;
-        }
         isClosed = true;
         var deadline = Caller.after(timeout);
         var answers = new ArrayList<CompletableFuture<?>>();
@@ -204,7 +203,9 @@ final class Leases {
         var ended = CompletableFuture.allOf(answers.toArray(CompletableFuture[]::new))
                 .orTimeout(timeout.toMillis(), TimeUnit.MILLISECONDS)
                 .handle((all, late) -> null)
-                .thenRunAsync(stream::close, timer);
+                .thenRunAsync(stream::close, timer)
+                // A timer that has ended drops the task.
+                .completeOnTimeout(null, timeout.plus(CLOSING).toMillis(), TimeUnit.MILLISECONDS);
         try {
             ended.get();
         } catch (InterruptedException interrupted) {

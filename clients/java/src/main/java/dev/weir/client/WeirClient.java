@@ -10,6 +10,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.atomic.AtomicBoolean;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckBatchRequest;
 import weir.v1.Weir.ResetRequest;
@@ -38,6 +39,7 @@ public final class WeirClient implements AutoCloseable {
     private final Settler settler;
     private final Leases leases;
     private final Telemetry telemetry;
+    private final AtomicBoolean isClosed = new AtomicBoolean();
 
     WeirClient(WeirClientBuilder settings) {
         deadline = settings.deadline;
@@ -309,9 +311,12 @@ public final class WeirClient implements AutoCloseable {
         return breaker.state();
     }
 
-    /** Gives leases back, within the deadline of a call, ends all calls and closes all connections. */
+    /** Gives leases back, within the deadline of a call, ends all calls and closes all connections. Further calls of it do nothing. */
     @Override
     public void close() {
+        if (!isClosed.compareAndSet(false, true)) {
+            return;
+        }
         leases.close(deadline);
         timer.shutdownNow();
         connection.close();

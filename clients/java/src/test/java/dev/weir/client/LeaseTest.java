@@ -7,9 +7,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dev.weir.client.WeirException.Kind;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -90,6 +93,22 @@ class LeaseTest {
             try (var weir = server.client().lease().build()) {
                 allowed = leasing(weir, HELD);
                 assertTrue(other.check(HELD.withCost(0)).remaining() + allowed < 1_000);
+            }
+            assertEquals(1_000 - allowed, other.check(HELD.withCost(0)).remaining());
+        }
+    }
+
+    @Test
+    void closeByManyThreadsAtOnceGivesBackOnce() throws Exception {
+        try (var server = Weir.start(directory); var other = server.client().build(); var weir = server.client().lease().build()) {
+            var allowed = leasing(weir, HELD);
+            var threads = Executors.newFixedThreadPool(4);
+            try {
+                for (var closed : threads.invokeAll(Collections.nCopies(4, Executors.callable(weir::close)), 20, TimeUnit.SECONDS)) {
+                    closed.get();
+                }
+            } finally {
+                threads.shutdownNow();
             }
             assertEquals(1_000 - allowed, other.check(HELD.withCost(0)).remaining());
         }
