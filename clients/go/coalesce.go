@@ -163,8 +163,10 @@ func (c *coalescer) serve(ctx context.Context) bool {
 	}
 	go p.send()
 	c.current.Store(p)
-	p.receive()
+	p.err = p.receive()
+	// Before it ends, so that a check which is repeated does not come to it again.
 	c.current.Store(nil)
+	close(p.ended)
 	return p.useful
 }
 
@@ -187,8 +189,8 @@ func (p *pipeline) send() {
 	}
 }
 
-func (p *pipeline) receive() {
-	defer close(p.ended)
+// receive answers the checks until the stream ends: why.
+func (p *pipeline) receive() error {
 	for {
 		answer, err := p.stream.Recv()
 		if err != nil {
@@ -198,8 +200,7 @@ func (p *pipeline) receive() {
 			case p.stalled.Load():
 				err = status.Error(codes.Unavailable, "the stream does not answer")
 			}
-			p.err = err
-			return
+			return err
 		}
 		p.useful = true
 		p.progresses()
@@ -208,8 +209,7 @@ func (p *pipeline) receive() {
 			e.answer <- answer
 			<-p.places
 		default:
-			p.err = status.Error(codes.Internal, "an answer without a check")
-			return
+			return status.Error(codes.Internal, "an answer without a check")
 		}
 	}
 }
