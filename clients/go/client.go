@@ -151,12 +151,12 @@ func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.Ch
 }
 
 // Reset removes the state of a key: its next check finds it full, as if never used. It reports whether there was any.
-func (c *Client) Reset(ctx context.Context, domain string, key Key) (existed bool, err error) {
+func (c *Client) Reset(ctx context.Context, domain string, key Key) (removed bool, err error) {
 	return c.reset(ctx, &weirv1.ResetRequest{Domain: domain, Key: key})
 }
 
-// ResetSubtree removes the states of a key and of all keys below it.
-func (c *Client) ResetSubtree(ctx context.Context, domain string, key Key) (existed bool, err error) {
+// ResetSubtree removes the states of a key and of all keys below it. It reports whether there were any.
+func (c *Client) ResetSubtree(ctx context.Context, domain string, key Key) (removed bool, err error) {
 	return c.reset(ctx, &weirv1.ResetRequest{Domain: domain, Key: key, Subtree: true})
 }
 
@@ -169,7 +169,8 @@ func (c *Client) reset(ctx context.Context, request *weirv1.ResetRequest) (bool,
 	if failure != nil {
 		return false, failure
 	}
-	return answer.GetExisted() || answer.GetRemoved(), nil
+	// Older services tell only of the key itself.
+	return answer.GetRemoved() || answer.GetExisted(), nil
 }
 
 func (c *Client) mode(request *Request) FailureMode {

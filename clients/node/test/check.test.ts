@@ -85,6 +85,7 @@ test("a reset removes the state of a key", async (t) => {
   assert.equal(await weir.reset(["user", "alex"], { subtree: true }), true);
   assert.equal(await weir.reset(["user", "alex"], { subtree: true }), false);
   assert.equal((await weir.check(["user", "alex", "trade"])).remaining, 2);
+  assert.equal(await weir.reset(["user"], { subtree: true }), true, "a key below has state");
 });
 
 test("a batch decides each check by itself, and has errors in their place", async (t) => {

@@ -67,7 +67,9 @@ def test_reset_forgets(client: Any) -> None:
     assert client.reset(TRADE) is True
     assert client.reset(TRADE) is False
     assert client.check(TRADE).remaining == 2
-    client.reset(["user"], subtree=True)
+    # The key itself has no state, but one below it has.
+    assert client.reset(["user"], subtree=True) is True
+    assert client.reset(["user"], subtree=True) is False
     assert client.check(TRADE).remaining == 2
 
 

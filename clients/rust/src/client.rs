@@ -281,13 +281,14 @@ impl Client {
         })
     }
 
-    /// Forgets the state of a key. Returns whether there was any.
+    /// Forgets the state of a key, and with [`subtree`](Reset::subtree) those of all keys below it. Returns whether there was any.
     ///
     /// # Errors
     /// The service does not say that it has.
     pub async fn reset(&self, reset: impl Into<Reset>) -> Result<bool, Error> {
         let answer = self.call(reset.into().request, Repeat::Safe, unary!(reset)).await?;
-        Ok(answer.existed)
+        // Older services tell only of the key itself.
+        Ok(answer.removed.unwrap_or(answer.existed))
     }
 
     /// What happens to this check without a decision, where that was said.

@@ -152,6 +152,11 @@ def joint_request(checks: Sequence[Check]) -> pb.CheckAllRequest:
     return pb.CheckAllRequest(checks=[check.to_message(identify=False) for check in checks])
 
 
+def removed(answer: pb.ResetResponse) -> bool:
+    """Whether a reset removed anything. Older services tell only of the key itself."""
+    return answer.removed if answer.HasField("removed") else answer.existed
+
+
 def domain_of(checks: Sequence[Check]) -> str:
     """The domain that all have; else the default one's."""
     domains = {check.domain for check in checks}

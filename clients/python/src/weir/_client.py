@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, domain_of, joint_request
+from weir._base import ClientBase, domain_of, joint_request, removed
 from weir._batches import Batches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -242,10 +242,10 @@ class Client(ClientBase):
         """Forgets what was charged to a key; with `subtree` also to all keys below it.
 
         Returns:
-            Whether the key itself had a state.
+            Whether there was anything to forget.
         """
         request = pb.ResetRequest(domain=domain, key=key, subtree=subtree)
-        return self._send(_methods.RESET, request, deadline).existed
+        return removed(self._send(_methods.RESET, request, deadline))
 
     def wait_ready(self, timeout: Time) -> bool:
         """Connects, and waits until the service is ready. Without it the first check connects, within its deadline."""

@@ -100,5 +100,8 @@ async fn resets() {
     weir.check(Check::new(TRADE).cost(3)).await.unwrap();
     assert!(!weir.reset(["user", "berta"]).await.unwrap());
     assert!(weir.reset(Reset::new(["user", "alex"]).subtree()).await.unwrap());
+    assert!(!weir.reset(Reset::new(["user", "alex"]).subtree()).await.unwrap());
     assert_eq!(weir.check(TRADE).await.unwrap().remaining, 2);
+    // The key itself has no state, but one below it has.
+    assert!(weir.reset(Reset::new(["user"]).subtree()).await.unwrap());
 }

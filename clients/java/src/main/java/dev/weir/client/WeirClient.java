@@ -278,7 +278,7 @@ public final class WeirClient implements AutoCloseable {
      * @param domain the domain; empty for the default domain
      * @param key the path, root first
      * @param subtree whether to forget all keys below it, too
-     * @return whether the key itself had state
+     * @return whether there was any state
      */
     public boolean reset(String domain, List<String> key, boolean subtree) {
         return await(forget(domain, key, subtree));
@@ -290,7 +290,7 @@ public final class WeirClient implements AutoCloseable {
      * @param domain the domain; empty for the default domain
      * @param key the path, root first
      * @param subtree whether to forget all keys below it, too
-     * @return whether the key itself had state
+     * @return whether there was any state
      */
     public CompletableFuture<Boolean> resetAsync(String domain, List<String> key, boolean subtree) {
         return caller.published(forget(domain, key, subtree));
@@ -299,7 +299,8 @@ public final class WeirClient implements AutoCloseable {
     private CompletableFuture<Boolean> forget(String domain, List<String> key, boolean subtree) {
         var request = ResetRequest.newBuilder().setDomain(domain).addAllKey(key).setSubtree(subtree).build();
         return caller.call(RateLimiterGrpc.getResetMethod(), request, Caller.after(deadline), true)
-                .thenApply(response -> response.getExisted());
+                // Older services tell only of the key itself.
+                .thenApply(response -> response.hasRemoved() ? response.getRemoved() : response.getExisted());
     }
 
     /**

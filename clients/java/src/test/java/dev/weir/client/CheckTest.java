@@ -105,7 +105,9 @@ class CheckTest {
         weir.check("user", "gustav");
         weir.check("user", "gustav", "trade");
         assertTrue(weir.reset("", List.of("user", "gustav"), true));
+        assertFalse(weir.reset("", List.of("user", "gustav"), true));
         assertEquals(2, weir.check("user", "gustav", "trade").remaining());
+        assertTrue(weir.reset("", List.of("user"), true), "a key below has state");
         assertFalse(weir.reset("", List.of("user", "nobody"), false));
     }
 
