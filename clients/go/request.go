@@ -5,12 +5,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/OWNER/weir/clients/go/internal/hold"
 	"github.com/OWNER/weir/clients/go/weirv1"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // The service takes no more.
-const maxCost = 1 << 32
+const maxCost = hold.MaxCost
 
 // Key is a path, root first: 1 to 32 segments of 1 to 1,024 bytes each. Segments are compared byte for byte and need no escaping.
 type Key []string

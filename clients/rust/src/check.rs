@@ -1,5 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
+use weir_core::domain::ask::MAX_COST;
+
 use crate::{
     limit::duration,
     proto::{Charge, CheckRequest, Limit},
@@ -148,7 +150,9 @@ impl Check {
     pub(crate) fn is_leasable(&self) -> bool {
         let CheckRequest { limit_spec, factor, dry_run, request_id, max_wait, .. } = &*self.request;
         let is_own = limit_spec.is_some() || factor.is_some() || *dry_run || !request_id.is_empty();
-        !is_own && self.cost_or_default() > 0 && max_wait.is_none_or(|wait| (wait.seconds, wait.nanos) == (0, 0))
+        !is_own
+            && (1..=MAX_COST).contains(&self.cost_or_default())
+            && max_wait.is_none_or(|wait| (wait.seconds, wait.nanos) == (0, 0))
     }
 
     /// The same check under an id, so that it may be repeated.
@@ -163,4 +167,16 @@ impl Check {
 /// Whether it changes counts, so that without an id it must not be carried out twice.
 pub(crate) fn charges(check: &CheckRequest) -> bool {
     check.cost != Some(0) && !check.dry_run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_decides_costs_that_the_service_takes() {
+        for (cost, is_leasable) in [(-1, false), (0, false), (1, true), (MAX_COST, true), (MAX_COST + 1, false)] {
+            assert_eq!(Check::new(["api"]).cost(cost).is_leasable(), is_leasable, "{cost}");
+        }
+    }
 }

@@ -1,5 +1,8 @@
 package hold
 
+// MaxCost is the most units that a check may cost, and a request may want or keep.
+const MaxCost = 1 << 32
+
 // The time over which demand is averaged.
 const averagedOver = 100_000
 
@@ -17,5 +20,5 @@ func (d *demand) count(units, now int64) {
 	d.at = now
 }
 
-// within is the units that will be asked for within a time, rounded down.
-func (d *demand) within(time int64) int64 { return int64(d.rate * float64(time)) }
+// within is the units that will be asked for within a time, rounded down; at most as many as a request may want.
+func (d *demand) within(time int64) int64 { return int64(min(d.rate*float64(time), MaxCost)) }

@@ -44,6 +44,8 @@ export interface Grant {
 /** A check that the balance cannot pay for is refused without asking, decided by an ordinary check, or decided by a request. */
 export type OnShort = { do: "refuse"; retryAfterUs: number } | { do: "check" } | { do: "ask"; send: Renewal };
 
+/** The most units that a check may cost, and a request may want or keep. */
+export const MAX_COST = 2 ** 32;
 /** Margin of the deadline: the clocks of client and service differ in rate. */
 const DRIFT_PPM = 10_000;
 /** Demand is averaged over this time. */
@@ -208,8 +210,8 @@ export class Holder {
     this.#counted = spent;
   }
 
-  /** Units that will be asked for within the horizon. */
+  /** Units that will be asked for within the horizon; at most as many as a request may want. */
   #demand(): number {
-    return Math.floor(this.#rate * this.#horizonUs);
+    return Math.min(Math.floor(this.#rate * this.#horizonUs), MAX_COST);
   }
 }

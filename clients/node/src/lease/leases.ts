@@ -4,11 +4,11 @@ import { WeirError } from "../errors.js";
 import type { CheckRequest, CheckResponse, LeaseResponse } from "../generated/weir/v1/weir.js";
 import { checkRequest, type CheckOptions, type Key } from "../request.js";
 import type { CallContext, Rpc } from "../rpc.js";
+import { MAX_COST } from "./holder.js";
 import { LeaseMachine, type Renewal } from "./machine.js";
 import { fromMessage, toMessage } from "./message.js";
 
 const MAX_KEYS = 10_000;
-const MAX_COST = 2 ** 32;
 const TICK_MS = 20;
 /** The deadline of a request without a check, where the ttl is not known: otherwise half of it. */
 const RENEWAL_DEADLINE_MS = 100;

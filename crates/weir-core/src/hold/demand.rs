@@ -1,6 +1,6 @@
 //! How much a key is asked for: a moving average.
 
-use crate::domain::Micros;
+use crate::domain::{Micros, ask::MAX_COST};
 
 /// The time over which demand is averaged.
 const AVERAGED_OVER: f64 = 100_000.0;
@@ -20,8 +20,8 @@ impl Demand {
         self.at = now;
     }
 
-    /// Units that will be asked for within `time`, rounded down.
+    /// Units that will be asked for within `time`, rounded down; at most as many as a renewal may want.
     pub(super) fn within(&self, time: Micros) -> u64 {
-        (self.rate * time as f64) as u64
+        ((self.rate * time as f64) as u64).min(MAX_COST.unsigned_abs())
     }
 }

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from weir._lease.balance import Balance
 
+MAX_COST = 2**32
+"""The most units that a check may cost, and a request may want or keep."""
 _DRIFT_PPM = 10_000
 """Margin of the deadline: the clocks of client and service differ in rate."""
 _AVERAGED_OVER = 100_000.0
@@ -245,5 +247,5 @@ class Holder:
         self._counted = spent
 
     def _demand(self) -> int:
-        """Units that will be asked for within the horizon."""
-        return int(self._rate * self._horizon)
+        """Units that will be asked for within the horizon; at most as many as a request may want."""
+        return min(int(self._rate * self._horizon), MAX_COST)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from weir._breaker import Breaker
 from weir._decision import Decision
-from weir._lease.holder import Refuse, Renewal
+from weir._lease.holder import MAX_COST, Refuse, Renewal
 from weir._lease.machine import Answer, LeaseMachine
 from weir._lease.messages import answer_of, request_of
 from weir._lease.requests import Outcome, Request, Requests
@@ -20,7 +20,6 @@ from weir.errors import CircuitOpen, Outage, WeirError
 
 TICK_SECONDS = 0.02
 _MAX_KEYS = 10_000
-_MAX_COST = 2**32
 _HOLDER_BYTES = 16
 _RENEWAL_DEADLINE_SECONDS = 0.1
 """The deadline of a request without a check where the ttl is not known: otherwise half of it."""
@@ -79,7 +78,7 @@ class Leases:
 
     def check(self, domain: str, key: Sequence[str], cost: int) -> Decision | ToAsk | None:
         """The decision, where a lease has it; else how to ask for it. None: by an ordinary check, not to be told."""
-        if isinstance(key, str) or not 0 < cost <= _MAX_COST:
+        if isinstance(key, str) or not 0 < cost <= MAX_COST:
             return None
         name = (domain, *key)
         entry = self._entries.get(name) or self._add(name)

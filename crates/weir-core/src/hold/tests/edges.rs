@@ -2,7 +2,7 @@
 
 use super::recorder::Recorder;
 use crate::{
-    domain::Micros,
+    domain::{Micros, ask::MAX_COST},
     hold::{Grant, LeaseAnswer, LeaseRequest, Offer, Settled},
 };
 
@@ -167,6 +167,12 @@ fn held() -> Vec<Edge> {
     let mut rounded = Edge::under("a horizon in whole numbers", Offer::new(7, 14, HOLD_OFF, SCARCE));
     rounded.checks(0, &[200_000]);
     all.push(rounded);
+    let long = Offer::new(7, 60_000_000, HOLD_OFF, SCARCE);
+    let mut largest = Edge::under("no more than the largest cost is wanted", long);
+    largest.checks(0, &[MAX_COST]);
+    largest.answer(500, false, Some(Grant { units: MAX_COST.unsigned_abs(), ..ENOUGH }), Some(long));
+    largest.checks(600, &[1, MAX_COST - 2]);
+    all.push(largest);
     for units in [3, 8, 9] {
         let mut edge = Edge::granted("four are needed", units);
         edge.ticks(&[USABLE / 2 - 1, USABLE / 2]);

@@ -19,7 +19,8 @@ import weir.v1.Weir.LimitSpec;
  */
 public final class Check {
     private static final com.google.protobuf.Duration NO_WAIT = duration(Duration.ZERO);
-    private static final long MAX_COST = 1L << 32;
+    /** The most units that a check may cost, and a request of a lease may want or keep. */
+    static final long MAX_COST = 1L << 32;
 
     private final CheckRequest request;
     private final Duration deadline;

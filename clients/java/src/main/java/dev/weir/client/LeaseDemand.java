@@ -19,8 +19,8 @@ final class LeaseDemand {
         at = now;
     }
 
-    /** Units that will be asked for within a time, rounded down. */
+    /** Units that will be asked for within a time, rounded down; at most as many as a request may want. */
     long within(long time) {
-        return (long) (rate * time);
+        return Math.min((long) (rate * time), Check.MAX_COST);
     }
 }
