@@ -57,15 +57,6 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         match self.poll_turn(cx) {
             Poll::Ready(next) if self.messages_since_poll < MAX_MESSAGES_BETWEEN_POLLS => {
                 self.messages_since_poll += 1;
-                if let (Some(large), Some(Ok(message))) = (&mut self.large, &next)
-                    && message.len() > large.bytes
-                {
-                    large.kept = None;
-                    match large.connected.unread(message.len()) {
-                        Ok(kept) => (large.bytes, large.kept) = (message.len(), kept),
-                        Err(overload) => return Poll::Ready(Some(Err(Rejected::from(overload).into()))),
-                    }
-                }
                 Poll::Ready(next)
             }
             next => {
@@ -85,14 +76,33 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
 
     /// The next one that is due.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        let Some(pace) = &mut self.pace else { return self.messages.poll_next_unpin(cx) };
+        if self.pace.is_none() {
+            return self.poll_message(cx);
+        }
         if self.early.is_none() {
-            match ready!(self.messages.poll_next_unpin(cx)) {
+            match ready!(self.poll_message(cx)) {
                 Some(Ok(message)) => self.early = Some(message),
                 end => return Poll::Ready(end),
             }
         }
-        ready!(pace.poll_turn(cx));
+        if let Some(pace) = &mut self.pace {
+            ready!(pace.poll_turn(cx));
+        }
         Poll::Ready(self.early.take().map(Ok))
+    }
+
+    /// The next one that has come. A large one is counted as long as the stream keeps room for it.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let next = ready!(self.messages.poll_next_unpin(cx));
+        if let (Some(large), Some(Ok(message))) = (&mut self.large, &next)
+            && message.len() > large.bytes
+        {
+            large.kept = None;
+            match large.connected.unread(message.len()) {
+                Ok(kept) => (large.bytes, large.kept) = (message.len(), kept),
+                Err(overload) => return Poll::Ready(Some(Err(Rejected::from(overload).into()))),
+            }
+        }
+        Poll::Ready(next)
     }
 }
