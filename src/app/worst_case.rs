@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use weir_core::domain::ask::MAX_LEVELS;
 use weir_policy::{Domain, Policy, tree::NodeId};
-use weir_server::{MAX_UNREAD_BYTES, max_open};
+use weir_server::{FREE_UNREAD_BYTES, MAX_HELD_REQUEST_BYTES, MAX_UNREAD_BYTES, max_open};
 use weir_store::{StoreUrl, lease::MAX_LEASES, memory::PLACE_BYTES};
 
 use super::MAX_REQUESTS_TO_A_SHARED_STORE;
@@ -85,6 +85,11 @@ impl WorstCase {
                 "calls that wait for their message, with what has come of it",
                 1,
                 arrival::max_bytes(grpc.max_message_bytes),
+            ),
+            part(
+                "requests and answers that each holds while its client does not read",
+                open_grpc,
+                MAX_HELD_REQUEST_BYTES as usize + FREE_UNREAD_BYTES,
             ),
             part("large answers that are not read, gRPC and HTTP", 2, MAX_UNREAD_BYTES),
             part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),

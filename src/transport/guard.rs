@@ -11,7 +11,7 @@ use hyper::{
     Request, Response,
     body::{Body, Bytes, Frame, Incoming, SizeHint},
 };
-use weir_server::{AnswerBytes, Connected, InFlight, Serve, UnreadAnswer};
+use weir_server::{AnswerBytes, Connected, InFlight, SMALL_ANSWER_BYTES, Serve, UnreadAnswer};
 use weir_telemetry::request::{self, Surface};
 
 use super::{
@@ -130,10 +130,12 @@ impl<R: Routes> Serve for Guarded<R> {
             }
         };
         let bytes = response.extensions().get().map_or(0, |AnswerBytes(bytes)| *bytes);
-        let unread = self.connected.unread(bytes).unwrap_or_else(|overload| {
-            response = R::reject(overload.into());
+        let unread = if bytes > SMALL_ANSWER_BYTES {
+            let unread = self.connected.unread(bytes);
+            unread.inspect_err(|overload| response = R::reject((*overload).into())).ok()
+        } else {
             None
-        });
+        };
         let observed = observed.map(|mut observed| {
             observed.answered(&mut response);
             observed

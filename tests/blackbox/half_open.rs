@@ -30,6 +30,7 @@ const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const OPEN: &str = "weir_requests_rejected_total{listener=\"grpc\",reason=\"open\"}";
+const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
 const LATE: &str = "weir_requests_rejected_total{listener=\"grpc\",reason=\"message\"}";
 /// As many as the service lets a connection open.
 const CALLS: usize = 256;
@@ -124,6 +125,22 @@ fn half_open_calls_of_others_do_not_end_a_call_whose_message_is_on_its_way() {
     eventually("others are ended", || (server.metric(OPEN) >= CALLS as f64).then_some(()));
     slow.part(rest).expect("sent");
     assert!(slow.answer::<CheckResponse>().expect("an answer").allowed);
+}
+
+#[test]
+fn a_stream_that_cannot_be_ended_is_closed_with_its_connection() {
+    let redis = Redis::start(Options::socket());
+    let setup = Setup::new().policy(POLICY).shared(&redis).env("WEIR_GRPC__MESSAGE_TIMEOUT", "1s");
+    let server = setup.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "100ms").start();
+    redis.pause();
+    // The answer to its first check comes once it waits for the rest of the second, and finds no room.
+    let mut raw = Raw::connect(&server.grpc, 0).expect("a connection");
+    raw.call(STREAM).expect("a call");
+    let message = framed(&check(&["user", "alex"]));
+    raw.part(&[&message, &message[..message.len() / 2]].concat()).expect("sent");
+    server.wait_for_metric(CLOSED, 1.0);
+    assert_eq!(raw.end().expect("it is closed"), None, "it was told nothing");
+    redis.resume();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

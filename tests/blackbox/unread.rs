@@ -9,12 +9,13 @@ use weir::proto::CheckBatchRequest;
 
 use crate::support::{
     eventually_async, in_time,
-    raw::{Raw, is_closed},
+    raw::{Raw, framed, is_closed},
     requests::check,
     server::Setup,
 };
 
 const BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
 /// Of each greedy client: together they are above what a port keeps, alone none is.
@@ -51,6 +52,30 @@ async fn of_clients_that_read_no_answers_those_with_the_most_are_closed() {
     modest.discard().expect("it is open");
     let answer = in_time("an answer", server.client().await.check_batch(batch)).await.expect("an answer").into_inner();
     assert!(answer.results.iter().all(|result| result.error.is_none()), "others are answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_unread_answers_of_streams_are_bounded() {
+    /// What the service may send at once, as the client says, which reads none of it.
+    const WINDOW: u32 = 1 << 30;
+    let limit =
+        |number: usize| format!("{{ gcra: {{ burst: 999999, count: 1000, period: 1s }}, name: {number:0200} }}");
+    let limits = (0..16).map(limit).collect::<Vec<_>>().join(", ");
+    let server = Setup::new().policy(&format!("schema: {{ user: {{ limits: [{limits}] }} }}")).start();
+    // Their answers are above what is sent before it waits for the client.
+    let checks = framed(&check(&["user"])).repeat(16);
+    let before = server.resident();
+    let mut greedy = Vec::new();
+    eventually_async("one is closed", async || {
+        let mut raw = Raw::connect(&server.grpc, WINDOW).expect("a connection");
+        let asked = raw.more_window(WINDOW).and_then(|()| (0..256).try_for_each(|_| raw.ask_all(STREAM, &checks)));
+        assert!(asked.as_ref().err().is_none_or(is_closed), "{asked:?}");
+        greedy.push(raw);
+        (server.metric(CLOSED) >= 1.0).then_some(())
+    })
+    .await;
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < 2 * MOST_GROWTH, "{grown} bytes more by {} clients", greedy.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -23,7 +23,7 @@ use crate::{
     slots::Full,
     taken_back::TakenBack,
     tls::Bearer,
-    unread::{SMALL_ANSWER_BYTES, Unread, UnreadAnswer},
+    unread::{self, Unread, UnreadAnswer},
 };
 
 /// A connection, as the service of its requests sees it.
@@ -43,7 +43,7 @@ pub struct Connected {
     pub revoked: CancellationToken,
     is_authenticated: Arc<AtomicBool>,
     activity: Arc<Activity>,
-    unread: Option<Arc<Unread>>,
+    unread: Arc<Unread>,
     pub(crate) taken_back: Arc<TakenBack>,
     meter: Option<Arc<ListenerMeter>>,
 }
@@ -80,7 +80,7 @@ impl Connected {
             revoked: CancellationToken::new(),
             is_authenticated: Arc::default(),
             activity: Arc::new(Activity::new(false)),
-            unread: None,
+            unread: Unread::new(&unread::of_port()),
             taken_back: Arc::new(TakenBack::new()),
             meter: None,
         }
@@ -106,7 +106,7 @@ impl Connected {
     ) -> Self {
         let rate = NonZeroU32::new(traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
-        Self { rate, activity, unread: Some(unread), meter: Some(meter), ..self }
+        Self { rate, activity, unread, meter: Some(meter), ..self }
     }
 
     /// Counts a request against the rate of its connection.
@@ -135,19 +135,23 @@ impl Connected {
         self.taken_back.count();
     }
 
-    /// Counts an answer of so many bytes as unread, unless it is small. `None`: it is not counted.
+    /// Counts an answer of so many bytes as unread.
     ///
     /// # Errors
     /// [`Overload::Unread`] where there is no room for it.
     #[inline]
-    pub fn unread(&self, bytes: usize) -> Result<Option<Arc<UnreadAnswer>>, Overload> {
-        let Some(unread) = self.unread.as_ref().filter(|_| bytes > SMALL_ANSWER_BYTES) else { return Ok(None) };
-        unread.add(bytes).map(Some).map_err(|Full| {
+    pub fn unread(&self, bytes: usize) -> Result<Arc<UnreadAnswer>, Overload> {
+        self.unread.add(bytes).map_err(|Full| {
             if let Some(meter) = &self.meter {
                 meter.unread.increment(1);
             }
             Overload::Unread
         })
+    }
+
+    /// Closes the connection when it is cancelled, as one whose client does not read its answers.
+    pub fn left_unread(&self) -> CancellationToken {
+        self.unread.too_many().clone()
     }
 
     /// A client of this connection has shown who it is, or need not.

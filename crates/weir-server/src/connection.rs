@@ -53,8 +53,13 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Most bytes that are read ahead over HTTP/1, where the head of a request has to fit in.
 const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
-/// Most bytes that wait in a connection's stream for a reader that is slow.
-const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
+/// Most bytes of requests that a connection holds for streams that do not read them, as their answers are not read. A large batch
+/// from far away takes a few round trips more for it.
+pub const MAX_HELD_REQUEST_BYTES: u32 = 128 << 10;
+/// Those of one stream, what HTTP/2 begins with.
+const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
+/// Bytes of answers that wait in a stream for a reader that is slow, beyond which it makes no more.
+const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
 /// Most calls of a connection that h2 lets be taken back before it has told of them: more than a turn has room for, as
 /// [`TakenBack`] counts those of all turns.
 const MAX_PENDING_RESETS: usize = 1_024;
@@ -241,7 +246,7 @@ impl<R: Serve> Connection<R> {
 /// Waits until the connection does too much harm to go on, and returns which.
 async fn harmful(unread: &Unread, taken_back: &TakenBack) -> CloseReason {
     tokio::select! {
-        () = unread.too_many() => CloseReason::Unread,
+        () = unread.too_many().cancelled() => CloseReason::Unread,
         () = taken_back.too_many() => CloseReason::TakenBack,
     }
 }
@@ -320,6 +325,8 @@ fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
         .http2()
         .max_concurrent_streams(settings.max_streams)
         .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_connection_window_size(MAX_HELD_REQUEST_BYTES)
+        .initial_stream_window_size(MAX_HELD_STREAM_BYTES)
         .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_RESETS_FOR_ERRORS);

@@ -5,18 +5,15 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
-    future::poll_fn,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
 };
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 /// Slots of bounded size together.
 #[derive(Debug)]
@@ -54,7 +51,6 @@ pub struct Slot {
     number: u64,
     size: usize,
     evicted: CancellationToken,
-    until_evicted: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// No slot is free: the owner has the most already, or evicted slots have not been dropped yet.
@@ -108,8 +104,7 @@ impl Slots {
         taken.size_with_evicted += size;
         taken.evict(self.max_size);
         drop(taken);
-        let until_evicted = Box::pin(evicted.clone().cancelled_owned());
-        Ok(Slot { slots: Arc::clone(self), owner, number, size, evicted, until_evicted })
+        Ok(Slot { slots: Arc::clone(self), owner, number, size, evicted })
     }
 
     fn reserve(&self) -> usize {
@@ -196,14 +191,9 @@ impl Slot {
         self.size
     }
 
-    /// Waits until it is evicted.
-    pub async fn evicted(&mut self) {
-        poll_fn(|cx| self.poll_evicted(cx)).await;
-    }
-
-    /// Ready once it is evicted.
-    pub fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.until_evicted.as_mut().poll(cx)
+    /// Cancelled once it is evicted.
+    pub fn evicted(&self) -> &CancellationToken {
+        &self.evicted
     }
 }
 

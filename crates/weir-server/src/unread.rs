@@ -1,7 +1,7 @@
 //! Answers of a port that their clients have not read. Flow control lets a client leave them all here, so they are bounded
 //! together, and where they are too many the connection that has the most is closed.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use hyper::body::Bytes;
 use parking_lot::Mutex;
@@ -13,6 +13,8 @@ use crate::slots::{Full, Slot, Slots};
 const MAX_BYTES: usize = 32 << 20;
 /// Most, with those of connections that are closed and not gone.
 pub const MAX_UNREAD_BYTES: usize = 48 << 20;
+/// So many of each connection are not among them: what a client reads as it comes takes no slot.
+pub const FREE_UNREAD_BYTES: usize = 16 << 10;
 /// An answer up to this is no larger than what its call takes by itself, and not counted.
 pub const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
@@ -25,9 +27,15 @@ pub struct AnswerBytes(pub usize);
 pub(crate) struct Unread {
     slots: Arc<Slots>,
     owner: u64,
-    /// All of them are one slot.
-    slot: Mutex<Option<Slot>>,
+    answers: Mutex<Answers>,
     too_many: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    bytes: usize,
+    /// Of those that are not free.
+    slot: Option<Slot>,
 }
 
 /// An answer that is not read, until this is dropped.
@@ -46,7 +54,7 @@ impl Unread {
     /// None yet, of a connection of this port.
     pub(crate) fn new(port: &Arc<Slots>) -> Arc<Self> {
         let (slots, owner) = (Arc::clone(port), port.owner());
-        Arc::new(Self { slots, owner, slot: Mutex::default(), too_many: CancellationToken::new() })
+        Arc::new(Self { slots, owner, answers: Mutex::default(), too_many: CancellationToken::new() })
     }
 
     /// Counts an answer.
@@ -54,21 +62,27 @@ impl Unread {
     /// # Errors
     /// [`Full`]: too many are not read, or the connection is to be closed.
     pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<Arc<UnreadAnswer>, Full> {
-        let mut slot = self.slot.lock();
+        let mut answers = self.answers.lock();
         // One that was evicted takes no further slot.
         if self.too_many.is_cancelled() {
             return Err(Full);
         }
-        match &mut *slot {
-            Some(slot) => slot.grow(bytes).inspect_err(|Full| slot.shrink(bytes))?,
-            none => *none = Some(self.slots.take_for(self.owner, bytes, self.too_many.clone())?),
+        let counted = (answers.bytes + bytes).saturating_sub(FREE_UNREAD_BYTES);
+        match &mut answers.slot {
+            Some(slot) => {
+                let more = counted - slot.size();
+                slot.grow(more).inspect_err(|Full| slot.shrink(more))?;
+            }
+            none if counted > 0 => *none = Some(self.slots.take_for(self.owner, counted, self.too_many.clone())?),
+            _none => {}
         }
+        answers.bytes += bytes;
         Ok(Arc::new(UnreadAnswer { unread: Arc::clone(self), bytes }))
     }
 
-    /// Waits until the connection has to be closed.
-    pub(crate) async fn too_many(&self) {
-        self.too_many.cancelled().await;
+    /// Cancelled once the connection has to be closed.
+    pub(crate) fn too_many(&self) -> &CancellationToken {
+        &self.too_many
     }
 }
 
@@ -87,28 +101,29 @@ impl UnreadAnswer {
 
 impl Drop for UnreadAnswer {
     fn drop(&mut self) {
-        let mut slot = self.unread.slot.lock();
-        let is_last = slot.as_mut().is_some_and(|slot| {
-            slot.shrink(self.bytes);
-            slot.size() == 0
-        });
-        if is_last {
-            drop(mem::take(&mut *slot));
+        let mut answers = self.unread.answers.lock();
+        answers.bytes -= self.bytes;
+        match answers.bytes.saturating_sub(FREE_UNREAD_BYTES) {
+            0 => answers.slot = None,
+            counted => {
+                if let Some(slot) = &mut answers.slot {
+                    slot.shrink(slot.size() - counted);
+                }
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
 
     #[test]
     fn the_connection_with_the_most_unread_bytes_is_closed() {
         let port = Slots::new(10, 16);
         let connections = [(); 3].map(|()| Unread::new(&port));
-        let is_closed = || connections.each_ref().map(|unread| unread.too_many().now_or_never().is_some());
+        let _free = connections.each_ref().map(|unread| unread.add(FREE_UNREAD_BYTES).unwrap());
+        let is_closed = || connections.each_ref().map(|unread| unread.too_many().is_cancelled());
         let few = connections[0].add(2).unwrap();
         let read = connections[1].add(8).unwrap();
         let pieces = [read.with(Bytes::from_static(b"ans")), read.with(Bytes::from_static(b"wer"))];

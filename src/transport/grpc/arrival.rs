@@ -4,19 +4,21 @@
 mod framing;
 
 use std::{
+    future::pending,
     mem,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use hyper::body::{Body, Bytes, Frame};
 use metrics::Counter;
-use tokio::time::{Sleep, sleep};
+use tokio::{sync::oneshot, time::sleep};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tonic::Status;
 use tower::BoxError;
 use weir_server::{Connected, Full, Overload, Slot, Slots, metrics::ListenerMeter};
@@ -32,6 +34,9 @@ const MAX_WAITING_BYTES: usize = 16 << 20;
 /// Most bytes of calls that are ended but not gone, as their threads have not come to it. Beyond it a new one is rejected: otherwise
 /// a burst would be in memory as a whole before the first of it is gone.
 const MAX_ENDING_BYTES: usize = 4 << 20;
+/// How long the end of a call may take before its connection is closed. Its body, which ends it, is not polled while the client
+/// gives its answers no room.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most calls of one connection that wait, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
 
@@ -80,8 +85,9 @@ pub struct ArrivingBody<B> {
 struct Wait {
     arrivals: Arc<ConnectionArrivals>,
     slot: Slot,
-    /// Where the rest has to come in time.
-    timeout: Option<Pin<Box<Sleep>>>,
+    /// Why the call is ended, once it is.
+    ended: oneshot::Receiver<Status>,
+    _ends: AbortOnDropHandle<()>,
 }
 
 /// Most bytes of calls that wait or end, where a message may have so many: two of the largest have room.
@@ -128,6 +134,30 @@ impl ConnectionArrivals {
         let (message_bytes, has_asked, has_yielded) = Default::default();
         ArrivingBody { body, arrivals, awaited, message_bytes, framing, has_asked, has_yielded, wait: None }
     }
+
+    /// Ends a call where it is evicted or, if it is `timed`, too late; and its connection, if the call does not end.
+    async fn end(self: Arc<Self>, evicted: CancellationToken, timed: bool, end: oneshot::Sender<Status>) {
+        let port = &self.port;
+        let too_late = async {
+            if !timed {
+                pending::<()>().await;
+            }
+            // Up to a tenth later, so that those of a burst do not end in one moment.
+            sleep(port.timeout.mul_f64(rand::random_range(1.0..1.1))).await;
+        };
+        let status = tokio::select! {
+            biased;
+            () = evicted.cancelled() => port.reject(),
+            () = too_late => {
+                port.too_late.increment(1);
+                Status::deadline_exceeded("the message of the call did not come in time")
+            }
+        };
+        if end.send(status).is_ok() {
+            sleep(END_TIMEOUT).await;
+            self.connected.left_unread().cancel();
+        }
+    }
 }
 
 impl Wait {
@@ -139,22 +169,14 @@ impl Wait {
         let slot = may_wait.then(|| port.slots.take(arrivals.owner, CALL_BYTES + bytes));
         let Some(Ok(slot)) = slot else { return Err(port.reject()) };
         arrivals.waiting.fetch_add(1, Ordering::Relaxed);
-        // Up to a tenth later, so that those of a burst do not end in one moment.
-        let timeout = timed.then(|| Box::pin(sleep(port.timeout.mul_f64(rand::random_range(1.0..1.1)))));
-        Ok(Self { arrivals: Arc::clone(arrivals), slot, timeout })
+        let (end, ended) = oneshot::channel();
+        let ends = tokio::spawn(Arc::clone(arrivals).end(slot.evicted().clone(), timed, end));
+        Ok(Self { arrivals: Arc::clone(arrivals), slot, ended, _ends: AbortOnDropHandle::new(ends) })
     }
 
-    /// Why the call is ended, once it is.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
-        let port = &self.arrivals.port;
-        if self.slot.poll_evicted(cx).is_ready() {
-            return Poll::Ready(port.reject());
-        }
-        let Some(timeout) = &mut self.timeout else { return Poll::Pending };
-        timeout.as_mut().poll(cx).map(|()| {
-            port.too_late.increment(1);
-            Status::deadline_exceeded("the message of the call did not come in time")
-        })
+        let ended = ready!(Pin::new(&mut self.ended).poll(cx));
+        Poll::Ready(ended.unwrap_or_else(|_| self.arrivals.port.reject()))
     }
 }
 

@@ -99,7 +99,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         {
             large.kept = None;
             match large.connected.unread(message.len()) {
-                Ok(kept) => (large.bytes, large.kept) = (message.len(), kept),
+                Ok(kept) => (large.bytes, large.kept) = (message.len(), Some(kept)),
                 Err(overload) => return Poll::Ready(Some(Err(Rejected::from(overload).into()))),
             }
         }

@@ -1,28 +1,30 @@
 //! The gRPC port, served by tonic. The calls that decide pass through its server as the bytes of their messages (`codec`,
-//! `call`, `stream`), as do health checks (`health`); reflection is tonic's own. What is open without asking anything yet is
-//! bounded (`arrival`).
+//! `call`, `stream`), as do health checks (`health`); reflection is tonic's own (`reflection`). What is open without asking anything yet is
+//! bounded (`arrival`), and so are answers that are not read (`counted`).
 
 pub mod answer;
 pub mod arrival;
 pub mod call;
 pub mod codec;
+mod counted;
 mod deadline;
 mod health;
 mod lease;
 mod messages;
 mod quota_stream;
+mod reflection;
 pub mod reservation;
 mod settings;
 mod stream;
 mod termination;
 
-use std::{convert::Infallible, future::ready, pin::pin, sync::Arc, time::Duration};
+use std::{future::ready, pin::pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{Request, Response, body::Incoming};
-use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
+use tonic::{Status, body::Body};
 use tonic_health::server::HealthReporter;
-use tower::{Service, service_fn};
+use tower::service_fn;
 use weir_server::{
     AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, SMALL_ANSWER_BYTES, metrics::ListenerMeter,
 };
@@ -37,27 +39,27 @@ use super::{
     message::ReserveMessage,
     observer::{given_id, return_id},
     rlqs::{Quotas, Session},
-    rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
+    rls::{EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Rejected,
 };
-use crate::{auth::Access, proto, telemetry::Transport};
+use crate::{auth::Access, telemetry::Transport};
 use arrival::{Arrivals, Awaited, ConnectionArrivals};
+use counted::CountedBody;
 use deadline::Deadline;
 use health::Health;
 pub use messages::LARGE_MESSAGE_BYTES;
 use messages::Messages;
 use quota_stream::QuotaAnswers;
+pub use reflection::MAX_REFLECTIONS;
+use reflection::Reflection;
 use stream::{Answers, Begin, Checks};
-use termination::{Side, TerminatedBody, Termination};
+use termination::Termination;
 
 pub use settings::GrpcSettings;
 
 /// Most health watches of one connection: a client has one for each service that it calls by it.
 pub const MAX_WATCHES: usize = 4;
-/// Most reflection streams of the port, and how long each lasts: people and their tools use them.
-pub const MAX_REFLECTIONS: usize = 64;
-const MAX_REFLECTION_TIME: Duration = Duration::from_secs(60);
 
 /// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, with health and reflection beside them.
 pub struct Calls<S> {
@@ -67,8 +69,7 @@ pub struct Calls<S> {
     /// Where limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
     health: Arc<Health>,
-    reflection: Routes,
-    reflections: ConcurrencyLimit,
+    reflection: Reflection,
     streams: ConcurrencyLimit,
     /// Health watches of this connection.
     watches: ConcurrencyLimit,
@@ -112,7 +113,6 @@ impl<S> Clone for Calls<S> {
             quotas: self.quotas.clone(),
             health: Arc::clone(&self.health),
             reflection: self.reflection.clone(),
-            reflections: self.reflections.clone(),
             streams: self.streams.clone(),
             watches: self.watches.clone(),
             arrivals: Arc::clone(&self.arrivals),
@@ -139,21 +139,6 @@ impl<S: Store> Calls<S> {
         let max_message_bytes = settings.max_message_bytes;
         let reporter = HealthReporter::new();
         report_serving(&reporter, true).await;
-        let descriptors = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(rls::pb::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
-        /// With the bounds and the compression of all calls.
-        macro_rules! bounded {
-            ($server:expr) => {
-                $server.accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(max_message_bytes)
-            };
-        }
-        let reflection = Routes::new(bounded!(descriptors().build_v1()?))
-            .add_service(bounded!(descriptors().build_v1alpha()?))
-            .prepare();
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, meter.too_many_open.clone());
         let calls = Self {
@@ -162,8 +147,7 @@ impl<S: Store> Calls<S> {
             quotas: None,
             service,
             health: Arc::new(Health::new(&reporter)),
-            reflection,
-            reflections: open(MAX_REFLECTIONS),
+            reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS))?,
             streams: open(settings.max_open_streams),
             watches: open(MAX_WATCHES),
             arrivals: Arrivals::new(settings.message_timeout.duration(), max_message_bytes, meter)
@@ -255,7 +239,8 @@ impl<S: Store> Calls<S> {
             ready(permit.map_err(Status::from).map(answers).map(tonic::Response::new))
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
-        codec::streaming(self.max_message_bytes).streaming(call, request).await
+        let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
+        response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
     }
 
     async fn stream_quotas(
@@ -277,7 +262,8 @@ impl<S: Store> Calls<S> {
             }))
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
-        codec::streaming(self.max_message_bytes).streaming(call, request).await
+        let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
+        response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
     }
 
     async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
@@ -288,19 +274,6 @@ impl<S: Store> Calls<S> {
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
         let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
         self.health.watch(request, permit, termination).await
-    }
-
-    async fn reflect(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let permit = match self.reflections.acquire() {
-            Ok(permit) => permit,
-            Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
-        };
-        let end = Deadline::after(MAX_REFLECTION_TIME);
-        let end = deadline.map_or(end, |deadline| deadline.min(end));
-        let termination = || Termination::new(self.connected.close.clone(), Some(end), None);
-        let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
-        let Ok::<_, Infallible>(response) = self.reflection.clone().call(request).await;
-        response.map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding(permit)))
     }
 }
 
@@ -342,7 +315,9 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                         None => Status::unimplemented("the setting rlqs.domains is empty").into_http(),
                     };
                 }
-                path::REFLECTION | path::REFLECTION_V1ALPHA => return Box::pin(self.reflect(request, deadline)).await,
+                path::REFLECTION | path::REFLECTION_V1ALPHA => {
+                    return Box::pin(self.reflection.serve(request, deadline, &self.connected)).await;
+                }
                 other => match AdminCall::of_path(other) {
                     Some(call) => Unary::Admin(call),
                     None => return Status::unimplemented("unknown method").into_http(),

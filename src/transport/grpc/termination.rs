@@ -13,7 +13,7 @@ use hyper::{
 };
 use tonic::Status;
 use tower::BoxError;
-use weir_server::{CloseSignal, Permit};
+use weir_server::CloseSignal;
 
 use super::deadline::Deadline;
 
@@ -72,11 +72,11 @@ impl Termination {
 }
 
 /// The body of a health watch or of reflection: it goes on until its own end or the [`Termination`].
-pub(super) struct TerminatedBody<B> {
+pub(super) struct TerminatedBody<B, H = ()> {
     body: B,
     termination: Option<Termination>,
     side: Side,
-    _held: Option<Permit>,
+    _held: H,
 }
 
 /// The side of the call that the body belongs to.
@@ -90,17 +90,17 @@ pub(super) enum Side {
 impl<B> TerminatedBody<B> {
     /// Ends `body` at `termination`.
     pub(super) fn new(body: B, termination: Termination, side: Side) -> Self {
-        Self { body, termination: Some(termination), side, _held: None }
+        Self { body, termination: Some(termination), side, _held: () }
     }
 
-    /// The same, which has a permit until it is dropped.
-    #[must_use]
-    pub(super) fn holding(self, permit: Permit) -> Self {
-        Self { _held: Some(permit), ..self }
+    /// The same, which holds this until it is dropped.
+    pub(super) fn holding<H>(self, held: H) -> TerminatedBody<B, H> {
+        let Self { body, termination, side, .. } = self;
+        TerminatedBody { body, termination, side, _held: held }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for TerminatedBody<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin, H: Unpin> Body for TerminatedBody<B, H> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -125,7 +125,8 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for TerminatedBo
     }
 }
 
-fn trailers(status: &Status) -> HeaderMap {
+/// The end of an answer with this status.
+pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     // It fails for a text that no header can hold, and ours are fixed.
     let _ = status.add_header(&mut trailers);

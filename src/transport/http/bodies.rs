@@ -12,6 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use metrics::Counter;
 use thiserror::Error;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_server::{Connected, Full, Slot, Slots, metrics::ListenerMeter};
 
 /// Most bytes of the unfinished bodies of a port before others are rejected for a further one.
@@ -73,7 +74,7 @@ pub struct Unfinished<B> {
     body: B,
     bytes: usize,
     /// From the first time that it has to wait.
-    slot: Option<Slot>,
+    slot: Option<(Slot, Pin<Box<WaitForCancellationFutureOwned>>)>,
     bodies: Bodies,
 }
 
@@ -81,19 +82,22 @@ impl<B> Unfinished<B> {
     /// More bytes have come.
     fn add(&mut self, bytes: usize) -> Result<(), TooMany> {
         self.bytes += bytes;
-        let grown = self.slot.as_mut().map_or(Ok(()), |slot| slot.grow(bytes));
+        let grown = self.slot.as_mut().map_or(Ok(()), |(slot, _)| slot.grow(bytes));
         grown.map_err(|Full| self.bodies.reject())
     }
 
     fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let slot = match &mut self.slot {
+        let (_, evicted) = match &mut self.slot {
             Some(slot) => slot,
             none => match self.bodies.slots.take(self.bodies.owner, BODY_BYTES + self.bytes) {
-                Ok(slot) => none.insert(slot),
+                Ok(slot) => {
+                    let evicted = Box::pin(slot.evicted().clone().cancelled_owned());
+                    none.insert((slot, evicted))
+                }
                 Err(Full) => return Poll::Ready(()),
             },
         };
-        slot.poll_evicted(cx)
+        evicted.as_mut().poll(cx)
     }
 }
 

@@ -14,6 +14,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
@@ -56,6 +57,11 @@ impl Raw {
         self.frame(SETTINGS, 0, 0, &settings)
     }
 
+    /// Lets the service send so many bytes more on all streams together.
+    pub fn more_window(&mut self, bytes: u32) -> io::Result<()> {
+        self.frame(WINDOW_UPDATE, 0, 0, &bytes.to_be_bytes())
+    }
+
     /// Opens the next stream, the first time stream 1, as a gRPC call.
     pub fn call(&mut self, path: &str) -> io::Result<()> {
         let mut block = Vec::new();
@@ -81,9 +87,14 @@ impl Raw {
 
     /// Opens the next stream as a gRPC call with this message alone.
     pub fn ask(&mut self, path: &str, message: &impl prost::Message) -> io::Result<()> {
+        self.ask_all(path, &framed(message))
+    }
+
+    /// The same with these messages, each of them [`framed`].
+    pub fn ask_all(&mut self, path: &str, messages: &[u8]) -> io::Result<()> {
         let stream = self.next;
         self.call(path)?;
-        self.frame(DATA, END_STREAM, stream, &framed(message))
+        self.frame(DATA, END_STREAM, stream, messages)
     }
 
     /// Reads what is there, and drops it.
@@ -236,7 +247,6 @@ impl Raw {
     }
 }
 
-/// A message with its head, uncompressed.
 /// A message as it is sent: with its length before it.
 pub fn framed(message: &impl prost::Message) -> Vec<u8> {
     let body = message.encode_to_vec();

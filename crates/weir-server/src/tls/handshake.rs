@@ -132,7 +132,7 @@ impl Tls {
     }
 
     /// Performs the handshake. `None`: it failed, which is logged and counted.
-    pub(crate) async fn accept<I>(&self, mut slot: Slot, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
+    pub(crate) async fn accept<I>(&self, slot: Slot, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -140,7 +140,7 @@ impl Tls {
         let accepted = tokio::select! {
             biased;
             accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => accepted.map_err(Failed::of),
-            () = slot.evicted() => Err(Failed::Evicted),
+            () = slot.evicted().cancelled() => Err(Failed::Evicted),
             () = sleep(self.timeout) => Err(Failed::Timeout),
         };
         match accepted {

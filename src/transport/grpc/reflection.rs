@@ -1,0 +1,84 @@
+//! `grpc.reflection`: tonic's own, within bounds, as people and their tools use it.
+
+use std::{convert::Infallible, time::Duration};
+
+use hyper::{Request, Response, body::Incoming};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
+use tonic_reflection::server::{Builder, Error};
+use tower::Service;
+use weir_server::{ConcurrencyLimit, Connected};
+
+use super::{
+    deadline::Deadline,
+    termination::{Side, TerminatedBody, Termination},
+};
+use crate::{
+    proto,
+    transport::{rls, status::Rejected},
+};
+
+/// Most reflection streams of the port, and how long each lasts.
+pub const MAX_REFLECTIONS: usize = 64;
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// How long one takes to end then, at most.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Describes the services of the port.
+#[derive(Clone)]
+pub(super) struct Reflection {
+    routes: Routes,
+    streams: ConcurrencyLimit,
+}
+
+impl Reflection {
+    /// With the bounds and the compression of all calls, and so many `streams`.
+    ///
+    /// # Errors
+    /// When the descriptors compiled into this binary cannot be read.
+    pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit) -> Result<Self, Error> {
+        let descriptors = || {
+            Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(rls::pb::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        macro_rules! bounded {
+            ($server:expr) => {
+                $server.accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(max_message_bytes)
+            };
+        }
+        let routes = Routes::new(bounded!(descriptors().build_v1()?))
+            .add_service(bounded!(descriptors().build_v1alpha()?))
+            .prepare();
+        Ok(Self { routes, streams })
+    }
+
+    /// Serves one stream, on this connection.
+    pub(super) async fn serve(
+        &self,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+        connected: &Connected,
+    ) -> Response<Body> {
+        let permit = match self.streams.acquire() {
+            Ok(permit) => permit,
+            Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
+        };
+        let end = Deadline::after(MAX_TIME);
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        // Nothing asks the body for its end while the client gives its answers no room.
+        let left_unread = connected.left_unread();
+        let overdue = AbortOnDropHandle::new(tokio::spawn(async move {
+            end.passed().await;
+            sleep(GRACE).await;
+            left_unread.cancel();
+        }));
+        let termination = || Termination::new(connected.close.clone(), Some(end), None);
+        let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
+        let Ok::<_, Infallible>(response) = self.routes.clone().call(request).await;
+        response
+            .map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding((permit, overdue))))
+    }
+}
