@@ -137,3 +137,39 @@ fn on_a_cluster_what_was_taken_back_is_charged_by_the_repeat() {
     let cluster = Cluster::start(&ClusterOptions::default());
     runtime().block_on(what_was_taken_back_is_charged_by_the_repeat(&cluster.url()));
 }
+
+/// Asks for the same units several times at once, where the tenants' limit refuses about half: one attempt may be refused, and
+/// taken back, while another is admitted by its answer.
+async fn what_is_admitted_by_a_repeat_is_charged(url: &str) {
+    let policy = format!(
+        "schema: {{ tenant: {{ limits: [{{ token_bucket: {{ capacity: 1, count: 1, period: 5ms }} }}], \
+         children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
+        window(UNITS),
+    );
+    let services = [(); 2].map(|()| patient(url).policy(&policy).start());
+    let clients = [services[0].client().await, services[1].client().await];
+    let client = async |number: u64| {
+        let mut admitted = 0;
+        for id in (number..2 * requests()).step_by(CLIENTS as usize) {
+            let request = CheckRequest { request_id: format!("request {id}"), ..check(&KEY) };
+            let attempts = (0..4).map(|attempt| {
+                let (mut client, request) = (clients[attempt % 2].clone(), request.clone());
+                async move { client.check(request).await.expect("an answer").into_inner().allowed }
+            });
+            admitted += u64::from(join_all(attempts).await.contains(&true));
+        }
+        admitted
+    };
+    let admitted = join_all((0..CLIENTS).map(client)).await.iter().sum::<u64>();
+    let mut client = services[0].client().await;
+    let stands = client.check(CheckRequest { cost: Some(0), ..check(&KEY) }).await.expect("an answer").into_inner();
+    let charged = UNITS - stands.levels[1].remaining;
+    println!("{admitted} of {} requests are admitted, {charged} units charged", 2 * requests());
+    assert_eq!(charged, admitted);
+}
+
+#[test]
+fn on_a_cluster_what_is_admitted_by_a_repeat_is_charged() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(what_is_admitted_by_a_repeat_is_charged(&cluster.url()));
+}

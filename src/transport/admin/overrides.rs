@@ -189,6 +189,6 @@ fn timestamp(at: Micros) -> Timestamp {
 /// A moment of a message, in whole microseconds.
 fn moment(at: &Timestamp, field: &str) -> Result<Micros, CheckError> {
     let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=253_402_300_799).contains(&at.seconds);
-    let moment = at.seconds.checked_mul(SECOND).map(|seconds| seconds + Micros::from(at.nanos / 1_000));
-    moment.filter(|_| is_valid).ok_or_else(|| invalid(field, "a moment between 1970 and 9999"))
+    let moment = || at.seconds * SECOND + Micros::from(at.nanos / 1_000);
+    is_valid.then(moment).ok_or_else(|| invalid(field, "a moment between 1970 and 9999"))
 }

@@ -1,17 +1,21 @@
 //! Plans whose levels have several anchors, where those are not decided in one step: each anchor for itself, and what a
 //! refusal must not charge taken back.
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
-
-use super::{
-    Fate,
-    reply::{Answer, Change, Decided},
-};
+use tokio::time::Instant;
 use weir_core::{
-    domain::{Charge, Decision, Micros},
+    domain::{Charge, Decision, Micros, OnStoreFailure},
     hold::Repeat,
     plan::{Decisions, Level, Plan, firsts},
 };
+use weir_telemetry::request;
+
+use super::{
+    Fate, Mode, RedisStore, Undecided,
+    reply::{Answer, Change, Decided},
+};
+use crate::Verdict;
 
 /// The levels of one anchor, by their indexes in the plan.
 pub(super) type Group = SmallVec<[usize; 4]>;
@@ -31,6 +35,80 @@ pub(super) fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
         groups[numbers[index]].push(index);
     }
     groups
+}
+
+impl RedisStore {
+    /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.
+    pub(super) async fn decide_cross_slot(
+        &self,
+        plan: &Plan<'_>,
+        groups: &[Group],
+        deadline: Instant,
+    ) -> Result<Verdict, Undecided> {
+        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
+        let mut answers = join_all(asked).await;
+        self.claim(plan, groups, &mut answers, deadline).await;
+        let answered = groups.iter().zip(&answers);
+        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
+        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+            // Where what is answered instead may pass, it has been charged for as far as it could be.
+            if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
+                self.take_back(plan, &undos(plan, &decided)).await;
+            }
+            return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
+        }
+        let mut decisions = merge(plan, &decided);
+        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
+        let refused = decided.iter().any(|(group, answer)| refuses(plan, group, answer));
+        let repeat = repeat(decided.iter().map(|(_, answer)| answer.repeat));
+        if refused || repeat == Repeat::Conflict {
+            for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
+                decisions[index] = decision;
+            }
+        }
+        Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
+    }
+
+    /// Where a request would be admitted by what an earlier attempt of it was charged, sees to it that this is not taken back, as that
+    /// attempt may be refused elsewhere. Where it has been, the request is charged now.
+    async fn claim(&self, plan: &Plan<'_>, groups: &[Group], answers: &mut [Answer], deadline: Instant) {
+        let admits = |(group, answer): (&Group, &Answer)| answer.as_ref().is_ok_and(|it| !refuses(plan, group, it));
+        if plan.dry_run || !groups.iter().zip(&*answers).all(admits) {
+            return;
+        }
+        let is_repeat = |answer: &Answer| answer.as_ref().is_ok_and(|decided| decided.repeat == Repeat::Again);
+        let claimed =
+            groups.iter().zip(answers).filter(|(_, answer)| is_repeat(answer)).map(async |(group, answer)| {
+                *answer = self.ask(plan, group, Mode::Claim, deadline).await;
+            });
+        join_all(claimed).await;
+    }
+
+    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.
+    async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
+        let deadline = Instant::now() + self.command_timeout;
+        let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
+        let mut decisions = Vec::new();
+        for (undo, answer) in undos.iter().zip(join_all(asked).await) {
+            match answer {
+                Ok(answer) => {
+                    self.meter.not_taken_back(answer.left_charged);
+                    let levels = undo.group.iter().copied().zip(answer.decisions);
+                    decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
+                }
+                Err(failure) => {
+                    self.meter.not_taken_back(undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64);
+                    tracing::debug!(
+                        request_id = request::request_id(),
+                        trace_id = request::trace_id(),
+                        error = &failure as &dyn std::error::Error,
+                        "a charge could not be taken back"
+                    );
+                }
+            }
+        }
+        decisions
+    }
 }
 
 /// The changes of one group, to be undone since another refused.
@@ -67,7 +145,6 @@ pub(super) fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
 
 /// The undos for these groups when the request is refused elsewhere.
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
-    let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
     let charged = |index: usize, decision: &Decision| {
         if is_undone(plan, index) && decision.allowed && !plan.dry_run { plan.levels()[index].cost.max(0) } else { 0 }
     };
@@ -75,7 +152,7 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
     let unaware = |(group, answer): &&(&'a Group, &Decided)| {
         // What was charged by an earlier request of the same id has been taken back then.
         answer.repeat == Repeat::First
-            && !group.iter().zip(&answer.decisions).any(refuses)
+            && !refuses(plan, group, answer)
             && group.iter().any(|index| is_undone(plan, *index))
     };
     let undo = |(group, answer): &(&'a Group, &Decided)| {
@@ -97,8 +174,7 @@ pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Answer]) -> Sm
                 continue;
             }
         };
-        let refuses = |(index, said): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !said.allowed;
-        let is_refused = group.iter().zip(&decided.decisions).any(refuses);
+        let is_refused = refuses(plan, group, decided);
         for (index, said) in group.iter().zip(&decided.decisions) {
             let is_spared = is_undone(plan, *index);
             let charges_denied = plan.levels()[*index].params().charges_denied() && !(is_spared && said.allowed);
@@ -107,6 +183,11 @@ pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Answer]) -> Sm
         }
     }
     fates
+}
+
+/// Whether one of these levels refuses the request.
+fn refuses(plan: &Plan<'_>, group: &Group, answer: &Decided) -> bool {
+    group.iter().zip(&answer.decisions).any(|(index, said)| !plan.levels()[*index].limit.shadow && !said.allowed)
 }
 
 /// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge, unless

@@ -30,6 +30,8 @@ pub(crate) enum Mode<'a> {
     Decide,
     /// As the plan says; the answer tells what was written, so that it can be taken back.
     Tell,
+    /// As [`Tell`](Self::Tell), and where an attempt of the same request before was charged, that is not taken back any more.
+    Claim,
     /// Takes back what was charged.
     Undo(&'a Undo<'a>),
     /// As the plan says, and serves the renewal.
@@ -45,7 +47,7 @@ impl Mode<'_> {
     fn tells_id(self) -> bool {
         match self {
             // What is taken back is forgotten, so that it is charged when it is repeated.
-            Self::Decide | Self::Tell | Self::Undo(_) | Self::Reserve(_) | Self::TakeBack(_) => true,
+            Self::Decide | Self::Tell | Self::Claim | Self::Undo(_) | Self::Reserve(_) | Self::TakeBack(_) => true,
             Self::Renew(_) => false,
         }
     }
@@ -119,7 +121,7 @@ impl Part {
         }
         let (values, tells) = match mode {
             Mode::Decide => (4 + 6 * levels, Tells::Decisions),
-            Mode::Tell => (4 + 6 * levels, Tells::Changes),
+            Mode::Tell | Mode::Claim => (4 + 6 * levels, Tells::Changes),
             Mode::Undo(_) => (5 + 9 * levels, Tells::LeftCharged),
             Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
             Mode::Reserve(_) | Mode::TakeBack(_) => (7 + 6 * levels, Tells::Reservation),
@@ -210,6 +212,7 @@ fn head(
     let charge = match mode {
         Mode::Decide => how,
         Mode::Tell => 2 + how,
+        Mode::Claim => 258 + how,
         Mode::Undo(_) => 4 + how,
         Mode::Renew(_) => 8 + how,
         Mode::Reserve(_) | Mode::TakeBack(_) => 32 + how,
@@ -223,7 +226,7 @@ fn head(
         int(body, request.window);
     }
     match mode {
-        Mode::Decide | Mode::Tell => {}
+        Mode::Decide | Mode::Tell | Mode::Claim => {}
         Mode::Undo(undo) => int(body, undo.charged_at),
         Mode::Renew(renewal) => {
             let Renewal { id, sequence, spent, kept, want, ttl } = *renewal;

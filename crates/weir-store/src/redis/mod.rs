@@ -37,14 +37,14 @@ mod worker;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use smallvec::{SmallVec, smallvec};
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     afterwards::Afterwards,
-    cross_slot::{Group, Undo, fates, groups, is_undone, merge, repeat, undos},
+    cross_slot::{Group, groups},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
     holds::granted,
@@ -64,8 +64,8 @@ use super::{
     url::RedisUrl,
 };
 use weir_core::{
-    domain::{Clock, Decision, Key, OnStoreFailure},
-    hold::{Grant, Renewal, Repeat},
+    domain::{Clock, Key},
+    hold::{Grant, Renewal},
     plan::Plan,
 };
 use weir_telemetry::request;
@@ -253,62 +253,6 @@ impl RedisStore {
             return smallvec![(0..plan.levels().len()).collect::<Group>()];
         }
         groups(plan)
-    }
-
-    /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.
-    async fn decide_cross_slot(
-        &self,
-        plan: &Plan<'_>,
-        groups: &[Group],
-        deadline: Instant,
-    ) -> Result<Verdict, Undecided> {
-        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
-        let answers = join_all(asked).await;
-        let answered = groups.iter().zip(&answers);
-        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
-        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
-            // Where what is answered instead may pass, it has been charged for as far as it could be.
-            if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
-                self.take_back(plan, &undos(plan, &decided)).await;
-            }
-            return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
-        }
-        let mut decisions = merge(plan, &decided);
-        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
-        let refused = plan.levels().iter().zip(&decisions).any(|(level, said)| !level.limit.shadow && !said.allowed);
-        let repeat = repeat(decided.iter().map(|(_, answer)| answer.repeat));
-        if refused || repeat == Repeat::Conflict {
-            for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
-                decisions[index] = decision;
-            }
-        }
-        Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
-    }
-
-    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.
-    async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
-        let deadline = Instant::now() + self.command_timeout;
-        let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
-        let mut decisions = Vec::new();
-        for (undo, answer) in undos.iter().zip(join_all(asked).await) {
-            match answer {
-                Ok(answer) => {
-                    self.meter.not_taken_back(answer.left_charged);
-                    let levels = undo.group.iter().copied().zip(answer.decisions);
-                    decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
-                }
-                Err(failure) => {
-                    self.meter.not_taken_back(undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64);
-                    tracing::debug!(
-                        request_id = request::request_id(),
-                        trace_id = request::trace_id(),
-                        error = &failure as &dyn std::error::Error,
-                        "a charge could not be taken back"
-                    );
-                }
-            }
-        }
-        decisions
     }
 
     fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode<'_>, deadline: Instant) -> impl Future<Output = Answer> {

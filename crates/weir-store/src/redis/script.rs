@@ -29,7 +29,7 @@ pub(super) fn text() -> &'static str {
             function(
                 "reservations()",
                 include_str!("script/reserve.lua"),
-                "put_record, reserve, answer_again, remember_answer, forget_answer",
+                "put_record, reserve, answer_again, is_relied_on, remember_answer, forget_answer",
             ),
             include_str!("script/driver.lua").to_owned(),
             include_str!("script/tasks.lua").to_owned(),

@@ -34,8 +34,8 @@ local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 local befores_at, afters_at, charged_units_at
 -- The renewal that comes with it, or the reservation that it is about, as {name, what is asked, units or time}; nil: none.
 local renewal, reservation
--- The request's id, as {name, fingerprint, for how long}; nil: none.
-local request
+-- The request's id, as {name, fingerprint, for how long}; nil: none. Whether it relies on what an attempt before has charged.
+local request, claims
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.

@@ -1,11 +1,12 @@
 -- Carries out the plans of one call.
 
-local put_record, reserve, answer_again, remember_answer, forget_answer
+local put_record, reserve, answer_again, is_relied_on, remember_answer, forget_answer
 local undo
 
 local function load_reservations()
   load_holds()
-  if not reserve then put_record, reserve, answer_again, remember_answer, forget_answer = reservations() end
+  if reserve then return end
+  put_record, reserve, answer_again, is_relied_on, remember_answer, forget_answer = reservations()
 end
 
 local function carry_out()
@@ -67,9 +68,13 @@ local function run()
   local granted, expires, words, fields, repeated
   if reservation or request then load_reservations() end
   local is_taken_back = undoes or reservation and reservation[2] >= SETTLE
+  local stays = request and undoes and is_relied_on()
   if request and not is_taken_back then repeated, granted = answer_again() end
   if repeated then
     -- Nothing is decided.
+  elseif stays then
+    -- It is the charge of the attempt that was admitted.
+    for index = 1, count do decisions[index], left_charged[index] = step(index, 0), 0 end
   elseif renewal then
     granted = renew()
   elseif reservation then
@@ -81,7 +86,7 @@ local function run()
     if changed then save() end
     if expires then put_record(reservation[1], expires, words, fields) end
     if request and is_taken_back then
-      forget_answer()
+      if not stays then forget_answer() end
     elseif request and not repeated then
       remember_answer(granted)
     end

@@ -8,8 +8,10 @@ local LOOKS, UPDATES = 4, 16
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
 -- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written; by 32 more it is about a
--- reservation; by 64 more the request has an id; by 128 more, where limits refuse, only those. Or as afterwards.lua does.
+-- reservation; by 64 more the request has an id; by 128 more, where limits refuse, only those; by 256 more what an attempt
+-- before has charged is not taken back any more. Or as afterwards.lua does.
 local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID, OVER_LIMIT_ONLY = -1, 2, 4, 8, 16, 32, 64, 128
+local CLAIMS = 256
 -- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended, taken
 -- back.
 local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND, TAKE_BACK = 1, 2, 3, 4, 5
@@ -44,6 +46,8 @@ local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
   renewal, reservation, request = nil, nil, nil
+  claims = charge >= CLAIMS
+  if claims then charge = charge - CLAIMS end
   over_limit_only = charge >= OVER_LIMIT_ONLY
   if over_limit_only then charge = charge - OVER_LIMIT_ONLY end
   if charge >= HAS_ID then

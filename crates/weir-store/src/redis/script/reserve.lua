@@ -1,6 +1,6 @@
 -- Records of requests, as reservation.rs and repeat.rs: fields of the hash of the plan's last level. Each has when it means
 -- nothing any more, what it is, and then: while a reservation is open, the fields of the levels of which it holds units; of a
--- request with an id, its answer.
+-- request with an id, its answer, and whether another attempt relies on it.
 
 local OPEN, SETTLED, ANSWERED = 1, 2, 3
 -- What is answered.
@@ -190,7 +190,17 @@ local function answer_again()
     decisions[index] = is_same and #before == count and before[index] or step(index, 0)
   end
   if not is_same then return 2, reservation and {REFUSED, 0, 0} end
+  if claims then
+    words[4] = 1
+    put_record(request[1], expires, words, before)
+  end
   return 1, reservation and {RESERVED, time_left(reservation[1]), 0}
+end
+
+-- Whether another attempt was admitted by the answer to the request.
+local function is_relied_on()
+  local _, words = find_record(request[1])
+  return words and words[1] == ANSWERED and words[4]
 end
 
 -- Whether the plan has changed what any level has left: charged it, or given it back.
