@@ -12,7 +12,7 @@ use weir::proto::{
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
-    service::{assert_no_panic, patient, runtime, window},
+    service::{assert_no_panic, hash_of, patient, runtime, window},
     support::{Server, eventually_async, requests::check},
 };
 
@@ -138,6 +138,41 @@ async fn lists_everything(services: &[Server]) {
         assert!(times.contains_key(&(format!("user/one/t{number}"), "c")), "t{number} lives through the scan");
     }
     services.iter().for_each(assert_no_panic);
+}
+
+/// The hash that is being read moves to a server that has been scanned, or to one that will be.
+async fn lists_what_moves(cluster: &Cluster, services: &[Server]) {
+    let mut replicas = Vec::new();
+    for service in services {
+        replicas.push(service.channel().await);
+    }
+    spend(&replicas[0], (0..TOGETHER).map(thing)).await;
+    let slot = cluster.slot(&hash_of(&["user", "one"]));
+    for to in cluster.masters() {
+        let mut pages = 0;
+        let (keys, _) = list(&replicas, prefix(&["user"], 100), async || {
+            pages += 1;
+            assert!(pages < TOGETHER, "it ends");
+            if pages == 3 && cluster.owner(slot) != to {
+                cluster.migrate_slot(slot, to);
+            }
+        })
+        .await;
+        let times = times(&keys);
+        for number in 0..TOGETHER {
+            assert!(times.contains_key(&(format!("user/one/t{number}"), "c")), "t{number} is listed");
+        }
+        // Once, what had been told of it before it moved, and what a server has that is scanned later.
+        assert!(keys.len() <= 3 * (TOGETHER + 2), "{} entries", keys.len());
+    }
+    services.iter().for_each(assert_no_panic);
+}
+
+#[test]
+fn keys_whose_slot_moves_while_they_are_listed_are_listed() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let services: Vec<_> = (0..2).map(|_| patient(&cluster.url()).policy(&policy()).start()).collect();
+    runtime().block_on(lists_what_moves(&cluster, &services));
 }
 
 #[test]

@@ -124,22 +124,27 @@ impl Paging {
         ids: &[u64],
     ) -> Result<(), Failure> {
         let count = self.next_count().to_string();
-        let asked: Vec<_> = self.cursor.hashes.iter().take(HASHES).cloned().collect();
+        let has_moved = self.cursor.is_first_elsewhere;
+        let hashes = if has_moved { 1 } else { HASHES };
+        let asked: Vec<_> = self.cursor.hashes.iter().take(hashes).cloned().collect();
         let mut replies = match self.cursor.server(ids) {
-            Some((index, _)) => {
+            Some((index, _)) if !has_moved => {
                 let mut commands = Pipeline::with_capacity(asked.len());
                 for (hash, at) in &asked {
                     commands.add_command(command(&hscan(hash, at.to_string().as_bytes(), count.as_bytes())));
                 }
                 nodes[index].commands(&commands).await?
             }
-            // The one hash of the scan, wherever it is.
-            None => Vec::new(),
+            // The one hash of the scan, or one that has moved: wherever it is.
+            _ => Vec::new(),
         }
         .into_iter();
         for (hash, at) in asked {
             let fields = match replies.next().map(|fields| fields.extract_error().map_err(failure)) {
-                Some(Err(failure)) if is_elsewhere(&failure) => self.read_elsewhere(servers, &hash, 0, &count).await,
+                Some(Err(failure)) if is_elsewhere(&failure) => {
+                    self.cursor.is_first_elsewhere = true;
+                    self.read_elsewhere(servers, &hash, 0, &count).await
+                }
                 Some(fields) => fields,
                 None => self.read_elsewhere(servers, &hash, at, &count).await,
             };

@@ -10,6 +10,10 @@ const MAX_WAITING_BYTES: usize = 32 << 10;
 /// Most servers, and most hashes, of a cursor that is read.
 const MAX_READ: u32 = 4_096;
 
+/// How a cursor begins of one hash alone, and of a first hash that is elsewhere.
+const ONE_HASH: u64 = 1;
+const ELSEWHERE: u64 = 2;
+
 /// The place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
@@ -23,6 +27,8 @@ pub(super) struct Cursor {
     at: Option<u64>,
     /// The hashes that it has told and that are not read, each with its own cursor.
     pub hashes: Vec<(Vec<u8>, u64)>,
+    /// The first of them has moved to another server, whose its cursor is.
+    pub is_first_elsewhere: bool,
 }
 
 impl Cursor {
@@ -45,7 +51,7 @@ impl Cursor {
             return;
         }
         if self.server.is_some_and(|server| !ids.contains(&server)) {
-            (self.server, self.at, self.hashes) = (None, None, Vec::new());
+            (self.server, self.at, self.hashes, self.is_first_elsewhere) = (None, None, Vec::new(), false);
         }
         self.done.retain(|server| ids.contains(server));
     }
@@ -79,7 +85,10 @@ impl Cursor {
     pub(super) fn read_hash(&mut self, next: u64) {
         match self.hashes.first_mut() {
             Some((_, at)) if next != 0 => *at = next,
-            Some(_) => drop(self.hashes.remove(0)),
+            Some(_) => {
+                self.hashes.remove(0);
+                self.is_first_elsewhere = false;
+            }
             None => {}
         }
     }
@@ -92,11 +101,15 @@ impl Cursor {
     /// Its bytes.
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let flags = [self.is_one_hash, self.server.is_some(), self.at.is_some()];
-        let numbers =
-            flags.map(u64::from).into_iter().chain([self.server.unwrap_or_default(), self.at.unwrap_or_default()]);
+        let kind = match (self.is_one_hash, self.is_first_elsewhere) {
+            (true, _) => ONE_HASH,
+            (false, true) => ELSEWHERE,
+            (false, false) => 0,
+        };
+        let [has_server, has_at] = [self.server.is_some(), self.at.is_some()].map(u64::from);
+        let numbers = [kind, has_server, has_at, self.server.unwrap_or_default(), self.at.unwrap_or_default()];
         // A buffer in memory takes everything, so none of these can fail.
-        numbers.for_each(|number| drop(write_uint(&mut out, number)));
+        numbers.into_iter().for_each(|number| drop(write_uint(&mut out, number)));
         let _ = write_array_len(&mut out, self.done.len() as u32);
         self.done.iter().for_each(|server| drop(write_uint(&mut out, *server)));
         let _ = write_array_len(&mut out, self.hashes.len() as u32);
@@ -111,7 +124,8 @@ impl Cursor {
     pub(super) fn read(mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let mut number = || read_int::<u64, _>(from).ok();
-        let [is_one_hash, has_server, has_at] = [number()? == 1, number()? == 1, number()? == 1];
+        let (kind, has_server, has_at) = (number()?, number()? == 1, number()? == 1);
+        let (is_one_hash, is_first_elsewhere) = (kind == ONE_HASH, kind == ELSEWHERE);
         let (server, at) = (number()?, number()?);
         let length = |from: &mut &[u8]| read_array_len(from).ok().filter(|length| *length <= MAX_READ);
         let done = (0..length(from)?).map(|_| read_int(from).ok()).collect::<Option<_>>()?;
@@ -123,7 +137,7 @@ impl Cursor {
         };
         let hashes = (0..length(from)?).map(|_| hash(from)).collect::<Option<_>>()?;
         let (server, at) = (has_server.then_some(server), has_at.then_some(at));
-        from.is_empty().then_some(Self { is_one_hash, done, server, at, hashes })
+        from.is_empty().then_some(Self { is_one_hash, done, server, at, hashes, is_first_elsewhere })
     }
 }
 
@@ -136,8 +150,17 @@ mod tests {
     fn cursor() -> impl Strategy<Value = Cursor> {
         let hashes = prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), any::<u64>()), 0..9);
         let servers = prop::collection::vec(any::<u64>(), 0..5);
-        (any::<bool>(), servers, any::<Option<u64>>(), any::<Option<u64>>(), hashes)
-            .prop_map(|(is_one_hash, done, server, at, hashes)| Cursor { is_one_hash, done, server, at, hashes })
+        let kinds = prop::sample::select(&[(false, false), (true, false), (false, true)][..]);
+        (kinds, servers, any::<Option<u64>>(), any::<Option<u64>>(), hashes).prop_map(
+            |((is_one_hash, is_first_elsewhere), done, server, at, hashes)| Cursor {
+                is_one_hash,
+                done,
+                server,
+                at,
+                hashes,
+                is_first_elsewhere,
+            },
+        )
     }
 
     proptest! {
