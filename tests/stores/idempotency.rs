@@ -6,12 +6,18 @@ use futures_util::future::join_all;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::{task::spawn_blocking, time::timeout};
-use weir::proto::CheckRequest;
+use tonic::transport::Channel;
+use weir::proto::{CheckRequest, ReserveRequest, rate_limiter_client::RateLimiterClient};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
     service::{patient, runtime, window},
-    support::{Server, raw::Raw, requests::check, reservations::left},
+    support::{
+        Server,
+        raw::Raw,
+        requests::check,
+        reservations::{HOUR, commit, left, reserve, wanted},
+    },
 };
 
 const UNITS: u64 = 100_000;
@@ -138,9 +144,9 @@ fn on_a_cluster_what_was_taken_back_is_charged_by_the_repeat() {
     runtime().block_on(what_was_taken_back_is_charged_by_the_repeat(&cluster.url()));
 }
 
-/// Asks for the same units several times at once, where the tenants' limit refuses about half: one attempt may be refused, and
-/// taken back, while another is admitted by its answer.
-async fn what_is_admitted_by_a_repeat_is_charged(url: &str) {
+/// Asks for the same unit several times at once, or reserves and commits it, where the tenants' limit refuses about half: one
+/// attempt may be refused, and taken back, while another is admitted by its answer.
+async fn what_is_admitted_by_a_repeat_is_charged(url: &str, reserves: bool) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ token_bucket: {{ capacity: 1, count: 1, period: 5ms }} }}], \
          children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
@@ -148,22 +154,30 @@ async fn what_is_admitted_by_a_repeat_is_charged(url: &str) {
     );
     let services = [(); 2].map(|()| patient(url).policy(&policy).start());
     let clients = [services[0].client().await, services[1].client().await];
+    let attempt = async |mut client: RateLimiterClient<Channel>, check: CheckRequest| {
+        if !reserves {
+            return client.check(check).await.expect("an answer").into_inner().allowed;
+        }
+        let wanted = ReserveRequest { check: Some(check), ..wanted(&KEY, 1, HOUR) };
+        let reserved = reserve(&mut client, wanted).await;
+        let is_admitted = reserved.decision.is_some_and(|decision| decision.allowed);
+        if is_admitted {
+            commit(&mut client, &reserved.hold, None).await.expect("it is reserved");
+        }
+        is_admitted
+    };
     let client = async |number: u64| {
         let mut admitted = 0;
         for id in (number..2 * requests()).step_by(CLIENTS as usize) {
             let request = CheckRequest { request_id: format!("request {id}"), ..check(&KEY) };
-            let attempts = (0..4).map(|attempt| {
-                let (mut client, request) = (clients[attempt % 2].clone(), request.clone());
-                async move { client.check(request).await.expect("an answer").into_inner().allowed }
-            });
+            let attempts = (0..4).map(|number| attempt(clients[number % 2].clone(), request.clone()));
             admitted += u64::from(join_all(attempts).await.contains(&true));
         }
         admitted
     };
     let admitted = join_all((0..CLIENTS).map(client)).await.iter().sum::<u64>();
-    let mut client = services[0].client().await;
-    let stands = client.check(CheckRequest { cost: Some(0), ..check(&KEY) }).await.expect("an answer").into_inner();
-    let charged = UNITS - stands.levels[1].remaining;
+    let stands = clients[0].clone().check(CheckRequest { cost: Some(0), ..check(&KEY) }).await;
+    let charged = UNITS - stands.expect("an answer").into_inner().levels[1].remaining;
     println!("{admitted} of {} requests are admitted, {charged} units charged", 2 * requests());
     assert_eq!(charged, admitted);
 }
@@ -171,5 +185,11 @@ async fn what_is_admitted_by_a_repeat_is_charged(url: &str) {
 #[test]
 fn on_a_cluster_what_is_admitted_by_a_repeat_is_charged() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(what_is_admitted_by_a_repeat_is_charged(&cluster.url()));
+    runtime().block_on(what_is_admitted_by_a_repeat_is_charged(&cluster.url(), false));
+}
+
+#[test]
+fn on_a_cluster_what_is_reserved_by_a_repeat_is_held() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(what_is_admitted_by_a_repeat_is_charged(&cluster.url(), true));
 }

@@ -47,7 +47,7 @@ impl RedisStore {
     ) -> Result<Verdict, Undecided> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let mut answers = join_all(asked).await;
-        self.claim(plan, groups, &mut answers, deadline).await;
+        self.claim(plan, groups, &mut answers, (Mode::Claim, deadline)).await;
         let answered = groups.iter().zip(&answers);
         let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
         if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
@@ -71,7 +71,13 @@ impl RedisStore {
 
     /// Where a request would be admitted by what an earlier attempt of it was charged, sees to it that this is not taken back, as that
     /// attempt may be refused elsewhere. Where it has been, the request is charged now.
-    async fn claim(&self, plan: &Plan<'_>, groups: &[Group], answers: &mut [Answer], deadline: Instant) {
+    pub(super) async fn claim(
+        &self,
+        plan: &Plan<'_>,
+        groups: &[Group],
+        answers: &mut [Answer],
+        (mode, deadline): (Mode<'_>, Instant),
+    ) {
         let admits = |(group, answer): (&Group, &Answer)| answer.as_ref().is_ok_and(|it| !refuses(plan, group, it));
         if plan.dry_run || !groups.iter().zip(&*answers).all(admits) {
             return;
@@ -79,7 +85,7 @@ impl RedisStore {
         let is_repeat = |answer: &Answer| answer.as_ref().is_ok_and(|decided| decided.repeat == Repeat::Again);
         let claimed =
             groups.iter().zip(answers).filter(|(_, answer)| is_repeat(answer)).map(async |(group, answer)| {
-                *answer = self.ask(plan, group, Mode::Claim, deadline).await;
+                *answer = self.ask(plan, group, mode, deadline).await;
             });
         join_all(claimed).await;
     }

@@ -30,7 +30,7 @@ pub(crate) enum Mode<'a> {
     Decide,
     /// As the plan says; the answer tells what was written, so that it can be taken back.
     Tell,
-    /// As [`Tell`](Self::Tell), and where an attempt of the same request before was charged, that is not taken back any more.
+    /// As [`Tell`](Self::Tell), and what an attempt of the same request before was charged is not taken back any more.
     Claim,
     /// Takes back what was charged.
     Undo(&'a Undo<'a>),
@@ -38,6 +38,8 @@ pub(crate) enum Mode<'a> {
     Renew(&'a Renewal),
     /// Carries out what is asked of the reservation.
     Reserve(&'a Reservation<'a>),
+    /// The same, and what an attempt of the same request before has reserved is not taken back any more.
+    ClaimReservation(&'a Reservation<'a>),
     /// Forgets the reservation of this name, and gives back what it holds.
     TakeBack(&'a [u8]),
 }
@@ -47,7 +49,8 @@ impl Mode<'_> {
     fn tells_id(self) -> bool {
         match self {
             // What is taken back is forgotten, so that it is charged when it is repeated.
-            Self::Decide | Self::Tell | Self::Claim | Self::Undo(_) | Self::Reserve(_) | Self::TakeBack(_) => true,
+            Self::Decide | Self::Tell | Self::Claim | Self::Undo(_) => true,
+            Self::Reserve(_) | Self::ClaimReservation(_) | Self::TakeBack(_) => true,
             Self::Renew(_) => false,
         }
     }
@@ -124,7 +127,7 @@ impl Part {
             Mode::Tell | Mode::Claim => (4 + 6 * levels, Tells::Changes),
             Mode::Undo(_) => (5 + 9 * levels, Tells::LeftCharged),
             Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
-            Mode::Reserve(_) | Mode::TakeBack(_) => (7 + 6 * levels, Tells::Reservation),
+            Mode::Reserve(_) | Mode::ClaimReservation(_) | Mode::TakeBack(_) => (7 + 6 * levels, Tells::Reservation),
         };
         let (values, has_id) = (values + if request.is_some() { 3 } else { 0 }, request.is_some());
         Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells, has_id }
@@ -216,6 +219,7 @@ fn head(
         Mode::Undo(_) => 4 + how,
         Mode::Renew(_) => 8 + how,
         Mode::Reserve(_) | Mode::TakeBack(_) => 32 + how,
+        Mode::ClaimReservation(_) => 288 + how,
     };
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
         int(body, number);
@@ -234,7 +238,7 @@ fn head(
             [sequence, spent, kept, want].into_iter().for_each(|number| int(body, number as i64));
             int(body, ttl);
         }
-        Mode::Reserve(reservation) => {
+        Mode::Reserve(reservation) | Mode::ClaimReservation(reservation) => {
             text(body, reservation.name);
             let (task, value) = match reservation.step {
                 Step::Reserve { ttl, on_expiry: OnExpiry::Keep } => (1, ttl),

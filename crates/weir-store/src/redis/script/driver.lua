@@ -68,11 +68,11 @@ local function run()
   local granted, expires, words, fields, repeated
   if reservation or request then load_reservations() end
   local is_taken_back = undoes or reservation and reservation[2] >= SETTLE
-  local stays = request and undoes and is_relied_on()
+  local stays = request and is_taken_back and is_relied_on()
   if request and not is_taken_back then repeated, granted = answer_again() end
   if repeated then
     -- Nothing is decided.
-  elseif stays then
+  elseif stays and undoes then
     -- It is the charge of the attempt that was admitted.
     for index = 1, count do decisions[index], left_charged[index] = step(index, 0), 0 end
   elseif renewal then

@@ -150,6 +150,12 @@ local function extend_reservation(deadline, words, fields, ends)
   return {EXTENDED, ends - now, 0}, ends, words, kept
 end
 
+-- Whether another attempt was admitted by the answer to the request.
+local function is_relied_on()
+  local _, words = find_record(request[1])
+  return words and words[1] == ANSWERED and words[4]
+end
+
 local function answer_of_record(task, value)
   local expires, words, fields = find_record(reservation[1])
   if not expires or words[1] == ANSWERED then return {UNKNOWN, 0, 0} end
@@ -159,6 +165,7 @@ local function answer_of_record(task, value)
   end
   if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
   if task ~= TAKE_BACK then return settle_reservation(expires, words, fields, value) end
+  if request and is_relied_on() then return {RESERVED, expires - now, 0} end
   call('HDEL', key_of(count), RECORDS .. reservation[1])
   wrote = true
   return (settle_reservation(expires, words, fields, 0))
@@ -195,12 +202,6 @@ local function answer_again()
     put_record(request[1], expires, words, before)
   end
   return 1, reservation and {RESERVED, time_left(reservation[1]), 0}
-end
-
--- Whether another attempt was admitted by the answer to the request.
-local function is_relied_on()
-  local _, words = find_record(request[1])
-  return words and words[1] == ANSWERED and words[4]
 end
 
 -- Whether the plan has changed what any level has left: charged it, or given it back.
