@@ -2,7 +2,7 @@
 export type BreakerState = "closed" | "open" | "half-open";
 
 export interface BreakerOptions {
-  /** Opens after this many outages in a row. Default 5. */
+  /** Opens after this many outages in a row; 0: never. Default 5. */
   failures?: number;
   /** Fails calls at once for this long, then probes. Default 1,000. */
   openMs?: number;
@@ -20,7 +20,7 @@ export class CircuitBreaker {
   #isProbing = false;
 
   constructor({ failures = 5, openMs = 1_000 }: BreakerOptions = {}) {
-    this.#maxFailures = failures;
+    this.#maxFailures = failures > 0 ? failures : Infinity;
     this.#openMs = openMs;
   }
 

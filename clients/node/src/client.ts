@@ -45,7 +45,7 @@ export class Client implements Disposable, AsyncDisposable {
     const { tls = false, deadlineMs = 50, onFailure = "error", retries = 1, breaker = {}, coalesce = false } = options;
     const credentials = credentialsOf(options);
     this.#channel = openChannel(target, tls);
-    this.#breaker = new CircuitBreaker(breaker === false ? { failures: Infinity } : breaker);
+    this.#breaker = new CircuitBreaker(breaker === false ? { failures: 0 } : breaker);
     const coalescer =
       coalesce === false ? null : new Coalescer(this.#channel, credentials, deadlineMs / 2, coalesce === true ? {} : coalesce);
     this.#rpc = new Rpc({ channel: this.#channel, credentials, breaker: this.#breaker, coalescer, retries });

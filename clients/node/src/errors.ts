@@ -6,14 +6,12 @@ import type { Error as EntryError } from "./generated/weir/v1/weir.js";
 /** A gRPC status, or `CIRCUIT_OPEN`: not sent, since the last calls found the service down. */
 export type ErrorCode = keyof typeof status | "CIRCUIT_OPEN";
 
-// The same call fails again until someone corrects the call, the policy or the credentials.
-const CONFIGURATION: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  "INVALID_ARGUMENT",
-  "NOT_FOUND",
-  "UNAUTHENTICATED",
-  "PERMISSION_DENIED",
-  "FAILED_PRECONDITION",
-  "UNIMPLEMENTED",
+const OUTAGES: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  "UNAVAILABLE",
+  "DEADLINE_EXCEEDED",
+  "RESOURCE_EXHAUSTED",
+  "INTERNAL",
+  "CIRCUIT_OPEN",
 ]);
 
 /** The service did not decide. A refusal is a decision, and never an error. */
@@ -32,9 +30,12 @@ export class WeirError extends Error {
     this.retryAfterMs = details.retryAfterMs ?? null;
   }
 
-  /** It passes by itself, and `onFailure` decides meanwhile. All others are errors of the call or its configuration. */
+  /**
+   * It passes by itself, and `onFailure` decides meanwhile: UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, CIRCUIT_OPEN.
+   * The others are errors of the call or its configuration.
+   */
   get isOutage(): boolean {
-    return !CONFIGURATION.has(this.code);
+    return OUTAGES.has(this.code);
   }
 }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
+import { status } from "@grpc/grpc-js";
 import { Client, WeirError, type ErrorCode } from "weir-client";
 import { connect, startWeir } from "./support/weir.js";
 
@@ -107,6 +108,24 @@ test("the circuit breaker opens, fails calls at once, and closes when the servic
 async function halfOpen(client: Client): Promise<void> {
   while (client.breakerState === "open") await new Promise(setImmediate);
 }
+
+test("a circuit breaker of zero failures never opens", async (t) => {
+  const weir = await startWeir(t);
+  const client = await connect(t, weir.address, { retries: 0, breaker: { failures: 0 } });
+  assert.equal(client.breakerState, "closed");
+  assert.ok((await client.check(["user", "alex"])).allowed);
+  await weir.server.stop("SIGKILL");
+  for (let i = 0; i < 20; i++) {
+    assert.equal((await failure(client.check(["user", "alex"]))).code, "UNAVAILABLE");
+    assert.equal(client.breakerState, "closed");
+  }
+});
+
+test("outages are the same as in the packages of other languages", () => {
+  const codes = [...Object.keys(status).filter((name) => Number.isNaN(Number(name))), "CIRCUIT_OPEN"] as ErrorCode[];
+  const outages = codes.filter((code) => new WeirError(code, "why").isOutage).sort();
+  assert.deepEqual(outages, ["CIRCUIT_OPEN", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"]);
+});
 
 test("a closed client says so", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
