@@ -11,6 +11,9 @@ export interface BreakerOptions {
 /** The permit of {@link CircuitBreaker.admit} for one call. */
 export type Permit = "call" | "probe";
 
+/** How a call ended. `unknown`: it says nothing about the service. */
+export type Outcome = "answer" | "outage" | "unknown";
+
 /** The circuit breaker: while the service is down, calls fail at once instead of each waiting for its deadline. */
 export class CircuitBreaker {
   readonly #maxFailures: number;
@@ -38,9 +41,10 @@ export class CircuitBreaker {
     return "probe";
   }
 
-  settle(permit: Permit, isOutage: boolean): void {
+  settle(permit: Permit, outcome: Outcome): void {
     if (permit === "probe") this.#isProbing = false;
-    if (!isOutage) {
+    if (outcome === "unknown") return;
+    if (outcome === "answer") {
       this.#failures = 0;
     } else if (permit === "probe") {
       this.#open();

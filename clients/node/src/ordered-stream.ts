@@ -1,6 +1,17 @@
 import type { Client, ClientDuplexStream, Metadata, ServiceError } from "@grpc/grpc-js";
-import { fromEntry, fromServiceError, WeirError } from "./errors.js";
+import { fromEntry, fromServiceError, WeirError, type ErrorCode } from "./errors.js";
 import type { Error as EntryError } from "./generated/weir/v1/weir.js";
+
+/** A stream that the service rejects is opened again after so long. */
+const REOPEN_AFTER_MS = 1_000;
+
+/** Ends of a stream that the service has not accepted, but not rejected either: it may accept another one at once. */
+const LOST: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["UNAVAILABLE", "CANCELLED"]);
+
+/** The service rejects the stream, as at `grpc.max_open_streams`: it has served none of its requests. */
+export class StreamRejected extends Error {
+  override readonly name = "StreamRejected";
+}
 
 /** A bidirectional method with an answer for each request, in order. */
 export interface StreamMethod<Response> {
@@ -16,11 +27,13 @@ export interface StreamOptions<Response> {
    * stream. Milliseconds.
    */
   stallMs: number;
+  /** A stream that is not accepted in this time ends. Default: never. */
+  acceptedWithinMs?: number;
 }
 
 interface Waiting<Response> {
   resolve(response: Response): void;
-  reject(error: WeirError): void;
+  reject(error: WeirError | StreamRejected): void;
   timer: NodeJS.Timeout;
 }
 
@@ -31,19 +44,35 @@ export class OrderedStream<Response> {
   /** Answers come in the order of the requests, so an entry stays until its answer comes, also when it has timed out. */
   readonly #waiting: Waiting<Response>[] = [];
   #isOpen = true;
+  #isAccepted = false;
+  #reopenAtMs = -Infinity;
   /** The last answer, or the request for which the stream began to wait. By the monotonic clock. */
   #progressAt = 0;
 
   constructor(channel: Client, method: StreamMethod<Response>, metadata: Metadata, options: StreamOptions<Response>) {
     this.#options = options;
     this.#call = channel.makeBidiStreamRequest(method.path, (bytes: Buffer) => bytes, method.responseDeserialize, metadata);
+    // A stream that the service rejects has no headers.
+    this.#call.on("metadata", () => (this.#isAccepted = true));
     this.#call.on("data", (response: Response) => this.#answered(response));
-    this.#call.on("error", (error: ServiceError) => this.#fail(fromServiceError(error)));
+    this.#call.on("error", (error: ServiceError) => this.#fail(this.#reason(fromServiceError(error))));
     this.#call.on("end", () => this.#fail(new WeirError("UNAVAILABLE", "the stream ended")));
+    if (options.acceptedWithinMs === undefined) return;
+    setTimeout(() => !this.#isAccepted && this.#isOpen && this.#break(), options.acceptedWithinMs).unref();
   }
 
   get isOpen(): boolean {
     return this.#isOpen;
+  }
+
+  /** The service has accepted it, and serves its requests. */
+  get isAccepted(): boolean {
+    return this.#isAccepted;
+  }
+
+  /** The service has rejected it, and is not asked for another one yet. */
+  get isRejected(): boolean {
+    return performance.now() < this.#reopenAtMs;
   }
 
   get inFlight(): number {
@@ -93,7 +122,14 @@ export class OrderedStream<Response> {
     this.#call.cancel();
   }
 
-  #fail(error: WeirError): void {
+  #reason(error: WeirError): WeirError | StreamRejected {
+    const isRejected = error.code === "UNIMPLEMENTED" || (!this.#isAccepted && !LOST.has(error.code));
+    if (!isRejected) return error;
+    this.#reopenAtMs = performance.now() + REOPEN_AFTER_MS;
+    return new StreamRejected(error.message, { cause: error });
+  }
+
+  #fail(error: WeirError | StreamRejected): void {
     this.#isOpen = false;
     for (const { reject, timer } of this.#waiting.splice(0)) {
       clearTimeout(timer);

@@ -1,5 +1,5 @@
 import type { Client, Metadata } from "@grpc/grpc-js";
-import type { CircuitBreaker } from "./breaker.js";
+import type { CircuitBreaker, Outcome } from "./breaker.js";
 import { fromServiceError, WeirError } from "./errors.js";
 import {
   RateLimiterService,
@@ -9,6 +9,7 @@ import {
   type LeaseResponse,
 } from "./generated/weir/v1/weir.js";
 import { LeaseStream } from "./lease/stream.js";
+import { StreamRejected } from "./ordered-stream.js";
 import { isRepeatable } from "./request.js";
 import type { Coalescer } from "./stream.js";
 import type { Credentials } from "./token.js";
@@ -60,7 +61,7 @@ export class Rpc {
     );
   }
 
-  /** A check: over the stream where checks are coalesced, and a retry as a call of its own. */
+  /** A check: over the stream where checks are coalesced and the service has accepted it, and a retry as a call of its own. */
   check(request: CheckRequest, context: CallContext): Promise<CheckResponse> {
     const method = RateLimiterService.check;
     const options = { ...context, isRepeatable: isRepeatable(request) };
@@ -70,12 +71,20 @@ export class Rpc {
     });
   }
 
-  /** A request on the stream of leases. It is repeated once, as it is: its amounts are totals. */
-  lease(request: LeaseRequest, deadlineMs: number): Promise<LeaseResponse> {
+  /**
+   * A request on the stream of leases; null: the service rejects the stream, and served nothing of it. The request is repeated once, as
+   * it is: its amounts are totals.
+   */
+  async lease(request: LeaseRequest, deadlineMs: number): Promise<LeaseResponse | null> {
     const options = { deadlineMs, isRepeatable: true, retries: 1 };
-    return this.#guarded(RateLimiterService.lease, request, options, (bytes, deadline, isRetry) =>
-      this.#leaseStream.send(bytes, deadline, isRetry),
-    );
+    try {
+      return await this.#guarded(RateLimiterService.lease, request, options, (bytes, deadline, isRetry) =>
+        this.#leaseStream.send(bytes, deadline, isRetry),
+      );
+    } catch (error) {
+      if (error instanceof StreamRejected) return null;
+      throw error;
+    }
   }
 
   /** Too many requests wait for their answers on the stream of leases. */
@@ -110,14 +119,15 @@ export class Rpc {
     const { breaker } = this.#parts;
     const permit = breaker.admit();
     if (!permit) throw new WeirError("CIRCUIT_OPEN", "not sent: the last calls found the service down");
-    let isOutage = false;
+    let outcome: Outcome = "answer";
     try {
       return await withRetries(isRepeatable ? retries : 0, Date.now() + deadlineMs, bytes, attempt);
     } catch (error) {
-      isOutage = error instanceof WeirError && error.isOutage;
+      if (error instanceof StreamRejected) outcome = "unknown";
+      else if (error instanceof WeirError && error.isOutage) outcome = "outage";
       throw error;
     } finally {
-      breaker.settle(permit, isOutage);
+      breaker.settle(permit, outcome);
     }
   }
 

@@ -22,13 +22,13 @@ export class Coalescer {
     this.#channel = channel;
     this.#credentials = credentials;
     this.#maxInFlight = maxInFlight;
-    this.#streamOptions = { errorOf: ({ error }) => error, stallMs };
+    this.#streamOptions = { errorOf: ({ error }) => error, stallMs, acceptedWithinMs: 1_000 };
   }
 
-  /** The answer over the stream, or null where the check must be a call: the stream is full, or there is no connection. */
+  /** The answer over the stream, or null where the check must be a call: the stream is full, or the service has not accepted it. */
   check(request: Buffer, deadline: number): Promise<CheckResponse> | null {
     const stream = this.#open();
-    return stream && stream.inFlight < this.#maxInFlight ? stream.send(request, deadline) : null;
+    return stream?.isAccepted && stream.inFlight < this.#maxInFlight ? stream.send(request, deadline) : null;
   }
 
   close(): void {
@@ -38,6 +38,7 @@ export class Coalescer {
   #open(): OrderedStream<CheckResponse> | null {
     const metadata = this.#credentials.metadata();
     if (this.#stream?.isOpen && this.#metadata === metadata) return this.#stream;
+    if (this.#stream?.isRejected) return null;
     // The token is another one: what was sent with the old one is still answered.
     this.#stream?.end();
     // A stream that waits for a connection would hold checks beyond their deadlines, and send them afterwards.

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WeirError, type CheckOptions, type Client, type Decision, type Key } from "weir-client";
-import { connect, startReplicas, startWeir } from "./support/weir.js";
+import { setTimeout as sleep } from "node:timers/promises";
+import { connect, startReplicas, startWeir, streaming } from "./support/weir.js";
 
 const CHECKS: [Key, CheckOptions][] = [
   [["user", "alex", "trade"], { levels: true }],
@@ -38,24 +39,46 @@ async function inOrder(client: Client): Promise<unknown[]> {
 test("checks over the stream are answered as calls are", async (t) => {
   const weir = await startWeir(t);
   const coalescing = await connect(t, weir.address, { coalesce: true });
+  await streaming(coalescing, weir);
+  const unary = await weir.checks("grpc");
   const calling = await connect(t, (await startWeir(t)).address);
   assert.deepEqual(await results(coalescing), await inOrder(calling));
-  assert.ok((await weir.checks("grpc_stream")) > 0);
-  assert.equal(await weir.checks("grpc"), 0);
+  assert.equal(await weir.checks("grpc"), unary);
+});
+
+test("checks of a stream that the service rejects are calls of their own, and the stream is tried again", async (t) => {
+  const weir = await startWeir(t, { WEIR_GRPC__MAX_OPEN_STREAMS: "1" });
+  const other = await connect(t, weir.address, { coalesce: true });
+  await streaming(other, weir);
+  const [streamed, unary] = [await weir.checks("grpc_stream"), await weir.checks("grpc")];
+  const client = await connect(t, weir.address, { coalesce: true, retries: 0, breaker: { failures: 1 } });
+  const began = performance.now();
+  for (let i = 0; i < 20; i++) {
+    assert.ok((await Promise.all([1, 2, 3].map(() => client.check(["many"])))).every(({ allowed }) => allowed));
+    await sleep(1);
+  }
+  assert.deepEqual([await weir.checks("grpc_stream"), await weir.checks("grpc")], [streamed, unary + 60]);
+  assert.ok((await weir.rejectedStreams()) <= 1 + (performance.now() - began) / 1_000, "it is asked for once a second at most");
+  await other.close();
+  await streaming(client, weir);
+  assert.equal(client.breakerState, "closed");
 });
 
 test("more checks than the stream takes are calls of their own", async (t) => {
   const weir = await startWeir(t);
   const client = await connect(t, weir.address, { coalesce: { maxInFlight: 4 } });
+  await streaming(client, weir);
+  const [streamed, unary] = [await weir.checks("grpc_stream"), await weir.checks("grpc")];
   const decisions = await Promise.all(Array.from({ length: 50 }, () => client.check(["many"])));
   assert.equal(new Set(decisions.map(({ remaining }) => remaining)).size, 50);
-  assert.deepEqual([await weir.checks("grpc_stream"), await weir.checks("grpc")], [4, 46]);
+  assert.deepEqual([await weir.checks("grpc_stream"), await weir.checks("grpc")], [streamed + 4, unary + 46]);
 });
 
 test("a check on the stream has its own deadline, and a late answer is not that of another check", async (t) => {
-  const { address, server } = await startWeir(t);
+  const service = await startWeir(t);
+  const { address, server } = service;
   const weir = await connect(t, address, { coalesce: true, breaker: false });
-  await weir.check(["user", "alex", "trade"]);
+  await streaming(weir, service);
   await server.freeze();
   const late = weir.check(["user", "alex", "trade"], { deadlineMs: 50 });
   const patient = weir.check(["user", "berta", "trade"], { cost: 0 });
@@ -79,13 +102,12 @@ test("a stream that breaks is opened again", async (t) => {
 test("a stream that does not answer is replaced by one to another replica", async (t) => {
   const { replicas, target } = await startReplicas(t);
   const client = await connect(t, target, { coalesce: true, breaker: false, retries: 0, deadlineMs: 400 });
-  await client.check(["many"], { deadlineMs: 10_000 });
+  await streaming(client, ...replicas);
   const [first] = await Promise.all(replicas.map((replica) => replica.checks("grpc_stream")));
   const [served, other] = first ? replicas : ([replicas[1], replicas[0]] as const);
   await served.server.freeze();
-  const outcomes = [];
-  // The connections take turns, so one of two new streams goes to the replica that answers.
-  for (let i = 0; i < 6; i++) outcomes.push(await client.check(["many"]).then(() => "ok", (error: WeirError) => error.code));
-  assert.equal(outcomes.at(-1), "ok", outcomes.join());
-  assert.ok((await other.checks("grpc_stream")) > 0);
+  const before = await other.checks("grpc_stream");
+  while ((await other.checks("grpc_stream")) === before) {
+    await client.check(["many"]).catch((error: WeirError) => assert.ok(error.isOutage, error.message));
+  }
 });

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Client, Decision } from "weir-client";
 import { scratch } from "./support/process.js";
 import { startStandIn } from "./support/stand-in.js";
-import { connect, startReplicas, startWeir } from "./support/weir.js";
+import { connect, startReplicas, startWeir, streaming } from "./support/weir.js";
 
 const LIMIT = 20_000;
 const KEY = ["api", "alex"];
@@ -207,6 +207,25 @@ test("a replica of a version without leases decides by ordinary checks", async (
   const allowed = Buffer.from([0x08, 1]);
   const client = await connect(t, await startStandIn(t, (reply) => reply(null, allowed)), { lease: true });
   for (let i = 0; i < 20; i++) assert.deepEqual((await client.check(KEY)).source, "service");
+});
+
+test("while the service rejects the stream of leases, calls decide", async (t) => {
+  const weir = await startWeir(t, { WEIR_GRPC__MAX_OPEN_STREAMS: "1" }, POLICY.replace("plain:", "many:"));
+  const other = await connect(t, weir.address, { coalesce: true });
+  await streaming(other, weir);
+  const client = await connect(t, weir.address, { lease: true, retries: 0, breaker: { failures: 1 } });
+  const keys = Array.from({ length: 20 }, (_, key) => ["api", `${key}`]);
+  const began = performance.now();
+  for (let i = 0; i < 10; i++) {
+    for (const { allowed, source } of await Promise.all(keys.map((key) => client.check(key)))) {
+      assert.deepEqual([allowed, source], [true, "service"]);
+    }
+  }
+  assert.ok((await weir.rejectedStreams()) <= 1 + (performance.now() - began) / 1_000, "it is asked for once a second at most");
+  for (const key of keys) assert.equal((await client.check(key, { cost: 0 })).remaining, LIMIT - 10);
+  await other.close();
+  await spend(client, new Seen(), ({ sources }) => sources.lease > 100);
+  assert.equal(client.breakerState, "closed");
 });
 
 test("keys whose names look alike have leases of their own", async (t) => {

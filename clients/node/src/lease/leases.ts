@@ -118,20 +118,23 @@ export class Leases {
     });
   }
 
-  /** The answer, which the machine is told; null: the service is of a version without leases. */
+  /** The answer, which the machine is told; null: the service rejects the stream of leases. */
   async #send(entry: Entry, renewal: Renewal, check: CheckRequest, deadlineMs: number): Promise<LeaseResponse | null> {
     const { machine } = entry;
     const { lease, sequence } = renewal;
     try {
       const response = await this.#rpc.lease(toMessage(this.#holder, renewal, check), deadlineMs);
-      const givenBack = machine.answered(fromMessage(response), monotonicUs());
+      if (!response && machine.ttlUs !== null) {
+        // What is held may be spent on.
+        machine.lost(lease, sequence, monotonicUs());
+        return null;
+      }
+      // Without terms the key is not asked for again for a second.
+      const answer = response ? fromMessage(response) : { lease, sequence, isRefused: false, grant: null, terms: null };
+      const givenBack = machine.answered(answer, monotonicUs());
       if (givenBack) void this.#renew(entry, givenBack);
       return response;
     } catch (error) {
-      if (error instanceof WeirError && error.code === "UNIMPLEMENTED") {
-        machine.answered({ lease, sequence, isRefused: false, grant: null, terms: null }, monotonicUs());
-        return null;
-      }
       machine.lost(lease, sequence, monotonicUs());
       throw error;
     }

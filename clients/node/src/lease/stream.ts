@@ -1,6 +1,6 @@
 import type { Client, Metadata } from "@grpc/grpc-js";
 import { RateLimiterService, type LeaseResponse } from "../generated/weir/v1/weir.js";
-import { OrderedStream } from "../ordered-stream.js";
+import { OrderedStream, StreamRejected } from "../ordered-stream.js";
 import type { Credentials } from "../token.js";
 
 const OPTIONS = { errorOf: ({ decision }: LeaseResponse) => decision?.error, stallMs: 0 };
@@ -23,8 +23,12 @@ export class LeaseStream {
     return this.#stream !== null && this.#stream.inFlight >= MAX_IN_FLIGHT;
   }
 
-  /** `waitForReady`: a stream that it opens waits for a connection; else it fails at once where there is none. */
+  /**
+   * `waitForReady`: a stream that it opens waits for a connection; else it fails at once where there is none. It fails with
+   * {@link StreamRejected} where the service rejects the stream.
+   */
   send(request: Buffer, deadline: number, waitForReady: boolean): Promise<LeaseResponse> {
+    if (this.#stream?.isRejected) return Promise.reject(new StreamRejected("the service has just rejected a stream"));
     return this.#open(waitForReady).send(request, deadline);
   }
 

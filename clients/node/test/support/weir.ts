@@ -24,6 +24,8 @@ export interface Weir {
   readonly server: Server;
   /** How many checks it has answered over a transport: `grpc`, `grpc_stream`. */
   checks(transport: string): Promise<number>;
+  /** How many streams it has rejected, at `grpc.max_open_streams`. */
+  rejectedStreams(): Promise<number>;
   /** The same service again, at the same address. */
   restart(): Promise<Weir>;
 }
@@ -48,7 +50,8 @@ export async function startWeir(
   return {
     address,
     server,
-    checks: async (transport) => countChecks(await (await fetch(`http://${http}/metrics`)).text(), transport),
+    checks: (transport) => sum(http, "weir_checks_total{", `transport="${transport}"`),
+    rejectedStreams: () => sum(http, "weir_requests_rejected_total{", 'listener="grpc",reason="open"'),
     restart: () => startWeir(t, { ...env, WEIR_GRPC__LISTEN: address }, policy),
   };
 }
@@ -57,9 +60,18 @@ function servingAt(line: string): { grpc: string; http: string } | undefined {
   return line.includes('"message":"serving"') ? (JSON.parse(line) as { grpc: string; http: string }) : undefined;
 }
 
-function countChecks(metrics: string, transport: string): number {
-  const samples = metrics.split("\n").filter((line) => line.startsWith("weir_checks_total{") && line.includes(`transport="${transport}"`));
+/** The sum of a metric over its samples with a label. */
+async function sum(http: string, name: string, label: string): Promise<number> {
+  const metrics = await (await fetch(`http://${http}/metrics`)).text();
+  const samples = metrics.split("\n").filter((line) => line.startsWith(name) && line.includes(label));
   return samples.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+}
+
+/** Checks until the service has accepted the stream of a client that coalesces, and answers over it. */
+export async function streaming(client: Client, ...replicas: readonly Weir[]): Promise<void> {
+  const streamed = async () => (await Promise.all(replicas.map((replica) => replica.checks("grpc_stream")))).reduce((sum, n) => sum + n);
+  const before = await streamed();
+  while ((await streamed()) === before) await client.check(["many"], { cost: 0, deadlineMs: 10_000 });
 }
 
 /** Replicas over one Redis, and the target of a client that balances over them. */
