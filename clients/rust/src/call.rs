@@ -14,6 +14,9 @@ use crate::{
     token::Token,
 };
 
+/// A stream that the service rejects, as at `grpc.max_open_streams`, is opened again after so long.
+pub(crate) const REOPEN_AFTER: Duration = Duration::from_secs(1);
+
 /// An attempt by a unary method of the service.
 macro_rules! unary {
     ($method:ident) => {
@@ -61,6 +64,11 @@ impl Failure {
     /// The stream that carried the call has ended.
     pub(crate) fn stream_ended() -> Self {
         Self { error: Error::Unavailable("the stream has ended".to_owned()), unsent: false, lost: false }
+    }
+
+    /// Of a stream that ended without headers: whether the service has rejected it, and so served nothing of it.
+    pub(crate) fn is_rejection(&self) -> bool {
+        !matches!(self.error.code(), Code::Unavailable | Code::Cancelled)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::{runtime::Handle, task::JoinSet};
-use tonic::{Code, Request};
+use tonic::Request;
 
 use crate::{
     BreakerSettings, BreakerState, Check, Decision, Error, OnFailure, Reset, Together,
@@ -216,9 +216,9 @@ impl Client {
             let on_failure = self.on_failure(&check).unwrap_or_default();
             let answer = match route {
                 Route::Requested(answer) => match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
-                    // A replica of an earlier version.
-                    Err(error) if error.code() == Code::Unimplemented => self.ordinary(check).await,
-                    answer => answer,
+                    Ok(None) => self.ordinary(check).await,
+                    Ok(Some(answer)) => Ok(answer),
+                    Err(error) => Err(error),
                 },
                 Route::Ordinary(Some(report)) => {
                     let answer = self.ordinary(check).await;

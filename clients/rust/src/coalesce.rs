@@ -1,28 +1,40 @@
 //! Coalescing: checks of many callers go over one stream of their connection, whose answers are in order.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::{Instant, timeout},
+};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, metadata::MetadataMap};
 
 use crate::{
-    call::Failure,
+    call::{Failure, REOPEN_AFTER},
     net::Connection,
     proto::{CheckRequest, CheckResponse},
 };
 
 /// The checks of a stream that are not yet answered.
 const MAX_IN_FLIGHT: usize = 1024;
+/// A stream that the service does not accept in this time is opened again.
+const ACCEPTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The stream of a connection, opened when it is first used, and again after it has ended.
+/// The stream of a connection, opened with the first check, and again after it has ended.
 #[derive(Default)]
 pub(crate) struct SharedStream(Mutex<Option<CheckStream>>);
 
 struct CheckStream {
     checks: mpsc::Sender<(CheckRequest, Waiting)>,
     free: Arc<Semaphore>,
+    opened: Opened,
 }
+
+/// The service has accepted the stream, or another one may be opened at that time. Not set while that is not known.
+type Opened = Arc<OnceLock<Result<(), Instant>>>;
 
 /// Who waits for an answer.
 struct Waiting {
@@ -31,7 +43,7 @@ struct Waiting {
 }
 
 impl Connection {
-    /// The answer to a check over the stream; where that is full, over a call of its own.
+    /// The answer to a check over the stream; where that is full or not accepted, over a call of its own.
     pub(crate) async fn check_coalesced(self, request: Request<CheckRequest>) -> Result<CheckResponse, Failure> {
         let Some((checks, in_flight)) = self.place(request.metadata()) else {
             return Ok(self.client().check(request).await?.into_inner());
@@ -42,13 +54,14 @@ impl Connection {
         answered.await.unwrap_or_else(|_| Err(Failure::stream_ended()))
     }
 
-    /// A place on the stream, which is opened where there is none; `None`: it is full.
+    /// A place on the stream, which is opened where there is none; `None`: it is full, or the service has not accepted it.
     fn place(&self, metadata: &MetadataMap) -> Option<(mpsc::Sender<(CheckRequest, Waiting)>, OwnedSemaphorePermit)> {
         let mut stream = self.stream.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if stream.as_ref().is_some_and(|stream| stream.checks.is_closed()) {
+        if stream.as_ref().is_some_and(CheckStream::is_over) {
             *stream = None;
         }
         let stream = stream.get_or_insert_with(|| CheckStream::open(self.clone(), metadata.clone()));
+        stream.opened.get()?.ok()?;
         Some((stream.checks.clone(), Arc::clone(&stream.free).try_acquire_owned().ok()?))
     }
 }
@@ -65,8 +78,18 @@ impl CheckStream {
         });
         // It holds the connection alone, not its stream: so the stream ends when the pool forgets the connection.
         let client = connection.detached();
-        tokio::spawn(pass_on(client, Request::from_parts(metadata, Default::default(), requests), answers));
-        Self { checks, free: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
+        let (requests, opened) = (Request::from_parts(metadata, Default::default(), requests), Opened::default());
+        tokio::spawn(pass_on(client, requests, answers, Arc::clone(&opened)));
+        Self { checks, free: Arc::new(Semaphore::new(MAX_IN_FLIGHT)), opened }
+    }
+
+    /// It has ended, and another one may be opened.
+    fn is_over(&self) -> bool {
+        match self.opened.get() {
+            None => false,
+            Some(Ok(())) => self.checks.is_closed(),
+            Some(Err(reopen_at)) => *reopen_at <= Instant::now(),
+        }
     }
 }
 
@@ -75,19 +98,14 @@ async fn pass_on(
     connection: Connection,
     requests: Request<impl tokio_stream::Stream<Item = CheckRequest> + Send + 'static>,
     mut waiting: mpsc::Receiver<Waiting>,
+    opened: Opened,
 ) {
-    let mut answers = match connection.client().check_stream(requests).await {
-        Ok(answers) => answers.into_inner(),
-        Err(status) => {
-            let failure = Failure::from(status);
-            waiting.close();
-            while let Some(next) = waiting.recv().await {
-                // Its caller may have gone.
-                let _ = next.answer.send(Err(failure.clone()));
-            }
-            return;
-        }
-    };
+    let accepted = timeout(ACCEPTED_WITHIN, connection.client().check_stream(requests)).await;
+    let is_rejected = matches!(&accepted, Ok(Err(status)) if Failure::from(status.clone()).is_rejection());
+    let reopen_at = Instant::now() + if is_rejected { REOPEN_AFTER } else { Duration::ZERO };
+    let accepted = accepted.ok().and_then(Result::ok);
+    let _ = opened.set(accepted.as_ref().map(|_| ()).ok_or(reopen_at));
+    let Some(mut answers) = accepted.map(tonic::Response::into_inner) else { return };
     while let Ok(Some(mut answer)) = answers.message().await {
         let Some(next) = waiting.recv().await else { return };
         let answer = match answer.error.take() {

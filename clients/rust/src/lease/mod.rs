@@ -35,8 +35,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// The least deadline of a request that no check waits for.
 const MIN_DEADLINE: Duration = Duration::from_millis(100);
 
-/// The answer to the check that came with a request.
-pub(crate) type Answer = Result<CheckResponse, Error>;
+/// The answer to the check that came with a request; `None`: the service rejects the stream, and a call must decide.
+pub(crate) type Answer = Result<Option<CheckResponse>, Error>;
 
 /// The leases of a client.
 pub(crate) struct Leases {

@@ -18,7 +18,7 @@ use super::{Answer, Leases, entry::Entry, message};
 use crate::{
     Error,
     breaker::Permit,
-    call::Failure,
+    call::{Failure, REOPEN_AFTER},
     net::Avoid,
     proto::{self, LeaseResponse},
 };
@@ -50,16 +50,23 @@ impl Job {
     /// It will not be answered.
     pub(super) fn fail(self, error: Error, now: Micros) {
         let LeaseRequest { lease, sequence, .. } = self.request;
-        let (mut machine, balance) = (self.entry.lease(), &self.entry.balance);
-        if error.code() == Code::Unimplemented {
-            // A replica of an earlier version, which leases nothing.
-            let answer = LeaseAnswer { lease, sequence, is_refused: false, grant: None, offer: None };
-            machine.answered(balance, &answer, now);
-        } else {
-            machine.lost(balance, lease, sequence, now);
-        }
-        drop(machine);
+        self.entry.lease().lost(&self.entry.balance, lease, sequence, now);
         self.reply(Err(error));
+    }
+
+    /// The service rejects the stream, and has served nothing of it.
+    fn reject(self, now: Micros) {
+        let LeaseRequest { lease, sequence, generation, .. } = self.request;
+        let balance = &self.entry.balance;
+        if generation == 0 {
+            // It asked for terms: as without any, the key is not asked for again for a second.
+            let answer = LeaseAnswer { lease, sequence, is_refused: false, grant: None, offer: None };
+            self.entry.lease().answered(balance, &answer, now);
+        } else {
+            // What is held may be spent on.
+            self.entry.lease().lost(balance, lease, sequence, now);
+        }
+        self.reply(Ok(None));
     }
 
     fn reply(self, answer: Answer) {
@@ -88,18 +95,42 @@ impl Flight<'_> {
 
 type Flights<'a> = VecDeque<Flight<'a>>;
 
+/// Why a stream has ended.
+enum End {
+    Rejected,
+    Failed(Failure),
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// Serves requests until the client ends.
 pub(super) async fn run(leases: Arc<Leases>, mut queue: mpsc::Receiver<Job>) {
-    let (mut flights, mut avoid) = (Flights::new(), None);
+    let (mut flights, mut avoid, mut reopen_at) = (Flights::new(), None, Instant::now());
     loop {
         while flights.is_empty() {
             let Some(job) = queue.recv().await else { return };
-            flights.extend(leases.admit(job));
+            if Instant::now() < reopen_at {
+                job.reject(leases.now());
+            } else {
+                flights.extend(leases.admit(job));
+            }
         }
-        let Failure { error, lost, .. } = leases.serve(&mut flights, &mut queue, &mut avoid).await;
-        avoid = avoid.map(|avoid| Avoid { lost, ..avoid });
-        let again = flights.drain(..).filter_map(|flight| leases.repeat(flight, &error)).collect();
-        flights = again;
+        match leases.serve(&mut flights, &mut queue, &mut avoid).await {
+            End::Rejected => {
+                reopen_at = Instant::now() + REOPEN_AFTER;
+                // Their permits count for nothing.
+                flights.drain(..).for_each(|flight| flight.job.reject(leases.now()));
+            }
+            End::Failed(Failure { error, lost, .. }) => {
+                avoid = avoid.map(|avoid| Avoid { lost, ..avoid });
+                let again = flights.drain(..).filter_map(|flight| leases.repeat(flight, &error)).collect();
+                flights = again;
+            }
+        }
     }
 }
 
@@ -147,12 +178,12 @@ impl Leases {
         flights: &mut Flights<'a>,
         queue: &mut mpsc::Receiver<Job>,
         avoid: &mut Option<Avoid>,
-    ) -> Failure {
+    ) -> End {
         let until = first_deadline(flights).unwrap_or_else(Instant::now);
         let (requests, mut answers) = match timeout_at(until, self.open(flights, avoid)).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(failure)) => return failure,
-            Err(_) => return replaced(),
+            Ok(Err(end)) => return end,
+            Err(_) => return replaced().into(),
         };
         loop {
             let until = first_deadline(flights);
@@ -160,8 +191,10 @@ impl Leases {
                 biased;
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
-                    Ok(None) => return Failure::stream_ended(),
-                    Err(status) => return status.into(),
+                    Ok(None) => return Failure::stream_ended().into(),
+                    // A replica of an earlier version, which leases nothing.
+                    Err(status) if status.code() == Code::Unimplemented => return End::Rejected,
+                    Err(status) => return Failure::from(status).into(),
                 },
                 Some(job) = queue.recv(), if flights.len() < MAX_IN_FLIGHT => {
                     if let Some(flight) = self.admit(job) {
@@ -170,7 +203,7 @@ impl Leases {
                         flights.push_back(flight);
                     }
                 }
-                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return replaced(),
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return replaced().into(),
             }
         }
     }
@@ -180,8 +213,8 @@ impl Leases {
         &self,
         flights: &Flights<'_>,
         avoid: &mut Option<Avoid>,
-    ) -> Result<(mpsc::Sender<proto::LeaseRequest>, Streaming<LeaseResponse>), Failure> {
-        let connection = self.caller.pool.ready(avoid.as_ref()).await?;
+    ) -> Result<(mpsc::Sender<proto::LeaseRequest>, Streaming<LeaseResponse>), End> {
+        let connection = self.caller.pool.ready(avoid.as_ref()).await.map_err(Failure::from)?;
         *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
         let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
         for flight in flights {
@@ -190,7 +223,11 @@ impl Leases {
         }
         let mut request = Request::new(ReceiverStream::new(requests));
         self.caller.authorize(&mut request);
-        Ok((sender, connection.client().lease(request).await?.into_inner()))
+        match connection.client().lease(request).await.map_err(Failure::from) {
+            Ok(answers) => Ok((sender, answers.into_inner())),
+            Err(failure) if failure.is_rejection() => Err(End::Rejected),
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     fn answered(&self, flight: Flight<'_>, response: &LeaseResponse) {
@@ -203,6 +240,6 @@ impl Leases {
         let answer = message::answer(response);
         let give_back = job.entry.lease().answered(&job.entry.balance, &answer, self.now());
         give_back.into_iter().for_each(|request| self.renew(&job.entry, request));
-        job.reply(Ok(decision));
+        job.reply(Ok(Some(decision)));
     }
 }

@@ -1,9 +1,9 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use weir_client::{Check, Error};
+use weir_client::{BreakerSettings, BreakerState, Check, Error};
 
-use crate::support::{POLICY, Setup, TRADE, dir, patient};
+use crate::support::{POLICY, Setup, TRADE, dir, patient, streaming, until_streaming};
 
 /// More than a stream has in flight.
 const MANY: usize = 3_000;
@@ -12,7 +12,7 @@ const MANY: usize = 3_000;
 async fn coalesced_checks_are_answered_as_others() {
     let dir = dir();
     let service = Setup::new(&dir, POLICY).start();
-    let (unary, coalesced) = (service.client(), patient(&service.address).coalesce(true).build().unwrap());
+    let (unary, coalesced) = (service.client(), streaming(&service).await);
     for check in [Check::new(TRADE).cost(0).levels(), Check::new(["user", "berta"]).dry_run(), Check::new(["other"])] {
         let mut answers = [unary.check(check.clone()).await.unwrap(), coalesced.check(check).await.unwrap()];
         // Time goes on between the two.
@@ -29,7 +29,7 @@ async fn coalesced_checks_are_answered_as_others() {
 async fn each_caller_gets_its_own_answer() {
     let dir = dir();
     let service = Setup::new(&dir, POLICY).start();
-    let weir = patient(&service.address).coalesce(true).build().unwrap();
+    let weir = streaming(&service).await;
     let mut callers = JoinSet::new();
     for number in 0..MANY {
         let weir = weir.clone();
@@ -49,12 +49,32 @@ async fn each_caller_gets_its_own_answer() {
 async fn an_entry_has_its_own_deadline() {
     let dir = dir();
     let service = Setup::new(&dir, POLICY).start();
-    let weir = patient(&service.address).coalesce(true).build().unwrap();
-    weir.check(TRADE).await.unwrap();
+    let weir = streaming(&service).await;
     service.freeze();
     let late = weir.check(Check::new(TRADE).deadline(Duration::from_millis(50)));
     assert!(matches!(late.await, Err(Error::DeadlineExceeded(_))));
     service.signal(rustix::process::Signal::CONT);
     // The answer to the one before it does not become that of the next one.
     assert_eq!(weir.check(Check::new(["user", "berta"]).cost(0)).await.unwrap().remaining, 100);
+}
+
+#[tokio::test]
+async fn checks_of_a_rejected_stream_are_calls_of_their_own() {
+    let dir = dir();
+    let service = Setup::new(&dir, POLICY).env("WEIR_GRPC__MAX_OPEN_STREAMS", "1").start();
+    let other = streaming(&service).await;
+    let (streamed, unary) = (service.checks("grpc_stream"), service.checks("grpc"));
+    let breaker = BreakerSettings { failures: 1, ..BreakerSettings::default() };
+    let weir = patient(&service.address).coalesce(true).retries(0).breaker(breaker).build().unwrap();
+    let began = Instant::now();
+    for number in 0..20 {
+        assert!(weir.check(["user", &number.to_string()]).await.unwrap().allowed);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((service.checks("grpc_stream"), service.checks("grpc")), (streamed, unary + 20));
+    assert!(service.rejected_streams() <= 1 + began.elapsed().as_secs(), "it is asked for once a second at most");
+    // The stream is tried again.
+    other.close().await;
+    until_streaming(&weir, &service).await;
+    assert_eq!(weir.breaker_state(), BreakerState::Closed);
 }

@@ -4,16 +4,16 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 use tokio::{task::JoinSet, time::sleep};
-use weir_client::{BreakerSettings, Check, Client, OnFailure, Source};
+use weir_client::{BreakerSettings, BreakerState, Check, Client, OnFailure, Source};
 
 use crate::{
     leased::import,
-    support::{Redis, Setup, Weir, dir, eventually, patient},
+    support::{Redis, Setup, Weir, dir, eventually, patient, streaming},
 };
 
 const KEY: [&str; 2] = ["api", "alex"];
@@ -187,4 +187,27 @@ async fn a_changed_policy_is_in_force_within_the_ttl() {
     .await;
     fs::write(dir.path().join("limits.yaml"), policy(2 * UNITS)).unwrap();
     until_leased(&weir).await;
+}
+
+#[tokio::test]
+async fn while_the_service_rejects_the_stream_calls_decide() {
+    let dir = dir();
+    let service = Setup::new(&dir, &policy(UNITS)).env("WEIR_GRPC__MAX_OPEN_STREAMS", "1").start();
+    let other = streaming(&service).await;
+    let breaker = BreakerSettings { failures: 1, ..BreakerSettings::default() };
+    let weir = patient(&service.address).lease(true).retries(0).breaker(breaker).build().unwrap();
+    let began = Instant::now();
+    for number in 0..50 {
+        let decision = weir.check(KEY).await.unwrap();
+        assert!(decision.allowed && decision.source == Source::Service, "{decision:?}");
+        for _ in 0..4 {
+            assert!(weir.check(["api", &number.to_string()]).await.unwrap().allowed);
+        }
+    }
+    assert!(service.rejected_streams() <= 1 + began.elapsed().as_secs(), "it is asked for once a second at most");
+    assert_eq!(left(&service).await, UNITS - 50);
+    // The stream is tried again.
+    other.close().await;
+    until_leased(&weir).await;
+    assert_eq!(weir.breaker_state(), BreakerState::Closed);
 }

@@ -13,7 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
-use weir_client::{Builder, Client};
+use weir_client::{Builder, Check, Client};
 
 /// How long anything may take before a test fails; far above what is needed, for machines that are busy.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -125,11 +125,31 @@ impl Weir {
 
     /// Whether any check was asked of it.
     pub fn is_asked(&self) -> bool {
+        self.metrics().lines().any(|line| line.starts_with("weir_checks_total{") && !line.ends_with(" 0"))
+    }
+
+    /// How many checks it has answered over a transport: `grpc`, `grpc_stream`.
+    pub fn checks(&self, transport: &str) -> u64 {
+        self.sum("weir_checks_total{", &format!("transport=\"{transport}\""))
+    }
+
+    /// How many streams it has rejected, at `grpc.max_open_streams`.
+    pub fn rejected_streams(&self) -> u64 {
+        self.sum("weir_requests_rejected_total{", "listener=\"grpc\",reason=\"open\"")
+    }
+
+    fn sum(&self, name: &str, label: &str) -> u64 {
+        let metrics = self.metrics();
+        let samples = metrics.lines().filter(|line| line.starts_with(name) && line.contains(label));
+        samples.map(|line| line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).expect("a count")).sum()
+    }
+
+    fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(&self.http).expect("it accepts connections");
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n").expect("sent");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("an answer");
-        page.lines().any(|line| line.starts_with("weir_checks_total{") && !line.ends_with(" 0"))
+        page
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -197,6 +217,23 @@ pub fn started(dir: &TempDir) -> (Weir, Client) {
 /// A client with a deadline that a busy machine keeps.
 pub fn patient(target: &str) -> Builder {
     Client::builder(target).deadline(TIMEOUT)
+}
+
+/// A client whose checks go over a stream, which this service has accepted.
+pub async fn streaming(service: &Weir) -> Client {
+    let client = patient(&service.address).coalesce(true).build().expect("a client");
+    until_streaming(&client, service).await;
+    client
+}
+
+/// Checks until they go over a stream.
+pub async fn until_streaming(client: &Client, service: &Weir) {
+    let before = service.checks("grpc_stream");
+    eventually("a check over a stream", async || {
+        client.check(Check::new(["other"])).await.expect("an answer");
+        (service.checks("grpc_stream") > before).then_some(())
+    })
+    .await;
 }
 
 pub fn dir() -> TempDir {
