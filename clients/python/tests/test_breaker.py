@@ -85,3 +85,13 @@ def test_listeners_hear_of_each_change() -> None:
     breaker.enter()
     breaker.succeeded()
     assert states == [State.OPEN, State.HALF_OPEN, State.CLOSED]
+
+
+def test_with_zero_failures_it_never_opens() -> None:
+    breaker = weir.Breaker(failures=0)
+    for _ in range(100):
+        breaker.enter()
+        breaker.failed()
+    assert breaker.state is State.CLOSED
+    with pytest.raises(ValueError, match="failure"):
+        weir.Breaker(failures=-1)

@@ -239,6 +239,25 @@ def test_a_replica_without_leases_decides_by_ordinary_checks(connect: Callable[.
         server.stop(None).wait()
 
 
+def test_while_the_service_rejects_the_stream_calls_decide(
+    serve: Callable[..., Service], connect: Callable[..., Any]
+) -> None:
+    service = serve(policy=policy(), WEIR_GRPC__MAX_OPEN_STREAMS="1")
+    other = connect(service.address, lease=True)
+    Seen().spend(other, leased(1))
+    client = connect(service.address, lease=True, retries=0, breaker=weir.Breaker(failures=1))
+    keys = [["api", str(number)] for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            decisions = list(pool.map(client.check, keys))
+            assert {(decision.allowed, decision.source) for decision in decisions} == {(True, Source.SERVICE)}
+    assert {client.check(key, cost=0).remaining for key in keys} == {LIMIT - 10}
+    other.close()
+    # The stream is tried again.
+    Seen().spend(client, leased(100))
+    assert client.breaker.state is weir.State.CLOSED
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_does_not_spend_what_its_parent_holds(leasing: Service) -> None:
     """By the table alone: gRPC itself does not survive a fork."""

@@ -17,7 +17,8 @@ from weir._call import Call
 from weir._credentials import Metadata
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import Verdict, repair
-from weir._lease.table import ToAsk, is_unknown
+from weir._lease.requests import Rejected
+from weir._lease.table import ToAsk
 from weir._lease.tasks import TaskLeases
 from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
@@ -265,9 +266,8 @@ class AsyncClient(ClientBase):
             try:
                 call = self._call(deadline, may_repeat=False)
                 return await self._leases.decide(leased.entry, leased.renewal, request, call)
-            except WeirError as error:
-                if not is_unknown(error):
-                    raise
+            except Rejected:
+                pass
         if self._coalesce and self._batches is None:
             self._batches = AsyncBatches(partial(self._send_once, _methods.CHECK_BATCH))
         batches = self._batches

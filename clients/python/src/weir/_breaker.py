@@ -23,14 +23,14 @@ class State(Enum):
 
 
 class Breaker:
-    """Opens after `failures` consecutive outages; then lets one probe through each `open_for`.
+    """Opens after `failures` consecutive outages (0: never); then lets one probe through each `open_for`.
 
     Safe to share between threads and between clients of the same service.
     """
 
     def __init__(self, *, failures: int = 5, open_for: Time = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
-        if failures < 1:
-            raise ValueError("a circuit breaker needs at least 1 failure to open")
+        if failures < 0:
+            raise ValueError("a circuit breaker opens after 1 failure or more, or never (0)")
         self._failures_to_open = failures
         self._open_seconds = seconds(open_for)
         self._clock = clock
@@ -76,7 +76,7 @@ class Breaker:
         with self._lock:
             self._failures += 1
             # A call that was sent before the breaker opened says nothing new.
-            if self._state is not State.OPEN and self._failures >= self._failures_to_open:
+            if self._state is not State.OPEN and 0 < self._failures_to_open <= self._failures:
                 self._probe_at = self._clock() + self._open_seconds
                 self._become(State.OPEN)
 

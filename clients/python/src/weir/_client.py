@@ -17,7 +17,8 @@ from weir._call import Call
 from weir._credentials import Metadata
 from weir._decision import Decision, JointDecision, OnFailure
 from weir._guard import Verdict, repair
-from weir._lease.table import ToAsk, is_unknown
+from weir._lease.requests import Rejected
+from weir._lease.table import ToAsk
 from weir._lease.threads import ThreadLeases
 from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
@@ -278,9 +279,8 @@ class Client(ClientBase):
             try:
                 call = self._call(deadline, may_repeat=False)
                 return self._leases.decide(leased.entry, leased.renewal, request, call)
-            except WeirError as error:
-                if not is_unknown(error):
-                    raise
+            except Rejected:
+                pass
         batches = self._batches
         if batches and batches.take(request):
             reply = self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))

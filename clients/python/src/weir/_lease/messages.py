@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weir._lease.holder import Grant, Renewal, Terms
 from weir._lease.machine import Answer
-from weir._lease.requests import Outcome
+from weir._lease.requests import Outcome, Rejected
 from weir.errors import Internal, WeirError
 from weir.v1 import weir_pb2 as pb
 
@@ -46,8 +46,9 @@ def reply_of(outcome: Outcome) -> pb.CheckResponse:
 
     Raises:
         WeirError: there is none.
+        Rejected: an ordinary check must decide.
     """
-    if isinstance(outcome, WeirError):
+    if isinstance(outcome, (WeirError, Rejected)):
         raise outcome
     if not outcome.HasField("decision"):
         raise Internal("an answer to Lease without a decision")

@@ -18,7 +18,17 @@ MAX_IN_FLIGHT = 1024
 REPEAT_AFTER_SECONDS = 0.005
 """gRPC may open a stream over a connection that has just broken, until it has told its parts of it."""
 
-Outcome: TypeAlias = pb.LeaseResponse | WeirError
+_REOPEN_AFTER_SECONDS = 1.0
+"""A stream that the service rejects is opened again after so long."""
+_REJECTIONS = ("RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "PERMISSION_DENIED", "UNAUTHENTICATED")
+"""Of a stream that the service rejects, as at `grpc.max_open_streams`."""
+
+
+class Rejected(Exception):
+    """The service rejects the stream, and has served nothing of it."""
+
+
+Outcome: TypeAlias = pb.LeaseResponse | WeirError | Rejected
 
 
 class Request:
@@ -61,10 +71,12 @@ class Flow:
         self.token = token
         self.waiting: deque[Request] = deque()
         self.stream: Stream
+        self.is_used = False
         self._requests = requests
 
     def answered(self, message: pb.LeaseResponse) -> None:
         """The stream has an answer."""
+        self.is_used = True
         request = self._requests.take_first(self)
         if request is None:
             return
@@ -98,6 +110,7 @@ class Requests:
         self._is_closed = False
         self._lock = Lock()
         self._flow: Flow | None = None
+        self._reopen_at = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -109,6 +122,9 @@ class Requests:
         """Sends a request, by a new stream where there is none."""
         if self._is_closed:
             request.done(Unavailable("the client is closed"))
+            return
+        if time.monotonic() < self._reopen_at:
+            request.done(Rejected())
             return
         token = self._token.metadata()
         with self._lock:
@@ -138,8 +154,13 @@ class Requests:
                 self._flow = None
             waiting, flow.waiting = flow.waiting, deque()
         now, again = time.monotonic(), []
+        is_rejected = not flow.is_used and error.code.name in _REJECTIONS
+        if is_rejected:
+            self._reopen_at = now + _REOPEN_AFTER_SECONDS
         for request in waiting:
-            if now >= request.ends_at:
+            if is_rejected:
+                request.done(Rejected())
+            elif now >= request.ends_at:
                 request.done(DeadlineExceeded("no answer on the stream of leases in time"))
             elif request.is_repeated or not isinstance(error, Unavailable):
                 request.done(error)

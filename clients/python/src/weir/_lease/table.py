@@ -15,7 +15,7 @@ from weir._decision import Decision
 from weir._lease.holder import MAX_COST, Refuse, Renewal
 from weir._lease.machine import Answer, LeaseMachine
 from weir._lease.messages import answer_of, request_of
-from weir._lease.requests import Outcome, Request, Requests
+from weir._lease.requests import Outcome, Rejected, Request, Requests
 from weir.errors import CircuitOpen, Outage, WeirError
 
 TICK_SECONDS = 0.02
@@ -210,7 +210,9 @@ class Leases:
         message = request_of(self._holder, renewal, entry.domain, entry.key, levels=False)
 
         def done(outcome: Outcome) -> None:
-            if isinstance(outcome, Outage):
+            if isinstance(outcome, Rejected):
+                self._breaker.abandoned()
+            elif isinstance(outcome, Outage):
                 self._breaker.failed()
             else:
                 self._breaker.succeeded()
@@ -229,19 +231,15 @@ class Leases:
         """Tells the machine."""
         now, given_back = _now(), None
         with entry.lock:
-            if not isinstance(outcome, WeirError):
-                given_back = entry.machine.answered(answer_of(outcome), now)
-            elif is_unknown(outcome):
+            if isinstance(outcome, Rejected) and entry.machine.ttl is None:
+                # Without terms the key is not asked for again for a second.
                 entry.machine.answered(Answer(renewal.lease, renewal.sequence), now)
-            else:
+            elif isinstance(outcome, (WeirError, Rejected)):
                 entry.machine.lost(renewal.lease, renewal.sequence, now)
+            else:
+                given_back = entry.machine.answered(answer_of(outcome), now)
         if given_back:
             self._renew(entry, given_back)
-
-
-def is_unknown(error: WeirError) -> bool:
-    """Whether the service is of a version without leases."""
-    return error.code.name == "UNIMPLEMENTED"
 
 
 def _now() -> int:

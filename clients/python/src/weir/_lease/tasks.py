@@ -90,7 +90,6 @@ class TaskStream:
         wait_for_ready: bool,
     ) -> None:
         self._flow = flow
-        self._is_repeated = wait_for_ready
         self._messages: asyncio.Queue[pb.LeaseRequest | None] = asyncio.Queue()
         self._call = method(self._requests(), metadata=flow.token, wait_for_ready=wait_for_ready)
         self.task = asyncio.create_task(self._read())
@@ -109,9 +108,8 @@ class TaskStream:
         self.task.cancel()
 
     async def _requests(self) -> AsyncIterator[pb.LeaseRequest]:
-        if self._is_repeated:
-            # A service without leases has ended the stream by then, so no write hides its status again.
-            await self._call.initial_metadata()
+        # A service that rejects the stream has ended it by then, so that no write hides its status.
+        await self._call.initial_metadata()
         while (message := await self._messages.get()) is not None:
             yield message
 
