@@ -44,7 +44,8 @@ final class Caller {
         return attempt(method, request, deadline, repeatable ? retries : 0);
     }
 
-    private <Q, A> CompletableFuture<A> attempt(MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft) {
+    /** A call that {@link #protect} already watches, with so many retries. */
+    <Q, A> CompletableFuture<A> attempt(MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft) {
         var answer = connection.call(method, request, Connection.until(deadline));
         if (retriesLeft == 0) {
             return answer;

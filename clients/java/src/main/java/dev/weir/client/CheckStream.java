@@ -1,12 +1,15 @@
 package dev.weir.client;
 
 import io.grpc.CallOptions;
+import io.grpc.ClientInterceptors;
 import io.grpc.Context;
 import io.grpc.Deadline;
+import io.grpc.Metadata;
 import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.ClientResponseObserver;
+import io.grpc.stub.MetadataUtils;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -16,17 +19,22 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
 
 /**
- * Sends the checks of all threads over one stream, which answers in order. A stream that breaks is replaced by the next
- * check, and what it has not answered is sent again where that is safe.
+ * Sends the checks of all threads over one stream that the service has accepted, and answers in order. A stream that breaks is
+ * replaced by the next check, and what it has not answered is sent again where that is safe.
  */
 final class CheckStream {
     /** One timer for all checks is much cheaper than one each; a deadline ends at most this much late. */
     private static final long SWEEP_MS = 5;
+    /** A service that rejects the stream is asked for it again after so long. */
+    private static final Duration PAUSE = Duration.ofSeconds(1);
+    /** A stream that is not accepted in this time is replaced. */
+    private static final Duration ACCEPTED_WITHIN = Duration.ofSeconds(1);
 
     /** A check that was sent. One that has missed its deadline stays in its place until the answer comes. */
     private static final class Entry {
@@ -43,6 +51,7 @@ final class CheckStream {
     }
 
     private final Connection connection;
+    private final Caller caller;
     private final ScheduledExecutorService timer;
     private final int retries;
     private final int maxInFlight;
@@ -51,33 +60,30 @@ final class CheckStream {
     // The rest is guarded by this.
     private Live live;
     private boolean sweeping;
+    private long rejectedUntilNs = System.nanoTime();
 
     /** A stream without any answer for as long as {@code stall}, while checks miss their deadlines, is replaced. */
     CheckStream(
-            Connection connection, ScheduledExecutorService timer, int retries, int maxInFlight, Duration stall) {
+            Connection connection, Caller caller, ScheduledExecutorService timer, int retries, int maxInFlight, Duration stall) {
         this.connection = connection;
+        this.caller = caller;
         this.timer = timer;
         this.retries = retries;
         this.maxInFlight = maxInFlight;
         this.stallNs = stall.toNanos();
     }
 
-    /** The answer to come; or nothing where too many are in flight, and the check needs a call of its own. */
+    /** The answer to come; or nothing where too many are in flight or there is no stream, and the check needs a call of its own. */
     Optional<CompletableFuture<CheckResponse>> send(CheckRequest request, Deadline deadline, boolean repeatable) {
         var entry = new Entry(request, deadline, repeatable ? retries : 0);
         return send(entry) ? Optional.of(entry.answer) : Optional.empty();
     }
 
     private synchronized boolean send(Entry entry) {
-        if (live == null) {
-            var opened = new Live();
-            // A channel that is closed ends a stream within its constructor.
-            if (opened.over) {
-                return false;
-            }
-            live = opened;
+        if (live == null && System.nanoTime() - rejectedUntilNs >= 0) {
+            open();
         }
-        if (live.sent.size() >= maxInFlight) {
+        if (live == null || !live.isAccepted() || live.sent.size() >= maxInFlight) {
             return false;
         }
         live.send(entry);
@@ -86,6 +92,25 @@ final class CheckStream {
             timer.schedule(this::sweep, SWEEP_MS, TimeUnit.MILLISECONDS);
         }
         return true;
+    }
+
+    private void open() {
+        var opened = new Live();
+        // A channel that is closed ends a stream within its constructor.
+        if (!opened.over) {
+            live = opened;
+            timer.schedule(() -> expire(opened), ACCEPTED_WITHIN.toMillis(), TimeUnit.MILLISECONDS);
+        }
+    }
+
+    private void expire(Live opened) {
+        synchronized (this) {
+            if (live != opened || opened.isAccepted()) {
+                return;
+            }
+            live = null;
+        }
+        opened.requests.cancel("the stream is not accepted", null);
     }
 
     private void sweep() {
@@ -112,17 +137,27 @@ final class CheckStream {
         }
     }
 
-    /** Sends it again, or ends it with this error. */
+    /** Sends it again, as a call of its own where there is no other stream, or ends it with this error. */
     private void lost(Entry entry, WeirException error) {
         var again = Caller.isLost(error) && !entry.answer.isDone() && entry.retriesLeft-- > 0 && !entry.deadline.isExpired();
-        if (!again || !send(entry)) {
+        if (!again) {
             entry.answer.completeExceptionally(error);
+        } else if (!send(entry)) {
+            caller.attempt(RateLimiterGrpc.getCheckMethod(), entry.request, entry.deadline, entry.retriesLeft)
+                    .whenComplete((answer, failure) -> {
+                        if (failure == null) {
+                            entry.answer.complete(answer);
+                        } else {
+                            entry.answer.completeExceptionally(Caller.error(failure));
+                        }
+                    });
         }
     }
 
     /** One stream of the service. */
     private final class Live implements ClientResponseObserver<CheckRequest, CheckResponse> {
         final Deque<Entry> sent = new ArrayDeque<>();
+        private final AtomicReference<Metadata> headers = new AtomicReference<>();
         private ClientCallStreamObserver<CheckRequest> requests;
         private long progressNs;
         private boolean over;
@@ -130,9 +165,16 @@ final class CheckStream {
         Live() {
             // The stream belongs to all checks: it must not end with the server call whose check opens it.
             Context.ROOT.run(() -> {
-                var call = connection.channel().newCall(RateLimiterGrpc.getCheckStreamMethod(), CallOptions.DEFAULT);
+                var capture = MetadataUtils.newCaptureMetadataInterceptor(headers, new AtomicReference<>());
+                var channel = ClientInterceptors.intercept(connection.channel(), capture);
+                var call = channel.newCall(RateLimiterGrpc.getCheckStreamMethod(), CallOptions.DEFAULT);
                 ClientCalls.asyncBidiStreamingCall(call, this);
             });
+        }
+
+        /** A stream that the service rejects has no headers. */
+        boolean isAccepted() {
+            return headers.get() != null;
         }
 
         void send(Entry entry) {
@@ -179,16 +221,20 @@ final class CheckStream {
         }
 
         private void end(Throwable failure) {
+            var error = WeirException.of(failure);
             List<Entry> unanswered;
             synchronized (CheckStream.this) {
                 over = true;
+                if (!isAccepted() && !Caller.isLost(error)) {
+                    rejectedUntilNs = System.nanoTime() + PAUSE.toNanos();
+                }
                 if (live == this) {
                     live = null;
                 }
                 unanswered = new ArrayList<>(sent);
                 sent.clear();
             }
-            unanswered.forEach(entry -> lost(entry, WeirException.of(failure)));
+            unanswered.forEach(entry -> lost(entry, error));
         }
     }
 }

@@ -49,7 +49,7 @@ public final class WeirClient implements AutoCloseable {
         caller = new Caller(connection, breaker, settings.retries, settings.executor.orElseGet(WeirClient::executor));
         Optional<CheckStream> stream = settings.maxCoalesced == 0
                 ? Optional.empty()
-                : Optional.of(new CheckStream(connection, timer, settings.retries, settings.maxCoalesced, deadline));
+                : Optional.of(new CheckStream(connection, caller, timer, settings.retries, settings.maxCoalesced, deadline));
         settler = new Settler(caller, deadline);
         telemetry = settings.telemetry;
         leases = new Leases(caller, new LeaseStream(connection, timer), timer);

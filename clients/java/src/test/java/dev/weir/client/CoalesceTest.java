@@ -9,6 +9,7 @@ import io.grpc.Context;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
@@ -44,6 +45,7 @@ class CoalesceTest {
     @Test
     void answersAreThoseOfUnaryCallsInOrder() {
         try (var unary = server.client().build(); var coalesced = server.client().coalesce().build()) {
+            Weir.streaming(coalesced, server);
             var wanted = IntStream.range(0, 120)
                     .mapToObj(i -> unary.check(Check.of("user", "alex").withLevels()))
                     .map(Decision::remaining)
@@ -51,6 +53,7 @@ class CoalesceTest {
             assertEquals(wanted, decisions(coalesced, "berta").stream().map(Decision::remaining).toList());
             // Beyond the bound checks are calls of their own.
             try (var narrow = server.client().coalesce(3).build()) {
+                Weir.streaming(narrow, server);
                 assertEquals(100, decisions(narrow, "carla").stream().filter(Decision::allowed).count());
             }
         }
@@ -59,6 +62,7 @@ class CoalesceTest {
     @Test
     void anInvalidCheckFailsAlone() {
         try (var weir = server.client().coalesce().build()) {
+            Weir.streaming(weir, server);
             var good = weir.checkAsync(Check.of("user", "alex"));
             var error = assertThrows(WeirException.class, () -> weir.check("user", ""));
             assertEquals(Kind.INVALID_REQUEST, error.kind());
@@ -75,7 +79,7 @@ class CoalesceTest {
                 .deadline(Duration.ofMillis(100))
                 .breaker(0, Duration.ZERO)
                 .build()) {
-            weir.awaitReady(Duration.ofSeconds(20));
+            Weir.streaming(weir, server);
             server.freeze();
             var late = weir.checkAsync(Check.of("user", "alex").withDeadline(Duration.ofSeconds(20)));
             var error = assertThrows(WeirException.class, () -> weir.check("user", "berta"));
@@ -89,7 +93,8 @@ class CoalesceTest {
     void aStreamOutlivesTheServerCallThatOpensIt() throws Exception {
         try (var weir = server.client().coalesce().retries(0).build()) {
             var serverCall = Context.current().withCancellation();
-            assertTrue(serverCall.call(() -> weir.check("user", "alex")).allowed());
+            serverCall.call(() -> weir.check("user", "alex"));
+            Weir.streaming(weir, server);
             server.freeze();
             var other = weir.checkAsync(Check.of("user", "berta"));
             serverCall.cancel(null);
@@ -103,7 +108,33 @@ class CoalesceTest {
         try (var weir = server.client().coalesce().retries(0).build()) {
             var serverCall = Context.current().withCancellation();
             serverCall.cancel(null);
+            // A call of its own, which ends with the server call. The stream that it opens does not.
+            assertThrows(WeirException.class, () -> serverCall.call(() -> weir.check("user", "alex")));
+            Weir.streaming(weir, server);
             assertTrue(serverCall.call(() -> weir.check("user", "alex")).allowed());
+        }
+    }
+
+    @Test
+    void checksOfARejectedStreamAreCallsOfTheirOwn(@TempDir Path other) throws Exception {
+        try (var single = Weir.start(other, Map.of("WEIR_GRPC__MAX_OPEN_STREAMS", "1"));
+                var first = single.client().coalesce().build();
+                var weir = single.client().coalesce().retries(0).breaker(1, Duration.ofSeconds(1)).build()) {
+            Weir.streaming(first, single);
+            var streamed = single.checks("grpc_stream");
+            var unary = single.checks("grpc");
+            var began = System.nanoTime();
+            for (var i = 0; i < 20; i++) {
+                assertTrue(weir.check("many", "alex").allowed());
+                Thread.sleep(1);
+            }
+            assertEquals(List.of(streamed, unary + 20), List.of(single.checks("grpc_stream"), single.checks("grpc")));
+            var seconds = Duration.ofNanos(System.nanoTime() - began).toSeconds();
+            assertTrue(single.rejectedStreams() <= 1 + seconds, "it is asked for once a second at most");
+            // The stream is tried again.
+            first.close();
+            Weir.streaming(weir, single);
+            assertEquals(BreakerState.CLOSED, weir.breakerState());
         }
     }
 
@@ -118,8 +149,10 @@ class CoalesceTest {
             weir.awaitReady(Duration.ofSeconds(20));
             for (var replica : List.of(server, second)) {
                 Wait.until(Duration.ofSeconds(20), replica::isConnected);
+                var left = replica == server ? second : server;
                 replica.freeze();
-                Wait.until(Duration.ofSeconds(20), () -> passes(weir));
+                var before = left.checks("grpc_stream");
+                Wait.until(Duration.ofSeconds(20), () -> passes(weir) && left.checks("grpc_stream") > before);
                 replica.thaw();
             }
         }

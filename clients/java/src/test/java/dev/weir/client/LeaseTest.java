@@ -164,7 +164,7 @@ class LeaseTest {
         try (var server = Weir.start(directory, Map.of("WEIR_GRPC__MAX_OPEN_STREAMS", "1"));
                 var coalesced = server.client().coalesce().build();
                 var weir = server.client().lease().build()) {
-            coalesced.check(HOT);
+            Weir.streaming(coalesced, server);
             for (var i = 0; i < 100; i++) {
                 assertEquals(Source.SERVICE, weir.check(HOT).source());
             }

@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.regex.Pattern;
+import java.util.stream.DoubleStream;
 import java.util.stream.Stream;
 
 /** A real Weir on free loopback ports, with its files in a directory of the test. */
@@ -150,12 +151,39 @@ public final class Weir implements AutoCloseable {
 
     /** Whether at least so many clients are connected. */
     public boolean hasConnections(int clients) {
+        return samples("weir_connections{", "grpc").anyMatch(connections -> connections >= clients);
+    }
+
+    /** How many checks were answered over a transport: {@code grpc}, {@code grpc_stream}. */
+    public long checks(String transport) {
+        return (long) samples("weir_checks_total{", "transport=\"" + transport + "\"").sum();
+    }
+
+    /** How many streams were rejected, as there are {@code grpc.max_open_streams}. */
+    public long rejectedStreams() {
+        return (long) samples("weir_requests_rejected_total{", "listener=\"grpc\",reason=\"open\"").sum();
+    }
+
+    /** Checks until they go over a stream of this client to one of these services. */
+    public static void streaming(WeirClient weir, Weir... services) {
+        var before = streamed(services);
+        Wait.until(Duration.ofSeconds(20), () -> {
+            weir.check(Check.of("many", "streaming"));
+            return streamed(services) > before;
+        });
+    }
+
+    private static long streamed(Weir... services) {
+        return Stream.of(services).mapToLong(service -> service.checks("grpc_stream")).sum();
+    }
+
+    private DoubleStream samples(String name, String label) {
         var metrics = HttpRequest.newBuilder(URI.create("http://" + http + "/metrics")).build();
         try {
             return HTTP.send(metrics, HttpResponse.BodyHandlers.ofLines())
                     .body()
-                    .filter(line -> line.startsWith("weir_connections{") && line.contains("grpc"))
-                    .anyMatch(line -> Double.parseDouble(line.substring(line.lastIndexOf(' '))) >= clients);
+                    .filter(line -> line.startsWith(name) && line.contains(label))
+                    .mapToDouble(line -> Double.parseDouble(line.substring(line.lastIndexOf(' '))));
         } catch (IOException | InterruptedException failed) {
             throw new IllegalStateException(failed);
         }
