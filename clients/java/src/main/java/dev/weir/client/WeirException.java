@@ -44,7 +44,9 @@ public final class WeirException extends RuntimeException {
         /** The circuit breaker is open: the last calls failed, and this one was not sent. */
         CIRCUIT_OPEN,
         /** The calling thread was interrupted. */
-        CANCELLED;
+        CANCELLED,
+        /** Any other status of gRPC, such as UNKNOWN. */
+        OTHER;
 
         private static final Set<Kind> OUTAGES =
                 EnumSet.of(UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED, INTERNAL, CIRCUIT_OPEN);
@@ -71,7 +73,8 @@ public final class WeirException extends RuntimeException {
                 case DEADLINE_EXCEEDED -> DEADLINE_EXCEEDED;
                 case RESOURCE_EXHAUSTED -> OVERLOADED;
                 case CANCELLED -> CANCELLED;
-                default -> INTERNAL;
+                case INTERNAL -> INTERNAL;
+                default -> OTHER;
             };
         }
     }

@@ -17,7 +17,10 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -118,7 +121,18 @@ class ErrorsTest {
     void aBrokenConnectionIsUnavailable() {
         var broken = Status.UNKNOWN.withCause(new ClosedChannelException()).asRuntimeException();
         assertEquals(Kind.UNAVAILABLE, WeirException.of(broken).kind());
-        assertEquals(Kind.INTERNAL, WeirException.of(Status.UNKNOWN.asRuntimeException()).kind());
+        assertEquals(Kind.OTHER, WeirException.of(Status.UNKNOWN.asRuntimeException()).kind());
+    }
+
+    @Test
+    void outagesAreTheSameAsInOtherLanguages() {
+        var outages = Stream.of(Status.Code.values())
+                .filter(code -> code != Status.Code.OK)
+                .filter(code -> WeirException.of(code.toStatus().asRuntimeException()).kind().isOutage())
+                .collect(Collectors.toSet());
+        assertEquals(
+                Set.of(Status.Code.UNAVAILABLE, Status.Code.DEADLINE_EXCEEDED, Status.Code.RESOURCE_EXHAUSTED, Status.Code.INTERNAL),
+                outages);
     }
 
     @Test
