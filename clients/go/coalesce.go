@@ -17,6 +17,7 @@ import (
 
 const (
 	minReopen = 10 * time.Millisecond
+	// Also after which a service that rejects the stream is asked for it again.
 	maxReopen = time.Second
 	// A replica that begins no stream in this time is left for the next.
 	openWithin = time.Second
@@ -123,9 +124,13 @@ func (c *coalescer) run(ctx context.Context) {
 	defer close(c.closed)
 	pause := minReopen
 	for ctx.Err() == nil {
-		if c.serve(ctx) {
+		useful, rejected := c.serve(ctx)
+		if useful {
 			pause = minReopen
 			continue
+		}
+		if rejected {
+			pause = maxReopen
 		}
 		select {
 		case <-ctx.Done():
@@ -135,22 +140,23 @@ func (c *coalescer) run(ctx context.Context) {
 	}
 }
 
-// serve opens a stream and works until it ends. It reports whether the stream was of use.
-func (c *coalescer) serve(ctx context.Context) bool {
+// serve opens a stream and works until it ends. It reports whether the stream was of use, and whether the service rejected it.
+func (c *coalescer) serve(ctx context.Context) (useful, rejected bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(openWithin, cancel)
 	defer late.Stop()
 	stream, err := c.service.CheckStream(ctx, grpc.WaitForReady(true))
 	if err != nil {
-		return false
+		return false, false
 	}
 	// A stream that the service rejects has no headers, and gets no checks.
 	if headers, err := stream.Header(); headers == nil || err != nil {
-		return false
+		_, err = stream.Recv()
+		return false, rejects(err)
 	}
 	if !late.Stop() {
-		return false
+		return false, false
 	}
 	p := &pipeline{
 		stream: stream,
@@ -167,7 +173,13 @@ func (c *coalescer) serve(ctx context.Context) bool {
 	// Before it ends, so that a check which is repeated does not come to it again.
 	c.current.Store(nil)
 	close(p.ended)
-	return p.useful
+	return p.useful, false
+}
+
+// rejects reports whether the service has rejected a stream that ended so without headers: then it has served nothing of it.
+func rejects(err error) bool {
+	code := status.Code(err)
+	return code != codes.Unavailable && code != codes.Canceled
 }
 
 func (p *pipeline) send() {

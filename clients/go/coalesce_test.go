@@ -132,8 +132,25 @@ func TestARejectedStreamLeavesChecksAsTheyAre(t *testing.T) {
 	server := weirtest.Start(t, weirtest.Limits, "WEIR_GRPC__MAX_OPEN_STREAMS=1")
 	first := connect(t, server.Grpc, weir.WithCoalescing(0))
 	streaming(t, first, server)
-	second := connect(t, server.Grpc, weir.WithCoalescing(0))
-	for range 3 {
-		check(t, second, trade)
+	const rejections = `weir_requests_rejected_total{listener="grpc",reason="open"}`
+	before, began := server.Metric(t, streamed), time.Now()
+	second := connect(t, server.Grpc, weir.WithCoalescing(0), weir.WithRetries(0), weir.WithBreaker(1, time.Second))
+	weirtest.Until(t, "the stream is rejected", func() bool {
+		check(t, second, many)
+		return server.Metric(t, rejections) > 0
+	})
+	for until := time.Now().Add(300 * time.Millisecond); time.Now().Before(until); {
+		check(t, second, many)
 	}
+	if n := server.Metric(t, rejections); n > 1+time.Since(began).Seconds() {
+		t.Errorf("the stream is asked for %v times", n)
+	}
+	equal(t, "checks over the stream", server.Metric(t, streamed), before)
+	// The stream is tried again.
+	succeeded(t, first.Close())
+	weirtest.Until(t, "a check over the stream", func() bool {
+		check(t, second, many)
+		return server.Metric(t, streamed) > before
+	})
+	equal(t, "breaker", second.BreakerState(), weir.BreakerClosed)
 }

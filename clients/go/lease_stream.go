@@ -132,7 +132,7 @@ func (s *leaseStream) receive(stream grpc.BidiStreamingClient[weirv1.LeaseReques
 	for {
 		answer, err := stream.Recv()
 		if err != nil {
-			if code := status.Code(err); !served && code != codes.Unavailable && code != codes.Canceled {
+			if !served && rejects(err) {
 				s.rejectedUntil = time.Now().Add(leaseStreamPause)
 				return errNotServed
 			}
