@@ -20,6 +20,8 @@ use tracing::error;
 use weir_settings::FileWatch;
 use weir_telemetry::LogLimit;
 
+use super::stopped::panic_as;
+
 /// How long a read may take, with all that is made of what it reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most threads of one reload that hang in a read.
@@ -96,9 +98,7 @@ impl Reload {
                         });
                         match applied.await {
                             Ok(back) => apply = back,
-                            Err(cause) => {
-                                return error!(setting, %cause, "file watch ended: changes are no longer reloaded");
-                            }
+                            Err(cause) => return panic_as(cause),
                         }
                     }
                 }
@@ -191,6 +191,17 @@ mod tests {
         wait_for(&|| applied.lock().unwrap().len() > 1).await;
         assert!(applied.lock().unwrap().iter().all(|is_first| !is_first), "what was read late is not put in force");
         running.abort();
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_what_puts_files_in_force_is_that_of_the_reload() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), counter().0);
+        let running = tokio::spawn(reload.run(Duration::from_millis(1), || (), |()| panic!("a fault")));
+        std::fs::write(file.path(), "1").unwrap();
+        let ended = timeout(Duration::from_secs(60), running).await.expect("it ends");
+        assert!(ended.unwrap_err().is_panic());
     }
 
     /// A counter, and what it counts.

@@ -14,6 +14,7 @@ use super::{
     policy::{self, PolicyInForce},
     readiness::Readiness,
     reload::Reload,
+    stopped::panic_as,
 };
 use crate::{
     config::Settings,
@@ -111,7 +112,7 @@ async fn receive(
                 in_force = back;
                 client.reject(&response, &problems);
             }
-            Err(cause) => return error!(%cause, "the control plane is no longer followed: the policy stays as it is"),
+            Err(cause) => return panic_as(cause),
         }
     }
 }

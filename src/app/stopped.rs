@@ -1,6 +1,6 @@
 //! How a service ended, and what ends it from within.
 
-use std::future::pending;
+use std::{future::pending, panic::resume_unwind};
 
 use tokio::task::{JoinError, JoinSet};
 
@@ -23,6 +23,13 @@ pub(super) async fn panicked(tasks: &mut JoinSet<()>) -> JoinError {
             Some(Ok(())) => {}
             None => return pending().await,
         }
+    }
+}
+
+/// Lets the panic of a task that this one needs be its own, so that it ends the service. A task that is aborted ends with it.
+pub(super) fn panic_as(needed: JoinError) {
+    if let Ok(panic) = needed.try_into_panic() {
+        resume_unwind(panic);
     }
 }
 
