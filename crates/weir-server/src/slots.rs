@@ -64,6 +64,12 @@ impl Slots {
         Arc::new(Self { max_size, max_size_with_evicted, next_owner: AtomicU64::new(0), taken: Mutex::default() })
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let Taken { owners, order, size, size_with_evicted, .. } = &*self.taken.lock();
+        owners.is_empty() && order.is_empty() && *size == 0 && *size_with_evicted == 0
+    }
+
     /// A new owner.
     pub fn owner(&self) -> u64 {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
@@ -154,21 +160,19 @@ impl Slot {
     /// # Errors
     /// [`Full`].
     pub fn grow(&mut self, more: usize) -> Result<(), Full> {
-        self.size += more;
         let mut taken = self.slots.taken.lock();
-        taken.size_with_evicted += more;
-        if taken.size_with_evicted > self.slots.max_size_with_evicted {
+        if taken.size_with_evicted + more > self.slots.max_size_with_evicted {
             return Err(Full);
         }
-        if !self.evicted.is_cancelled() {
-            taken.change(self.owner, |owned| {
-                if let Some((size, _)) = owned.slots.get_mut(&self.number) {
-                    *size += more;
-                    owned.size += more;
-                }
-            });
-            taken.evict(self.slots.max_size);
-        }
+        self.size += more;
+        taken.size_with_evicted += more;
+        taken.change(self.owner, |owned| {
+            if let Some((size, _)) = owned.slots.get_mut(&self.number) {
+                *size += more;
+                owned.size += more;
+            }
+        });
+        taken.evict(self.slots.max_size);
         Ok(())
     }
 
@@ -177,14 +181,12 @@ impl Slot {
         self.size -= less;
         let mut taken = self.slots.taken.lock();
         taken.size_with_evicted -= less;
-        if !self.evicted.is_cancelled() {
-            taken.change(self.owner, |owned| {
-                if let Some((size, _)) = owned.slots.get_mut(&self.number) {
-                    *size -= less;
-                    owned.size -= less;
-                }
-            });
-        }
+        taken.change(self.owner, |owned| {
+            if let Some((size, _)) = owned.slots.get_mut(&self.number) {
+                *size -= less;
+                owned.size -= less;
+            }
+        });
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -201,13 +203,11 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.taken.lock();
         taken.size_with_evicted -= self.size;
-        if !self.evicted.is_cancelled() {
-            taken.change(self.owner, |owned| {
-                if let Some((size, _)) = owned.slots.remove(&self.number) {
-                    owned.size -= size;
-                }
-            });
-        }
+        taken.change(self.owner, |owned| {
+            if let Some((size, _)) = owned.slots.remove(&self.number) {
+                owned.size -= size;
+            }
+        });
     }
 }
 
@@ -228,8 +228,7 @@ mod tests {
         taken.push(slots.take(3, 1).unwrap());
         assert_eq!(evicted(&taken), [true, false, false], "there was room again");
         taken.clear();
-        let Taken { owners, order, size, size_with_evicted, .. } = &*slots.taken.lock();
-        assert!(owners.is_empty() && order.is_empty() && *size == 0 && *size_with_evicted == 0);
+        assert!(slots.is_empty());
     }
 
     #[test]

@@ -69,10 +69,7 @@ impl Unread {
         }
         let counted = (answers.bytes + bytes).saturating_sub(FREE_UNREAD_BYTES);
         match &mut answers.slot {
-            Some(slot) => {
-                let more = counted - slot.size();
-                slot.grow(more).inspect_err(|Full| slot.shrink(more))?;
-            }
+            Some(slot) => slot.grow(counted - slot.size())?,
             none if counted > 0 => *none = Some(self.slots.take_for(self.owner, counted, self.too_many.clone())?),
             _none => {}
         }
@@ -137,5 +134,18 @@ mod tests {
         assert_eq!(connections[1].add(1).err(), Some(Full), "it is to be closed");
         assert!(connections[2].add(10).is_ok());
         assert_eq!(is_closed(), [false, true, false]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_answers_that_had_no_room_or_whose_connection_was_closed() {
+        let port = Slots::new(10, 16);
+        let [one, other] = [(); 2].map(|()| Unread::new(&port));
+        let answer = one.add(FREE_UNREAD_BYTES + 5).unwrap();
+        assert_eq!([one.add(12).err(), one.add(12).err()], [Some(Full); 2]);
+        other.too_many().cancel();
+        let more = one.add(4).unwrap();
+        one.too_many().cancel();
+        drop((answer, more));
+        assert!(port.is_empty());
     }
 }

@@ -34,7 +34,7 @@ const MAX_WAITING_BYTES: usize = 16 << 20;
 /// Most bytes of calls that are ended but not gone, as their threads have not come to it. Beyond it a new one is rejected: otherwise
 /// a burst would be in memory as a whole before the first of it is gone.
 const MAX_ENDING_BYTES: usize = 4 << 20;
-/// How long the end of a call may take before its connection is closed. Its body, which ends it, is not polled while the client
+/// How long the end of a call whose place is needed may take before its connection is closed. Its body, which ends it, is not polled while the client
 /// gives its answers no room.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most calls of one connection that wait, until its client has authenticated.
@@ -135,7 +135,7 @@ impl ConnectionArrivals {
         ArrivingBody { body, arrivals, awaited, message_bytes, framing, has_asked, has_yielded, wait: None }
     }
 
-    /// Ends a call where it is evicted or, if it is `timed`, too late; and its connection, if the call does not end.
+    /// Ends a call where it is evicted or, if it is `timed`, too late; and its connection, if an evicted one does not end.
     async fn end(self: Arc<Self>, evicted: CancellationToken, timed: bool, end: oneshot::Sender<Status>) {
         let port = &self.port;
         let too_late = async {
@@ -154,6 +154,8 @@ impl ConnectionArrivals {
             }
         };
         if end.send(status).is_ok() {
+            // A client that pauses may go on, unless others need the room.
+            evicted.cancelled().await;
             sleep(END_TIMEOUT).await;
             self.connected.left_unread().cancel();
         }

@@ -97,6 +97,13 @@ impl Raw {
         self.frame(DATA, END_STREAM, stream, messages)
     }
 
+    /// Opens the next stream as a gRPC call with these bytes, and more may follow.
+    pub fn begin(&mut self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        let stream = self.next;
+        self.call(path)?;
+        self.frame(DATA, 0, stream, bytes)
+    }
+
     /// Reads what is there, and drops it.
     pub fn discard(&mut self) -> io::Result<()> {
         let mut bytes = vec![0; 64 << 10];

@@ -15,7 +15,7 @@ use super::{
     Fate, Mode, RedisStore, Undecided,
     reply::{Answer, Change, Decided},
 };
-use crate::Verdict;
+use crate::{Failure, Verdict};
 
 /// The levels of one anchor, by their indexes in the plan.
 pub(super) type Group = SmallVec<[usize; 4]>;
@@ -47,10 +47,10 @@ impl RedisStore {
     ) -> Result<Verdict, Undecided> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let mut answers = join_all(asked).await;
-        self.claim(plan, groups, &mut answers, (Mode::Claim, deadline)).await;
+        let claimed = self.claim(plan, groups, &mut answers, Mode::Claim).await;
         let answered = groups.iter().zip(&answers);
         let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
-        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err()) {
             // Where what is answered instead may pass, it has been charged for as far as it could be.
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
                 self.take_back(plan, &undos(plan, &decided)).await;
@@ -71,23 +71,33 @@ impl RedisStore {
 
     /// Where a request would be admitted by what an earlier attempt of it was charged, sees to it that this is not taken back, as that
     /// attempt may be refused elsewhere. Where it has been, the request is charged now.
+    ///
+    /// # Errors
+    /// Where that cannot be seen to; such an answer stays.
     pub(super) async fn claim(
         &self,
         plan: &Plan<'_>,
         groups: &[Group],
         answers: &mut [Answer],
-        (mode, deadline): (Mode<'_>, Instant),
-    ) {
-        let admits = |(group, answer): (&Group, &Answer)| answer.as_ref().is_ok_and(|it| !refuses(plan, group, it));
+        mode: Mode<'_>,
+    ) -> Result<(), Failure> {
+        // What is decided without an anchor may pass too.
+        let may_pass = matches!(plan.on_store_failure, OnStoreFailure::Allow | OnStoreFailure::Local);
+        let admits = |(group, answer): (&Group, &Answer)| match answer {
+            Ok(decided) => !refuses(plan, group, decided),
+            Err(_) => may_pass,
+        };
         if plan.dry_run || !groups.iter().zip(&*answers).all(admits) {
-            return;
+            return Ok(());
         }
+        let deadline = Instant::now() + self.command_timeout;
         let is_repeat = |answer: &Answer| answer.as_ref().is_ok_and(|decided| decided.repeat == Repeat::Again);
-        let claimed =
-            groups.iter().zip(answers).filter(|(_, answer)| is_repeat(answer)).map(async |(group, answer)| {
-                *answer = self.ask(plan, group, mode, deadline).await;
-            });
-        join_all(claimed).await;
+        let repeats = groups.iter().zip(answers).filter(|(_, answer)| is_repeat(answer));
+        let claims = repeats.map(async |(group, answer)| {
+            *answer = Ok(self.ask(plan, group, mode, deadline).await?);
+            Ok(())
+        });
+        join_all(claims).await.into_iter().collect()
     }
 
     /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.

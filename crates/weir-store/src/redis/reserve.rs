@@ -20,12 +20,13 @@ impl RedisStore {
     pub(super) async fn reserve(&self, plan: &Plan<'_>, reservation: &Reservation<'_>) -> Result<Verdict, Undecided> {
         let groups = self.groups(plan);
         let mut answers = self.ask_all(plan, &groups, Mode::Reserve(reservation)).await;
-        if reservation.step.is_new() && groups.len() > 1 {
-            let deadline = Instant::now() + self.command_timeout;
-            self.claim(plan, &groups, &mut answers, (Mode::ClaimReservation(reservation), deadline)).await;
-        }
+        let claimed = if reservation.step.is_new() && groups.len() > 1 {
+            self.claim(plan, &groups, &mut answers, Mode::ClaimReservation(reservation)).await
+        } else {
+            Ok(())
+        };
         let is_refused = answers.iter().any(refuses);
-        let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
+        let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned()).or(claimed.err());
         let is_made = !is_refused && failure.is_none();
         if reservation.step.is_new() && !is_made && groups.len() > 1 {
             // What an earlier attempt holds is not this one's to take back, nor what may be such where no answer came.

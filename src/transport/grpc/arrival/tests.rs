@@ -159,17 +159,23 @@ async fn end(body: &mut ArrivingBody<Coming>) -> Code {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_of_a_call_that_is_not_polled_is_closed() {
+async fn the_connection_of_an_evicted_call_that_is_not_polled_is_closed() {
     let (port, connected) = arrivals();
-    let connection = port.of(connected.clone());
-    let [mut ended, mut stuck] = [(); 2].map(|()| connection.body(empty(), Awaited::Message));
-    assert_eq!((poll(&mut ended), poll(&mut stuck)), (Poll::Pending, Poll::Pending));
-    assert_eq!(end(&mut ended).await, Code::DeadlineExceeded);
-    drop(ended);
-    let since = Instant::now();
-    timeout(Duration::from_secs(9), connected.left_unread().cancelled()).await.expect("it is closed");
-    // The two end up to a tenth of the time for a message after each other.
-    assert!((990..=1_010).contains(&since.elapsed().as_millis()), "{:?}", since.elapsed());
+    let [one, other] = [(); 2].map(|()| authenticated(&port, &connected));
+    let waits = |connection: &Arc<ConnectionArrivals>, bytes: usize| {
+        let mut body = connection.body(Coming(vec![Bytes::from(vec![u8::MAX; bytes])]), Awaited::Message);
+        assert_eq!((poll(&mut body), poll(&mut body)), (Poll::Ready(None), Poll::Pending));
+        body
+    };
+    let _stuck = waits(&one, MAX_WAITING_BYTES / 2);
+    let closed = connected.left_unread();
+    assert!(
+        timeout(Duration::from_secs(99), closed.cancelled()).await.is_err(),
+        "it is late, and no one needs its room"
+    );
+    let (_more, since) = ([waits(&one, MAX_WAITING_BYTES / 4), waits(&other, MAX_WAITING_BYTES / 4)], Instant::now());
+    timeout(Duration::from_secs(99), closed.cancelled()).await.expect("it is closed");
+    assert_eq!(since.elapsed().as_millis() / 10, END_TIMEOUT.as_millis() / 10);
 }
 
 #[tokio::test]
