@@ -1,9 +1,9 @@
 //! Where the policy comes from: files, a control plane, or nowhere.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use futures_util::{FutureExt, future::BoxFuture};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 use tracing::{error, info, warn};
 use weir_policy::{Loaded, Rules};
 use weir_settings::Problems;
@@ -92,27 +92,32 @@ async fn receive(
     readiness: Readiness,
 ) {
     loop {
-        let response = client.next().await;
-        // On another thread, as it takes a while for a large policy.
-        let applied = spawn_blocking({
-            let settings = Arc::clone(&settings);
-            move || {
-                let result = in_force.reload(xds::compile(&response, &settings.policy_rules()));
-                (in_force, response, result)
-            }
+        let response = Arc::new(client.next().await);
+        // On other threads, as each takes a while for a large policy. One that no one can read is rejected, as it is of a file.
+        let compiled = spawn_blocking({
+            let (settings, response) = (Arc::clone(&settings), Arc::clone(&response));
+            move || xds::compile(&response, &settings.policy_rules())
         });
-        match applied.await {
-            Ok((back, response, Ok(()))) => {
+        let unreadable = |cause: JoinError| Err(Problems::of_file(Path::new("xds"), cause.to_string()));
+        let compiled = compiled.await.unwrap_or_else(unreadable);
+        let applied = spawn_blocking(move || {
+            let result = in_force.reload(compiled);
+            (in_force, result)
+        });
+        let result = match applied.await {
+            Ok((back, result)) => {
                 in_force = back;
-                client.accept(&response);
-                last.keep(response);
-                readiness.report_awaited_policy(false).await;
-            }
-            Ok((back, response, Err(problems))) => {
-                in_force = back;
-                client.reject(&response, &problems);
+                result
             }
             Err(cause) => return panic_as(cause),
+        };
+        match result {
+            Ok(()) => {
+                client.accept(&response);
+                last.keep(Arc::unwrap_or_clone(response));
+                readiness.report_awaited_policy(false).await;
+            }
+            Err(problems) => client.reject(&response, &problems),
         }
     }
 }
