@@ -54,7 +54,7 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Most bytes that are read ahead over HTTP/1, where the head of a request has to fit in.
 const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
 /// Most bytes of requests that a connection holds for streams that do not read them, as their answers are not read: four streams
-/// that are not read hold up the others. A large batch from far away takes a round trip for each [`MAX_HELD_STREAM_BYTES`].
+/// that are not read hold up the others. A large batch from far away takes a round trip for each 64 KiB.
 pub const MAX_HELD_REQUEST_BYTES: u32 = 256 << 10;
 /// Those of one stream, what HTTP/2 begins with.
 const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
