@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const WAVE: Duration = Duration::from_secs(1);
 /// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.
 const CALLS: (usize, usize) = (1_024, 102);
-/// Batches of one connection in a wave: as much as the service lets it send at once, a megabyte.
+/// Batches of one connection in a wave: a megabyte, four times what the service lets it send at once.
 const BATCHES: usize = 64;
 /// Buckets that a message reports, and bytes of the id of each: just below what one may have.
 const BUCKETS: (usize, usize) = (4, 4_000);

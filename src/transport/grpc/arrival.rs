@@ -34,8 +34,8 @@ const MAX_WAITING_BYTES: usize = 16 << 20;
 /// Most bytes of calls that are ended but not gone, as their threads have not come to it. Beyond it a new one is rejected: otherwise
 /// a burst would be in memory as a whole before the first of it is gone.
 const MAX_ENDING_BYTES: usize = 4 << 20;
-/// How long the end of a call whose place is needed may take before its connection is closed. Its body, which ends it, is not polled while the client
-/// gives its answers no room.
+/// How long the end of a call whose place is needed may take before its connection is closed. Its body, which ends it, is not
+/// polled while the client gives its answers no room.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most calls of one connection that wait, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;

@@ -202,8 +202,7 @@ fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>
     (keys, numbers)
 }
 
-/// What concerns the plan: how it is charged (0 all or nothing, 1 independent; by 128 more only over the limit; by 16 more it is a dry run), and how many keys and
-/// levels follow.
+/// What concerns the plan: how it is charged, as `script/plan.lua` lists it, and how many keys and levels follow.
 fn head(
     body: &mut ByteBuf,
     how: i64,
@@ -215,11 +214,11 @@ fn head(
     let charge = match mode {
         Mode::Decide => how,
         Mode::Tell => 2 + how,
-        Mode::Claim => 258 + how,
+        Mode::Claim => 256 + 2 + how,
         Mode::Undo(_) => 4 + how,
         Mode::Renew(_) => 8 + how,
         Mode::Reserve(_) | Mode::TakeBack(_) => 32 + how,
-        Mode::ClaimReservation(_) => 288 + how,
+        Mode::ClaimReservation(_) => 256 + 32 + how,
     };
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
         int(body, number);
