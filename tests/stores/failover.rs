@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// More than is admitted before the master dies.
-const UNITS: u64 = 20_000;
+const UNITS: u64 = 5_000;
 /// Answers before it dies.
 const BEFORE: u64 = 1_000;
 /// What a crowd is given afterwards.

@@ -83,7 +83,7 @@ fn left(service: &Server) -> u64 {
 }
 
 fn never_over_a_quota(url: &str) {
-    const QUOTA: u64 = 20_000;
+    const QUOTA: u64 = 8_000;
     let services = two(url, &policy(&window(QUOTA)));
     // Refused for so long that nothing comes back any more.
     let seen = runtime().block_on(flood(&services, |seen| seen.refused.load(Relaxed) > 2_000));
@@ -241,8 +241,10 @@ fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
 
 #[test]
 fn a_lease_of_a_long_key_takes_the_room_of_several() {
-    /// Each has a path of over 2 KiB, which counts as nine of the 65,536 that there may be.
-    const KEYS: usize = 7_500;
+    /// Each has a path of over 2 KiB, which counts as nine of the 65,536 that there may be. That is 7,281 keys, and as many more as
+    /// do not get their three checks within a tenth of a second on a busy machine.
+    const MOST_KEYS: usize = 30_000;
+    const SHOWN_EVERY: usize = 500;
     let mut limits = format!("'*': {{ limits: [{{ {} }}] }}", window(1_000_000));
     for _ in 1..32 {
         limits = format!("'*': {{ children: {{ {limits} }} }}");
@@ -258,12 +260,15 @@ fn a_lease_of_a_long_key_takes_the_room_of_several() {
     };
     runtime().block_on(async {
         let mut client = service.client().await;
-        for first in (0..KEYS).step_by(100) {
-            let checks = (first..first + 100).flat_map(of_key).collect();
+        for first in (0..MOST_KEYS).step_by(20) {
+            let checks = (first..first + 20).flat_map(of_key).collect();
             client.check_batch(CheckBatchRequest { checks }).await.expect("answers");
+            if first.is_multiple_of(SHOWN_EVERY) && service.metric("weir_leases_full_total") >= 1.0 {
+                return;
+            }
         }
+        panic!("{MOST_KEYS} keys have room");
     });
-    assert!(service.metric("weir_leases_full_total") >= 1.0);
     let leases = service.metric("weir_leases");
     assert!((1.0..=65_536.0 / 9.0).contains(&leases), "{leases} leases");
 }

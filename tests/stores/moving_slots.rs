@@ -8,7 +8,7 @@ use crate::{
     service::{assert_no_panic, hash_of, replicas, runtime},
     support::{
         Server,
-        crowd::{self, ASKED, Tally},
+        crowd::{self, ASKED, CLIENTS, Tally},
         requests::check,
     },
 };
@@ -60,7 +60,7 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
 
     let mut tally = Tally::default();
     tally.add(&first);
-    tally += runtime.block_on(crowd::ask(services, algorithm, user));
+    tally += runtime.block_on(crowd::ask(services, CLIENTS, algorithm, user));
     let owner = cluster.owner(slot);
     assert!(
         cluster.nodes[owner].try_command(&[b"TYPE".as_slice(), &hash]).is_ok_and(|reply| {
@@ -68,7 +68,7 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
         })
     );
     migration.give_back();
-    tally += runtime.block_on(crowd::ask(services, algorithm, user));
+    tally += runtime.block_on(crowd::ask(services, CLIENTS, algorithm, user));
     let expected = Tally { answered: 1 + 2 * ASKED, allowed: UNITS, ..Tally::default() };
     assert_eq!(tally, expected);
 }

@@ -35,7 +35,7 @@ pub struct GuardLayer<K> {
 }
 
 impl<K> GuardLayer<K> {
-    /// Guards by this function from a request to its check. [`key`](crate::key) has ready ones.
+    /// Guards by this function from a request to its check. [`key`] has ready ones.
     pub fn new(weir: Client, key: K) -> Self {
         Self { weir, key }
     }

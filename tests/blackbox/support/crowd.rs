@@ -17,7 +17,7 @@ use super::{
 };
 
 /// How many clients a crowd has.
-const CLIENTS: usize = 64;
+pub const CLIENTS: usize = 64;
 /// Checks of a client by each of the three calls.
 const EACH: usize = 8;
 /// How long a crowd may take.
@@ -130,10 +130,10 @@ pub fn schema(units: u64) -> String {
     format!("schema:\n{}", nodes.collect::<String>())
 }
 
-/// A crowd's checks of `[algorithm, user, "trade"]`, its clients dealt to the services in turn.
-pub async fn ask(services: &[Server], algorithm: &str, user: &str) -> Tally {
+/// The checks of so many clients of `[algorithm, user, "trade"]`, dealt to the services in turn.
+pub async fn ask(services: &[Server], clients: usize, algorithm: &str, user: &str) -> Tally {
     let key = [algorithm, user, "trade"];
-    let clients = (0..CLIENTS).map(|number| one(&services[number % services.len()], &key));
+    let clients = (0..clients).map(|number| one(&services[number % services.len()], &key));
     tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time").into_iter().sum()
 }
 
@@ -142,7 +142,7 @@ pub async fn ask(services: &[Server], algorithm: &str, user: &str) -> Tally {
 pub async fn gets_exactly(units: u64, services: &[Server], algorithm: &Entry, user: &str) {
     let (name, units_given) = (algorithm.name, given(algorithm, units));
     assert!(ASKED > 2 * units_given);
-    let tally = ask(services, name, user).await;
+    let tally = ask(services, CLIENTS, name, user).await;
     let expected = Tally { answered: ASKED, allowed: units_given, ..Tally::default() };
     assert_eq!(tally, expected, "{name}");
     for service in services {

@@ -1,6 +1,8 @@
 //! The load generator, which is a program of its own.
 
 use std::{
+    env,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::LazyLock,
@@ -12,8 +14,17 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = service.parent().expect("a folder");
     let profile = if folder.ends_with("release") { "release" } else { "dev" };
     let mut cargo = Command::new(env!("CARGO"));
-    // Of the whole workspace, so that dependencies have the same features as for these tests and are not built again.
-    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "weir-bench", "--profile", profile]);
+    // Of the whole workspace and with a test, so that dependencies have the same features as for these tests and are not built again.
+    let targets = ["--workspace", "--bin", "weir-bench", "--test", "floors"];
+    cargo.args(["build", "--quiet", "--locked", "--profile", profile]).args(targets);
+    // What Cargo tells these tests of their package. Where it differs, `ring` is built again, and all that depends on it.
+    let of_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    env::vars_os().map(|(name, _)| name).filter(of_package).for_each(|name| {
+        cargo.env_remove(name);
+    });
     cargo.arg("--target-dir").arg(folder.parent().expect("a folder")).current_dir(env!("CARGO_MANIFEST_DIR"));
     assert!(cargo.status().expect("cargo runs").success(), "weir-bench does not build");
     folder.join("weir-bench")

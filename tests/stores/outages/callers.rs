@@ -19,7 +19,7 @@ pub const RULES: [&str; 4] = ["local", "allow", "deny", "error"];
 /// Callers of each domain.
 pub const CALLERS: usize = 4;
 /// Between two calls of one caller, so that what is measured is not the machine.
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How a check was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

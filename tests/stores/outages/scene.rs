@@ -38,8 +38,9 @@ const ENOUGH_AT_ONCE: f64 = 200.0;
 const LEVELS: u64 = 2;
 /// Units of the callers' limits: never used up.
 const PLENTY: u64 = 1_000_000_000;
-/// What a crowd gets afterwards. Few, so that a slow machine can do in time what a crowd asks at once of a `sliding_log`, whose
-/// work grows with its units.
+/// The clients of a crowd, each of which asks for 24 units, and what all get together afterwards. Few, so that a slow machine can do in
+/// time what a crowd asks at once of a `sliding_log`, whose work grows with its units.
+const CROWD: usize = 16;
 const UNITS: u64 = 200;
 /// Crowds that ask until one is answered by the store alone.
 const CROWDS: u64 = 5;
@@ -206,7 +207,7 @@ impl Scene {
         let mut crowds = 0..;
         eventually("the store answers a crowd", || {
             let number = crowds.next().unwrap_or(CROWDS);
-            let tally = self.runtime.block_on(crowd::ask(&self.service, name, &format!("fresh{number}")));
+            let tally = self.runtime.block_on(crowd::ask(&self.service, CROWD, name, &format!("fresh{number}")));
             let (by_store, not_by_store) = (tally.allowed - tally.degraded_allowed, tally.degraded + tally.shed);
             assert!((by_store..=by_store + not_by_store).contains(&given), "{name}: {tally:?}, not {given}");
             if not_by_store == 0 || number >= CROWDS && not_by_store < given {
