@@ -12,11 +12,11 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
-};
 use tonic_health::pb::HealthCheckRequest;
 use weir::proto::{CheckBatchRequest, CheckRequest};
+use weir_envoy::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
 
 // Of which the tests use the rest.
 #[allow(dead_code, clippy::expect_used)]

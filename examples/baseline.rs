@@ -154,7 +154,7 @@ impl Answers {
             binding: Some(u32::from(levels) - 1),
             ..Default::default()
         };
-        let seconds = envoy_types::pb::google::protobuf::Duration { seconds: RESET_AFTER.seconds, nanos: 0 };
+        let seconds = prost_types::Duration { seconds: RESET_AFTER.seconds, nanos: 0 };
         let statuses = all.iter().map(|level| DescriptorStatus {
             code: Code::Ok.into(),
             current_limit: Some(RateLimit { name: level.name.clone(), requests_per_unit: LIMIT as u32, unit: 0 }),

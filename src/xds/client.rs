@@ -1,23 +1,11 @@
 //! The client of one control plane: a stream of responses, each answered by ACK or NACK.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        config::core::v3::Node,
-        service::discovery::v3::{
-            DiscoveryRequest, DiscoveryResponse, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-        },
-    },
-    google::{
-        protobuf::{Struct, Value, value::Kind},
-        rpc,
-    },
-    ratelimit::config::ratelimit::v3::RateLimitConfig,
-};
 use futures_util::stream;
 use metrics::Gauge;
 use prost::Name;
+use prost_types::{Struct, Value, value::Kind};
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
@@ -25,6 +13,16 @@ use tokio::{
 };
 use tonic::{Code, Request, Status, Streaming};
 use tracing::{info, warn};
+use weir_envoy::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{
+            DiscoveryRequest, DiscoveryResponse, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+        },
+    },
+    google::rpc,
+    ratelimit::config::ratelimit::v3::RateLimitConfig,
+};
 use weir_settings::Problems;
 
 use super::settings::{SCHEME, XdsSettings};
@@ -65,10 +63,11 @@ impl Client {
         connected.set(0.0);
         let metadata = settings.metadata().collect::<Result<Vec<_>, _>>()?;
         let text = |value: &str| Value { kind: Some(Kind::StringValue(value.to_owned())) };
-        let fields: HashMap<_, _> = metadata.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
+        let metadata = metadata.into_iter().map(|(name, value)| (name.to_owned(), text(value)));
+        let metadata = Struct { fields: metadata.collect() };
         let node = Node {
             id: settings.node_id.clone(),
-            metadata: (!fields.is_empty()).then_some(Struct { fields }),
+            metadata: (!metadata.fields.is_empty()).then_some(metadata),
             user_agent_name: "weir".to_owned(),
             ..Node::default()
         };

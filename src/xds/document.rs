@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use envoy_types::pb::{
-    google::protobuf::{Struct, Value as ProtoValue, value::Kind},
-    ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
-};
 use prost::{Message, Name};
+use prost_types::{Struct, Value as ProtoValue, value::Kind};
 use serde_json::{Map, Value as Json};
+use weir_envoy::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
+};
 use weir_policy::{Loaded, Rules, TextHash};
 use weir_settings::{
     Problems,

@@ -13,4 +13,4 @@ pub use client::Client;
 pub use document::compile;
 pub use settings::{SCHEME, Start, XdsSettings};
 
-pub use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
+pub use weir_envoy::envoy::service::discovery::v3::DiscoveryResponse;

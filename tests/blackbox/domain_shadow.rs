@@ -1,8 +1,8 @@
 //! What a domain says of its answers as a whole: everything passes and is counted, or retries are spread.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use serde_json::json;
 use weir::proto::{CheckRequest, CheckResponse};
+use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 
 use crate::support::{
     Server,

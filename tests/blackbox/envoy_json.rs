@@ -1,8 +1,8 @@
 //! `/json`: Envoy's rate-limit service as JSON over HTTP, and invalid requests.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};
 use tonic::Code;
+use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{

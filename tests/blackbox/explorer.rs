@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};
+use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::support::{

@@ -57,7 +57,7 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     let nowhere = CheckRequest { domain: "nowhere".to_owned(), ..alex() };
     let batch = CheckBatchRequest { checks: vec![CheckRequest::default(); 1_001] };
     let long = framed(&[0; 1_025], false);
-    let rls = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest::default();
+    let rls = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest::default();
     for (path, headers, body, code) in [
         (HEALTH_CHECK, &[][..], message(&unknown), Code::NotFound),
         (HEALTH_CHECK, &[], long.clone(), Code::OutOfRange),
@@ -99,7 +99,7 @@ async fn a_call_past_its_deadline_is_not_executed() {
     let _: CheckResponse = plain.call(path::CHECK, &[], message(&alex())).await.message();
     let batch = CheckBatchRequest { checks: vec![alex(); 3] };
     let reset = ResetRequest { key: alex().key, ..Default::default() };
-    let envoy = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+    let envoy = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
         domain: "other".to_owned(),
         descriptors: vec![descriptor(&["user", "alex"], 1)],
         ..Default::default()
@@ -189,7 +189,7 @@ async fn gzip_requests_are_decompressed() {
     assert_eq!(left(&plain).await, 5);
     let batch = CheckBatchRequest { checks: vec![alex(); 2] };
     assert_eq!(plain.call(path::CHECK_BATCH, &encoding, gzipped(&batch)).await.code(), Code::Ok);
-    let envoy = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+    let envoy = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
         domain: "other".to_owned(),
         descriptors: vec![descriptor(&["user", "alex"], 1)],
         ..Default::default()

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use tokio::task::JoinSet;
 use weir::proto::{CheckRequest, ResetRequest};
+use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{

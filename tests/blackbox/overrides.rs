@@ -127,7 +127,7 @@ async fn envoys_descriptors_are_overridden_too() {
         "domain: edge\ndescriptors:\n- { key: remote_address, rate_limit: { unit: day, requests_per_unit: 3 } }\n";
     let server = Server::with_policy(text);
     let ask = async |address: &str| {
-        let request = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+        let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
             domain: "edge".to_owned(),
             descriptors: vec![descriptor(&["remote_address", address], 0)],
             ..Default::default()
@@ -157,7 +157,7 @@ async fn an_override_has_envoys_descriptors_only_watch() {
         "domain: edge\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 3 } }\n",
     );
     let ask = async |hits| {
-        let request = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+        let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
             domain: "edge".to_owned(),
             descriptors: vec![descriptor(&["user", "alex"], hits)],
             ..Default::default()

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use tonic::{Request, transport::Channel};
+use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic::{Code, transport::Channel};
+use weir_envoy::envoy::service::rate_limit_quota::v3::BucketId;
 
 use crate::{
     explorer,

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use serde_json::{Value, json};
 use tonic::{Code, transport::Channel};
 use weir::proto::CheckRequest;
+use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 
 use crate::support::{
     Server,

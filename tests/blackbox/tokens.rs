@@ -1,10 +1,10 @@
 //! Who may do what by a token, on every surface.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::json;
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use weir::proto::{CheckBatchRequest, ResetRequest, SuggestRequest, rate_limiter_client::RateLimiterClient};
+use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::support::{
     Server, envoy, finish,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use rustix::process::Signal;
 use tonic::{Code, Request};
 use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
+use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::json;
 use weir::proto::{CheckBatchRequest, CheckRequest};
+use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::support::{
     Server, envoy,

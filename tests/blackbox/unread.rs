@@ -1,11 +1,11 @@
 //! Answers that clients do not read.
 
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
-};
 use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
 use weir::proto::CheckBatchRequest;
+use weir_envoy::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
 
 use crate::support::{
     eventually_async, in_time,

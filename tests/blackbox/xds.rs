@@ -6,16 +6,16 @@ use std::{
     path::Path,
 };
 
-use envoy_types::pb::{
-    envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
-    google::protobuf::{Any, Struct, Value, value::Kind},
-    ratelimit::config::ratelimit::v3::{RateLimitDescriptor, RateLimitPolicy, RateLimitReplace},
-};
+use prost_types::{Any, Struct, Value, value::Kind};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, mknodat, open},
     process::Signal,
 };
 use tonic::Status;
+use weir_envoy::{
+    envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+    ratelimit::config::ratelimit::v3::{RateLimitDescriptor, RateLimitPolicy, RateLimitReplace},
+};
 
 use crate::support::{
     Server,

@@ -4,7 +4,6 @@
 #![allow(clippy::expect_used)]
 
 mod beyond;
-mod descriptors;
 mod hits;
 mod lookup;
 mod metrics;

@@ -10,7 +10,7 @@ mod generate;
 mod model;
 mod rules;
 
-use std::sync::Arc;
+use std::{panic::resume_unwind, sync::Arc, thread};
 
 use weir_core::{
     algorithm::Bounds,
@@ -49,12 +49,20 @@ fn random_policies_and_traces_match_the_model() {
     let first = only.unwrap_or_else(seed_of_the_day);
     let policies = from_environment("WEIR_POLICIES").unwrap_or(if only.is_some() { 1 } else { POLICIES });
     println!("seeds {first} and the {policies} from there");
-    let mut tally = Tally::default();
-    let metrics = Metrics::new();
-    for seed in (0..policies).map(|number| first.wrapping_add(number)) {
-        let story = generate::story(&mut ChaCha8Rng::seed_from_u64(seed));
-        run(&story, &metrics, &mut tally).unwrap_or_else(|why| panic!("WEIR_SEED={seed}\n{why}"));
-    }
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let tell = |thread: usize| {
+        let (metrics, mut tally) = (Metrics::new(), Tally::default());
+        for seed in (0..policies).skip(thread).step_by(threads).map(|number| first.wrapping_add(number)) {
+            let story = generate::story(&mut ChaCha8Rng::seed_from_u64(seed));
+            run(&story, &metrics, &mut tally).unwrap_or_else(|why| panic!("WEIR_SEED={seed}\n{why}"));
+        }
+        tally
+    };
+    let tally = thread::scope(|scope| {
+        let tellers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || tell(thread))).collect();
+        let tallies = tellers.into_iter().map(|teller| teller.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        tallies.fold(Tally::default(), Tally::and)
+    });
     println!("{tally:?}");
     if only.is_none() && policies == POLICIES {
         tally.assert_that_all_was_tried();
@@ -82,6 +90,20 @@ impl Tally {
         self.never += u64::from(decided.summary.decision.never);
         self.shadow_refused += u64::from(decided.levels.iter().any(|level| level.shadow && !level.decision.allowed));
         self.levels[decided.levels.len().min(4)] += 1;
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            checks: self.checks + other.checks,
+            refused: self.refused + other.refused,
+            never: self.never + other.never,
+            shadow_refused: self.shadow_refused + other.shadow_refused,
+            levels: std::array::from_fn(|levels| self.levels[levels] + other.levels[levels]),
+            resets: self.resets + other.resets,
+            resets_of_something: self.resets_of_something + other.resets_of_something,
+            refused_factors: self.refused_factors + other.refused_factors,
+            independent: self.independent + other.independent,
+        }
     }
 
     fn assert_that_all_was_tried(&self) {

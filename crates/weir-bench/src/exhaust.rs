@@ -1,13 +1,13 @@
 //! Exhausts the limits of some keys before the load, so that their checks are refused.
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response::Code as EnvoyCode,
-};
 use prost::Message;
 use tokio::time::Instant;
 use tonic::Code;
 use weir_core::proto::{CheckRequest, CheckResponse, code_name};
+use weir_envoy::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_response::Code as EnvoyCode,
+};
 
 use super::{
     checks::{CheckSpec, exhausted_keys, framed},

@@ -112,7 +112,7 @@ fn envoy_answers_are_encoded_like_prost_reflect() {
     let status = rls::pb::rate_limit_response::DescriptorStatus {
         code: 77,
         limit_remaining: u32::MAX,
-        duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration { seconds: 5, nanos: 0 }),
+        duration_until_reset: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
         ..Default::default()
     };
     let answer = rls::pb::RateLimitResponse { overall_code: 2, statuses: vec![status; 2], ..Default::default() };

@@ -215,15 +215,15 @@ fn put_number(field: u8, number: u64, out: &mut impl BufMut) {
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::{
+    use prost::Message;
+    use prost_types::Duration;
+    use weir_envoy::{
         envoy::service::rate_limit_quota::v3::{
             BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
             rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
         },
         envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
-        google::protobuf::Duration,
     };
-    use prost::Message;
 
     use super::*;
 
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(strategies[0], Strategy::BlanketRule(BlanketRule::AllowAll as i32));
         assert_eq!(strategies[1], Strategy::BlanketRule(BlanketRule::DenyAll as i32));
         let Strategy::TokenBucket(bucket) = &strategies[2] else { panic!("{strategies:?}") };
-        assert_eq!((bucket.max_tokens, bucket.tokens_per_fill.as_ref().unwrap().value), (30, 880));
+        assert_eq!((bucket.max_tokens, bucket.tokens_per_fill.unwrap()), (30, 880));
         assert_eq!(bucket.fill_interval, Some(Duration { seconds: 1, nanos: 0 }));
         assert!(matches!(written[3], BucketAction::AbandonAction(_)));
     }

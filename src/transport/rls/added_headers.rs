@@ -1,6 +1,6 @@
 //! The headers that Envoy is asked to add to the answer of its caller.
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use weir_envoy::envoy::config::core::v3::HeaderValue;
 
 use super::settings::EnvoySettings;
 use crate::{

@@ -1,6 +1,6 @@
 //! Encodes the response to `ShouldRateLimit`.
 
-use envoy_types::pb::google::protobuf::Duration;
+use prost_types::Duration;
 use weir_core::domain::Unit;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::google::protobuf::{ListValue, Struct, Value, value::Kind};
+use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::Value as Json;
 
 use super::wire::RateLimitRequest;

@@ -5,22 +5,19 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use envoy_types::{
-    pb::{
-        envoy::service::discovery::v3::{
-            DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-            aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
-        },
-        google::protobuf::Any,
-        ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
-    },
-    util::pack_any,
-};
 use futures_util::{Stream, stream};
 use prost::Name;
+use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service::Routes};
+use weir_envoy::{
+    envoy::service::discovery::v3::{
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+        aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
+    },
+    ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
+};
 
 use super::{eventually, grpc_server::GrpcServer};
 
@@ -138,7 +135,8 @@ impl ControlPlane {
 
 /// The resource of a domain with these descriptors.
 pub fn config(name: &str, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Any {
-    pack_any(RateLimitConfig { name: name.to_owned(), domain: domain.to_owned(), descriptors })
+    let config = RateLimitConfig { name: name.to_owned(), domain: domain.to_owned(), descriptors };
+    Any::from_msg(&config).expect("a message")
 }
 
 /// A descriptor with a limit a day.

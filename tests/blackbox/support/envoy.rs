@@ -1,14 +1,11 @@
 //! Envoy's rate-limit service as Envoy calls it.
 
-use envoy_types::pb::{
-    envoy::{
-        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-        service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
-    },
-    google::protobuf::UInt64Value,
-};
 use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_prost::ProstCodec;
+use weir_envoy::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+};
 
 const CALL: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -17,7 +14,7 @@ pub fn descriptor(key: &[&str], hits: i64) -> RateLimitDescriptor {
     let entry = |pair: &[&str]| Entry { key: pair[0].to_owned(), value: pair[1].to_owned() };
     RateLimitDescriptor {
         entries: key.chunks_exact(2).map(entry).collect(),
-        hits_addend: Some(UInt64Value { value: hits.unsigned_abs() }),
+        hits_addend: Some(hits.unsigned_abs()),
         is_negative_hits: hits < 0,
         ..Default::default()
     }

@@ -2,23 +2,21 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use envoy_types::pb::{
-    envoy::{
-        service::rate_limit_quota::v3::{
-            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-            rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
-        },
-        r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
-    },
-    google::protobuf::Duration as WireDuration,
-};
 use futures_util::stream;
+use prost_types::Duration as WireDuration;
 use tokio::{sync::mpsc, time::timeout};
 use tonic::{
     Request, Status, Streaming, client::Grpc, codegen::http::uri::PathAndQuery, metadata::MetadataMap,
     transport::Channel,
 };
 use tonic_prost::ProstCodec;
+use weir_envoy::envoy::{
+    service::rate_limit_quota::v3::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
+    },
+    r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
+};
 
 use super::TIMEOUT;
 
@@ -139,7 +137,7 @@ fn assignment_of(action: &BucketAction) -> (Assignment, i64) {
         Strategy::BlanketRule(rule) if *rule == BlanketRule::AllowAll as i32 => Assignment::AllowAll,
         Strategy::BlanketRule(_) => Assignment::DenyAll,
         Strategy::TokenBucket(bucket) => Assignment::Tokens {
-            per_fill: bucket.tokens_per_fill.as_ref().expect("a number").value,
+            per_fill: bucket.tokens_per_fill.expect("a number"),
             fill_seconds: bucket.fill_interval.as_ref().expect("a time").seconds,
             max: bucket.max_tokens,
         },

@@ -6,13 +6,13 @@ mod template;
 use std::{fmt, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use envoy_types::pb::envoy::{
-    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-    service::ratelimit::v3::RateLimitRequest,
-};
 use prost::Message;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use weir_envoy::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::ratelimit::v3::RateLimitRequest,
+};
 
 pub(crate) use self::keys::{Distribution, Keys};
 use self::template::Template;

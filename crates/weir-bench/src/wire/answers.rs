@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_overall_code_decides_an_envoy_answer() {
-        use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+        use weir_envoy::envoy::service::ratelimit::v3::RateLimitResponse;
         let coded = |overall_code| RateLimitResponse { overall_code, ..Default::default() }.encode_to_vec();
         assert_eq!(read(Kind::Envoy, 1, &coded(1)).allowed, 1);
         assert_eq!(read(Kind::Envoy, 1, &coded(2)).refused, 1);

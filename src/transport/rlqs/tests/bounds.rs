@@ -3,12 +3,12 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
-};
 use prost::Message;
 use tokio::time::sleep;
 use weir_core::algorithm::Bounds;
+use weir_envoy::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
 use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 
 use crate::{

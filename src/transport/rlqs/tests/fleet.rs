@@ -10,23 +10,21 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
-use envoy_types::pb::{
-    envoy::{
-        service::rate_limit_quota::v3::{
-            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-            rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
-        },
-        r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
-    },
-    google::protobuf::Duration as WireDuration,
-};
 use prost::Message;
+use prost_types::Duration as WireDuration;
 use tokio::{task::JoinHandle, time::Instant};
 use weir_core::{
     algorithm::Bounds,
     domain::{Clock, Key, Micros, time::SECOND},
     hold::{Grant, Renewal},
     plan::Plan,
+};
+use weir_envoy::envoy::{
+    service::rate_limit_quota::v3::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
+    },
+    r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
 };
 use weir_store::{Decide, Failure, MemoryStore, ResetDone, Store, StoreError, Verdict, memory::MemorySettings};
 
@@ -292,7 +290,7 @@ impl Envoy {
                         self.tokens = bucket.max_tokens.into();
                     }
                     self.max_tokens = bucket.max_tokens.into();
-                    self.per_second = f64::from(bucket.tokens_per_fill.expect("a number").value) / interval;
+                    self.per_second = f64::from(bucket.tokens_per_fill.expect("a number")) / interval;
                 }
                 Strategy::BlanketRule(rule) if rule == BlanketRule::DenyAll as i32 => self.per_second = 0.0,
                 other => panic!("{other:?}"),

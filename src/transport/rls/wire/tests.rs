@@ -1,14 +1,11 @@
 //! Decoding. Odd bytes are written by hand, as no library would.
 
-use envoy_types::pb::{
-    envoy::extensions::common::ratelimit::v3::{
-        RateLimitDescriptor,
-        rate_limit_descriptor::{self, RateLimitOverride},
-    },
-    google::protobuf::UInt64Value,
-};
 use proptest::prelude::*;
 use tonic::Code;
+use weir_envoy::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor,
+    rate_limit_descriptor::{self, RateLimitOverride},
+};
 
 use super::*;
 use crate::transport::rls::pb;
@@ -66,7 +63,7 @@ fn envoys(hits_addend: u32, descriptors: &[Terms]) -> Vec<u8> {
     let descriptor = |(own, is_negative_hits, limit): &Terms| RateLimitDescriptor {
         entries: vec![rate_limit_descriptor::Entry { key: "k".to_owned(), value: "v".to_owned() }],
         limit: limit.map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit }),
-        hits_addend: own.map(|value| UInt64Value { value }),
+        hits_addend: *own,
         is_negative_hits: *is_negative_hits,
     };
     let descriptors = descriptors.iter().map(descriptor).collect();

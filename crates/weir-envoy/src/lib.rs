@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+/// The messages, in modules as their packages are named.
+#[allow(dead_code, deprecated, missing_docs, clippy::all, rustdoc::all, reason = "generated")]
+mod messages {
+    include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+}
+
+pub use messages::{envoy, google, ratelimit};
+
+/// The descriptors of the rate-limit service and of what its messages hold, as a `FileDescriptorSet`.
+pub const RATE_LIMIT_SERVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rate_limit_service.binpb"));
