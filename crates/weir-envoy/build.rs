@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         compiler.open_file(file)?;
     }
     let mut config = Config::new();
-    config.enable_type_names();
+    config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
     let messages = tonic_prost_build::configure().build_transport(false).include_file("messages.rs");
     Ok(messages.compile_fds_with_config(compiler.file_descriptor_set(), config)?)
 }
