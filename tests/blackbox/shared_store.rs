@@ -55,8 +55,11 @@ fn assert_in_order(answers: &[CheckResponse]) {
 /// Lets the store stand still, so that checks come together however busy the machine is: one after the other is sent until one
 /// waits for another.
 async fn hold_up(redis: &Redis, server: &Server) -> JoinSet<Result<Response<CheckResponse>, Status>> {
-    redis.pause();
     let mut others = JoinSet::new();
+    // Once it is connected to: a busy machine may have had no time for that, and then nothing is sent to it.
+    let first = server.client().await.check(check(&["user", "other"])).await;
+    others.spawn(async { first });
+    redis.pause();
     eventually_async("one is on the way", async || {
         let mut client = server.client().await;
         others.spawn(async move { client.check(check(&["user", "other"])).await });
