@@ -52,14 +52,20 @@ fn assert_in_order(answers: &[CheckResponse]) {
     }
 }
 
+/// Lets the store stand still once it is connected to, which a busy machine may take its time for: nothing would be sent to it
+/// then. The answer to a check that came before.
+async fn pause(redis: &Redis, server: &Server) -> Response<CheckResponse> {
+    let first = server.client().await.check(check(&["user", "other"])).await.expect("an answer");
+    redis.pause();
+    first
+}
+
 /// Lets the store stand still, so that checks come together however busy the machine is: one after the other is sent until one
 /// waits for another.
 async fn hold_up(redis: &Redis, server: &Server) -> JoinSet<Result<Response<CheckResponse>, Status>> {
     let mut others = JoinSet::new();
-    // Once it is connected to: a busy machine may have had no time for that, and then nothing is sent to it.
-    let first = server.client().await.check(check(&["user", "other"])).await;
-    others.spawn(async { first });
-    redis.pause();
+    let first = pause(redis, server).await;
+    others.spawn(async { Ok(first) });
     eventually_async("one is on the way", async || {
         let mut client = server.client().await;
         others.spawn(async move { client.check(check(&["user", "other"])).await });
@@ -117,7 +123,7 @@ async fn a_full_store_queue_gives_a_retry_delay() {
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1");
     let server = setup.env("WEIR_STORE__REDIS__MAX_QUEUE", "1").start();
-    redis.pause();
+    pause(&redis, &server).await;
     let mut calls = JoinSet::new();
     for _ in 0..10 {
         let mut client = server.client().await;
