@@ -14,10 +14,7 @@ use super::{
     deadline::Deadline,
     termination::{Side, TerminatedBody, Termination},
 };
-use crate::{
-    proto,
-    transport::{rls, status::Rejected},
-};
+use crate::{proto, transport::status::Rejected};
 
 /// Most reflection streams of the port, and how long each lasts.
 pub const MAX_REFLECTIONS: usize = 64;
@@ -41,7 +38,7 @@ impl Reflection {
         let descriptors = || {
             Builder::configure()
                 .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(rls::pb::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(weir_envoy::RATE_LIMIT_SERVICE)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         macro_rules! bounded {

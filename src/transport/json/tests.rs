@@ -118,8 +118,8 @@ fn envoy_answers_are_encoded_like_prost_reflect() {
     let answer = rls::pb::RateLimitResponse { overall_code: 2, statuses: vec![status; 2], ..Default::default() };
     let mut bytes = answer.encode_to_vec();
     prost::encoding::message::encode(6, &metadata, &mut bytes);
-    assert_written_as_reflected(rls::pb::DESCRIPTORS, message, &bytes, false);
-    assert_written_as_reflected(rls::pb::DESCRIPTORS, message, &[], false);
+    assert_written_as_reflected(weir_envoy::RATE_LIMIT_SERVICE, message, &bytes, false);
+    assert_written_as_reflected(weir_envoy::RATE_LIMIT_SERVICE, message, &[], false);
 }
 
 fn level() -> impl Strategy<Value = LevelResult> {

@@ -17,7 +17,7 @@ use weir_store::Store;
 
 use super::{
     Rls,
-    pb::{self, RateLimitResponse, rate_limit_response},
+    pb::{RateLimitResponse, rate_limit_response},
     wire::RateLimitRequest,
 };
 use crate::{
@@ -49,7 +49,7 @@ struct Json<S> {
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
 pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize) -> Result<Router, Damaged> {
-    let json = Json { rls, schema: Schema::new(pb::DESCRIPTORS, MAX_VALUES)?, max_body_bytes };
+    let json = Json { rls, schema: Schema::new(weir_envoy::RATE_LIMIT_SERVICE, MAX_VALUES)?, max_body_bytes };
     Ok(Router::new().route("/json", any(answer::<S>)).with_state(Arc::new(json)))
 }
 

@@ -7,7 +7,6 @@ pub mod added_headers;
 pub mod encode;
 pub mod json;
 pub mod metadata;
-pub mod pb;
 pub mod service;
 pub mod settings;
 #[cfg(test)]
@@ -16,3 +15,4 @@ pub mod wire;
 
 pub use service::Rls;
 pub use settings::{EnvoySettings, Headers};
+pub use weir_envoy::envoy::service::ratelimit::v3 as pb;

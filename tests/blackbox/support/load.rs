@@ -22,9 +22,9 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let name = name.to_string_lossy();
         name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
     };
-    env::vars_os().map(|(name, _)| name).filter(of_package).for_each(|name| {
+    for name in env::vars_os().map(|(name, _)| name).filter(of_package) {
         cargo.env_remove(name);
-    });
+    }
     cargo.arg("--target-dir").arg(folder.parent().expect("a folder")).current_dir(env!("CARGO_MANIFEST_DIR"));
     assert!(cargo.status().expect("cargo runs").success(), "weir-bench does not build");
     folder.join("weir-bench")
