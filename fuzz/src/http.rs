@@ -25,8 +25,14 @@ thread_local! {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let checks = scene::checks();
         let envoy = rls::json::routes(Rls::new(checks.clone(), EnvoySettings::default()), MAX_BODY_BYTES);
-        let own = http::routes(checks, HeaderStyle::Draft11, MAX_BODY_BYTES, Sites::default());
-        (runtime, own.expect("routes").merge(envoy.expect("routes")))
+        let own = http::routes(
+            checks,
+            http::schema().expect("descriptors"),
+            HeaderStyle::Draft11,
+            MAX_BODY_BYTES,
+            Sites::default(),
+        );
+        (runtime, own.merge(envoy.expect("routes")))
     };
 }
 

@@ -90,9 +90,6 @@ pub enum AppError {
     #[error("{0}")]
     Tracing(String),
     /// The descriptors in this binary are damaged.
-    #[error("reflection is not available: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The same, for JSON.
     #[error(transparent)]
     Descriptors(#[from] Damaged),
 }

@@ -37,8 +37,9 @@ pub(super) fn routes(
     let pages = on_control(admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default()));
     let most = settings.grpc.max_message_bytes;
     let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most)?;
-    let api = http::routes(service, settings.http.headers, most, sites.clone())?;
-    let operators = http::admin::routes(operators, most, sites)?;
+    let schema = http::schema()?;
+    let operators = http::admin::routes(operators, Arc::clone(&schema), most, sites.clone());
+    let api = http::routes(service, schema, settings.http.headers, most, sites);
     Ok(api.merge(envoy).merge(operators).merge(pages))
 }
 

@@ -163,7 +163,7 @@ impl App {
         let (routes, health) = {
             let envoy = settings.envoy.clone();
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
-            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_meter).await?
+            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_meter).await
         };
         let routes = routes.dividing(quotas.clone());
         // Separate workers, so that HTTP load does not delay gRPC.

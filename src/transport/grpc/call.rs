@@ -3,11 +3,11 @@
 use std::{mem, sync::Arc, time::Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::{StreamExt, stream::FuturesOrdered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesOrdered};
 use prost::encoding::encode_varint;
 use tokio::task::yield_now;
 use weir_policy::Near;
-use weir_server::Overload;
+use weir_server::{Overload, Permit};
 use weir_store::{ResetDone, Store};
 
 use super::answer;
@@ -70,60 +70,83 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     if count > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
-    Ok(answer_batch(service, count, batch.map(Ok), Transport::GrpcBatch, since).await?)
+    let begun = begin_batch(service, count, batch.map(Ok), Transport::GrpcBatch).await?;
+    drop(message);
+    let answers = begun.answers().await;
+    service.timed(Transport::GrpcBatch, since);
+    Ok(answers)
 }
 
-/// Answers so many checks, or why each could not be read, as the bytes of `CheckBatchResponse`. Those that wait have one permit
-/// together.
+/// A batch whose checks have begun, with the answers that are there.
+#[must_use = "the store is waited for"]
+pub struct BegunBatch {
+    count: usize,
+    /// Those to the first checks, as the bytes of `CheckBatchResponse`.
+    out: BytesMut,
+    /// Those to the others.
+    waiting: FuturesOrdered<<Checked<'static, BytesMut> as IntoFuture>::IntoFuture>,
+    /// The one permit of all that wait.
+    permit: Option<Permit>,
+}
+
+/// Begins to answer so many checks, or why each could not be read.
 ///
 /// # Errors
-/// [`Overload`] where there is none.
-pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
+/// [`Overload`] where they wait and too many calls do.
+pub async fn begin_batch<S: Store, M: AsRef<[u8]>>(
     service: &CheckService<S>,
     count: usize,
     checks: impl Iterator<Item = Result<M, Invalid>>,
     transport: Transport,
-    since: Instant,
-) -> Result<BytesMut, Overload> {
+) -> Result<BegunBatch, Overload> {
     let handle = service.limiter().current();
-    let mut permit = None;
-    let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
-    let mut waiting = FuturesOrdered::new();
-    // They are much alike. Room that doubles as they come would be held as well until the client has read them.
-    let put = |answer: &[u8], out: &mut BytesMut| {
-        if out.is_empty() {
-            out.reserve(count * (answer.len() + RESULT_BYTES));
-        }
-        put_result(RESULT, answer, out);
-    };
-    for (number, check) in checks.enumerate() {
-        if number > 0 && number.is_multiple_of(MAX_IN_A_ROW) {
-            yield_now().await;
-        }
+    let mut begun = BegunBatch { count, out: BytesMut::new(), waiting: FuturesOrdered::new(), permit: None };
+    let mut spare = BytesMut::new();
+    for (number, check) in (1..).zip(checks) {
         let bytes = match check {
             Ok(ref bytes) => Ok(bytes.as_ref()),
             Err(invalid) => Err(invalid),
         };
         match in_place(service, &handle, bytes, transport, mem::take(&mut spare)) {
-            Checked::Ready(answer) if waiting.is_empty() => {
-                put(&answer, &mut out);
+            Checked::Ready(answer) if begun.waiting.is_empty() => {
+                begun.put(&answer);
                 spare = answer;
                 spare.clear();
             }
             answer => {
-                if permit.is_none() {
-                    permit = Some(service.permit()?);
+                if begun.permit.is_none() {
+                    begun.permit = Some(service.permit()?);
                 }
-                waiting.push_back(answer.into_future());
+                begun.waiting.push_back(answer.into_future());
             }
         }
+        if number < count && number.is_multiple_of(MAX_IN_A_ROW) {
+            // Begins those that wait. The store's queue bounds them; nothing bounds those that have not begun.
+            while let Some(Some(answer)) = begun.waiting.next().now_or_never() {
+                begun.put(&answer);
+            }
+            yield_now().await;
+        }
     }
-    // All at once, so that they share round trips. Each begins before the next.
-    while let Some(answer) = waiting.next().await {
-        put(&answer, &mut out);
+    Ok(begun)
+}
+
+impl BegunBatch {
+    fn put(&mut self, answer: &[u8]) {
+        if self.out.is_empty() {
+            // They are much alike. Room that doubles as they come would be held as well until the client has read them.
+            self.out.reserve(self.count * (answer.len() + RESULT_BYTES));
+        }
+        put_result(RESULT, answer, &mut self.out);
     }
-    service.timed(transport, since);
-    Ok(out)
+
+    /// All answers, as the bytes of `CheckBatchResponse`. Checks that wait share round trips.
+    pub async fn answers(mut self) -> BytesMut {
+        while let Some(answer) = self.waiting.next().await {
+            self.put(&answer);
+        }
+        self.out
+    }
 }
 
 fn put_result(tag: u8, answer: &[u8], out: &mut BytesMut) {
@@ -227,7 +250,6 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
-    use futures_util::FutureExt;
     use prost::Message as _;
     use weir_core::algorithm::Bounds;
     use weir_policy::Policy;

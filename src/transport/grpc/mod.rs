@@ -125,9 +125,6 @@ impl<S> Clone for Calls<S> {
 
 impl<S: Store> Calls<S> {
     /// All that is served on the gRPC port, and what reports its health.
-    ///
-    /// # Errors
-    /// When the descriptors compiled into this binary cannot be read.
     pub async fn new(
         service: CheckService<S>,
         drain: Drain,
@@ -135,7 +132,7 @@ impl<S: Store> Calls<S> {
         envoy: EnvoySettings,
         admin: Arc<AdminService>,
         meter: &ListenerMeter,
-    ) -> Result<(Self, HealthReporter), tonic_reflection::server::Error> {
+    ) -> (Self, HealthReporter) {
         let max_message_bytes = settings.max_message_bytes;
         let reporter = HealthReporter::new();
         report_serving(&reporter, true).await;
@@ -147,7 +144,7 @@ impl<S: Store> Calls<S> {
             quotas: None,
             service,
             health: Arc::new(Health::new(&reporter)),
-            reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS))?,
+            reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS)),
             streams: open(settings.max_open_streams),
             watches: open(MAX_WATCHES),
             arrivals: Arrivals::new(settings.message_timeout.duration(), max_message_bytes, meter)
@@ -156,7 +153,7 @@ impl<S: Store> Calls<S> {
             meter: meter.clone(),
             max_message_bytes,
         };
-        Ok((calls, reporter))
+        (calls, reporter)
     }
 
     /// The same, which serves Envoy's quotas too, where they are wanted.

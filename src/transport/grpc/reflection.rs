@@ -1,6 +1,10 @@
 //! `grpc.reflection`: tonic's own, within bounds, as people and their tools use it.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use hyper::{Request, Response, body::Incoming};
 use tokio::time::sleep;
@@ -25,16 +29,22 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Describes the services of the port.
 #[derive(Clone)]
 pub(super) struct Reflection {
-    routes: Routes,
+    /// Made for the first stream: reading the descriptors is a third of what the service does to start.
+    routes: Arc<OnceLock<Routes>>,
+    max_message_bytes: usize,
     streams: ConcurrencyLimit,
 }
 
 impl Reflection {
     /// With the bounds and the compression of all calls, and so many `streams`.
-    ///
-    /// # Errors
-    /// When the descriptors compiled into this binary cannot be read.
-    pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit) -> Result<Self, Error> {
+    pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit) -> Self {
+        Self { routes: Arc::default(), max_message_bytes, streams }
+    }
+
+    fn routes(&self) -> Result<Routes, Error> {
+        if let Some(routes) = self.routes.get() {
+            return Ok(routes.clone());
+        }
         let descriptors = || {
             Builder::configure()
                 .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -43,13 +53,13 @@ impl Reflection {
         };
         macro_rules! bounded {
             ($server:expr) => {
-                $server.accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(max_message_bytes)
+                $server.accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(self.max_message_bytes)
             };
         }
         let routes = Routes::new(bounded!(descriptors().build_v1()?))
             .add_service(bounded!(descriptors().build_v1alpha()?))
             .prepare();
-        Ok(Self { routes, streams })
+        Ok(self.routes.get_or_init(|| routes).clone())
     }
 
     /// Serves one stream, on this connection.
@@ -63,6 +73,10 @@ impl Reflection {
             Ok(permit) => permit,
             Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
         };
+        let mut routes = match self.routes() {
+            Ok(routes) => routes,
+            Err(error) => return Status::internal(error.to_string()).into_http(),
+        };
         let end = Deadline::after(MAX_TIME);
         let end = deadline.map_or(end, |deadline| deadline.min(end));
         // Nothing asks the body for its end while the client gives its answers no room.
@@ -74,7 +88,7 @@ impl Reflection {
         }));
         let termination = || Termination::new(connected.close.clone(), Some(end), None);
         let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
-        let Ok::<_, Infallible>(response) = self.routes.clone().call(request).await;
+        let Ok::<_, Infallible>(response) = routes.call(request).await;
         response
             .map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding((permit, overdue))))
     }

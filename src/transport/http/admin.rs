@@ -10,34 +10,28 @@ use axum::{
     routing::{any, post},
 };
 
-use super::{JSON, MAX_VALUES, Sites, actor, body, not_posted, problem::Problem, response};
-use crate::{
-    proto,
-    transport::{
-        admin::{AdminCall, AdminService},
-        json::{Damaged, Schema},
-        status::Rejected,
-    },
+use super::{JSON, Sites, actor, body, not_posted, problem::Problem, response};
+use crate::transport::{
+    admin::{AdminCall, AdminService},
+    json::Schema,
+    status::Rejected,
 };
 
 struct Api {
     service: Arc<AdminService>,
-    schema: Schema,
+    schema: Arc<Schema>,
     max_body_bytes: usize,
     sites: Sites,
 }
 
 /// The paths of the operators' API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
-///
-/// # Errors
-/// [`Damaged`] when the descriptors compiled into this binary cannot be read.
-pub fn routes(service: Arc<AdminService>, max_body_bytes: usize, sites: Sites) -> Result<Router, Damaged> {
-    let api = Api { service, schema: Schema::new(proto::DESCRIPTORS, MAX_VALUES)?, max_body_bytes, sites };
+pub fn routes(service: Arc<AdminService>, schema: Arc<Schema>, max_body_bytes: usize, sites: Sites) -> Router {
+    let api = Api { service, schema, max_body_bytes, sites };
     let routes = AdminCall::ALL.into_iter().fold(Router::new(), |routes, call| {
         let answer = move |State(api): State<Arc<Api>>, request| async move { api.answer(call, request).await };
         routes.route(call.page(), post(answer).fallback(not_posted))
     });
-    Ok(routes.route("/v1/admin/{*path}", any(nowhere)).with_state(Arc::new(api)))
+    routes.route("/v1/admin/{*path}", any(nowhere)).with_state(Arc::new(api))
 }
 
 async fn nowhere() -> Problem {

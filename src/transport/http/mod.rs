@@ -74,24 +74,30 @@ mod name {
 /// The API over one limiter.
 pub struct Api<S> {
     service: CheckService<S>,
-    schema: Schema,
+    schema: Arc<Schema>,
     style: HeaderStyle,
     max_body_bytes: usize,
     sites: Sites,
 }
 
-/// The paths of the API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
+/// The messages of the API and of the operators' API.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
+pub fn schema() -> Result<Arc<Schema>, Damaged> {
+    Ok(Arc::new(Schema::new(proto::DESCRIPTORS, MAX_VALUES)?))
+}
+
+/// The paths of the API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
 pub fn routes<S: Store>(
     service: CheckService<S>,
+    schema: Arc<Schema>,
     style: HeaderStyle,
     max_body_bytes: usize,
     sites: Sites,
-) -> Result<Router, Damaged> {
-    let api = Api { service, schema: Schema::new(proto::DESCRIPTORS, MAX_VALUES)?, style, max_body_bytes, sites };
-    Ok(Router::new()
+) -> Router {
+    let api = Api { service, schema, style, max_body_bytes, sites };
+    Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
         .route("/v1/check_all", post(check_all::<S>).fallback(not_posted))
@@ -101,7 +107,7 @@ pub fn routes<S: Store>(
         .route("/v1/extend", post(extend::<S>).fallback(not_posted))
         .route("/v1/reset", post(reset::<S>).fallback(not_posted))
         .route("/v1/{*path}", any(nowhere))
-        .with_state(Arc::new(api)))
+        .with_state(Arc::new(api))
 }
 
 async fn not_posted() -> Problem {
@@ -136,8 +142,10 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
-    let answers = call::answer_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch, since).await;
-    let answers = answers.map_err(Rejected::from)?;
+    let begun = call::begin_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
+    drop(text);
+    let answers = begun.map_err(Rejected::from)?.answers().await;
+    api.service.timed(Transport::HttpBatch, since);
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
 }
 
