@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Describes the services of the port.
 #[derive(Clone)]
 pub(super) struct Reflection {
-    /// Made for the first stream: reading the descriptors is a third of what the service does to start.
+    /// Made for the first stream: reading the descriptors is a quarter of what the service does to start.
     routes: Arc<OnceLock<Routes>>,
     max_message_bytes: usize,
     streams: ConcurrencyLimit,
