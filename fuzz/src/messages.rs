@@ -55,7 +55,7 @@ pub fn batch(bytes: &[u8]) {
 
 /// A `ResetRequest` is read as prost reads it, unless it is larger than it may be, and carried out.
 pub fn reset(bytes: &[u8]) {
-    match (message::reset(bytes), ResetRequest::decode(bytes)) {
+    match (message::read::<ResetRequest>(bytes), ResetRequest::decode(bytes)) {
         (Ok(read), Ok(known)) => assert_eq!(read, known),
         (Ok(read), Err(error)) => panic!("{read:?} is read, but: {error}"),
         (Err(_), Ok(known)) => {

@@ -8,7 +8,7 @@ use weir::{
     transport::{
         check_service::Caller,
         fields::{Fields, Value},
-        grpc::reservation,
+        grpc::reservation::{self, Settling},
         message::{MAX_FIELDS, ReserveMessage},
     },
 };
@@ -47,7 +47,9 @@ pub fn reserve(bytes: &[u8]) {
     }
     let commit = |actual| {
         let message = CommitRequest { hold: hold.clone(), actual: Some(actual) }.encode_to_vec();
-        let answer = reservation::commit(&service, &message, &caller).now_or_never().expect("memory answers at once");
+        let answer = reservation::settle(&service, Settling::Commit, &message, &caller)
+            .now_or_never()
+            .expect("memory answers at once");
         CommitResponse::decode(&answer.ok().expect("it is there")[..]).expect("an answer")
     };
     let first = commit(3);
@@ -69,17 +71,23 @@ pub fn settle(bytes: &[u8]) {
     let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
     let text = CommitRequest { hold: String::from_utf8_lossy(bytes).into_owned(), actual: None }.encode_to_vec();
     for message in [bytes, &text] {
-        let committed = reservation::commit(&service, message, &caller).now_or_never().expect("memory answers at once");
+        let committed = reservation::settle(&service, Settling::Commit, message, &caller)
+            .now_or_never()
+            .expect("memory answers at once");
         if let Ok(answer) = committed {
             let CommitResponse { charged, refunded, overage, .. } =
                 CommitResponse::decode(&answer[..]).expect("an answer");
             assert_eq!((charged, refunded, overage), (0, 0, 0));
         }
-        let cancelled = reservation::cancel(&service, message, &caller).now_or_never().expect("memory answers at once");
+        let cancelled = reservation::settle(&service, Settling::Cancel, message, &caller)
+            .now_or_never()
+            .expect("memory answers at once");
         if let Ok(answer) = cancelled {
             assert_eq!(CancelResponse::decode(&answer[..]).expect("an answer").refunded, 0);
         }
-        let extended = reservation::extend(&service, message, &caller).now_or_never().expect("memory answers at once");
+        let extended = reservation::settle(&service, Settling::Extend, message, &caller)
+            .now_or_never()
+            .expect("memory answers at once");
         if let Ok(answer) = extended {
             ExtendResponse::decode(&answer[..]).expect("an answer");
         }

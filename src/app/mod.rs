@@ -141,10 +141,10 @@ impl App {
         let drain = Drain::default();
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
-        let service = CheckService::new(Arc::clone(&limiter), settings.bounds())
-            .repeatable_for(settings.idempotency.window.0)
-            .observed(observer.is_some())
-            .reset_needs_client(settings.reset == ResetRule::Authenticated);
+        let mut service = CheckService::new(Arc::clone(&limiter), settings.bounds());
+        service.is_observed = observer.is_some();
+        service.reset_needs_client = settings.reset == ResetRule::Authenticated;
+        service.repeat_window = settings.idempotency.window.0;
         let [grpc_meter, http_meter] = ["grpc", "http"].map(|name| ListenerMeter::new(metrics.registry(), name));
         let with_permits = |setting: usize, meter: &ListenerMeter| {
             service.clone().within(permits(setting, limiter.store().shared().is_some(), meter))

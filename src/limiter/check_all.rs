@@ -11,7 +11,7 @@ use weir_store::{Store, Verdict};
 use super::{
     Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
     decide::{Checking, Fill, decide},
-    request::{Resolved, checkable, plan_in},
+    request::{ensure_checkable, plan_in},
 };
 
 /// Most checks that are decided together.
@@ -90,7 +90,7 @@ impl<'n> CheckAll<'n> {
         let (mut levels, mut parts) = (Levels::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
             let mut own = Levels::new();
-            let Resolved { overridden, .. } = check.resolve(policy, false, &mut own).map_err(|error| match error {
+            let (_, overridden) = check.resolve(policy, false, &mut own).map_err(|error| match error {
                 CheckError::Invalid(invalid) => invalid.in_check(index).into(),
                 error => error,
             })?;
@@ -106,7 +106,8 @@ impl<'n> CheckAll<'n> {
         if self.checks.iter().any(|check| check.spec.is_some()) {
             plan.enforce_as_written();
         }
-        Ok((checkable(plan)?, parts))
+        ensure_checkable(&plan)?;
+        Ok((plan, parts))
     }
 }
 

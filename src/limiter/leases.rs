@@ -6,17 +6,8 @@ use weir_store::{Store, Verdict};
 use super::{
     Answer, CheckError, Limiter, PolicyHandle, Request,
     decide::{Checking, Fill, decide},
-    request::checkable,
+    request::ensure_checkable,
 };
-
-/// What a key offers to a client that would lease units of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leasable {
-    /// These terms.
-    Yes(Offer),
-    /// Nothing, since.
-    No(&'static str),
-}
 
 /// The answer to a client that holds a lease, or would.
 #[derive(Debug, Default)]
@@ -28,21 +19,23 @@ pub struct Leased<'a> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Whether the key of a request can be leased, and how.
+    /// The terms on which the key of a request can be leased, or why it cannot.
     ///
     /// # Errors
     /// [`CheckError`] for a request that has no plan.
-    pub fn leasable(&self, handle: &PolicyHandle, request: &Request<'_>) -> Result<Leasable, CheckError> {
-        let plan = request.plan(&handle.policy, handle.version)?;
-        let Some(offer) = Offer::of(&plan) else {
-            return Ok(Leasable::No("the policy does not lease all limits of the key: see weir limits explain"));
-        };
-        Ok(if plan.is_shadow {
-            Leasable::No("the domain is in shadow mode")
-        } else if !self.store.decides_in_one_step(&plan) {
-            Leasable::No("the key's limits are at several anchors of a Cluster")
-        } else {
-            Leasable::Yes(offer)
+    pub fn leasable(
+        &self,
+        handle: &PolicyHandle,
+        request: &Request<'_>,
+    ) -> Result<Result<Offer, &'static str>, CheckError> {
+        let plan = request.plan(&handle.policy, handle.version, false)?;
+        Ok(match Offer::of(&plan) {
+            None => Err("the policy does not lease all limits of the key: see weir limits explain"),
+            Some(_) if plan.is_shadow => Err("the domain is in shadow mode"),
+            Some(_) if !self.store.decides_in_one_step(&plan) => {
+                Err("the key's limits are at several anchors of a Cluster")
+            }
+            Some(offer) => Ok(offer),
         })
     }
 
@@ -53,10 +46,11 @@ impl<S: Store> Limiter<S> {
         request: &'a Request<'_>,
         renewal: Option<(&'a Renewal, Offer)>,
     ) -> Checking<'l, 'a, Leased<'a>, impl Fill<'a, Leased<'a>>> {
-        let plan = request.plan(&handle.policy, handle.version).and_then(checkable).map(|mut plan| {
+        let plan = request.plan(&handle.policy, handle.version, false).and_then(|mut plan| {
+            ensure_checkable(&plan)?;
             // An override may have begun or ended since.
             plan.renewal = renewal.filter(|(_, offer)| Offer::of(&plan) == Some(*offer)).map(|(renewal, _)| renewal);
-            plan
+            Ok(plan)
         });
         decide(&self.store, plan, move |plan, verdict: &Verdict, leased: &mut Leased<'a>| {
             leased.grant = verdict.grant.as_deref().copied();

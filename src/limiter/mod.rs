@@ -35,8 +35,9 @@ pub use check_all::{AllAnswers, CheckAll};
 pub use decide::{Checking, Fill};
 use decide::{ask, ensure_no_conflict};
 pub use descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, Resolved};
-pub use leases::{Leasable, Leased};
+pub use leases::Leased;
 pub use policy_handle::PolicyHandle;
+use request::ensure_checkable;
 pub use request::{CheckError, Invalid, Request};
 pub use reservations::{Reserved, Settle, Settled};
 pub use simulation::Simulation;
@@ -148,7 +149,8 @@ impl<S: Store> Limiter<S> {
         answer: &mut Answer<'a>,
     ) -> Checking<'l, 'a, (), ()> {
         let (mut plan, mut verdict) = (Plan::default(), Verdict::default());
-        if let Err(error) = request.check_into(&mut plan, &handle.policy, handle.version) {
+        let planned = request.plan_into(&mut plan, &handle.policy, handle.version, false);
+        if let Err(error) = planned.and_then(|()| ensure_checkable(&plan)) {
             return Checking::Ready(Err(error));
         }
         match ask(&self.store, &plan, &mut verdict) {

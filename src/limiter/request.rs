@@ -63,14 +63,6 @@ pub enum Invalid {
     },
 }
 
-/// What is known of the limits that a request meets, beside them.
-pub(super) struct Resolved<'a> {
-    /// What a refusal by one does to the others.
-    pub charge: Charge,
-    /// The override that acts on them.
-    pub overridden: Option<Overridden<'a>>,
-}
-
 /// Why a request has no answer.
 #[derive(Debug, Error)]
 pub enum CheckError {
@@ -160,16 +152,16 @@ impl<'n> Request<'n> {
     }
 
     /// Puts the limits into `levels`, empty before, that it meets by a policy and its overrides, root first. Those that an override
-    /// takes away are `kept` for what settles.
+    /// takes away are `kept` for what settles. Returns what a refusal by one does to the others, and the override that acts on them.
     #[inline]
     pub(super) fn resolve<'a>(
         &'a self,
         policy: &'a Policy,
         kept: bool,
         levels: &mut Levels<'a>,
-    ) -> Result<Resolved<'a>, CheckError> {
+    ) -> Result<(Charge, Option<Overridden<'a>>), CheckError> {
         let charge = self.add_written(policy, levels)?;
-        Ok(Resolved { charge, overridden: self.override_levels(policy, levels, kept) })
+        Ok((charge, self.override_levels(policy, levels, kept)))
     }
 
     /// Changes levels as the overrides say that act on the key.
@@ -211,41 +203,23 @@ impl<'n> Request<'n> {
         }
     }
 
-    /// The plan by the policy of this version.
-    pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
+    /// The plan by the policy of this version. One that settles what was reserved is `kept` from overrides that take levels away.
+    pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64, kept: bool) -> Result<Plan<'a>, CheckError> {
         let mut plan = Plan::default();
-        self.plan_into(&mut plan, policy, version, false)?;
+        self.plan_into(&mut plan, policy, version, kept)?;
         Ok(plan)
     }
 
-    /// The plan that settles what this request has reserved: no override takes levels from it.
-    pub(super) fn settling_plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        let mut plan = Plan::default();
-        self.plan_into(&mut plan, policy, version, true)?;
-        Ok(plan)
-    }
-
-    /// The plan of a check, in place of a default one, where no limit refuses checks.
+    /// The same in place of a default one.
     #[inline]
-    pub(super) fn check_into<'a>(
-        &'a self,
-        plan: &mut Plan<'a>,
-        policy: &'a Policy,
-        version: u64,
-    ) -> Result<(), CheckError> {
-        self.plan_into(plan, policy, version, false)?;
-        ensure_checkable(plan)
-    }
-
-    #[inline]
-    fn plan_into<'a>(
+    pub(super) fn plan_into<'a>(
         &'a self,
         plan: &mut Plan<'a>,
         policy: &'a Policy,
         version: u64,
         kept: bool,
     ) -> Result<(), CheckError> {
-        let Resolved { charge, overridden } = plan.change_levels(|levels| self.resolve(policy, kept, levels))?;
+        let (charge, overridden) = plan.change_levels(|levels| self.resolve(policy, kept, levels))?;
         (plan.charge, plan.max_wait) = (self.charge.unwrap_or(charge), self.max_wait);
         apply_domain(plan, policy.domain(&self.domain));
         plan.policy_version = self.spec.is_none().then_some(version);
@@ -286,14 +260,9 @@ impl<'n> Request<'n> {
     }
 }
 
-/// The plan of a check, unless a limit refuses checks.
-pub(super) fn checkable(plan: Plan<'_>) -> Result<Plan<'_>, CheckError> {
-    ensure_checkable(&plan)?;
-    Ok(plan)
-}
-
+/// Rejects a check where a limit refuses checks.
 #[inline]
-fn ensure_checkable(plan: &Plan<'_>) -> Result<(), CheckError> {
+pub(super) fn ensure_checkable(plan: &Plan<'_>) -> Result<(), CheckError> {
     match plan.refuses_checks() {
         None => Ok(()),
         Some(limit) => Err(CheckError::NotCheckable(limit.name.to_string())),

@@ -55,7 +55,7 @@ impl<S: Store> Limiter<S> {
         on_expiry: OnExpiry,
     ) -> Checking<'l, 'a, Reserved<'a>, impl Fill<'a, Reserved<'a>>> {
         let mut lasts = Micros::default();
-        let plan = request.plan(&handle.policy, handle.version).and_then(|mut plan| {
+        let plan = request.plan(&handle.policy, handle.version, false).and_then(|mut plan| {
             plan.reservable().map_err(|(level, reason)| {
                 let limit = level.map(|level| format!("the limit `{}`", plan.levels()[level].limit.name));
                 CheckError::NotReservable(limit.unwrap_or_else(|| "the key".to_owned()), reason)
@@ -79,7 +79,7 @@ impl<S: Store> Limiter<S> {
         name: &'a [u8],
         settle: Settle,
     ) -> Checking<'l, 'a, Settled, impl Fill<'a, Settled>> {
-        let plan = request.settling_plan(&handle.policy, handle.version).and_then(|mut plan| {
+        let plan = request.plan(&handle.policy, handle.version, true).and_then(|mut plan| {
             let step = match settle {
                 Settle::Commit(actual) => Step::Commit { actual },
                 Settle::Cancel => Step::Cancel,
@@ -102,7 +102,7 @@ impl Request<'_> {
     /// # Errors
     /// [`CheckError`] where neither says.
     pub fn reservation_ttl(&self, handle: &PolicyHandle, requested: Option<Micros>) -> Result<Micros, CheckError> {
-        lasting(&self.plan(&handle.policy, handle.version)?, requested)
+        lasting(&self.plan(&handle.policy, handle.version, false)?, requested)
     }
 }
 

@@ -6,7 +6,7 @@ use weir_core::domain::{ManualClock, Micros};
 use weir_policy::Policy;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
-use super::{Answer, CheckError, Request, decide::filled, request::checkable};
+use super::{Answer, CheckError, Request, decide::filled, request::ensure_checkable};
 
 /// Most states of a simulation of a few keys.
 const MAX_STATES: usize = 10_000;
@@ -48,7 +48,8 @@ impl Simulation {
         request: &'a Request<'_>,
     ) -> Result<Answer<'a>, CheckError> {
         self.clock.set(at);
-        let plan = request.plan(policy, 0).and_then(checkable)?;
+        let plan = request.plan(policy, 0, false)?;
+        ensure_checkable(&plan)?;
         let verdict = self.store.verdict(&plan);
         Ok(filled(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
             answer.fill(plan, plan.levels(), verdict);

@@ -9,10 +9,9 @@ use hyper::{
     HeaderMap, Request,
     header::{AUTHORIZATION, HeaderValue},
 };
-use metrics::Counter;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
-use tokio::{sync::watch, time::sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use weir_server::tls::{Bearer, Clients as _};
@@ -57,13 +56,11 @@ struct Latest {
 /// The credentials of a stream, which goes on as long as they are valid.
 #[derive(Clone)]
 pub struct StreamAuthorization {
-    auth: Arc<Auth>,
-    changes: watch::Receiver<u64>,
+    authentication: Authentication,
     token: Option<TokenHash>,
     bearer: Option<Arc<Bearer>>,
     access: Access,
     revoked: CancellationToken,
-    ended: Counter,
 }
 
 impl Authentication {
@@ -99,7 +96,13 @@ impl ConnectionIdentity {
         }
         if lasts {
             let token = token(request.headers())?.map(TokenHash::of);
-            request.extensions_mut().insert(self.stream_authorization(token, access));
+            request.extensions_mut().insert(StreamAuthorization {
+                authentication: self.authentication.clone(),
+                token,
+                bearer: self.bearer.clone(),
+                access,
+                revoked: self.revoked.clone(),
+            });
         }
         Ok(())
     }
@@ -126,54 +129,37 @@ impl ConnectionIdentity {
         drop(latest);
         grant.allows(access, SystemTime::now).map(|()| grant)
     }
-
-    fn stream_authorization(&self, token: Option<TokenHash>, access: Access) -> StreamAuthorization {
-        StreamAuthorization {
-            auth: Arc::clone(&self.authentication.auth),
-            changes: self.authentication.auth.changes(),
-            token,
-            bearer: self.bearer.clone(),
-            access,
-            revoked: self.revoked.clone(),
-            ended: self.authentication.meter.refused(true).clone(),
-        }
-    }
 }
 
 impl StreamAuthorization {
     /// Waits until the credentials are not valid or not enough any more. Returns why.
-    pub async fn lost(mut self) -> Denied {
+    pub async fn lost(self) -> Denied {
+        let Self { authentication: Authentication { auth, meter }, token, bearer, access, revoked } = self;
+        let mut changes = auth.changes();
+        let lost = async {
+            loop {
+                changes.mark_unchanged();
+                let now = SystemTime::now();
+                let granted = auth.callers().grant(token.as_ref(), bearer.as_deref(), now);
+                let end = match granted.and_then(|grant| grant.allows(access, || now).map(|()| grant.end)) {
+                    Ok(end) => end,
+                    Err(denied) => return denied,
+                };
+                let left = end.and_then(|end| end.duration_since(now).ok()).unwrap_or(LONGEST_WAIT);
+                tokio::select! {
+                    // The sender lives as long as `auth`.
+                    _ = changes.changed() => {}
+                    () = sleep(left.min(LONGEST_WAIT)) => {}
+                }
+            }
+        };
         let denied = tokio::select! {
-            () = self.revoked.cancelled() => Denied::Revoked,
-            denied = lost(&self.auth, &mut self.changes, self.token.as_ref(), self.bearer.as_deref(), self.access) => denied,
+            () = revoked.cancelled() => Denied::Revoked,
+            denied = lost => denied,
         };
         debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "stream closed");
-        self.ended.increment(1);
+        meter.refused(true).increment(1);
         denied
-    }
-}
-
-async fn lost(
-    auth: &Auth,
-    changes: &mut watch::Receiver<u64>,
-    token: Option<&TokenHash>,
-    bearer: Option<&Bearer>,
-    access: Access,
-) -> Denied {
-    loop {
-        changes.mark_unchanged();
-        let now = SystemTime::now();
-        let granted = auth.callers().grant(token, bearer, now);
-        let end = match granted.and_then(|grant| grant.allows(access, || now).map(|()| grant.end)) {
-            Ok(end) => end,
-            Err(denied) => return denied,
-        };
-        let left = end.and_then(|end| end.duration_since(now).ok()).unwrap_or(LONGEST_WAIT);
-        tokio::select! {
-            // The sender lives as long as `auth`.
-            _ = changes.changed() => {}
-            () = sleep(left.min(LONGEST_WAIT)) => {}
-        }
     }
 }
 

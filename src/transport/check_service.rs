@@ -38,10 +38,12 @@ pub struct CheckService<S> {
     limiter: Arc<Limiter<S>>,
     bounds: Bounds,
     permits: ConcurrencyLimit,
-    is_observed: bool,
-    reset_needs_client: bool,
+    /// Whether checks are reported to the request's context.
+    pub is_observed: bool,
+    /// Whether resets of clients that are not authenticated are rejected.
+    pub reset_needs_client: bool,
     /// How long the answer to a request with an id is remembered.
-    repeat_window: Micros,
+    pub repeat_window: Micros,
 }
 
 /// The answer to a check, as its surface encodes it. A batch awaits it as it is; for the others there is
@@ -83,12 +85,6 @@ impl<S: Store> CheckService<S> {
         Self { limiter, bounds, permits, is_observed: false, reset_needs_client: false, repeat_window }
     }
 
-    /// The same service, which remembers for so long what it answered to a request with an id.
-    #[must_use]
-    pub fn repeatable_for(self, window: Micros) -> Self {
-        Self { repeat_window: window, ..self }
-    }
-
     /// Reads a check.
     #[inline]
     fn request<'m>(&self, message: &CheckMessage<'m>) -> Result<Request<'m>, Invalid> {
@@ -99,28 +95,10 @@ impl<S: Store> CheckService<S> {
         Ok(request)
     }
 
-    /// The same service, which with `needs_client` rejects resets of clients that are not authenticated.
-    #[must_use]
-    pub fn reset_needs_client(self, needs_client: bool) -> Self {
-        Self { reset_needs_client: needs_client, ..self }
-    }
-
     /// The same service, whose decisions take one of these permits while they wait for the store.
     #[must_use]
     pub fn within(self, permits: ConcurrencyLimit) -> Self {
         Self { permits, ..self }
-    }
-
-    /// The same service, which reports each check to the request's context where `is_observed`.
-    #[must_use]
-    pub fn observed(self, is_observed: bool) -> Self {
-        Self { is_observed, ..self }
-    }
-
-    /// Whether checks are reported to the request's context.
-    #[inline]
-    pub fn is_observed(&self) -> bool {
-        self.is_observed
     }
 
     /// The limiter.
@@ -151,20 +129,14 @@ impl<S: Store> CheckService<S> {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                handle.meters.check(None, transport, Outcome::Error);
-                if is_observed {
-                    request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
-                }
+                count_unread(handle, None, transport, is_observed);
                 return Checked::Ready(encode(Err(error.into()), summary_only));
             }
         };
         // By reference: moving an answer takes as long as a part of the decision.
         let conclude = move |handle: &PolicyHandle, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
             let answer = by_itself(outcome.as_ref().ok().copied());
-            count(handle, transport, request, answer);
-            if is_observed {
-                tell(handle, request, answer);
-            }
+            count(handle, transport, request, answer, is_observed);
             encode(outcome.map_err(Rejected::from), summary_only)
         };
         {
@@ -201,10 +173,7 @@ impl<S: Store> CheckService<S> {
         let summary_only: Vec<_> =
             read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();
         let failed = |error: Rejected, domain: Option<u32>| {
-            handle.meters.check(domain, transport, Outcome::Error);
-            if self.is_observed {
-                request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
-            }
+            count_unread(&handle, domain, transport, self.is_observed);
             error
         };
         let request = messages
@@ -214,10 +183,7 @@ impl<S: Store> CheckService<S> {
         let first = request.checks().first().and_then(|check| handle.policy.domain(&check.domain));
         let all = all.map_err(|error| failed(error, first.map(|domain| domain.index)))?;
         for (check, answer) in request.checks().iter().zip(&all.answers) {
-            count(&handle, transport, check, Some((answer, all.allowed)));
-            if self.is_observed {
-                tell(&handle, check, Some((answer, all.allowed)));
-            }
+            count(&handle, transport, check, Some((answer, all.allowed)), self.is_observed);
         }
         Ok(encode(&all, &summary_only))
     }
@@ -300,7 +266,25 @@ fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c, 'a> {
     answer.map(|answer| (answer, answer.summary.decision.allowed))
 }
 
-fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, answer: Concluded<'_, '_>) {
+/// Counts a request without an answer of which no more than perhaps the domain is known, and reports it where `is_observed`.
+fn count_unread(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
+    handle.meters.check(domain, transport, Outcome::Error);
+    if is_observed {
+        request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
+    }
+}
+
+/// Counts a request by its answer, and reports it where `is_observed`.
+fn count(
+    handle: &PolicyHandle,
+    transport: Transport,
+    request: &Request<'_>,
+    answer: Concluded<'_, '_>,
+    is_observed: bool,
+) {
+    if is_observed {
+        tell(handle, request, answer);
+    }
     let (domain, outcome) = match answer {
         Some((answer, _)) if request.dry_run => return handle.meters.dry_run(answer.domain),
         Some((answer, true)) => (answer.domain, Outcome::Allowed),

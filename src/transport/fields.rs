@@ -1,5 +1,8 @@
 //! The fields of a message as they stand on the wire, borrowed from its bytes.
 
+use bytes::BufMut;
+use prost::encoding::{WireType, encode_key, encode_varint};
+
 /// Deepest nesting of groups.
 pub const MAX_GROUPS: usize = 16;
 
@@ -128,6 +131,14 @@ impl<'a> Fields<'a> {
         }
         None
     }
+}
+
+/// Appends a field that has a length: a text, or a message.
+#[inline]
+pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.put_slice(bytes);
 }
 
 #[cfg(test)]

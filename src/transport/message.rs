@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::fields::{Fields, Value};
 use crate::{
     limiter::Invalid,
-    proto::{self, CancelRequest, CommitRequest, ExtendRequest, LimitSpec, ResetRequest, SuggestRequest},
+    proto::{self, LimitSpec},
 };
 
 pub use lease::LeaseMessage;
@@ -209,46 +209,6 @@ pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invali
     }))
 }
 
-/// Reads a `ResetRequest`.
-///
-/// # Errors
-/// [`Invalid`] with [`UNREADABLE`].
-pub fn reset(bytes: &[u8]) -> Result<ResetRequest, Invalid> {
-    read(bytes)
-}
-
-/// Reads a `SuggestRequest`.
-///
-/// # Errors
-/// [`Invalid`] with [`UNREADABLE`].
-pub fn suggest(bytes: &[u8]) -> Result<SuggestRequest, Invalid> {
-    read(bytes)
-}
-
-/// Reads a `CommitRequest`.
-///
-/// # Errors
-/// [`Invalid`] with [`UNREADABLE`].
-pub fn commit(bytes: &[u8]) -> Result<CommitRequest, Invalid> {
-    read(bytes)
-}
-
-/// Reads a `CancelRequest`.
-///
-/// # Errors
-/// [`Invalid`] with [`UNREADABLE`].
-pub fn cancel(bytes: &[u8]) -> Result<CancelRequest, Invalid> {
-    read(bytes)
-}
-
-/// Reads a `ExtendRequest`.
-///
-/// # Errors
-/// [`Invalid`] with [`UNREADABLE`].
-pub fn extend(bytes: &[u8]) -> Result<ExtendRequest, Invalid> {
-    read(bytes)
-}
-
 /// Reads a message that has no list of messages.
 ///
 /// # Errors
@@ -264,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proto::{CheckBatchRequest, CheckRequest, Limit, ReserveRequest};
+    use crate::proto::{CheckBatchRequest, CheckRequest, Limit, ReserveRequest, ResetRequest};
 
     fn check(keys: usize, limits: usize) -> CheckRequest {
         let limit_spec = (limits > 0).then(|| LimitSpec { limits: vec![Limit::default(); limits], charge: 0 });
@@ -304,7 +264,7 @@ mod tests {
         assert!(reads(&spec) && !reads(&[spec.clone(), spec].concat()), "limits that add up");
         let behind_a_group = [b"\xa3\x06\xa4\x06", &check(1, 1_000).encode_to_vec()[..]].concat();
         assert!(!reads(&behind_a_group));
-        assert!(reset(&check(1_000, 0).encode_to_vec()).is_err());
+        assert!(read::<ResetRequest>(&check(1_000, 0).encode_to_vec()).is_err());
     }
 
     #[test]
@@ -372,7 +332,7 @@ mod tests {
                 prop_assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known)));
             }
             let _ = batch(&bytes).map(Iterator::count);
-            let _ = reset(&bytes);
+            let _ = super::read::<ResetRequest>(&bytes);
             let _ = ReserveMessage::read(&bytes);
         }
     }

@@ -8,11 +8,10 @@ use weir_core::{
     hold::{Grant, HoldId, Offer, Renewal},
 };
 use weir_store::Store;
-use weir_telemetry::request::{self, Outcome};
 
-use super::{Caller, CheckService, by_itself, count, tell};
+use super::{Caller, CheckService, by_itself, count, count_unread};
 use crate::{
-    limiter::{Answer, Invalid, Leasable, Leased, Request},
+    limiter::{Answer, Invalid, Leased, Request},
     telemetry::LeaseCall,
     transport::{message::LeaseMessage, status::Rejected},
 };
@@ -29,28 +28,8 @@ pub struct LeaseAnswer<'c, 'a> {
     pub decision: Option<&'c Answer<'a>>,
     /// What is granted; `None`: nothing is settled.
     pub grant: Option<Grant>,
-    /// The terms, if the key can be leased.
-    pub leasable: Leasable,
-}
-
-/// A renewal of a lease and the check that it comes with.
-struct LeaseRequest<'m> {
-    request: Request<'m>,
-    id: HoldId,
-    generation: u64,
-    sequence: u64,
-    spent: u64,
-    kept: u64,
-    want: u64,
-}
-
-impl LeaseRequest<'_> {
-    /// What the store serves under this offer.
-    fn renewal(&self, offer: &Offer) -> Option<Renewal> {
-        let Self { id, generation, sequence, spent, kept, want, .. } = *self;
-        let is_served = offer.serves(generation, kept, want);
-        is_served.then_some(Renewal { id, sequence, spent, kept, want, ttl: offer.terms.ttl })
-    }
+    /// The terms, or why the key cannot be leased.
+    pub leasable: Result<Offer, &'static str>,
 }
 
 impl<S: Store> CheckService<S> {
@@ -65,36 +44,30 @@ impl<S: Store> CheckService<S> {
         encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
-        let read = message.map_err(Rejected::from).and_then(|message| self.read_lease(message, caller));
-        let read = read.inspect_err(|_| {
-            handle.meters.check(None, caller.transport, Outcome::Error);
-            if self.is_observed {
-                request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
-            }
-        })?;
-        let request = &read.request;
-        let leasable = self.limiter.leasable(&handle, request).map_err(|error| {
-            count(&handle, caller.transport, request, None);
+        let read = message.map_err(Rejected::from).and_then(|message| {
+            let (request, id) = self.read_lease(&message, caller)?;
+            Ok((message, request, id))
+        });
+        let (message, request, id) =
+            read.inspect_err(|_| count_unread(&handle, None, caller.transport, self.is_observed))?;
+        let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
+            count(&handle, caller.transport, &request, None, self.is_observed);
             Rejected::from(error).within("check")
         })?;
-        let renewal = match leasable {
-            Leasable::Yes(offer) => read.renewal(&offer).map(|renewal| (renewal, offer)),
-            Leasable::No(_) => None,
-        };
+        let LeaseMessage { generation, sequence, spent, kept, want, .. } = message;
+        let offer = leasable.ok().filter(|offer| offer.serves(generation, kept, want));
+        let renewal = offer.map(|offer| (Renewal { id, sequence, spent, kept, want, ttl: offer.terms.ttl }, offer));
         let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
-        let unserved = if matches!(leasable, Leasable::No(_)) { LeaseCall::NotLeasable } else { LeaseCall::Changed };
+        let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
         if request.cost == 0 && renewal.is_none() {
             handle.meters.lease(domain, unserved, None);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
-        let leased = self.outcome(self.limiter.lease(&handle, request, served)).await;
+        let leased = self.outcome(self.limiter.lease(&handle, &request, served)).await;
         if request.cost > 0 {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
-            count(&handle, caller.transport, request, answer);
-            if self.is_observed {
-                tell(&handle, request, answer);
-            }
+            count(&handle, caller.transport, &request, answer, self.is_observed);
         }
         let grant = leased.as_ref().ok().and_then(|leased| leased.grant);
         let call = match (renewal, grant) {
@@ -107,16 +80,21 @@ impl<S: Store> CheckService<S> {
         Ok(encode(LeaseAnswer { decision: Some(&answer), grant, leasable }))
     }
 
-    fn read_lease<'m>(&self, message: LeaseMessage<'m>, caller: &Caller<'_>) -> Result<LeaseRequest<'m>, Rejected> {
-        let LeaseMessage { check, holder, lease, sequence, spent, kept, want, generation } = message;
+    /// The check that a renewal comes with, and the hold of its lease.
+    fn read_lease<'m>(
+        &self,
+        message: &LeaseMessage<'m>,
+        caller: &Caller<'_>,
+    ) -> Result<(Request<'m>, HoldId), Rejected> {
+        let LeaseMessage { check, holder, lease, sequence, spent, kept, want, .. } = message;
         if holder.len() != HOLDER_BYTES {
             let message = format!("a holder is {HOLDER_BYTES} random bytes, not {}", holder.len());
             return Err(Invalid::field_error("holder", message).into());
         }
-        within("sequence", sequence, 1..=MAX_TOTAL)?;
-        within("spent", spent, 0..=MAX_TOTAL)?;
-        within("kept", kept, 0..=MAX_COST.unsigned_abs())?;
-        within("want", want, 0..=MAX_COST.unsigned_abs())?;
+        within("sequence", *sequence, 1..=MAX_TOTAL)?;
+        within("spent", *spent, 0..=MAX_TOTAL)?;
+        within("kept", *kept, 0..=MAX_COST.unsigned_abs())?;
+        within("want", *want, 0..=MAX_COST.unsigned_abs())?;
         let alone = [
             ("check.limit_spec", check.limit_spec.is_some()),
             ("check.factor", check.factor.is_some_and(|factor| factor != 1.0)),
@@ -127,9 +105,9 @@ impl<S: Store> CheckService<S> {
         if let Some((field, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
             return Err(Invalid::field_error(field, "not with a lease: ask by Check").into());
         }
-        let request = self.request(&check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
-        let id = hold_id(holder, caller.client(), lease, &request);
-        Ok(LeaseRequest { request, id, generation, sequence, spent, kept, want })
+        let request = self.request(check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        let id = hold_id(holder, caller.client(), *lease, &request);
+        Ok((request, id))
     }
 }
 

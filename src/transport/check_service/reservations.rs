@@ -5,9 +5,9 @@ use weir_core::{
     hold::{OnExpiry, Outcome as ReservationOutcome},
 };
 use weir_store::Store;
-use weir_telemetry::request::{self, OTHER, Outcome};
+use weir_telemetry::request::{self, OTHER};
 
-use super::{CheckService, by_itself, count, tell};
+use super::{CheckService, by_itself, count, count_unread};
 use crate::{
     limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
     telemetry::{
@@ -56,37 +56,20 @@ pub enum SettleCall {
     Extend(Option<Micros>),
 }
 
-/// What became of that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// Settled, now or before.
-    Settled {
-        /// Units that it cost.
-        charged: u64,
-        /// Of what was reserved, what was given back.
-        refunded: u64,
-        /// What was charged beyond what was reserved.
-        overage: u64,
-    },
-    /// Held on.
-    Extended {
-        /// For so long.
-        expires_after: Micros,
-    },
-    /// Nothing is held, so nothing changes.
-    Nothing {
-        /// Since the shared store had not answered.
-        degraded: bool,
-        /// Extended: how long it would be held. A client that extends in time need not know that there is nothing to extend.
-        lasts: Micros,
-    },
-}
-
-impl Settlement {
-    /// Whether nothing is held since the shared store had not answered.
-    pub fn is_degraded(self) -> bool {
-        matches!(self, Self::Nothing { degraded: true, .. })
-    }
+/// What became of that: nothing where nothing is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settlement {
+    /// Units that it cost.
+    pub charged: u64,
+    /// Of what was reserved, what was given back.
+    pub refunded: u64,
+    /// What was charged beyond what was reserved.
+    pub overage: u64,
+    /// Extended: for how long it is held. Where nothing is, how long it would be: a client that extends in time need not know
+    /// that there is nothing to extend.
+    pub expires_after: Micros,
+    /// Nothing is held since the shared store had not answered.
+    pub degraded: bool,
 }
 
 impl<S: Store> CheckService<S> {
@@ -102,24 +85,14 @@ impl<S: Store> CheckService<S> {
         encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
-        let (request, mut hold, ttl, on_expiry) = match message.map_err(Rejected::from).and_then(|it| self.read(it)) {
-            Ok(read) => read,
-            Err(rejected) => {
-                handle.meters.check(None, caller.transport, Outcome::Error);
-                if self.is_observed {
-                    request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
-                }
-                return Err(rejected);
-            }
-        };
+        let read = message.map_err(Rejected::from).and_then(|message| self.read(message));
+        let (request, mut hold, ttl, on_expiry) =
+            read.inspect_err(|_| count_unread(&handle, None, caller.transport, self.is_observed))?;
         let name = hold.name(caller.client);
         let checking = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
         let reserved = self.outcome(checking).await;
         let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
-        count(&handle, caller.transport, &request, answer);
-        if self.is_observed {
-            tell(&handle, &request, answer);
-        }
+        count(&handle, caller.transport, &request, answer, self.is_observed);
         let Reserved { answer, outcome, ttl } = reserved.map_err(|rejected| match &*rejected.field {
             "ttl" => rejected,
             _ => rejected.within("check"),
@@ -178,12 +151,13 @@ impl<S: Store> CheckService<S> {
         };
         if hold.held != Held::Units {
             let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
-            let lasts = match settle {
+            let expires_after = match settle {
                 Settle::Extend(ttl) => request.reservation_ttl(&handle, ttl)?,
                 Settle::Commit(_) | Settle::Cancel => 0,
             };
             handle.meters.reservation(domain, call, &[]);
-            return Ok(Settlement::Nothing { degraded: hold.held == Held::Degraded, lasts });
+            let degraded = hold.held == Held::Degraded;
+            return Ok(Settlement { expires_after, degraded, ..Settlement::default() });
         }
         let name = hold.name(caller.client);
         let checking = self.limiter.settle(&handle, &request, &name, settle);
@@ -205,11 +179,11 @@ fn concluded(
             let refunded = reserved.saturating_sub(actual);
             let moved = [(Refunded, refunded), (Overage, overage)];
             count(call, if before { &[] } else { &moved });
-            Ok(Settlement::Settled { charged: actual, refunded, overage })
+            Ok(Settlement { charged: actual, refunded, overage, ..Settlement::default() })
         }
         Some(ReservationOutcome::Extended { expires_after }) => {
             count(call, &[]);
-            Ok(Settlement::Extended { expires_after })
+            Ok(Settlement { expires_after, ..Settlement::default() })
         }
         None => Err(CheckError::NotSettled.into()),
         _ => {

@@ -3,14 +3,14 @@
 use bytes::{BufMut, BytesMut};
 use prost::{
     Message,
-    encoding::{self, WireType, encoded_len_varint},
+    encoding::{self, encoded_len_varint},
 };
 use weir_core::domain::{Decision, Micros, Summary, time::SECOND};
 
 use crate::{
     limiter::{Answer, LevelAnswer},
     proto,
-    transport::status::Rejected,
+    transport::{fields::put_bytes, status::Rejected},
 };
 
 /// The first of the seven fields that tell a decision, as `CheckResponse` and `LevelResult` number them.
@@ -60,10 +60,10 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
         }
         out.put_slice(fields.bytes());
         let Some(overridden) = answer.overridden else { return write_repeated(answer, out) };
-        string(OVERRIDE, overridden.id, out);
+        put_bytes(OVERRIDE.into(), overridden.id.as_bytes(), out);
         write_repeated(answer, out);
         if let Some(ban) = overridden.ban {
-            string(BAN_REASON, ban.reason, out);
+            put_bytes(BAN_REASON.into(), ban.reason.as_bytes(), out);
         }
     }
 }
@@ -72,12 +72,6 @@ fn write_repeated(answer: &Answer<'_>, out: &mut BytesMut) {
     if answer.repeated {
         encoding::bool::encode(REPEATED.into(), &true, out);
     }
-}
-
-fn string(field: u8, text: &str, out: &mut BytesMut) {
-    encoding::encode_key(field.into(), WireType::LengthDelimited, out);
-    encoding::encode_varint(text.len() as u64, out);
-    out.put_slice(text.as_bytes());
 }
 
 fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {

@@ -2,9 +2,9 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt, stream::FuturesOrdered};
-use prost::encoding::encode_varint;
+use prost::encoding;
 use tokio::task::yield_now;
 use weir_policy::Near;
 use weir_server::{Overload, Permit};
@@ -13,12 +13,13 @@ use weir_store::{ResetDone, Store};
 use super::answer;
 use crate::{
     limiter::{AllAnswers, Answer, CheckAll, Invalid, PolicyHandle, Request, check_all::MAX_TOGETHER},
-    proto::{KeyPattern, ResetResponse, SuggestResponse},
+    proto::{KeyPattern, ResetRequest, ResetResponse, SuggestRequest, SuggestResponse},
     telemetry::Transport,
     transport::{
         audit::Actor,
         check_service::{CheckService, Checked},
         decode::{self, MAX_BATCH},
+        fields::put_bytes,
         message::{self, CheckMessage},
         status::Rejected,
     },
@@ -30,14 +31,14 @@ const USUAL_ANSWER: usize = 256;
 /// Most checks of a batch that are decided before other calls of the thread have their turn.
 const MAX_IN_A_ROW: usize = 100;
 
-/// The tag before each result of a batch: its field and wire type.
-const RESULT: u8 = 1 << 3 | 2;
+/// The field of `CheckBatchResponse`.
+const RESULT: u32 = 1;
 /// Bytes of the tag and the length of a result of usual length.
 const RESULT_BYTES: usize = 3;
 
 /// Those of `CheckAllResponse`.
-const ALL_ALLOWED: u8 = 1 << 3;
-const ALL_RESULT: u8 = 2 << 3 | 2;
+const ALL_ALLOWED: u32 = 1;
+const ALL_RESULT: u32 = 2;
 
 /// `Check`.
 ///
@@ -137,7 +138,7 @@ impl BegunBatch {
             // They are much alike. Room that doubles as they come would be held as well until the client has read them.
             self.out.reserve(self.count * (answer.len() + RESULT_BYTES));
         }
-        put_result(RESULT, answer, &mut self.out);
+        put_bytes(RESULT, answer, &mut self.out);
     }
 
     /// All answers, as the bytes of `CheckBatchResponse`. Checks that wait share round trips.
@@ -147,12 +148,6 @@ impl BegunBatch {
         }
         self.out
     }
-}
-
-fn put_result(tag: u8, answer: &[u8], out: &mut BytesMut) {
-    out.put_u8(tag);
-    encode_varint(answer.len() as u64, out);
-    out.put_slice(answer);
 }
 
 /// Answers a check that is one of many: `out` with the answer behind it, or with why there is none.
@@ -192,12 +187,12 @@ pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> R
 pub fn write_all(all: &AllAnswers<'_>, summary_only: &[bool]) -> BytesMut {
     let (mut out, mut one) = (BytesMut::new(), BytesMut::with_capacity(USUAL_ANSWER));
     if all.allowed {
-        out.put_slice(&[ALL_ALLOWED, 1]);
+        encoding::bool::encode(ALL_ALLOWED, &true, &mut out);
     }
     for (answer, summary_only) in all.answers.iter().zip(summary_only) {
         one.clear();
         answer::write(answer, *summary_only, &mut one);
-        put_result(ALL_RESULT, &one, &mut out);
+        put_bytes(ALL_RESULT, &one, &mut out);
     }
     out
 }
@@ -207,7 +202,7 @@ pub fn write_all(all: &AllAnswers<'_>, summary_only: &[bool]) -> BytesMut {
 /// # Errors
 /// [`Rejected`] where the request is invalid or the store fails.
 pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
-    let message = message::reset(&message)?;
+    let message: ResetRequest = message::read(&message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
     let ResetDone { existed, removed, scanned } = done;
     Ok(encoded(&ResetResponse { existed, scanned, removed: Some(removed) }))
@@ -218,7 +213,7 @@ pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &
 /// # Errors
 /// [`Rejected`] where the request is invalid.
 pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<BytesMut, Rejected> {
-    let message = message::suggest(message)?;
+    let message: SuggestRequest = message::read(message)?;
     let (handle, request) = (service.limiter().policy_handle(), Request::new(&message.domain, &message.key)?);
     let answer = match handle.policy.domain(&request.domain) {
         None => {

@@ -2,42 +2,46 @@
 
 use std::{sync::Arc, time::Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
-use prost::encoding::encode_varint;
 use weir_core::{
     algorithm::message::duration,
     hold::{Grant, Offer},
 };
+use weir_server::Permit;
 use weir_store::Store;
 
-use super::{answer, call::encoded, stream::Begun};
+use super::{answer, call::encoded};
 use crate::{
-    limiter::Leasable,
     proto::{CheckResponse, LeaseGrant, LeaseResponse, LeaseTerms},
     telemetry::Transport,
     transport::{
         authentication::ClientName,
-        check_service::{Caller, CheckService, LeaseAnswer},
+        check_service::{Caller, CheckService, Checked, LeaseAnswer},
+        fields::put_bytes,
         message::LeaseMessage,
     },
 };
 
-/// The tag before the decision of `LeaseResponse`: its field and wire type.
-const DECISION: u8 = 3 << 3 | 2;
+/// The field of `LeaseResponse`.
+const DECISION: u32 = 3;
 
-/// Begins to answer each message of a stream of this client.
-pub(super) fn begin<S: Store>(service: CheckService<S>, client: Option<ClientName>) -> impl FnMut(Bytes) -> Begun {
-    let shared = Arc::new((service, client));
+/// Begins to answer each message of a stream of this client, which holds this permit.
+pub(super) fn begin<S: Store>(
+    service: CheckService<S>,
+    client: Option<ClientName>,
+    permit: Permit,
+) -> impl FnMut(Bytes) -> Checked<'static, BytesMut> {
+    let shared = Arc::new((service, client, permit));
     move |message| {
         let (shared, since) = (Arc::clone(&shared), Instant::now());
         let answer = async move {
-            let (service, client) = &*shared;
+            let (service, client, _) = &*shared;
             let answer = serve(service, &message, &Caller::new(client.as_ref(), Transport::GrpcLease)).await;
             service.timed(Transport::GrpcLease, since);
             answer
         };
-        Begun::Waiting(answer.boxed())
+        Checked::Waiting(answer.boxed())
     }
 }
 
@@ -47,17 +51,15 @@ async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], caller: &Cal
     let summary_only = message.as_ref().is_ok_and(|message| message.check.summary_only);
     let encode = |LeaseAnswer { decision, grant, leasable }: LeaseAnswer<'_, '_>| {
         let (terms, not_leasable) = match leasable {
-            Leasable::Yes(offer) => (Some(terms(&offer)), String::new()),
-            Leasable::No(reason) => (None, reason.to_owned()),
+            Ok(offer) => (Some(terms(&offer)), String::new()),
+            Err(reason) => (None, reason.to_owned()),
         };
         let grant = grant.as_ref().map(granted);
         let mut out = encoded(&LeaseResponse { lease, sequence, decision: None, grant, terms, not_leasable });
         if let Some(answer) = decision {
             let mut decision = BytesMut::new();
             answer::write(answer, summary_only, &mut decision);
-            out.put_u8(DECISION);
-            encode_varint(decision.len() as u64, &mut out);
-            out.put_slice(&decision);
+            put_bytes(DECISION, &decision, &mut out);
         }
         out
     };

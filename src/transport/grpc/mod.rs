@@ -21,12 +21,13 @@ mod termination;
 use std::{future::ready, pin::pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use hyper::{Request, Response, body::Incoming};
-use tonic::{Status, body::Body};
+use futures_util::Stream;
+use hyper::{Request, Response, body::Incoming, header::HeaderValue};
+use tonic::{Status, Streaming, body::Body};
 use tonic_health::server::HealthReporter;
 use tower::service_fn;
 use weir_server::{
-    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, SMALL_ANSWER_BYTES, metrics::ListenerMeter,
+    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, Permit, SMALL_ANSWER_BYTES, metrics::ListenerMeter,
 };
 use weir_store::Store;
 use weir_telemetry::request::Surface;
@@ -53,7 +54,8 @@ use messages::Messages;
 use quota_stream::QuotaAnswers;
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;
-use stream::{Answers, Begin, Checks};
+use reservation::Settling;
+use stream::{Answers, Checks};
 use termination::Termination;
 
 pub use settings::GrpcSettings;
@@ -86,9 +88,7 @@ enum Unary {
     CheckBatch,
     CheckAll,
     Reserve,
-    Commit,
-    Cancel,
-    Extend,
+    Settle(Settling),
     Reset,
     Suggest,
     ShouldRateLimit,
@@ -100,7 +100,7 @@ impl Unary {
     /// Whether it is told who calls it.
     #[inline]
     fn needs_client(self) -> bool {
-        matches!(self, Self::Reserve | Self::Commit | Self::Cancel | Self::Extend | Self::Reset | Self::Admin(_))
+        matches!(self, Self::Reserve | Self::Settle(_) | Self::Reset | Self::Admin(_))
     }
 }
 
@@ -193,9 +193,9 @@ impl<S: Store> Calls<S> {
                 let message = ReserveMessage::read(&message);
                 Box::pin(reservation::reserve(&self.service, message, &caller, |_, out| out)).await?
             }
-            Unary::Commit => Box::pin(reservation::commit(&self.service, &message, &caller)).await?,
-            Unary::Cancel => Box::pin(reservation::cancel(&self.service, &message, &caller)).await?,
-            Unary::Extend => Box::pin(reservation::extend(&self.service, &message, &caller)).await?,
+            Unary::Settle(settling) => {
+                Box::pin(reservation::settle(&self.service, settling, &message, &caller)).await?
+            }
             Unary::Reset => Box::pin(call::reset(&self.service, message, &self.actor(client))).await?,
             Unary::Suggest => call::suggest(&self.service, &message)?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
@@ -213,31 +213,44 @@ impl<S: Store> Calls<S> {
         Ok(call::encoded(&self.rls.answer(&request).await?))
     }
 
-    /// Serves a stream whose messages are each answered for themselves, as `begin` begins to for its client.
-    async fn answers<B>(
+    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its client.
+    async fn stream<A>(
         &self,
         request: Request<Incoming>,
-        deadline: Option<Deadline>,
-        begin: impl Fn(CheckService<S>, Option<ClientName>) -> B + Sync,
+        end: Option<Deadline>,
+        answers: impl Fn(Messages<Streaming<Bytes>>, Permit, Option<HeaderValue>, Option<ClientName>) -> A + Sync,
     ) -> Response<Body>
     where
-        B: Begin + Send + Unpin + 'static,
+        A: Stream<Item = Result<BytesMut, Status>> + Send + 'static,
     {
-        let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
+        let call = service_fn(|mut request: tonic::Request<Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
             let (authorization, client) = (request.extensions_mut().remove(), request.extensions_mut().remove());
-            let termination = Termination::new(self.connected.close.clone(), None, authorization);
+            let termination = Termination::new(self.connected.close.clone(), end, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
-            let messages =
-                Messages::new(request.into_inner(), termination, pace).keeping_few_large(self.connected.clone());
-            let begin = begin(self.service.clone(), client);
-            let permit = self.streams.acquire().map_err(Rejected::from);
-            let answers = |permit| Answers::new(messages, (begin, permit), deadline, id);
-            ready(permit.map_err(Status::from).map(answers).map(tonic::Response::new))
+            let messages = Messages::new(request.into_inner(), termination, pace);
+            let permit = self.streams.acquire().map_err(Rejected::from).map_err(Status::from);
+            ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, id, client))))
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
         let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
         response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
+    }
+
+    async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let answers = |messages: Messages<_>, permit, id, _| {
+            let checks = Checks::new(self.service.clone(), permit);
+            Answers::new(messages.keeping_few_large(self.connected.clone()), checks, deadline, id)
+        };
+        self.stream(request, None, answers).await
+    }
+
+    async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let answers = |messages: Messages<_>, permit, id, client| {
+            let begin = lease::begin(self.service.clone(), client, permit);
+            Answers::new(messages.keeping_few_large(self.connected.clone()), begin, deadline, id)
+        };
+        self.stream(request, None, answers).await
     }
 
     async fn stream_quotas(
@@ -246,21 +259,11 @@ impl<S: Store> Calls<S> {
         request: Request<Incoming>,
         deadline: Option<Deadline>,
     ) -> Response<Body> {
-        let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
-            let id = given_id(request.metadata().as_ref());
-            let authorization = request.extensions_mut().remove();
-            let termination = Termination::new(self.connected.close.clone(), deadline, authorization);
-            let pace = self.connected.rate.clone().map(Pace::new);
-            let messages = Messages::new(request.into_inner(), termination, pace);
-            let permit = self.streams.acquire().map_err(Rejected::from);
-            ready(permit.map_err(Status::from).map(|permit| {
-                let session = Session::new(Arc::clone(quotas), self.connected.peer);
-                tonic::Response::new(QuotaAnswers::new(messages, session, self.connected.clone(), id, permit))
-            }))
-        });
-        let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
-        let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
-        response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
+        let answers = |messages, permit, id, _| {
+            let session = Session::new(Arc::clone(quotas), self.connected.peer);
+            QuotaAnswers::new(messages, session, self.connected.clone(), id, permit)
+        };
+        self.stream(request, deadline, answers).await
     }
 
     async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
@@ -295,17 +298,15 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::CHECK_BATCH => Unary::CheckBatch,
                 path::CHECK_ALL => Unary::CheckAll,
                 path::RESERVE => Unary::Reserve,
-                path::COMMIT => Unary::Commit,
-                path::CANCEL => Unary::Cancel,
-                path::EXTEND => Unary::Extend,
+                path::COMMIT => Unary::Settle(Settling::Commit),
+                path::CANCEL => Unary::Settle(Settling::Cancel),
+                path::EXTEND => Unary::Settle(Settling::Extend),
                 path::RESET => Unary::Reset,
                 path::SUGGEST => Unary::Suggest,
                 path::HEALTH_CHECK => Unary::Health,
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
-                path::CHECK_STREAM => {
-                    return Box::pin(self.answers(request, deadline, |service, _| Checks::new(service))).await;
-                }
-                path::LEASE => return Box::pin(self.answers(request, deadline, lease::begin)).await,
+                path::CHECK_STREAM => return Box::pin(self.stream_checks(request, deadline)).await,
+                path::LEASE => return Box::pin(self.stream_leases(request, deadline)).await,
                 path::STREAM_QUOTAS => {
                     return match &self.quotas {
                         Some(quotas) => Box::pin(self.stream_quotas(quotas, request, deadline)).await,

@@ -3,24 +3,26 @@
 use std::time::Instant;
 
 use bytes::{BufMut, BytesMut};
-use prost::encoding::encode_varint;
 use weir_core::{algorithm::message::duration, domain::Micros};
 use weir_store::Store;
 
 use super::{answer, call::encoded};
 use crate::{
     limiter::{Answer, Invalid},
-    proto::{CancelResponse, CommitResponse, ExtendResponse, ReserveResponse},
+    proto::{
+        CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, ExtendResponse, ReserveResponse,
+    },
     transport::{
         check_service::{Caller, CheckService, SettleCall, Settlement},
         decode,
+        fields::put_bytes,
         message::{self, ReserveMessage},
         status::Rejected,
     },
 };
 
-/// The tag before the decision of `ReserveResponse`: its field and wire type.
-const DECISION: u8 = 1 << 3 | 2;
+/// The field of `ReserveResponse`.
+const DECISION: u32 = 1;
 
 /// `Reserve`. `encode` gets the decision too.
 ///
@@ -37,9 +39,7 @@ pub async fn reserve<S: Store, T>(
     let encode = |answer: &Answer<'_>, hold: Option<(String, Micros)>| {
         let (mut decision, mut out) = (BytesMut::new(), BytesMut::new());
         answer::write(answer, summary_only, &mut decision);
-        out.put_u8(DECISION);
-        encode_varint(decision.len() as u64, &mut out);
-        out.put_slice(&decision);
+        put_bytes(DECISION, &decision, &mut out);
         if let Some((hold, expires_after)) = hold {
             out.put_slice(&encoded(&ReserveResponse {
                 decision: None,
@@ -54,72 +54,49 @@ pub async fn reserve<S: Store, T>(
     reserved
 }
 
-/// `Commit`.
+/// The calls that settle or extend a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// `Commit`.
+    Commit,
+    /// `Cancel`.
+    Cancel,
+    /// `Extend`.
+    Extend,
+}
+
+/// `Commit`, `Cancel` and `Extend`.
 ///
 /// # Errors
 /// [`Rejected`] where this client has no such reservation, and where the store cannot tell.
-pub async fn commit<S: Store>(
+pub async fn settle<S: Store>(
     service: &CheckService<S>,
+    settling: Settling,
     message: &[u8],
     caller: &Caller<'_>,
 ) -> Result<BytesMut, Rejected> {
-    let message = message::commit(message)?;
-    let settlement = settle(service, &message.hold, SettleCall::Commit(message.actual), caller).await?;
-    Ok(encoded(&match settlement {
-        Settlement::Settled { charged, refunded, overage } => {
-            CommitResponse { charged: charged as i64, refunded: refunded as i64, overage, degraded: false }
+    let (hold, call) = match settling {
+        Settling::Commit => {
+            let CommitRequest { hold, actual } = message::read(message)?;
+            (hold, SettleCall::Commit(actual))
         }
-        other => CommitResponse { degraded: other.is_degraded(), ..CommitResponse::default() },
-    }))
-}
-
-/// `Cancel`.
-///
-/// # Errors
-/// As [`commit`].
-pub async fn cancel<S: Store>(
-    service: &CheckService<S>,
-    message: &[u8],
-    caller: &Caller<'_>,
-) -> Result<BytesMut, Rejected> {
-    let message = message::cancel(message)?;
-    let settlement = settle(service, &message.hold, SettleCall::Cancel, caller).await?;
-    Ok(encoded(&match settlement {
-        Settlement::Settled { charged, refunded, .. } => {
-            CancelResponse { charged: charged as i64, refunded: refunded as i64, degraded: false }
+        Settling::Cancel => {
+            let CancelRequest { hold } = message::read(message)?;
+            (hold, SettleCall::Cancel)
         }
-        other => CancelResponse { degraded: other.is_degraded(), ..CancelResponse::default() },
-    }))
-}
-
-/// `Extend`.
-///
-/// # Errors
-/// As [`commit`].
-pub async fn extend<S: Store>(
-    service: &CheckService<S>,
-    message: &[u8],
-    caller: &Caller<'_>,
-) -> Result<BytesMut, Rejected> {
-    let message = message::extend(message)?;
-    let ttl = decode::ttl(message.ttl.as_ref())?;
-    let settlement = settle(service, &message.hold, SettleCall::Extend(ttl), caller).await?;
-    let expires_after = match settlement {
-        Settlement::Extended { expires_after } => expires_after,
-        Settlement::Nothing { lasts, .. } => lasts,
-        Settlement::Settled { .. } => 0,
+        Settling::Extend => {
+            let ExtendRequest { hold, ttl } = message::read(message)?;
+            (hold, SettleCall::Extend(decode::ttl(ttl.as_ref())?))
+        }
     };
-    Ok(encoded(&ExtendResponse { expires_after: Some(duration(expires_after)), degraded: settlement.is_degraded() }))
-}
-
-async fn settle<S: Store>(
-    service: &CheckService<S>,
-    hold: &str,
-    call: SettleCall,
-    caller: &Caller<'_>,
-) -> Result<Settlement, Rejected> {
     let since = Instant::now();
-    let settled = service.settle(hold, call, caller).await;
+    let settled = service.settle(&hold, call, caller).await;
     service.timed(caller.transport, since);
-    settled
+    let Settlement { charged, refunded, overage, expires_after, degraded } = settled?;
+    let (charged, refunded) = (charged as i64, refunded as i64);
+    Ok(match settling {
+        Settling::Commit => encoded(&CommitResponse { charged, refunded, overage, degraded }),
+        Settling::Cancel => encoded(&CancelResponse { charged, refunded, degraded }),
+        Settling::Extend => encoded(&ExtendResponse { expires_after: Some(duration(expires_after)), degraded }),
+    })
 }

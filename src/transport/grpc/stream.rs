@@ -40,34 +40,15 @@ const MAX_UNDER_WAY: usize = 64;
 /// What answers the messages of a stream.
 pub(super) trait Begin {
     /// Begins to answer one.
-    fn begin(&mut self, message: Bytes) -> Begun;
+    fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut>;
 
     /// So many in a row were answered at once, the first of them from `since` on.
     fn answered(&self, _messages: u32, _since: Instant) {}
 }
 
-/// A message of which the answer was begun.
-pub(super) enum Begun {
-    /// The answer is there.
-    Ready(BytesMut),
-    /// The store is waited for.
-    Waiting(BoxFuture<'static, BytesMut>),
-}
-
-impl<F: FnMut(Bytes) -> Begun> Begin for F {
-    fn begin(&mut self, message: Bytes) -> Begun {
+impl<F: FnMut(Bytes) -> Checked<'static, BytesMut>> Begin for F {
+    fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut> {
         self(message)
-    }
-}
-
-/// With the permit of the stream.
-impl<B: Begin> Begin for (B, Permit) {
-    fn begin(&mut self, message: Bytes) -> Begun {
-        self.0.begin(message)
-    }
-
-    fn answered(&self, messages: u32, since: Instant) {
-        self.0.answered(messages, since);
     }
 }
 
@@ -76,23 +57,25 @@ pub(super) struct Checks<S> {
     // Its own count of who holds it: the limiter's is shared by all threads.
     service: Arc<CheckService<S>>,
     out: BytesMut,
+    /// That of the stream.
+    _permit: Permit,
 }
 
 impl<S> Checks<S> {
-    pub(super) fn new(service: CheckService<S>) -> Self {
-        Self { service: Arc::new(service), out: BytesMut::new() }
+    pub(super) fn new(service: CheckService<S>, permit: Permit) -> Self {
+        Self { service: Arc::new(service), out: BytesMut::new(), _permit: permit }
     }
 }
 
 impl<S: Store> Begin for Checks<S> {
-    fn begin(&mut self, message: Bytes) -> Begun {
-        let Self { service, out } = self;
+    fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut> {
+        let Self { service, out, .. } = self;
         let handle = service.limiter().current();
         match call::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
             Checked::Ready(mut answers) => {
                 let answer = answers.split();
                 *out = answers;
-                Begun::Ready(answer)
+                Checked::Ready(answer)
             }
             Checked::Waiting(answer) => match service.permit() {
                 Ok(permit) => {
@@ -102,11 +85,11 @@ impl<S: Store> Begin for Checks<S> {
                         service.timed(Transport::GrpcStream, since);
                         answer
                     };
-                    Begun::Waiting(answer.map(timed).boxed())
+                    Checked::Waiting(answer.map(timed).boxed())
                 }
                 Err(overload) => {
                     answer::write_error(overload.into(), out);
-                    Begun::Ready(out.split())
+                    Checked::Ready(out.split())
                 }
             },
         }
@@ -189,7 +172,7 @@ where
         let new = || Burst { since: Instant::now(), messages: 0, answer_bytes: 0 };
         let burst = self.burst.get_or_insert_with(new);
         let waiting = match self.begin.begin(message) {
-            Begun::Ready(answer) => {
+            Checked::Ready(answer) => {
                 burst.messages += 1;
                 burst.answer_bytes += PREFIX_BYTES + answer.len();
                 if burst.answer_bytes >= FRAME_BYTES {
@@ -200,7 +183,7 @@ where
                 }
                 future::ready(answer).boxed()
             }
-            Begun::Waiting(answer) => {
+            Checked::Waiting(answer) => {
                 self.end_burst();
                 answer
             }

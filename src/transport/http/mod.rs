@@ -31,7 +31,10 @@ use super::{
     authentication::ClientName,
     check_service::{Caller, CheckService},
     decode::{self, MAX_BATCH},
-    grpc::{answer, call, reservation},
+    grpc::{
+        answer, call,
+        reservation::{self, Settling},
+    },
     headers::{self, HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
     message::{CheckMessage, ReserveMessage},
@@ -50,26 +53,6 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Most values in the JSON of a check; twice what a valid one can have.
 const MAX_VALUES: usize = 512;
-
-/// The messages that are read and written here.
-mod name {
-    pub(super) const CHECK: &str = ".weir.v1.CheckRequest";
-    pub(super) const ANSWER: &str = ".weir.v1.CheckResponse";
-    pub(super) const BATCH: &str = ".weir.v1.CheckBatchRequest";
-    pub(super) const ANSWERS: &str = ".weir.v1.CheckBatchResponse";
-    pub(super) const ALL: &str = ".weir.v1.CheckAllRequest";
-    pub(super) const ALL_ANSWERS: &str = ".weir.v1.CheckAllResponse";
-    pub(super) const RESERVE: &str = ".weir.v1.ReserveRequest";
-    pub(super) const RESERVED: &str = ".weir.v1.ReserveResponse";
-    pub(super) const COMMIT: &str = ".weir.v1.CommitRequest";
-    pub(super) const COMMITTED: &str = ".weir.v1.CommitResponse";
-    pub(super) const CANCEL: &str = ".weir.v1.CancelRequest";
-    pub(super) const CANCELLED: &str = ".weir.v1.CancelResponse";
-    pub(super) const EXTEND: &str = ".weir.v1.ExtendRequest";
-    pub(super) const EXTENDED: &str = ".weir.v1.ExtendResponse";
-    pub(super) const RESET: &str = ".weir.v1.ResetRequest";
-    pub(super) const DONE: &str = ".weir.v1.ResetResponse";
-}
 
 /// The API over one limiter.
 pub struct Api<S> {
@@ -97,14 +80,17 @@ pub fn routes<S: Store>(
     sites: Sites,
 ) -> Router {
     let api = Api { service, schema, style, max_body_bytes, sites };
+    let settle = |settling| {
+        post(move |State(api): State<Arc<Api<S>>>, request| settle(api, request, settling)).fallback(not_posted)
+    };
     Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
         .route("/v1/check_all", post(check_all::<S>).fallback(not_posted))
         .route("/v1/reserve", post(reserve::<S>).fallback(not_posted))
-        .route("/v1/commit", post(commit::<S>).fallback(not_posted))
-        .route("/v1/cancel", post(cancel::<S>).fallback(not_posted))
-        .route("/v1/extend", post(extend::<S>).fallback(not_posted))
+        .route("/v1/commit", settle(Settling::Commit))
+        .route("/v1/cancel", settle(Settling::Cancel))
+        .route("/v1/extend", settle(Settling::Extend))
         .route("/v1/reset", post(reset::<S>).fallback(not_posted))
         .route("/v1/{*path}", any(nowhere))
         .with_state(Arc::new(api))
@@ -124,7 +110,7 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
     let handle = api.service.limiter().policy_handle();
-    let read = api.schema.read(name::CHECK, text.as_bytes());
+    let read = api.schema.read(".weir.v1.CheckRequest", text.as_bytes());
     let bytes = match read {
         Ok(ref bytes) => Ok(&bytes[..]),
         Err(invalid) => Err(invalid),
@@ -138,7 +124,10 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
 async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let checks = api.schema.read_batch(name::BATCH, name::CHECK, text.as_bytes()).map_err(Rejected::from)?;
+    let checks = api
+        .schema
+        .read_batch(".weir.v1.CheckBatchRequest", ".weir.v1.CheckRequest", text.as_bytes())
+        .map_err(Rejected::from)?;
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
@@ -146,13 +135,16 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     drop(text);
     let answers = begun.map_err(Rejected::from)?.answers().await;
     api.service.timed(Transport::HttpBatch, since);
-    Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
+    Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.CheckBatchResponse", &answers)))
 }
 
 async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let checks = api.schema.read_batch(name::ALL, name::CHECK, text.as_bytes()).map_err(Rejected::from)?;
+    let checks = api
+        .schema
+        .read_batch(".weir.v1.CheckAllRequest", ".weir.v1.CheckRequest", text.as_bytes())
+        .map_err(Rejected::from)?;
     if checks.len() > MAX_TOGETHER {
         return Err(Rejected::from(CheckAll::wrong_number()).into());
     }
@@ -179,41 +171,34 @@ async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -
 async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
     let client = client(&mut request);
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
-    let read = api.schema.read(name::RESERVE, text.as_bytes());
+    let read = api.schema.read(".weir.v1.ReserveRequest", text.as_bytes());
     let message = match read {
         Ok(ref bytes) => ReserveMessage::read(bytes),
         Err(invalid) => Err(invalid),
     };
-    let encode = |answer: &Answer<'_>, bytes: BytesMut| api.respond(answer, api.json(name::RESERVED, &bytes));
+    let encode =
+        |answer: &Answer<'_>, bytes: BytesMut| api.respond(answer, api.json(".weir.v1.ReserveResponse", &bytes));
     Ok(reservation::reserve(&api.service, message, &Caller::new(client.as_ref(), Transport::Http), encode).await?)
 }
 
-async fn commit<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
+async fn settle<S: Store>(api: Arc<Api<S>>, mut request: Request, settling: Settling) -> Result<Response, Problem> {
+    let (message, answer) = match settling {
+        Settling::Commit => (".weir.v1.CommitRequest", ".weir.v1.CommitResponse"),
+        Settling::Cancel => (".weir.v1.CancelRequest", ".weir.v1.CancelResponse"),
+        Settling::Extend => (".weir.v1.ExtendRequest", ".weir.v1.ExtendResponse"),
+    };
     let client = client(&mut request);
-    let message = api.message(request, name::COMMIT).await?;
-    let settled = reservation::commit(&api.service, &message, &Caller::new(client.as_ref(), Transport::Http)).await?;
-    Ok(response(StatusCode::OK, JSON, &api.json(name::COMMITTED, &settled)))
-}
-
-async fn cancel<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
-    let client = client(&mut request);
-    let message = api.message(request, name::CANCEL).await?;
-    let settled = reservation::cancel(&api.service, &message, &Caller::new(client.as_ref(), Transport::Http)).await?;
-    Ok(response(StatusCode::OK, JSON, &api.json(name::CANCELLED, &settled)))
-}
-
-async fn extend<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
-    let client = client(&mut request);
-    let message = api.message(request, name::EXTEND).await?;
-    let extended = reservation::extend(&api.service, &message, &Caller::new(client.as_ref(), Transport::Http)).await?;
-    Ok(response(StatusCode::OK, JSON, &api.json(name::EXTENDED, &extended)))
+    let message = api.message(request, message).await?;
+    let caller = Caller::new(client.as_ref(), Transport::Http);
+    let settled = reservation::settle(&api.service, settling, &message, &caller).await?;
+    Ok(response(StatusCode::OK, JSON, &api.json(answer, &settled)))
 }
 
 async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
     let actor = actor(&mut request);
-    let message = api.message(request, name::RESET).await?;
+    let message = api.message(request, ".weir.v1.ResetRequest").await?;
     let done = call::reset(&api.service, message.into(), &actor).await?;
-    Ok(response(StatusCode::OK, JSON, &api.json(name::DONE, &done)))
+    Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.ResetResponse", &done)))
 }
 
 /// The client, where authentication is enabled.
@@ -257,7 +242,7 @@ impl<S: Store> Api<S> {
     fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
         let mut bytes = BytesMut::new();
         answer::write(answer, summary_only, &mut bytes);
-        self.respond(answer, self.json(name::ANSWER, &bytes))
+        self.respond(answer, self.json(".weir.v1.CheckResponse", &bytes))
     }
 
     /// The response to a decision, of which the message tells: with status and headers, and as a problem where it is a refusal.
@@ -272,7 +257,7 @@ impl<S: Store> Api<S> {
         let (bytes, levels) =
             (call::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
         let ban = all.answers.iter().find_map(Answer::ban);
-        self.decided(all.allowed, all.binding(), levels, ban, self.json(name::ALL_ANSWERS, &bytes))
+        self.decided(all.allowed, all.binding(), levels, ban, self.json(".weir.v1.CheckAllResponse", &bytes))
     }
 
     fn decided<'l, 'p: 'l>(

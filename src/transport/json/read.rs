@@ -2,10 +2,7 @@
 
 use std::{borrow::Cow, fmt, mem};
 
-use prost::{
-    Message,
-    encoding::{self, WireType, encode_key, encode_varint},
-};
+use prost::{Message, encoding};
 use prost_types::{Duration, FieldDescriptorProto, Timestamp, field_descriptor_proto::Type};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -13,7 +10,10 @@ use smallvec::SmallVec;
 use weir_settings::suggest;
 
 use super::{DURATION, Schema, TIMESTAMP, WRAPPERS, is_list, is_message};
-use crate::{limiter::Invalid, transport::decode::MAX_BATCH};
+use crate::{
+    limiter::Invalid,
+    transport::{decode::MAX_BATCH, fields::put_bytes},
+};
 
 /// Most characters of a field's name that an error shows, and that known names are compared with.
 const MAX_SHOWN: usize = 64;
@@ -165,9 +165,7 @@ impl<'s> Reader<'s> {
 
     /// Appends a field that has a length: a text, or a message.
     fn put(&mut self, field: &FieldDescriptorProto, bytes: &[u8]) {
-        encode_key(field.number() as u32, WireType::LengthDelimited, &mut self.out);
-        encode_varint(bytes.len() as u64, &mut self.out);
-        self.out.extend_from_slice(bytes);
+        put_bytes(field.number() as u32, bytes, &mut self.out);
     }
 
     /// Appends what `read` does as a message within this one.

@@ -2,11 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use prost::encoding::{encode_varint, encoded_len_varint};
+use bytes::{Bytes, BytesMut};
+use prost::{
+    Message,
+    encoding::{WireType, encode_key, encode_varint, encoded_len_varint},
+};
+use prost_types::Duration;
 use weir_core::{domain::Micros, quota::Usage};
+use weir_envoy::envoy::{
+    service::rate_limit_quota::v3::rate_limit_quota_response::{
+        BucketAction,
+        bucket_action::{self, AbandonAction, QuotaAssignmentAction},
+    },
+    r#type::v3::{
+        RateLimitStrategy, TokenBucket,
+        rate_limit_strategy::{BlanketRule, Strategy},
+    },
+};
 
-use crate::transport::fields::{Fields, Value};
+use crate::transport::fields::{Fields, Value, put_bytes};
 
 /// The fields of the messages, by their numbers.
 mod field {
@@ -25,16 +39,7 @@ mod field {
     /// Of a duration.
     pub(super) const SECONDS: u64 = 1;
     /// Of answers.
-    pub(super) const ACTION: u8 = 1;
-    pub(super) const ASSIGNMENT: u8 = 2;
-    pub(super) const ABANDON: u8 = 3;
-    pub(super) const TTL: u8 = 2;
-    pub(super) const STRATEGY: u8 = 3;
-    pub(super) const BLANKET_RULE: u8 = 1;
-    pub(super) const TOKEN_BUCKET: u8 = 3;
-    pub(super) const MAX_TOKENS: u8 = 1;
-    pub(super) const TOKENS_PER_FILL: u8 = 2;
-    pub(super) const FILL_INTERVAL: u8 = 3;
+    pub(super) const ACTION: u32 = 1;
 }
 
 /// Most entries of a bucket, and bytes of its id.
@@ -163,66 +168,55 @@ pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
     let (mut id, mut one) = (Vec::new(), Vec::new());
     for (key, value) in entries {
         one.clear();
-        put_bytes(field::KEY as u8, key.as_bytes(), &mut one);
-        put_bytes(field::VALUE as u8, value.as_bytes(), &mut one);
-        put_bytes(field::ENTRIES as u8, &one, &mut id);
+        put_bytes(field::KEY as u32, key.as_bytes(), &mut one);
+        put_bytes(field::VALUE as u32, value.as_bytes(), &mut one);
+        put_bytes(field::ENTRIES as u32, &one, &mut id);
     }
     id
 }
 
 /// Appends the assignment of a bucket, which lives for so many seconds.
 pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut BytesMut) {
-    let mut written = Vec::with_capacity(32);
-    if action == Action::Abandon {
-        put_bytes(field::ABANDON, &[], &mut written);
-    } else {
-        let (mut ttl, mut strategy, mut assignment) = (Vec::new(), Vec::new(), Vec::new());
-        put_number(field::SECONDS as u8, ttl_seconds, &mut ttl);
-        put_bytes(field::TTL, &ttl, &mut assignment);
-        match action {
-            Action::TokenBucket { max_tokens, tokens_per_fill, fill_seconds } => {
-                let (mut per_fill, mut interval, mut bucket) = (Vec::new(), Vec::new(), Vec::new());
-                put_number(1, tokens_per_fill, &mut per_fill);
-                put_number(field::SECONDS as u8, fill_seconds, &mut interval);
-                put_number(field::MAX_TOKENS, max_tokens, &mut bucket);
-                put_bytes(field::TOKENS_PER_FILL, &per_fill, &mut bucket);
-                put_bytes(field::FILL_INTERVAL, &interval, &mut bucket);
-                put_bytes(field::TOKEN_BUCKET, &bucket, &mut strategy);
-            }
-            // 0 allows all; of a oneof it is written too.
-            rule => put_number(field::BLANKET_RULE, u64::from(rule == Action::DenyAll), &mut strategy),
-        }
-        put_bytes(field::STRATEGY, &strategy, &mut assignment);
-        put_bytes(field::ASSIGNMENT, &assignment, &mut written);
-    }
+    let strategy = match action {
+        Action::AllowAll => Some(Strategy::BlanketRule(BlanketRule::AllowAll.into())),
+        Action::DenyAll => Some(Strategy::BlanketRule(BlanketRule::DenyAll.into())),
+        Action::TokenBucket { max_tokens, tokens_per_fill, fill_seconds } => Some(Strategy::TokenBucket(TokenBucket {
+            max_tokens: saturated(max_tokens),
+            tokens_per_fill: Some(saturated(tokens_per_fill)),
+            fill_interval: Some(seconds(fill_seconds)),
+        })),
+        Action::Abandon => None,
+    };
+    let action = match strategy {
+        None => bucket_action::BucketAction::AbandonAction(AbandonAction {}),
+        strategy => bucket_action::BucketAction::QuotaAssignmentAction(QuotaAssignmentAction {
+            assignment_time_to_live: Some(seconds(ttl_seconds)),
+            rate_limit_strategy: Some(RateLimitStrategy { strategy }),
+        }),
+    };
+    let action = BucketAction { bucket_id: None, bucket_action: Some(action) };
+    // The id goes back as it came.
     let id_bytes = 1 + encoded_len_varint(bucket.len() as u64) + bucket.len();
-    out.put_u8(field::ACTION << 3 | 2);
-    encode_varint((id_bytes + written.len()) as u64, out);
-    put_bytes(field::BUCKET_ID as u8, bucket, out);
-    out.put_slice(&written);
+    encode_key(field::ACTION, WireType::LengthDelimited, out);
+    encode_varint((id_bytes + action.encoded_len()) as u64, out);
+    put_bytes(field::BUCKET_ID as u32, bucket, out);
+    // It fails where there is no room, and this makes its own.
+    let _ = action.encode(out);
 }
 
-fn put_bytes(field: u8, bytes: &[u8], out: &mut impl BufMut) {
-    out.put_u8(field << 3 | 2);
-    encode_varint(bytes.len() as u64, out);
-    out.put_slice(bytes);
+fn saturated(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn put_number(field: u8, number: u64, out: &mut impl BufMut) {
-    out.put_u8(field << 3);
-    encode_varint(number, out);
+fn seconds(seconds: u64) -> Duration {
+    Duration { seconds: seconds as i64, nanos: 0 }
 }
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-    use prost_types::Duration;
-    use weir_envoy::{
-        envoy::service::rate_limit_quota::v3::{
-            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-            rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
-        },
-        envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
+    use weir_envoy::envoy::service::rate_limit_quota::v3::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
     };
 
     use super::*;

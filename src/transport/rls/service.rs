@@ -78,7 +78,7 @@ impl<S: Store> Rls<S> {
     /// Records the result in the request summary.
     #[inline]
     fn tell(&self, domain: Option<&str>, statuses: Option<&DescriptorAnswers<'_>>, outcome: Outcome, degraded: bool) {
-        if self.service.is_observed() {
+        if self.service.is_observed {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
             request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
         }

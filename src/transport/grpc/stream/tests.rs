@@ -33,8 +33,8 @@ fn ended(code: Code) -> Read {
 }
 
 /// Answers each message by itself at once.
-fn echo(message: Bytes) -> Begun {
-    Begun::Ready(BytesMut::from(&message[..]))
+fn echo(message: Bytes) -> Checked<'static, BytesMut> {
+    Checked::Ready(BytesMut::from(&message[..]))
 }
 
 fn open() -> CloseSignal {
@@ -61,7 +61,7 @@ fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
             }
             let (sender, receiver) = oneshot::channel();
             begun.borrow_mut().push_back((message[0], sender));
-            Begun::Waiting(async { receiver.await.unwrap() }.boxed())
+            Checked::Waiting(async { receiver.await.unwrap() }.boxed())
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
@@ -122,7 +122,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
     let mut receiver = Some(receiver);
     let wait = move |_| {
         let receiver = receiver.take().expect("one message");
-        Begun::Waiting(async { receiver.await.unwrap() }.boxed())
+        Checked::Waiting(async { receiver.await.unwrap() }.boxed())
     };
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
     let mut answers = Answers::new(messages(one, close.clone()), wait, None, None);
@@ -137,7 +137,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
 async fn idle_and_busy_streams_end_at_their_deadline() {
     let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
     let deadline = Deadline::of(&timeout);
-    let waiting = |_| Begun::Waiting(future::pending().boxed());
+    let waiting = |_| Checked::Waiting(future::pending().boxed());
     let one = stream::iter([Ok(Bytes::new())]);
     let mut waiting = Answers::new(messages(one, open()), waiting, deadline, None);
     assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
@@ -169,10 +169,10 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
 fn messages_that_are_answered_at_once_are_timed_together() {
     struct Timed(Rc<RefCell<Vec<u32>>>);
     impl Begin for Timed {
-        fn begin(&mut self, message: Bytes) -> Begun {
+        fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut> {
             match message[0] {
-                0 => Begun::Waiting(std::future::pending().boxed()),
-                _ => Begun::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
+                0 => Checked::Waiting(std::future::pending().boxed()),
+                _ => Checked::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
             }
         }
 
