@@ -1,10 +1,11 @@
 //! One bucket: the division among its holders.
 
+use slab::Slab;
+
 use super::{
     BURST_PARTS, BucketId, Change, Load, MemberId, Steps, Terms, UNITS_PER_REQUEST, max_min,
     member::{Member, debit},
     share::spread,
-    slab::Slab,
 };
 use crate::domain::Micros;
 
@@ -20,7 +21,7 @@ const FLOOR: u64 = 50;
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     /// Its lowest limit.
-    pub(super) level: u32,
+    pub(super) level: usize,
     /// The least rate of all its limits.
     pub(super) rate: u64,
     pub(super) steps: Steps,
@@ -60,7 +61,7 @@ impl Divided {
 }
 
 impl Bucket {
-    pub(super) fn new(level: u32, rate: u64) -> Self {
+    pub(super) fn new(level: usize, rate: u64) -> Self {
         Self { level, rate, steps: Steps::of(rate), members: Slab::default(), demand: 0 }
     }
 
@@ -80,7 +81,7 @@ impl Bucket {
             }
         }
         for id in gone {
-            self.members.remove(id);
+            self.members.try_remove(id);
         }
         let demanded: u64 = self.demands(now).iter().map(|(_, quanta)| quanta * self.steps.quantum).sum();
         self.demand = demanded + self.live_of_others(now);
@@ -108,7 +109,7 @@ impl Bucket {
         let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
         let targets = spread(divided / quantum, &quanta).into_iter().map(|quanta| quanta * quantum);
-        let targets: Vec<(u32, u64)> = demands.iter().map(|(id, _)| *id).zip(targets).collect();
+        let targets: Vec<(usize, u64)> = demands.iter().map(|(id, _)| *id).zip(targets).collect();
 
         let (mut lacking, mut releasing) = (0, 0);
         for ((id, target), quanta) in targets.iter().zip(&quanta) {
@@ -185,7 +186,7 @@ impl Bucket {
     }
 
     /// Those that take part, and what they are to have, in quanta.
-    fn demands(&self, now: Micros) -> Vec<(u32, u64)> {
+    fn demands(&self, now: Micros) -> Vec<(usize, u64)> {
         let parts = || self.members.iter().filter(|(_, member)| member.takes_part(now));
         let even = self.rate / self.steps.quantum / parts().count().max(1) as u64;
         let floors = ((even / FLOOR).max(1), (even / NEWCOMERS_FLOOR).max(1));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use slab::Slab;
 use smallvec::SmallVec;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     bucket::{Bucket, Divided, Room},
     member::Member,
     share::spread,
-    slab::Slab,
 };
 use crate::domain::Micros;
 
@@ -24,13 +24,13 @@ pub struct Divider {
 
 #[derive(Clone, Debug)]
 struct Level {
-    parent: Option<u32>,
+    parent: Option<usize>,
     rate: u64,
     budget: u64,
     /// Rates that may be in use below it.
     live: u64,
-    levels: Vec<u32>,
-    buckets: Vec<u32>,
+    levels: Vec<usize>,
+    buckets: Vec<usize>,
     demand: u64,
     /// What those use that are back and hold nothing of this replica.
     back: u64,
@@ -94,7 +94,7 @@ impl Divider {
     }
 
     /// The rate of a level, or of one above it, is another: so are those of the buckets below it.
-    fn set_least_rates(&mut self, id: u32) {
+    fn set_least_rates(&mut self, id: usize) {
         let rate = self.least_rate(id);
         let Some(level) = self.levels.get_mut(id) else { return };
         let levels = std::mem::take(&mut level.levels);
@@ -192,7 +192,7 @@ impl Divider {
 
     /// Divides what is due.
     pub fn tick(&mut self, now: Micros, changes: &mut Vec<Change>) {
-        let due: Vec<u32> = self.levels.iter().filter(|(_, level)| level.due <= now).map(|(id, _)| id).collect();
+        let due: Vec<usize> = self.levels.iter().filter(|(_, level)| level.due <= now).map(|(id, _)| id).collect();
         for root in due {
             self.measure(root, now);
             let mut divided = self.divide_level(root, MAX_RATE, false, now, changes);
@@ -209,10 +209,10 @@ impl Divider {
 
     /// Removes buckets without holders.
     pub fn remove_empty_buckets(&mut self) -> Vec<BucketId> {
-        let empty = |bucket: &&(u32, &Bucket)| bucket.1.members.len() == 0;
-        let removed: Vec<u32> = self.buckets.iter().filter(|bucket| empty(&bucket)).map(|(id, _)| id).collect();
+        let empty = |bucket: &&(usize, &Bucket)| bucket.1.members.is_empty();
+        let removed: Vec<usize> = self.buckets.iter().filter(|bucket| empty(&bucket)).map(|(id, _)| id).collect();
         let mut above = BTreeSet::new();
-        above.extend(removed.iter().filter_map(|id| self.buckets.remove(*id)).map(|bucket| bucket.level));
+        above.extend(removed.iter().filter_map(|id| self.buckets.try_remove(*id)).map(|bucket| bucket.level));
         // Once for each level, however many were below it.
         for level in above {
             if let Some(level) = self.levels.get_mut(level) {
@@ -226,11 +226,11 @@ impl Divider {
     pub fn remove_empty_levels(&mut self) -> HashSet<LevelId> {
         let mut removed = HashSet::new();
         let is_empty = |level: &Level| level.levels.is_empty() && level.buckets.is_empty();
-        let mut empty: BTreeSet<u32> =
+        let mut empty: BTreeSet<usize> =
             self.levels.iter().filter(|(_, level)| is_empty(level)).map(|(id, _)| id).collect();
         while !empty.is_empty() {
-            let above: BTreeSet<u32> =
-                empty.iter().filter_map(|id| self.levels.remove(*id)).filter_map(|level| level.parent).collect();
+            let above: BTreeSet<usize> =
+                empty.iter().filter_map(|id| self.levels.try_remove(*id)).filter_map(|level| level.parent).collect();
             for parent in &above {
                 let Some(level) = self.levels.get_mut(*parent) else { continue };
                 let mut levels = std::mem::take(&mut level.levels);
@@ -248,7 +248,7 @@ impl Divider {
         (self.buckets.len(), self.members)
     }
 
-    fn due(&mut self, level: u32, now: Micros) {
+    fn due(&mut self, level: usize, now: Micros) {
         let root = self.root(level);
         if let Some(root) = self.levels.get_mut(root) {
             root.due = root.due.min(now);
@@ -256,7 +256,7 @@ impl Divider {
     }
 
     /// A level and those above it.
-    fn path(&self, level: u32) -> SmallVec<[u32; 4]> {
+    fn path(&self, level: usize) -> SmallVec<[usize; 4]> {
         let mut path = SmallVec::new();
         let mut next = Some(level);
         while let Some((id, level)) = next.and_then(|id| Some((id, self.levels.get(id)?))) {
@@ -266,16 +266,16 @@ impl Divider {
         path
     }
 
-    fn root(&self, level: u32) -> u32 {
+    fn root(&self, level: usize) -> usize {
         self.path(level).last().copied().unwrap_or(level)
     }
 
-    fn least_rate(&self, level: u32) -> u64 {
+    fn least_rate(&self, level: usize) -> u64 {
         self.path(level).iter().filter_map(|id| self.levels.get(*id)).map(|level| level.rate).min().unwrap_or(0)
     }
 
     /// Lets go of what is over below a level, and sums up what is demanded and in use there.
-    fn measure(&mut self, id: u32, now: Micros) {
+    fn measure(&mut self, id: usize, now: Micros) {
         let Some(level) = self.levels.get_mut(id) else { return };
         let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
         let (mut demand, mut live, mut back) = (0, 0, 0);
@@ -302,7 +302,7 @@ impl Divider {
     /// Divides what a level may hand out among what is below it, where that `is_wanted` by others beside it.
     fn divide_level(
         &mut self,
-        id: u32,
+        id: usize,
         allowance: u64,
         is_wanted: bool,
         now: Micros,
@@ -337,7 +337,7 @@ impl Divider {
     }
 
     /// What may still be handed out below all levels of a path.
-    fn room(&self, path: &[u32], is_wanted: bool) -> Room {
+    fn room(&self, path: &[usize], is_wanted: bool) -> Room {
         let levels = || path.iter().filter_map(|id| self.levels.get(*id));
         Room {
             free: levels().map(|level| level.budget.saturating_sub(level.live)).min().unwrap_or(0),

@@ -19,7 +19,6 @@ mod bucket;
 mod divider;
 mod member;
 mod share;
-mod slab;
 #[cfg(test)]
 mod tests;
 
@@ -37,20 +36,20 @@ const BURST_PARTS: u64 = 10;
 
 /// A level of one divider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LevelId(u32);
+pub struct LevelId(usize);
 
 /// A bucket of one divider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BucketId(u32);
+pub struct BucketId(usize);
 
 /// A holder of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MemberId(u32);
+pub struct MemberId(usize);
 
 impl MemberId {
     /// The number by itself: small, and used again when its holder has gone.
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.0
     }
 }
 
