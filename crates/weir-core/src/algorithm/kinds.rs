@@ -52,8 +52,10 @@ pub(crate) trait Kind {
     /// As the Lua half takes it.
     fn number(value: Self::Value) -> f64;
 
-    /// Its range in words, where the value is outside.
-    fn beyond(value: Self::Value, bounds: &Bounds) -> Option<String>;
+    /// Its range in words, where the value is outside. By default there is none.
+    fn beyond(_value: Self::Value, _bounds: &Bounds) -> Option<String> {
+        None
+    }
 
     /// The value under a factor.
     fn scaled(value: Self::Value, _factor: f64) -> Self::Value {
@@ -147,10 +149,6 @@ impl Kind for Length {
     fn number(value: Micros) -> f64 {
         value as f64
     }
-
-    fn beyond(_: Micros, _: &Bounds) -> Option<String> {
-        None
-    }
 }
 
 /// The longest wait that a limit grants, where it says.
@@ -198,10 +196,6 @@ impl Kind for Real {
     fn number(value: f64) -> f64 {
         value
     }
-
-    fn beyond(_: f64, _: &Bounds) -> Option<String> {
-        None
-    }
 }
 
 /// A switch.
@@ -222,10 +216,6 @@ impl Kind for Flag {
 
     fn number(value: bool) -> f64 {
         f64::from(u8::from(value))
-    }
-
-    fn beyond(_: bool, _: &Bounds) -> Option<String> {
-        None
     }
 }
 
@@ -266,10 +256,6 @@ macro_rules! choice {
 
             fn number(value: Self) -> f64 {
                 f64::from(value as u8)
-            }
-
-            fn beyond(_: Self, _: &Bounds) -> Option<String> {
-                None
             }
         }
     };

@@ -69,10 +69,6 @@ impl Kind for CalendarUnit {
     fn number(value: Self::Value) -> f64 {
         value.map_or(-1.0, |unit| f64::from(unit as u8))
     }
-
-    fn beyond(_: Self::Value, _: &Bounds) -> Option<String> {
-        None
-    }
 }
 
 /// A time zone.
@@ -96,10 +92,6 @@ impl Kind for ZoneName {
 
     fn number(value: Self::Value) -> f64 {
         value.map_or(-1.0, |zone| f64::from(zone.number()))
-    }
-
-    fn beyond(_: Self::Value, _: &Bounds) -> Option<String> {
-        None
     }
 }
 
@@ -145,10 +137,6 @@ impl Kind for AnchorDay {
             Anchor::Date(month, day) => u16::from(month) * 100 + u16::from(day),
         };
         value.map_or(-1.0, |anchor| f64::from(number(anchor)))
-    }
-
-    fn beyond(_: Self::Value, _: &Bounds) -> Option<String> {
-        None
     }
 }
 
