@@ -1,13 +1,12 @@
-//! Servers that accept connections and do not answer, or not for long, or without an end.
+//! Servers that accept connections and do not answer, or not for long, or without an end. Their threads end with the process.
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    thread::JoinHandle,
 };
 
 /// The system accepts for it and takes what is sent; no process ever reads it.
@@ -31,76 +30,52 @@ impl Silent {
 }
 
 /// Answers the first command of each connection, `HELLO`, with nothing about itself, and no other.
-pub struct Greeter {
-    address: SocketAddr,
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Greeter(SocketAddr);
 
 impl Greeter {
     /// Listens on a free port.
     pub fn start() -> Self {
-        let (listener, ended) = (listener(), Arc::new(AtomicBool::new(false)));
+        let listener = listener();
         let address = listener.local_addr().expect("it listens");
-        let end = Arc::clone(&ended);
-        let thread = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let mut held = Vec::new();
             for mut stream in listener.incoming().flatten() {
-                if end.load(Ordering::Acquire) {
-                    break;
-                }
                 let greeted = stream.read(&mut [0; 1_024]).and_then(|_| stream.write_all(b"*0\r\n"));
                 held.push((stream, greeted));
             }
         });
-        Self { address, ended, thread: Some(thread) }
+        Self(address)
     }
 
     /// Where it listens.
     pub fn port(&self) -> u16 {
-        self.address.port()
-    }
-}
-
-impl Drop for Greeter {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
-        // Wakes it.
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.0.port()
     }
 }
 
 /// Answers each connection with one string that never ends.
 pub struct Endless {
     address: SocketAddr,
-    ended: Arc<AtomicBool>,
     most: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Endless {
     /// Listens on a free port.
     pub fn start() -> Self {
-        let (listener, ended, most) = (listener(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (listener, most) = (listener(), Arc::new(AtomicU64::new(0)));
         let address = listener.local_addr().expect("it listens");
-        let (end, sent) = (Arc::clone(&ended), Arc::clone(&most));
-        let thread = std::thread::spawn(move || {
+        let sent = Arc::clone(&most);
+        std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                if end.load(Ordering::Acquire) {
-                    break;
-                }
                 let (mut bytes, mut piece) = (0, b"$9000000000000\r\n".as_slice());
-                while !end.load(Ordering::Acquire) && stream.write_all(piece).is_ok() {
+                while stream.write_all(piece).is_ok() {
                     bytes += piece.len() as u64;
                     piece = &[b'x'; 64 << 10];
                 }
                 sent.fetch_max(bytes, Ordering::AcqRel);
             }
         });
-        Self { address, ended, most, thread: Some(thread) }
+        Self { address, most }
     }
 
     /// Its form of `store.url`.
@@ -111,17 +86,6 @@ impl Endless {
     /// The most bytes that were sent on one connection until its client closed it.
     pub fn most_sent(&self) -> u64 {
         self.most.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
-        // Wakes it.
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
