@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use rmpv::Value;
 use weir_core::{
     domain::{Micros, key::END},
     testing::Random,
 };
 
-use super::{accounts::Accounts, msgpack::Item};
+use super::{accounts::Accounts, msgpack};
 
 /// How far back a loss of data may reach.
 pub const MAX_LAG: Micros = 500_000;
@@ -252,7 +253,7 @@ impl Keyspace {
     pub fn used(&self, key: &[u8]) -> u64 {
         let servers = self.servers.iter().filter(|data| !data.is_superseded);
         let values = servers.filter_map(|data| data.hashes.get(key)).flat_map(Hash::states);
-        let used = |value| Item::all(value)?.get(1)?.items()?.get(1)?.number();
+        let used = |value| msgpack::all(value)?.get(1)?.as_array()?.get(1)?.as_f64();
         values.filter_map(used).sum::<f64>() as u64
     }
 
@@ -286,15 +287,15 @@ impl Keyspace {
 
 /// The holds in a stored value: its third part.
 fn holds(value: &[u8]) -> Vec<Held> {
-    let parts = Item::all(value).unwrap_or_default();
-    let Some(ledger) = parts.get(2).and_then(Item::items) else { return Vec::new() };
-    let held = |hold: &Item| {
-        let Some([Item::Text(id), sequence, spent, units, granted, deadline, ..]) = hold.items() else {
+    let parts = msgpack::all(value).unwrap_or_default();
+    let Some(ledger) = parts.get(2).and_then(Value::as_array) else { return Vec::new() };
+    let held = |hold: &Value| {
+        let Some([id, sequence, spent, units, granted, deadline, ..]) = hold.as_array().map(Vec::as_slice) else {
             panic!("{hold:?} is no hold")
         };
-        let number = |item: &Item| item.number().expect("a number");
+        let number = |item: &Value| item.as_f64().expect("a number");
         Held {
-            id: id.clone(),
+            id: id.as_slice().expect("a text").to_vec(),
             sequence: number(sequence) as u64,
             spent: number(spent) as u64,
             units: number(units) as u64,

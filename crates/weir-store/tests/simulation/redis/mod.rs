@@ -14,6 +14,7 @@ use std::{
     rc::Rc,
 };
 
+use rmpv::Value;
 use weir_core::{domain::Micros, testing::Random};
 
 pub use self::{
@@ -22,7 +23,7 @@ pub use self::{
     resp::take_command,
     sentinel::{MASTER, announcement},
 };
-use self::{cluster::Slots, msgpack::Item, resp::Reply, script::Scripts};
+use self::{cluster::Slots, resp::Reply, script::Scripts};
 use crate::topology::Topology;
 
 /// What every key begins with.
@@ -221,12 +222,15 @@ impl Redis {
     }
 
     fn note_reset(&mut self, key: &[u8], argument: &[u8]) {
-        const RESET: Item = Item::Number(1.0);
-        let call = Item::all(argument).unwrap_or_default();
-        if let Some([_, _, RESET, Item::Text(rest), subtree, ..]) = call.first().and_then(Item::items) {
+        const RESET: u64 = 1;
+        let call = msgpack::all(argument).unwrap_or_default();
+        if let Some([_, _, task, rest, subtree, ..]) = call.first().and_then(Value::as_array).map(Vec::as_slice)
+            && task.as_u64() == Some(RESET)
+            && let Some(rest) = rest.as_slice()
+        {
             let path = [&key[PREFIX.len()..], rest].concat();
             let at = self.keyspace.borrow().now;
-            self.resets.push(Reset { at, path, subtree: *subtree == Item::Number(1.0) });
+            self.resets.push(Reset { at, path, subtree: subtree.as_u64() == Some(1) });
         }
     }
 

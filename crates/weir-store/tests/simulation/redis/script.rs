@@ -5,11 +5,7 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc};
 use deadpool_redis::redis;
 use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
 
-use super::{
-    READONLY,
-    keyspace::Keyspace,
-    msgpack::{self, Item},
-};
+use super::{READONLY, keyspace::Keyspace, msgpack};
 
 /// A Lua with `redis.call` and `cmsgpack`.
 pub struct Scripts {
@@ -68,8 +64,8 @@ fn pack(lua: &Lua, values: Variadic<Value>) -> mlua::Result<mlua::LuaString> {
 }
 
 fn unpack(lua: &Lua, text: mlua::LuaString) -> mlua::Result<MultiValue> {
-    let items = Item::all(&text.as_bytes()).ok_or_else(|| mlua::Error::runtime("Bad data format in input."))?;
-    items.into_iter().map(|item| item.into_lua(lua)).collect()
+    let items = msgpack::all(&text.as_bytes()).ok_or_else(|| mlua::Error::runtime("Bad data format in input."))?;
+    items.iter().map(|item| msgpack::into_lua(item, lua)).collect()
 }
 
 fn list<T: AsRef<[u8]>>(lua: &Lua, texts: &[T]) -> mlua::Result<Table> {
