@@ -4,7 +4,7 @@
 use super::{
     broken::Break,
     model::{assert_within, find_beyond, run},
-    table::{bucket, parse},
+    table::{FAIR, bucket, parse},
     world::{Case, Faults, Load},
 };
 use crate::{
@@ -23,28 +23,10 @@ const FAULTS: [Faults; 3] = [
         pause_every: 200_000,
         cut_every: 130_000,
         reset_every: 230_000,
-        drift: true,
+        ..FAIR
     },
-    Faults {
-        lose: 20,
-        duplicate: 0,
-        delay: 3,
-        crash_every: 0,
-        pause_every: 300_000,
-        cut_every: 80_000,
-        reset_every: 0,
-        drift: true,
-    },
-    Faults {
-        lose: 20,
-        duplicate: 0,
-        delay: 3,
-        crash_every: 0,
-        pause_every: 0,
-        cut_every: 0,
-        reset_every: 0,
-        drift: true,
-    },
+    Faults { lose: 20, delay: 3, pause_every: 300_000, cut_every: 80_000, ..FAIR },
+    Faults { lose: 20, delay: 3, ..FAIR },
 ];
 
 /// Limits of a few hundred a second, as their definitions are, so that each is reached within a second.

@@ -32,7 +32,7 @@ struct Row {
     least: (u64, u64),
 }
 
-const FAIR: Faults = Faults {
+pub(super) const FAIR: Faults = Faults {
     lose: 0,
     duplicate: 0,
     delay: 0,
