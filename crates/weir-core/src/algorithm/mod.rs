@@ -12,7 +12,6 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
-mod next;
 mod pace;
 pub mod params;
 #[cfg(test)]
@@ -73,7 +72,13 @@ pub trait Algorithm: Sized {
     /// How long until a unit is left, of which none is in this state after a decision: `None`, no wait helps. By default when
     /// one unit passes, which is not so where one passes while none is left.
     fn next_after(&self, state: Option<&Self::State>, ask: &Ask, decided: &Decision) -> Option<Micros> {
-        next::when_one_passes(self, state, ask, decided)
+        if ask.cost == 1 && !decided.allowed {
+            return decided.retry_after;
+        }
+        let one = Ask { cost: 1, ..*ask };
+        // A refusal that is charged would come first.
+        let sparing = self.sparing_denied();
+        sparing.as_ref().unwrap_or(self).step(state, &one).0.retry_after
     }
 
     /// Whether units of it can be held ([`crate::hold`]); else why not, in words that follow "cannot be leased: ".
