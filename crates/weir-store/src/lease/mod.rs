@@ -7,7 +7,7 @@ mod metrics;
 mod renewals;
 
 use std::{
-    hash::{BuildHasher as _, Hash, Hasher},
+    hash::BuildHasher as _,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -59,7 +59,7 @@ struct Shared {
 }
 
 /// The key of a lease: the path of the deepest level, which within one version of a policy tells all levels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
     policy_version: u64,
     path: Box<[u8]>,
@@ -71,7 +71,8 @@ impl Name {
     }
 }
 
-/// A [`Name`] that is looked up.
+/// A [`Name`] that is looked up. The same fields in the same order: both have one hash.
+#[derive(Hash)]
 struct NameRef<'a> {
     policy_version: u64,
     path: &'a [u8],
@@ -80,18 +81,6 @@ struct NameRef<'a> {
 impl<'a> NameRef<'a> {
     fn of(plan: &'a Plan<'_>) -> Option<Self> {
         Some(Self { policy_version: plan.policy_version?, path: plan.levels().last()?.path() })
-    }
-}
-
-impl Hash for NameRef<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.policy_version, self.path).hash(state);
-    }
-}
-
-impl Hash for Name {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        NameRef { policy_version: self.policy_version, path: &self.path }.hash(state);
     }
 }
 
