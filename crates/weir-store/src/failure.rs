@@ -26,8 +26,13 @@ pub enum Failure {
     #[error("no time was left to send the request")]
     Late,
     /// The server refused to run the request.
-    #[error("the server refused: {0}")]
-    Refused(ServerError),
+    #[error("the server refused: {text}")]
+    Refused {
+        /// The kind of refusal.
+        code: RefusalCode,
+        /// The server's words.
+        text: Arc<str>,
+    },
     /// The server answered with an error that does not say whether it ran the request.
     #[error("the server failed: {0}")]
     Server(Arc<str>),
@@ -37,16 +42,6 @@ pub enum Failure {
     /// The value stored under the key cannot be decoded.
     #[error("the stored state cannot be used: {0}")]
     Corrupt(Arc<str>),
-}
-
-/// An answer by which a server says that it has not run a command: the code and the whole text.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text}")]
-pub struct ServerError {
-    /// The kind of refusal.
-    pub code: RefusalCode,
-    /// The server's words.
-    pub text: Arc<str>,
 }
 
 /// The codes of refusals, as servers write them.
@@ -102,7 +97,12 @@ const SCRIPT_USER: &str = "The user executing the script";
 
 impl RefusalCode {
     fn of(word: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(code, _)| *code == word).map(|(_, code)| *code)
+        Self::WORDS.iter().find(|(code, ..)| *code == word).map(|(_, code, _)| *code)
+    }
+
+    fn label(self) -> &'static str {
+        // Codes come from the table alone, so each is found.
+        Self::WORDS.iter().find(|(_, code, _)| *code == self).map_or("server", |(.., label)| label)
     }
 
     /// The code in an error of a command that a script runs. It stands first, or, with older servers, behind the place in
@@ -114,23 +114,24 @@ impl RefusalCode {
         text.split([' ', ':', '-']).take(8).find_map(Self::of)
     }
 
-    const WORDS: [(&'static str, Self); 16] = [
-        ("MOVED", Self::Moved),
-        ("ASK", Self::Ask),
-        ("TRYAGAIN", Self::TryAgain),
-        ("CLUSTERDOWN", Self::ClusterDown),
-        ("MASTERDOWN", Self::MasterDown),
-        ("READONLY", Self::ReadOnly),
-        ("LOADING", Self::Loading),
-        ("BUSY", Self::Busy),
-        ("NOSCRIPT", Self::NoScript),
-        ("NOAUTH", Self::NoAuth),
-        ("WRONGPASS", Self::WrongPass),
-        ("NOPERM", Self::NoPerm),
-        ("OOM", Self::Oom),
-        ("NOREPLICAS", Self::NoWrites),
-        ("MISCONF", Self::NoWrites),
-        ("CLOCK", Self::Clock),
+    /// Each code as servers write it, and its label in metrics.
+    const WORDS: [(&'static str, Self, &'static str); 16] = [
+        ("MOVED", Self::Moved, "moved"),
+        ("ASK", Self::Ask, "ask"),
+        ("TRYAGAIN", Self::TryAgain, "try_again"),
+        ("CLUSTERDOWN", Self::ClusterDown, "cluster_down"),
+        ("MASTERDOWN", Self::MasterDown, "master_down"),
+        ("READONLY", Self::ReadOnly, "read_only"),
+        ("LOADING", Self::Loading, "loading"),
+        ("BUSY", Self::Busy, "busy"),
+        ("NOSCRIPT", Self::NoScript, "no_script"),
+        ("NOAUTH", Self::NoAuth, "auth"),
+        ("WRONGPASS", Self::WrongPass, "auth"),
+        ("NOPERM", Self::NoPerm, "no_permission"),
+        ("OOM", Self::Oom, "out_of_memory"),
+        ("NOREPLICAS", Self::NoWrites, "no_writes"),
+        ("MISCONF", Self::NoWrites, "no_writes"),
+        ("CLOCK", Self::Clock, "clock"),
     ];
 }
 
@@ -139,13 +140,13 @@ impl Failure {
     pub fn of_server(text: &str) -> Self {
         let code = RefusalCode::of(text.split(' ').next().unwrap_or_default());
         let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(RefusalCode::NoPerm));
-        let refused = |code| Self::Refused(ServerError { code, text: cut(text) });
+        let refused = |code| Self::Refused { code, text: cut(text) };
         code.map_or_else(|| Self::Server(cut(text)), refused)
     }
 
     /// The meaning of the error of one plan in a script call. Nothing of the plan was written.
     pub(crate) fn of_script(text: &str) -> Self {
-        let refused = |code| Self::Refused(ServerError { code, text: cut(text) });
+        let refused = |code| Self::Refused { code, text: cut(text) };
         RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(cut(text)), refused)
     }
 
@@ -162,7 +163,7 @@ impl Failure {
 
     /// Whether the request was not carried out, for sure, and may be if it is sent again.
     pub fn may_be_sent_again(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Closed | Self::Refused(_))
+        matches!(self, Self::Connect(_) | Self::Closed | Self::Refused { .. })
     }
 
     /// Whether the request was not carried out, for sure.
@@ -178,7 +179,7 @@ impl Failure {
     /// The refusal's code, where it is one.
     pub fn refusal(&self) -> Option<RefusalCode> {
         match self {
-            Self::Refused(error) => Some(error.code),
+            Self::Refused { code, .. } => Some(*code),
             _ => None,
         }
     }
@@ -195,22 +196,7 @@ impl Failure {
             Self::Server(_) => "server",
             Self::Lost(_) => "lost",
             Self::Corrupt(_) => "corrupt",
-            Self::Refused(error) => match error.code {
-                RefusalCode::Moved => "moved",
-                RefusalCode::Ask => "ask",
-                RefusalCode::TryAgain => "try_again",
-                RefusalCode::ClusterDown => "cluster_down",
-                RefusalCode::MasterDown => "master_down",
-                RefusalCode::ReadOnly => "read_only",
-                RefusalCode::Loading => "loading",
-                RefusalCode::Busy => "busy",
-                RefusalCode::NoScript => "no_script",
-                RefusalCode::NoAuth | RefusalCode::WrongPass => "auth",
-                RefusalCode::NoPerm => "no_permission",
-                RefusalCode::Oom => "out_of_memory",
-                RefusalCode::NoWrites => "no_writes",
-                RefusalCode::Clock => "clock",
-            },
+            Self::Refused { code, .. } => code.label(),
         }
     }
 }

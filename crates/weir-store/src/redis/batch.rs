@@ -155,7 +155,7 @@ impl Batch {
             let reply = reply.and_then(Value::extract_error).map_err(failure);
             self.deliver(matches!(reply, Ok(Value::Int(count)) if count >= i64::from(settings.wait_replicas)));
             match reply {
-                Err(failure @ Failure::Refused(_)) => round.refused = round.refused.or(Some(failure)),
+                Err(failure @ Failure::Refused { .. }) => round.refused = round.refused.or(Some(failure)),
                 Err(failure) => return Err(failure),
                 Ok(_) => {}
             }
@@ -200,7 +200,7 @@ impl Batch {
             };
             match &answer {
                 Err(failure) if failure.is_refusal_after_write() => round.refused = Some(failure.clone()),
-                Err(failure @ Failure::Refused(_))
+                Err(failure @ Failure::Refused { .. })
                     if !round.refused.as_ref().is_some_and(Failure::is_refusal_after_write) =>
                 {
                     round.refused = Some(failure.clone());

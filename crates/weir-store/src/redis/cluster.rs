@@ -202,12 +202,12 @@ impl Shared {
     /// Where a request is to be sent that was sent elsewhere: `Some(None)` where the map tells it by now, `None` where the
     /// failure is not a redirection.
     fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Arc<Node>>> {
-        let Failure::Refused(error) = failure else { return None };
-        let moved = error.code == RefusalCode::Moved;
-        if !moved && error.code != RefusalCode::Ask {
+        let Failure::Refused { code, text } = failure else { return None };
+        let moved = *code == RefusalCode::Moved;
+        if !moved && *code != RefusalCode::Ask {
             return None;
         }
-        let address = slots::redirect(&error.text, asked)?;
+        let address = slots::redirect(text, asked)?;
         debug!(slot, to = %address, moved, "redirected");
         if moved {
             self.moved(&address, slot);
