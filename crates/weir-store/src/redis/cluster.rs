@@ -5,7 +5,6 @@ mod refresh;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use deadpool_redis::redis::{Cmd, Value};
 use parking_lot::Mutex;
 use tokio::{task::JoinHandle, time::Instant};
 use tracing::debug;
@@ -13,10 +12,8 @@ use tracing::debug;
 use self::refresh::Refresh;
 use super::{
     breaker::Breaker,
-    encode::Part,
     factory::NodeFactory,
     node::Node,
-    reply::Answer,
     retry::Retry,
     slots::{self, SLOTS, SlotMap},
 };
@@ -99,55 +96,22 @@ impl Cluster {
         self.shared.is_up()
     }
 
-    /// Asks for one part, whose key is in `slot`. `part` is made anew each time it is sent.
-    ///
-    /// # Errors
-    /// Why the node did not answer.
-    pub(super) async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Answer {
-        let part = &part;
-        self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
-    }
-
-    /// Charges a part afterwards, whose key is in `slot`; see [`Node::charge`].
-    ///
-    /// # Errors
-    /// Why it is not charged, or not known to be.
-    pub(super) async fn charge(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Answer {
-        let part = &part;
-        self.carry(slot, deadline, |node, asking| async move { node.charge(part(), deadline, asking).await }).await
-    }
-
     /// Whether the master of this slot is known and asked.
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.shared.owner(slot).is_some_and(|node| node.is_up())
     }
 
-    /// Runs the script outside the pipelines on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
-    ///
-    /// # Errors
-    /// Why the node did not reply.
-    pub(super) async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
-        self.carry(slot, deadline, |node, asking| async move { node.script(key, call, asking).await }).await
-    }
-
-    /// Runs a command outside the pipelines on the master of its key, which is in `slot`, until `deadline`. On the Cluster's
-    /// runtime.
-    ///
-    /// # Errors
-    /// Why the node did not reply.
-    pub(super) async fn command(
-        &self,
-        slot: u16,
-        command: impl Fn() -> Cmd,
-        deadline: Instant,
-    ) -> Result<Value, Failure> {
-        let command = &command;
-        self.carry(slot, deadline, |node, asking| async move { node.command(&command(), asking).await }).await
-    }
-
     /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` gets whether
     /// the slot is still on its way there.
-    async fn carry<T, F>(&self, slot: u16, deadline: Instant, send: impl Fn(Arc<Node>, bool) -> F) -> Result<T, Failure>
+    ///
+    /// # Errors
+    /// Why no node did.
+    pub(super) async fn carry<T, F>(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        send: impl Fn(Arc<Node>, bool) -> F,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {

@@ -155,7 +155,7 @@ async fn page(
             Err(failure)
                 if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) =>
             {
-                servers.unlink(key, Instant::now() + KEY_TIMEOUT).await?;
+                servers.command(key, &[b"UNLINK", key], Instant::now() + KEY_TIMEOUT).await?;
                 *gone += 1;
             }
             Err(failure) => return Err(failure),

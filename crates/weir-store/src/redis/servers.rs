@@ -140,8 +140,15 @@ impl Servers {
     ) -> impl Future<Output = Answer> {
         match &self.kind {
             Kind::One(node) => Either::Left(retried(deadline, move || node.ask(part(), deadline, false))),
-            // Boxed, so that a single server's checks have no room for it.
-            Kind::Cluster(cluster) => Either::Right(Box::pin(cluster.ask(slot(), deadline, part))),
+            Kind::Cluster(cluster) => {
+                let slot = slot();
+                // Boxed, so that a single server's checks have no room for it.
+                Either::Right(Box::pin(async move {
+                    let part = &part;
+                    let ask = |node: Arc<Node>, asking| async move { node.ask(part(), deadline, asking).await };
+                    cluster.carry(slot, deadline, ask).await
+                }))
+            }
         }
     }
 
@@ -152,7 +159,11 @@ impl Servers {
     pub(crate) async fn charge(&self, key: &[u8], deadline: Instant, part: impl Fn() -> Part) -> Answer {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.charge(part(), deadline, false)).await,
-            Kind::Cluster(cluster) => cluster.charge(slot_of(key), deadline, part).await,
+            Kind::Cluster(cluster) => {
+                let part = &part;
+                let charge = |node: Arc<Node>, asking| async move { node.charge(part(), deadline, asking).await };
+                cluster.carry(slot_of(key), deadline, charge).await
+            }
         }
     }
 
@@ -171,7 +182,10 @@ impl Servers {
     pub(crate) async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
-            Kind::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
+            Kind::Cluster(cluster) => {
+                let script = |node: Arc<Node>, asking| async move { node.script(key, call, asking).await };
+                cluster.carry(slot_of(key), deadline, script).await
+            }
         }
     }
 
@@ -208,23 +222,17 @@ impl Servers {
         }
     }
 
-    /// Removes one key, wherever it is. On the store's thread.
-    ///
-    /// # Errors
-    /// Why it is not certain that it is gone.
-    pub(crate) async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
-        self.command(key, &[b"UNLINK", key], deadline).await.map(drop)
-    }
-
     /// Runs a command about one key, wherever it is. On the store's thread.
     ///
     /// # Errors
     /// Why the server did not reply, or its error.
     pub(crate) async fn command(&self, key: &[u8], words: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
-        let command = || command(words);
         match &self.kind {
-            Kind::One(node) => node.command(&command(), false).await,
-            Kind::Cluster(cluster) => cluster.command(slot_of(key), command, deadline).await,
+            Kind::One(node) => node.command(&command(words), false).await,
+            Kind::Cluster(cluster) => {
+                let send = |node: Arc<Node>, asking| async move { node.command(&command(words), asking).await };
+                cluster.carry(slot_of(key), deadline, send).await
+            }
         }
     }
 
