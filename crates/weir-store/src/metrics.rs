@@ -1,27 +1,23 @@
 //! Metrics of a shared store.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use metrics::Counter;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use weir_telemetry::{
-    Histogram, Registry, Render,
+    Histogram, Render,
     histogram::{DURATIONS, SIZES},
 };
 
 const DURATION: &str = "weir_store_duration_seconds";
 const BATCH_SIZE: &str = "weir_store_batch_size";
-const ERRORS: &str = "weir_store_errors_total";
-const NEAR_HITS: &str = "weir_near_cache_hits_total";
-const NEAR_FULL: &str = "weir_near_cache_full_total";
+pub(crate) const ERRORS: &str = "weir_store_errors_total";
+pub(crate) const NEAR_HITS: &str = "weir_near_cache_hits_total";
+pub(crate) const NEAR_FULL: &str = "weir_near_cache_full_total";
 
 const SERVER_UP: &str = "weir_store_server_up";
 const CONNECTIONS: &str = "weir_store_connections";
@@ -38,25 +34,21 @@ pub const COUNTERS: &[(&str, &str)] = &[
 ];
 
 /// The label of the shared store.
-const STORE: &str = "redis";
-
-/// A timed operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreOp {
-    /// One round trip that decides checks.
-    Decide,
-    /// One reset, of however many round trips.
-    Reset,
-}
+pub(crate) const STORE: &str = "redis";
 
 /// The meter of a shared store.
 #[derive(Debug)]
 pub struct StoreMeter {
-    decide: Histogram,
-    reset: Histogram,
-    batches: Histogram,
-    not_taken_back: AtomicU64,
-    replication_timeouts: AtomicU64,
+    /// Round trips that decided checks.
+    pub(crate) decide: Histogram,
+    /// Resets, each of however many round trips.
+    pub(crate) reset: Histogram,
+    /// Checks of each call of the script.
+    pub(crate) batches: Histogram,
+    /// Charges of refused checks that could not be taken back.
+    pub(crate) not_taken_back: AtomicU64,
+    /// Checks that were answered before enough replicas had their charges.
+    pub(crate) replication_timeouts: AtomicU64,
     servers: Mutex<Vec<ServerStatus>>,
 }
 
@@ -98,29 +90,6 @@ impl Default for StoreMeter {
 }
 
 impl StoreMeter {
-    /// One that went well took so long.
-    pub fn took(&self, op: StoreOp, duration: Duration) {
-        match op {
-            StoreOp::Decide => self.decide.record(duration),
-            StoreOp::Reset => self.reset.record(duration),
-        }
-    }
-
-    /// One call of the script for so many checks.
-    pub fn batch(&self, checks: usize) {
-        self.batches.record_number(checks as u64);
-    }
-
-    /// So many charges of a refused check could not be taken back.
-    pub(crate) fn not_taken_back(&self, charges: u64) {
-        self.not_taken_back.fetch_add(charges, Ordering::Relaxed);
-    }
-
-    /// So many checks were answered before enough replicas had their charges.
-    pub(crate) fn replication_timeouts(&self, checks: u64) {
-        self.replication_timeouts.fetch_add(checks, Ordering::Relaxed);
-    }
-
     /// The round trips that decided checks.
     pub fn round_trips(&self) -> &Histogram {
         &self.decide
@@ -188,14 +157,4 @@ impl Render for StoreMeter {
 /// A label's value as the text format wants it.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
-}
-
-/// Counts requests that the shared store did not answer, for a reason of this kind.
-pub(crate) fn error_counter(registry: &Registry, kind: &'static str) -> Counter {
-    registry.counter(ERRORS, &[("store", STORE), ("kind", kind)])
-}
-
-/// Counters of the near cache: checks that it answered, and refusals for which it had no room.
-pub(crate) fn near_cache_counters(registry: &Registry) -> (Counter, Counter) {
-    (registry.counter(NEAR_HITS, &[]), registry.counter(NEAR_FULL, &[]))
 }

@@ -19,7 +19,7 @@ use tracing::warn;
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
     lease::{Leases, PendingCheck, Unpaid},
-    metrics::error_counter,
+    metrics::{ERRORS, STORE},
     outage_charges::OutageCharges,
     redis::{RedisStore, Undecided, settings::RedisSettings},
 };
@@ -126,26 +126,19 @@ impl SharedStore {
 
     /// The failure, counted.
     fn counted(&self, error: StoreError) -> Result<Failure, StoreError> {
-        match error {
-            StoreError::Unavailable(failure) => {
-                error_counter(&self.registry, failure.kind()).increment(1);
-                // The circuit breaker has logged that it is open.
-                if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
-                    let error = &failure as &dyn std::error::Error;
-                    warn!(
-                        request_id = request::request_id(),
-                        trace_id = request::trace_id(),
-                        error,
-                        "the shared store did not answer a request; such warnings come once a second at most"
-                    );
-                }
-                Ok(failure)
-            }
-            StoreError::Overloaded(ref failure) => {
-                error_counter(&self.registry, failure.kind()).increment(1);
-                Err(error)
-            }
+        let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = &error;
+        self.registry.counter(ERRORS, &[("store", STORE), ("kind", failure.kind())]).increment(1);
+        let StoreError::Unavailable(failure) = error else { return Err(error) };
+        // The circuit breaker has logged that it is open.
+        if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
+            warn!(
+                request_id = request::request_id(),
+                trace_id = request::trace_id(),
+                error = &failure as &dyn std::error::Error,
+                "the shared store did not answer a request; such warnings come once a second at most"
+            );
         }
+        Ok(failure)
     }
 
     fn instead(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {

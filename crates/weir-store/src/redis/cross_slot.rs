@@ -1,6 +1,8 @@
 //! Plans whose levels have several anchors, where those are not decided in one step: each anchor for itself, and what a
 //! refusal must not charge taken back.
 
+use std::sync::atomic::Ordering;
+
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -108,12 +110,13 @@ impl RedisStore {
         for (undo, answer) in undos.iter().zip(join_all(asked).await) {
             match answer {
                 Ok(answer) => {
-                    self.meter.not_taken_back(answer.left_charged);
+                    self.meter.not_taken_back.fetch_add(answer.left_charged, Ordering::Relaxed);
                     let levels = undo.group.iter().copied().zip(answer.decisions);
                     decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
-                    self.meter.not_taken_back(undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64);
+                    let charges = undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64;
+                    self.meter.not_taken_back.fetch_add(charges, Ordering::Relaxed);
                     tracing::debug!(
                         request_id = request::request_id(),
                         trace_id = request::trace_id(),

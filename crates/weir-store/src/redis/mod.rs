@@ -72,7 +72,7 @@ use weir_telemetry::request;
 
 pub(crate) use encode::{documents_call, rule_of, work};
 
-use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
+use crate::metrics::{ServerStatus, StoreMeter};
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
 const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
@@ -327,7 +327,7 @@ impl Store for RedisStore {
             Ok(done)
         });
         let done = done.await?;
-        self.meter.took(StoreOp::Reset, since.elapsed());
+        self.meter.reset.record(since.elapsed());
         Ok(done)
     }
 

@@ -1,7 +1,10 @@
 //! A pipeline worker: one connection, one round trip at a time. Checks that come while one is under way go together in the
 //! next (group commit), so there is no timer, and an idle worker adds no latency.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use deadpool_redis::redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::{Instant, timeout};
@@ -15,11 +18,7 @@ use super::{
     queue::Queue,
     store_time::StoreTime,
 };
-use crate::{
-    Failure,
-    failure::RefusalCode,
-    metrics::{StoreMeter, StoreOp},
-};
+use crate::{Failure, failure::RefusalCode, metrics::StoreMeter};
 use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
@@ -125,10 +124,10 @@ async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_t
     count_unacknowledged(batch.unacknowledged(), context);
     match exchanged {
         Ok(refused) => {
-            context.meter.took(StoreOp::Decide, since.elapsed());
+            context.meter.decide.record(since.elapsed());
             round_trip.measured(since.elapsed());
             warn_if_slow(round_trip.0, context);
-            batch.call_sizes().for_each(|size| context.meter.batch(size));
+            batch.call_sizes().for_each(|size| context.meter.batches.record_number(size as u64));
             after(refused, connection, context)
         }
         Err(failure) => {
@@ -143,7 +142,7 @@ fn count_unacknowledged(answers: u64, context: &Context) {
     if answers == 0 {
         return;
     }
-    context.meter.replication_timeouts(answers);
+    context.meter.replication_timeouts.fetch_add(answers, Ordering::Relaxed);
     if context.replication_timeouts.allows(std::time::Instant::now()) {
         warn!(
             server = context.server,

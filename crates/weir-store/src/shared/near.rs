@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::SharedStore;
 use crate::{
     StoreError, SystemClock, Verdict,
-    metrics::near_cache_counters,
+    metrics::{NEAR_FULL, NEAR_HITS},
     near::{Learned, Lookup, NearCache, NearCacheSettings},
 };
 use weir_core::{
@@ -24,7 +24,7 @@ pub(super) struct Near {
 
 impl Near {
     pub(super) fn new(settings: &NearCacheSettings, clock: SystemClock, registry: &Registry) -> Self {
-        let (hits, full) = near_cache_counters(registry);
+        let (hits, full) = (registry.counter(NEAR_HITS, &[]), registry.counter(NEAR_FULL, &[]));
         Self { cache: NearCache::new(settings, clock), hits, full }
     }
 
