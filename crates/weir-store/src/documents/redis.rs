@@ -1,16 +1,14 @@
 //! Documents in the shared store: a hash, and a stream as its log. Both are in one slot.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use deadpool_redis::redis::{Value, from_redis_value};
-use tokio::{runtime::Handle, time::Instant};
 
 use super::{Change, ChangeError, ChangeId, Changed, Changes, MAX_DOCUMENTS, MAX_LOG};
 use crate::{
     Failure, StoreError,
-    redis::{Servers, documents_call, reply::Answers},
+    redis::{Io, documents_call, reply::Answers},
 };
-use weir_telemetry::request;
 
 /// Changes read at once, and fields of a page of the hash.
 const PAGE: &[u8] = b"1000";
@@ -20,9 +18,7 @@ const FULL: &str = "full";
 
 /// Documents in Redis.
 pub struct RedisDocuments {
-    servers: Arc<Servers>,
-    runtime: Handle,
-    timeout: Duration,
+    io: Io,
     hash: Arc<[u8]>,
     log: Arc<[u8]>,
 }
@@ -30,10 +26,10 @@ pub struct RedisDocuments {
 type Fields = HashMap<String, String>;
 
 impl RedisDocuments {
-    pub(crate) fn new(servers: Arc<Servers>, runtime: Handle, timeout: Duration, prefix: &[u8], name: &str) -> Self {
+    pub(crate) fn new(io: Io, prefix: &[u8], name: &str) -> Self {
         let hash = [prefix, format!("{{{name}}}").as_bytes()].concat();
         let log = [&hash[..], b":log"].concat();
-        Self { servers, runtime, timeout, hash: hash.into(), log: log.into() }
+        Self { io, hash: hash.into(), log: log.into() }
     }
 
     pub(super) async fn change(&self, change: Change) -> Result<Option<Changed>, ChangeError> {
@@ -46,9 +42,10 @@ impl RedisDocuments {
             &MAX_LOG.to_string(),
         ];
         let call = documents_call(&self.log, &texts);
-        let (hash, timeout) = (Arc::clone(&self.hash), self.timeout);
-        let answer = self.on_io(move |servers| async move {
-            Answers::change(&servers.script(&hash, &call, Instant::now() + timeout).await?)
+        let hash = Arc::clone(&self.hash);
+        let answer = self.io.run(move |io| async move {
+            let reply = io.servers.script(&hash, &call, io.deadline()).await?;
+            Answers::change(&reply)
         });
         let [id, previous, before] = answer.await.map_err(ChangeError::Store)?;
         match id.as_str() {
@@ -67,18 +64,17 @@ impl RedisDocuments {
     }
 
     pub(super) async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
-        let (hash, log, timeout) = (Arc::clone(&self.hash), Arc::clone(&self.log), self.timeout);
-        self.on_io(move |servers| async move {
+        let (hash, log) = (Arc::clone(&self.hash), Arc::clone(&self.log));
+        let answer = self.io.run(move |io| async move {
             let last = [&b"XREVRANGE"[..], &log, b"+", b"-", b"COUNT", b"1"];
-            let last =
-                read(servers.command(&log, &last, Instant::now() + timeout).await?)?.pop().map(|changed| changed.id);
+            let last = read(io.servers.command(&log, &last, io.deadline()).await?)?.pop().map(|changed| changed.id);
             if last == since {
                 return Ok(Changes::Some(Vec::new()));
             }
             if let Some(since) = since {
                 let after = format!("({since}");
                 let words = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE];
-                let changes = read(servers.command(&log, &words, Instant::now() + timeout).await?)?;
+                let changes = read(io.servers.command(&log, &words, io.deadline()).await?)?;
                 if changes.first().is_some_and(|first| first.previous == Some(since)) {
                     return Ok(Changes::Some(changes));
                 }
@@ -87,7 +83,7 @@ impl RedisDocuments {
             let (mut documents, mut cursor) = (HashMap::new(), "0".to_owned());
             loop {
                 let words = [&b"HSCAN"[..], &hash, cursor.as_bytes(), b"COUNT", PAGE];
-                let page = servers.command(&hash, &words, Instant::now() + timeout).await?;
+                let page = io.servers.command(&hash, &words, io.deadline()).await?;
                 let (next, fields): (String, Fields) = from_redis_value(page).map_err(|_| unreadable())?;
                 documents.extend(fields);
                 cursor = next;
@@ -95,27 +91,18 @@ impl RedisDocuments {
                     return Ok(Changes::All(documents.into_iter().collect(), last));
                 }
             }
-        })
-        .await
+        });
+        answer.await
     }
 
     pub(super) async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, StoreError> {
-        let (log, timeout) = (Arc::clone(&self.log), self.timeout);
-        self.on_io(move |servers| async move {
+        let log = Arc::clone(&self.log);
+        let answer = self.io.run(move |io| async move {
             let (end, most) = (before.map_or("+".to_owned(), |before| format!("({before}")), most.to_string());
             let words = [&b"XREVRANGE"[..], &log, end.as_bytes(), b"-", b"COUNT", most.as_bytes()];
-            read(servers.command(&log, &words, Instant::now() + timeout).await?)
-        })
-        .await
-    }
-
-    async fn on_io<T, F>(&self, work: impl FnOnce(Arc<Servers>) -> F + Send) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Failure>> + Send + 'static,
-    {
-        let done = self.runtime.spawn(request::carried(work(Arc::clone(&self.servers)))).await;
-        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
+            read(io.servers.command(&log, &words, io.deadline()).await?)
+        });
+        answer.await
     }
 }
 

@@ -21,7 +21,11 @@ use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{entry::Lease, hot_key_filter::HotKeyFilter, metrics::LeaseMeter};
-use super::{SystemClock, Verdict, memory::places, redis::RedisStore};
+use super::{
+    SystemClock, Verdict,
+    memory::places,
+    redis::{Io, RedisStore},
+};
 use weir_core::{
     domain::{Clock as _, Micros},
     hold::{Grant, HoldId, OnShortage, Renewal, Spend},
@@ -55,7 +59,7 @@ struct Shared {
     policy_version: AtomicU64,
     clock: SystemClock,
     meter: LeaseMeter,
-    sender: renewals::Sender,
+    io: Io,
 }
 
 /// The key of a lease: the path of the deepest level, which within one version of a policy tells all levels.
@@ -156,9 +160,9 @@ impl Leases {
             policy_version: AtomicU64::new(0),
             clock: SystemClock::of(&*redis.machine),
             meter: LeaseMeter::new(registry),
-            sender: redis.into(),
+            io: redis.io.clone(),
         });
-        let renewals = redis.runtime.spawn(renewals::run(Arc::clone(&shared)));
+        let renewals = redis.io.runtime.spawn(renewals::run(Arc::clone(&shared)));
         Self {
             shared,
             hot_keys: HotKeyFilter::default(),

@@ -5,13 +5,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Shared, entry::Lease};
-use crate::redis::{RedisStore, Servers};
+use crate::redis::RedisStore;
 use weir_core::{
     domain::{Clock as _, Micros},
     hold::Renewal,
@@ -22,29 +19,15 @@ const TICK: Duration = Duration::from_millis(20);
 /// Every so many ticks those that are idle go.
 const SWEEP: u64 = 50;
 
-/// What renewals are sent by.
-pub(super) struct Sender {
-    servers: Arc<Servers>,
-    timeout: Duration,
-    runtime: Handle,
-}
-
-impl From<&RedisStore> for Sender {
-    fn from(redis: &RedisStore) -> Self {
-        let (servers, timeout) = redis.sender();
-        Self { servers, timeout, runtime: redis.runtime.clone() }
-    }
-}
-
 impl Shared {
     /// Sends a renewal in the background.
     pub(super) fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        self.sender.runtime.spawn(Arc::clone(self).renew(lease, renewal, sent));
+        self.io.runtime.spawn(Arc::clone(self).renew(lease, renewal, sent));
     }
 
     /// Sends a renewal and has the lease know what became of it.
     pub(super) async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        match RedisStore::send_renewal(&self.sender.servers, &lease.renewal_plan, &renewal, self.sender.timeout).await {
+        match RedisStore::send_renewal(&self.io, &lease.renewal_plan, &renewal).await {
             Ok((decisions, grant)) => {
                 self.meter.renewed(&renewal, &grant);
                 lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);

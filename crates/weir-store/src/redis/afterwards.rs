@@ -4,10 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::debug;
 
-use super::{encode::Part, servers::Servers};
+use super::{encode::Part, io::Io};
 use crate::{
     Failure,
     outage_charges::{Due, OutageCharges, Outcome},
@@ -21,11 +21,10 @@ const AT_ONCE: usize = 64;
 /// The task that charges.
 pub(super) struct Afterwards {
     pub charges: Arc<OutageCharges>,
-    pub servers: Arc<Servers>,
+    /// A charge may wait to be sent for as long as a check.
+    pub io: Io,
     /// Of every key.
     pub prefix: Arc<[u8]>,
-    /// How long a charge may wait to be sent.
-    pub timeout: Duration,
 }
 
 impl Afterwards {
@@ -35,7 +34,7 @@ impl Afterwards {
             self.charges.wait().await;
             sleep(POLL_INTERVAL).await;
             for shard in self.charges.shards() {
-                let due = self.charges.due(shard, |anchor| self.servers.serves(|| self.key(anchor)));
+                let due = self.charges.due(shard, |anchor| self.io.servers.serves(|| self.key(anchor)));
                 stream::iter(due).for_each_concurrent(AT_ONCE, |name| self.charge(shard, name)).await;
             }
         }
@@ -47,9 +46,9 @@ impl Afterwards {
 
     async fn charge(&self, shard: usize, name: Box<[u8]>) {
         let Some(due) = self.charges.take(shard, name) else { return };
-        let (deadline, units) = (Instant::now() + self.timeout, due.units());
-        let part = || Part::afterwards(&due, units, &self.prefix, self.servers.time());
-        match self.servers.charge(&self.key(due.anchor()), deadline, part).await {
+        let (deadline, units) = (self.io.deadline(), due.units());
+        let part = || Part::afterwards(&due, units, &self.prefix, self.io.servers.time());
+        match self.io.servers.charge(&self.key(due.anchor()), deadline, part).await {
             Ok(decided) => self.charges.charged(&due, decided.charged),
             Err(failure) => self.failed(due, &failure),
         }

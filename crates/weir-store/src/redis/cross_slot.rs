@@ -92,7 +92,7 @@ impl RedisStore {
         if plan.dry_run || !groups.iter().zip(&*answers).all(admits) {
             return Ok(());
         }
-        let deadline = Instant::now() + self.command_timeout;
+        let deadline = self.io.deadline();
         let is_repeat = |answer: &Answer| answer.as_ref().is_ok_and(|decided| decided.repeat == Repeat::Again);
         let repeats = groups.iter().zip(answers).filter(|(_, answer)| is_repeat(answer));
         let claims = repeats.map(async |(group, answer)| {
@@ -104,7 +104,7 @@ impl RedisStore {
 
     /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.
     async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
-        let deadline = Instant::now() + self.command_timeout;
+        let deadline = self.io.deadline();
         let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
         let mut decisions = Vec::new();
         for (undo, answer) in undos.iter().zip(join_all(asked).await) {

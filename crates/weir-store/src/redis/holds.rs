@@ -1,11 +1,7 @@
 //! What is held of a plan's states, and its renewals that come with no request.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
 use super::{
-    RedisStore, RenewalPlan, Servers,
+    Io, RedisStore, RenewalPlan,
     cross_slot::groups,
     encode::{Part, holds_call},
     reply::{Answers, Decided},
@@ -30,9 +26,9 @@ impl RedisStore {
         for group in groups(plan) {
             let hash = [&self.prefix[..], plan.levels()[group[0]].anchor_path()].concat();
             let (call, levels) = (holds_call(now, plan, &group), group.len());
-            let deadline = Instant::now() + self.command_timeout;
-            let read = self.on_io(move |servers| async move {
-                Answers::holds(&servers.script(&hash, &call, deadline).await?, levels)
+            let deadline = self.io.deadline();
+            let read = self.io.run(move |io| async move {
+                Answers::holds(&io.servers.script(&hash, &call, deadline).await?, levels)
             });
             for (index, held) in group.into_iter().zip(read.await?) {
                 holds[index] = by_owner(held);
@@ -46,13 +42,12 @@ impl RedisStore {
     /// # Errors
     /// Why that is not known.
     pub(crate) async fn send_renewal(
-        servers: &Servers,
+        io: &Io,
         held: &RenewalPlan,
         renewal: &Renewal,
-        timeout: Duration,
     ) -> Result<(Decisions, Grant), Failure> {
-        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal, servers.time()));
-        let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
+        let part = || Part::renewal(held, renewal, io.servers.time());
+        let decided = io.servers.ask(|| slot_of(held.key()), io.deadline(), part).await?;
         let grant = granted(&decided, renewal)?;
         Ok((decided.decisions, grant))
     }

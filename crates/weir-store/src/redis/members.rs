@@ -27,12 +27,12 @@ impl RedisStore {
     /// [`StoreError`].
     pub async fn tell_member(&self, id: &str, value: Vec<u8>) -> Result<(), StoreError> {
         let (hash, id) = (self.members(), id.as_bytes().to_vec());
-        self.on_io(move |servers| async move {
+        let done = self.io.run(move |io| async move {
             let deadline = Instant::now() + TIMEOUT;
-            servers.command(&hash, &[b"HSET", &hash, &id, &value], deadline).await?;
-            servers.command(&hash, &[b"PEXPIRE", &hash, TTL_MILLIS], deadline).await.map(drop)
-        })
-        .await
+            io.servers.command(&hash, &[b"HSET", &hash, &id, &value], deadline).await?;
+            io.servers.command(&hash, &[b"PEXPIRE", &hash, TTL_MILLIS], deadline).await.map(drop)
+        });
+        done.await
     }
 
     /// What replicas have told, with their ids.
@@ -41,12 +41,12 @@ impl RedisStore {
     /// [`StoreError`].
     pub async fn read_members(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
         let hash = self.members();
-        self.on_io(move |servers| async move {
+        let done = self.io.run(move |io| async move {
             let (mut members, mut at, deadline) = (Vec::new(), 0, Instant::now() + TIMEOUT);
             loop {
                 let text = at.to_string();
                 let page = [b"HSCAN".as_slice(), &hash, text.as_bytes(), b"COUNT", COUNT];
-                let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(servers.command(&hash, &page, deadline).await?)?;
+                let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(io.servers.command(&hash, &page, deadline).await?)?;
                 let mut fields = fields.into_iter();
                 while let (Some(id), Some(value)) = (fields.next(), fields.next()) {
                     members.push((id, value));
@@ -56,8 +56,8 @@ impl RedisStore {
                     return Ok(members);
                 }
             }
-        })
-        .await
+        });
+        done.await
     }
 
     /// Forgets what these replicas have told.
@@ -69,11 +69,11 @@ impl RedisStore {
             return Ok(());
         }
         let hash = self.members();
-        self.on_io(move |servers| async move {
+        let done = self.io.run(move |io| async move {
             let words: Vec<_> = [b"HDEL".as_slice(), &hash].into_iter().chain(ids.iter().map(Vec::as_slice)).collect();
-            servers.command(&hash, &words, Instant::now() + TIMEOUT).await.map(drop)
-        })
-        .await
+            io.servers.command(&hash, &words, Instant::now() + TIMEOUT).await.map(drop)
+        });
+        done.await
     }
 
     fn members(&self) -> Vec<u8> {

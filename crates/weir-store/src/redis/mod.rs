@@ -52,10 +52,11 @@ use self::{
     reply::{Answer, Decided},
     reset::Forgotten,
     script::Task,
+    servers::Servers,
     settings::RedisSettings,
     slots::slot_of,
 };
-pub(crate) use self::{encode::RenewalPlan, servers::Servers};
+pub(crate) use self::{encode::RenewalPlan, io::Io};
 use super::{
     Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
     documents::RedisDocuments,
@@ -68,7 +69,6 @@ use weir_core::{
     hold::{Grant, Renewal},
     plan::Plan,
 };
-use weir_telemetry::request;
 
 pub(crate) use encode::{documents_call, rule_of, work};
 
@@ -112,16 +112,13 @@ impl Fate {
 
 /// A shared store.
 pub struct RedisStore {
-    servers: Arc<Servers>,
+    pub(crate) io: Io,
     prefix: Arc<[u8]>,
-    command_timeout: Duration,
     clock: Option<Arc<dyn Clock>>,
     meter: Arc<StoreMeter>,
     pub(crate) machine: Arc<dyn Machine>,
-    /// Where its connections live.
-    pub(crate) runtime: Handle,
-    /// Where that runs, if it is this store's own. Last, so that what runs on it is dropped before.
-    _io: Option<IoThread>,
+    /// Where its connections live, if that is this store's own. Last, so that what runs on it is dropped before.
+    _thread: Option<IoThread>,
 }
 
 impl RedisStore {
@@ -136,9 +133,9 @@ impl RedisStore {
         clock: Option<Arc<dyn Clock>>,
         meter: Arc<StoreMeter>,
     ) -> std::io::Result<Self> {
-        let io = IoThread::start()?;
-        let store = Self::start_on(Arc::new(System), io.handle().clone(), url, settings, clock, meter);
-        Ok(Self { _io: Some(io), ..store })
+        let thread = IoThread::start()?;
+        let store = Self::start_on(Arc::new(System), thread.handle().clone(), url, settings, clock, meter);
+        Ok(Self { _thread: Some(thread), ..store })
     }
 
     /// Starts a store whose tasks run on this runtime, and which reaches its servers from this machine.
@@ -153,26 +150,19 @@ impl RedisStore {
         let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
         let place = (Arc::clone(&machine), runtime.clone());
         let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), place);
-        Self {
-            servers: Arc::new(Servers::start(&url.topology, factory)),
-            prefix: settings.key_prefix.as_bytes().into(),
-            command_timeout: settings.command_timeout.duration(),
-            clock,
-            meter,
-            machine,
-            runtime,
-            _io: None,
-        }
+        let servers = Arc::new(Servers::start(&url.topology, factory));
+        let io = Io { servers, runtime, timeout: settings.command_timeout.duration() };
+        Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, meter, machine, _thread: None }
     }
 
     /// Whether every server is asked, that is, has not failed of late.
     pub fn is_up(&self) -> bool {
-        self.servers.is_up()
+        self.io.servers.is_up()
     }
 
     /// How its servers are now.
     pub fn servers(&self) -> Vec<ServerStatus> {
-        self.servers.status()
+        self.io.servers.status()
     }
 
     /// Lets the metrics know how its servers are now.
@@ -197,7 +187,7 @@ impl RedisStore {
             let (verdict, grant) = Box::pin(self.verdict_and_grant(plan, renewal)).await?;
             return Ok(Verdict { grant: Some(Box::new(grant)), ..verdict });
         }
-        let deadline = Instant::now() + self.command_timeout;
+        let deadline = self.io.deadline();
         match &self.groups(plan)[..] {
             [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
                 Ok(decided) => {
@@ -209,11 +199,6 @@ impl RedisStore {
             // Boxed, so that the usual case does not carry the room for it around.
             groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
-    }
-
-    /// What sends renewals, and how long one may take.
-    pub(crate) fn sender(&self) -> (Arc<Servers>, Duration) {
-        (Arc::clone(&self.servers), self.command_timeout)
     }
 
     /// Whether the plan is decided in one step, so that units can be held of it.
@@ -231,7 +216,7 @@ impl RedisStore {
     /// # Errors
     /// Why it is not decided, or not known to be; the renewal likewise.
     pub async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<(Verdict, Grant), Undecided> {
-        let deadline = Instant::now() + self.command_timeout;
+        let deadline = self.io.deadline();
         let all: Group = (0..plan.levels().len()).collect();
         let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await;
         let granted = decided.and_then(|decided| Ok((granted(&decided, renewal)?, decided)));
@@ -241,14 +226,13 @@ impl RedisStore {
 
     /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
     pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
-        let (servers, prefix) = (Arc::clone(&self.servers), Arc::clone(&self.prefix));
-        let charging = Afterwards { charges, servers, prefix, timeout: self.command_timeout };
-        AbortOnDropHandle::new(self.runtime.spawn(charging.run()))
+        let charging = Afterwards { charges, io: self.io.clone(), prefix: Arc::clone(&self.prefix) };
+        AbortOnDropHandle::new(self.io.runtime.spawn(charging.run()))
     }
 
     /// The levels that are decided in one step each.
     fn groups(&self, plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
-        if self.servers.decide_all_together() {
+        if self.io.servers.decide_all_together() {
             // All anchors are on one server, so they are one step.
             return smallvec![(0..plan.levels().len()).collect::<Group>()];
         }
@@ -257,8 +241,8 @@ impl RedisStore {
 
     fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode<'_>, deadline: Instant) -> impl Future<Output = Answer> {
         let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
-        let part = move || Part::new(plan, levels, &self.prefix, self.servers.time(), mode);
-        self.servers.ask(move || slot_of(&[&self.prefix[..], anchor].concat()), deadline, part)
+        let part = move || Part::new(plan, levels, &self.prefix, self.io.servers.time(), mode);
+        self.io.servers.ask(move || slot_of(&[&self.prefix[..], anchor].concat()), deadline, part)
     }
 
     /// Asks whether a server runs the script and takes writes, again and again for so long: the only one, or one of a
@@ -269,17 +253,17 @@ impl RedisStore {
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, 0, Task::Probe, 0);
-        self.on_io(move |servers| async move { servers.script(&key, &call, deadline).await.map(drop) }).await
+        self.io.run(move |io| async move { io.servers.script(&key, &call, deadline).await.map(drop) }).await
     }
 
     /// Documents of this name in it.
     pub(crate) fn documents(&self, name: &str) -> RedisDocuments {
-        RedisDocuments::new(Arc::clone(&self.servers), self.runtime.clone(), self.command_timeout, &self.prefix, name)
+        RedisDocuments::new(self.io.clone(), &self.prefix, name)
     }
 
     /// About its servers' present; a clock for what is not decided by them.
     pub fn clock(&self) -> Arc<dyn Clock> {
-        self.servers.clock()
+        self.io.servers.clock()
     }
 
     /// Removes every key under this store's prefix: how many there were.
@@ -288,17 +272,7 @@ impl RedisStore {
     /// Why it is not certain that all are gone.
     pub async fn clear(&self) -> Result<usize, StoreError> {
         let prefix = self.prefix.to_vec();
-        self.on_io(move |servers| async move { servers.remove(&prefix).await }).await
-    }
-
-    /// Runs on the store's thread, where its connections live.
-    async fn on_io<T, F>(&self, work: impl FnOnce(Arc<Servers>) -> F + Send) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Failure>> + Send + 'static,
-    {
-        let done = self.runtime.spawn(request::carried(work(Arc::clone(&self.servers)))).await;
-        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
+        self.io.run(move |io| async move { io.servers.remove(&prefix).await }).await
     }
 }
 
@@ -317,12 +291,11 @@ impl Store for RedisStore {
         let since = Instant::now();
         let forgotten = Forgotten::new(&self.prefix, key, anchor, subtree);
         let now = self.clock.as_ref().map(|clock| clock.now());
-        let timeout = self.command_timeout;
-        let done = self.on_io(move |servers| async move {
-            let mut done = reset::own(&servers, now, timeout, &forgotten).await?;
+        let done = self.io.run(move |io| async move {
+            let mut done = reset::own(&io, now, &forgotten).await?;
             if forgotten.elsewhere {
                 done.scanned = true;
-                done.removed |= servers.remove(&forgotten.hash).await? > 0;
+                done.removed |= io.servers.remove(&forgotten.hash).await? > 0;
             }
             Ok(done)
         });

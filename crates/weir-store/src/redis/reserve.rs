@@ -1,7 +1,6 @@
 //! Reservations over a shared store: each anchor of the plan keeps a record for its own levels.
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 
 use super::{
     Group, Mode, RedisStore, Undecided,
@@ -57,7 +56,7 @@ impl RedisStore {
     }
 
     async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], mode: Mode<'_>) -> Vec<Answer> {
-        let deadline = Instant::now() + self.command_timeout;
+        let deadline = self.io.deadline();
         join_all(groups.iter().map(|group| self.ask(plan, group, mode, deadline))).await
     }
 }

@@ -9,6 +9,7 @@ use tracing::debug;
 use super::{
     command::{command, failure},
     encode::reset_call,
+    io::Io,
     node::Node,
     reply::Answers,
     servers::Servers,
@@ -57,22 +58,17 @@ impl Forgotten {
 ///
 /// # Errors
 /// Why it is not certain that all is forgotten.
-pub(super) async fn own(
-    servers: &Servers,
-    now: Option<Micros>,
-    timeout: Duration,
-    forgotten: &Forgotten,
-) -> Result<ResetDone, Failure> {
+pub(super) async fn own(io: &Io, now: Option<Micros>, forgotten: &Forgotten) -> Result<ResetDone, Failure> {
     let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
     loop {
-        let server = servers.changes();
+        let server = io.servers.changes();
         let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
-        let reply = servers.script(&forgotten.hash, &call, Instant::now() + timeout).await?;
+        let reply = io.servers.script(&forgotten.hash, &call, io.deadline()).await?;
         let (next, found) = Answers::reset(&reply)?;
         done.existed |= found.existed;
         done.removed |= found.removed;
         match next {
-            _ if servers.changes() != server => cursor = START.to_vec(),
+            _ if io.servers.changes() != server => cursor = START.to_vec(),
             Some(next) => cursor = next,
             None => return Ok(done),
         }

@@ -10,7 +10,7 @@ use deadpool_redis::redis::{Pipeline, Value, from_redis_value};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{RedisStore, Servers, command::command, command::failure, node::Node, reset::escaped};
+use super::{RedisStore, command::command, command::failure, node::Node, reset::escaped, servers::Servers};
 use crate::{
     Failure, StoreError,
     failure::RefusalCode,
@@ -51,7 +51,7 @@ impl RedisStore {
             looked_at: 0,
             now: self.clock().now(),
         };
-        let page = self.on_io(move |servers| async move { paging.read(&servers).await });
+        let page = self.io.run(move |io| async move { paging.read(&io.servers).await });
         Ok(page.await.map_err(|error: StoreError| error)?)
     }
 }
