@@ -10,9 +10,10 @@ use super::{
     breaker::Breaker,
     command::{command, query},
     connector::{Connector, Purpose},
-    node::{Node, NodeSettings},
+    node::Node,
     pool::{Pool, Target},
     probe::ProbeKey,
+    queue::Queue,
     settings::RedisSettings,
     store_time::StoreTime,
     worker::Context,
@@ -80,6 +81,7 @@ impl NodeFactory {
             server,
             pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
+            probe_key,
             call_settings: CallSettings {
                 grouping,
                 max_batch: settings.max_batch,
@@ -94,9 +96,8 @@ impl NodeFactory {
             replication_timeouts: LogLimit::every(WARNING_PAUSE),
             meter: Arc::clone(&self.meter),
         };
-        let (workers, max_queue) = (settings.pool_size, settings.max_queue);
-        let settings = NodeSettings { address, workers, max_queue, probe_key, seed: self.machine.random() };
-        Node::start(settings, context, &self.runtime)
+        let queues = (0..settings.pool_size).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
+        Node::start(address, queues, self.machine.random(), context, &self.runtime)
     }
 
     /// How long a check may take in the store.

@@ -39,36 +39,23 @@ pub(crate) struct Node {
     context: Arc<Context>,
     queues: Vec<Arc<Queue>>,
     hasher: FixedState,
-    probe_key: Arc<ProbeKey>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// How a node is made, besides its context.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeSettings {
-    /// Where it is, or by whom it is found.
-    pub address: Address,
-    /// How many pipeline workers.
-    pub workers: usize,
-    /// How many parts may wait for each of them.
-    pub max_queue: usize,
-    /// A key that lives on this server, for probes.
-    pub probe_key: Arc<ProbeKey>,
-    /// Decides which worker has which key.
-    pub seed: u64,
-}
-
 impl Node {
-    /// Starts the node's tasks on `runtime`; they end when it is dropped.
-    pub(crate) fn start(settings: NodeSettings, context: Context, runtime: &Handle) -> Self {
+    /// Starts a node's tasks on `runtime`; they end when it is dropped. `seed` decides which worker has which key.
+    pub(super) fn start(
+        address: Address,
+        queues: Vec<Arc<Queue>>,
+        seed: u64,
+        context: Context,
+        runtime: &Handle,
+    ) -> Self {
         let context = Arc::new(context);
-        let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
         let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
         let mut tasks: Vec<_> = workers.collect();
-        let NodeSettings { address, probe_key, seed, .. } = settings;
-        let watcher = Watcher { context: Arc::clone(&context), probe_key: Arc::clone(&probe_key) };
-        tasks.push(runtime.spawn(watcher.run()));
-        Self { address, context, queues, hasher: FixedState::with_seed(seed), probe_key, tasks }
+        tasks.push(runtime.spawn(watch(Arc::clone(&context))));
+        Self { address, context, queues, hasher: FixedState::with_seed(seed), tasks }
     }
 
     /// Where it is, or by whom it is found.
@@ -78,7 +65,7 @@ impl Node {
 
     /// The key that lives there.
     pub(crate) fn probe_key(&self) -> &ProbeKey {
-        &self.probe_key
+        &self.context.probe_key
     }
 
     /// Whether it is asked at all.
@@ -177,63 +164,53 @@ impl Drop for Node {
 }
 
 /// Probes the server while it fails, and lets requests to it again when it is well.
-struct Watcher {
-    context: Arc<Context>,
-    probe_key: Arc<ProbeKey>,
+async fn watch(context: Arc<Context>) {
+    let (server, breaker) = (&context.server, &context.breaker);
+    loop {
+        breaker.wait_until_open().await;
+        let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
+        let mut logged = breaker.cause();
+        warn!(
+            server,
+            error = &*logged,
+            "store unhealthy: circuit breaker open, checks are decided by on_store_failure"
+        );
+        let mut relapses = 0_u64;
+        loop {
+            wait_until_well(&context, &mut pause, &mut logged).await;
+            breaker.close();
+            if relapses == 0 {
+                info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
+            }
+            if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
+                break;
+            }
+            // Probes do not see what is wrong, so they must not let requests there at their usual rate: the pauses go on
+            // growing.
+            relapses += 1;
+            if relapses == 1 {
+                let error = &*breaker.cause();
+                warn!(server, error, "the store fails again soon after a probe went well");
+            }
+            sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
+        }
+        if relapses > 0 {
+            info!(server, relapses, "the store goes on answering");
+        }
+    }
 }
 
-impl Watcher {
-    async fn run(self) {
-        let (server, breaker) = (&self.context.server, &self.context.breaker);
-        loop {
-            breaker.wait_until_open().await;
-            let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
-            let mut logged = breaker.cause();
-            warn!(
-                server,
-                error = &*logged,
-                "store unhealthy: circuit breaker open, checks are decided by on_store_failure"
-            );
-            let mut relapses = 0_u64;
-            loop {
-                self.wait_until_well(&mut pause, &mut logged).await;
-                breaker.close();
-                if relapses == 0 {
-                    info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
-                }
-                if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
-                    break;
-                }
-                // Probes do not see what is wrong, so they must not let requests there at their usual rate: the pauses go on
-                // growing.
-                relapses += 1;
-                if relapses == 1 {
-                    let error = &*breaker.cause();
-                    warn!(server, error, "the store fails again soon after a probe went well");
-                }
-                sleep(pause).await;
-                pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
-            }
-            if relapses > 0 {
-                info!(server, relapses, "the store goes on answering");
-            }
+async fn wait_until_well(context: &Context, pause: &mut Duration, logged: &mut Arc<str>) {
+    loop {
+        let key = context.probe_key.get();
+        let Err(failure) = context.run(|connection| probe(connection, &key)).await else { return };
+        let why = failure.to_string();
+        if **logged != why {
+            warn!(server = context.server, error = why, "a probe of the store failed");
+            *logged = why.into();
         }
-    }
-
-    async fn wait_until_well(&self, pause: &mut Duration, logged: &mut Arc<str>) {
-        while let Err(failure) = self.probe().await {
-            let why = failure.to_string();
-            if **logged != why {
-                warn!(server = self.context.server, error = why, "a probe of the store failed");
-                *logged = why.into();
-            }
-            sleep(*pause).await;
-            *pause = (2 * *pause).min(LONGEST_PROBE_PAUSE);
-        }
-    }
-
-    async fn probe(&self) -> Result<(), Failure> {
-        let key = self.probe_key.get();
-        self.context.run(|connection| probe(connection, &key)).await
+        sleep(*pause).await;
+        *pause = (2 * *pause).min(LONGEST_PROBE_PAUSE);
     }
 }

@@ -15,6 +15,7 @@ use super::{
     breaker::Breaker,
     command::failure,
     pool::{Pool, Pooled},
+    probe::ProbeKey,
     queue::Queue,
     store_time::StoreTime,
 };
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     pub pool: Arc<Pool>,
     /// Whether the server is asked at all.
     pub breaker: Breaker,
+    /// A key that lives on this server, for probes.
+    pub probe_key: Arc<ProbeKey>,
     /// How calls are made.
     pub call_settings: CallSettings,
     /// The moment of every call, where it is not the server's to tell.
