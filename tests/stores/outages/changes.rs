@@ -18,8 +18,7 @@ fn checks_recover_after_a_password_change() {
     let mut scene = Scene::start_well("password", setup.env("WEIR_STORE__REDIS__PASSWORD_FILE", &path));
     redis.cli(&["CONFIG", "SET", "requirepass", "new-secret"]);
     redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     fs::write(&file, "new-secret\n").expect("written");
     scene.mended();
     scene.wait_for_recovery();
@@ -39,60 +38,49 @@ fn checks_recover_after_a_lost_acl_permission() {
     let redis = Server::start(Options::socket());
     redis.cli(&[&["ACL", "SETUSER", "app", "on", ">pw", "~weir:*", "-@all"], &RIGHTS[..]].concat());
     let url = redis.url().replace("redis+unix://", "redis+unix://app:pw@");
-    let mut scene = Scene::start_well("ACL", service(&url));
+    let scene = Scene::start_well("ACL", service(&url));
     // It follows the write of a charge.
     redis.cli(&["ACL", "SETUSER", "app", "-pttl"]);
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     scene.answers_at_once();
     let lost = scene.service[0].metric("weir_store_errors_total{store=\"redis\",kind=\"lost\"}");
     assert!(lost <= MOST_LOST, "{lost} charges without an answer");
     redis.cli(&["ACL", "SETUSER", "app", "+pttl"]);
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_after_a_sentinel_failover() {
     let mut all = Sentinels::start(&SentinelOptions::default());
-    let mut scene = Scene::start_well("Sentinel failover", service(&all.url()));
+    let scene = Scene::start_well("Sentinel failover", service(&all.url()));
     all.fail_over();
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(false);
+    scene.recovers(false);
 }
 
 #[test]
 fn checks_recover_after_a_sentinel_switch() {
     let all = Sentinels::start(&SentinelOptions::default());
-    let mut scene = Scene::start_well("Sentinel switch", service(&all.url()));
+    let scene = Scene::start_well("Sentinel switch", service(&all.url()));
     all.switch();
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(false);
+    scene.recovers(false);
 }
 
 #[test]
 fn checks_recover_when_a_late_server_starts() {
     let mut redis = Server::start(Options::port());
     redis.kill();
-    let mut scene = Scene::start("connection refused", service(&redis.url()));
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    let scene = Scene::start("connection refused", service(&redis.url()));
+    scene.fails();
     scene.local_counts();
     redis.restart();
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn a_silent_server_opens_the_circuit_breaker() {
     let silent = Silent::start();
     let scene = Scene::start("silence", service(&silent.url()));
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     scene.local_counts();
     scene.finish_down();
 }

@@ -7,8 +7,7 @@ use super::scene::{Scene, service};
 /// A service that starts without a Cluster it could use; `servers` are the ports of the nodes that its URL names.
 fn start_without(name: &'static str, url: &str, servers: &[u16]) -> Scene {
     let scene = Scene::start(name, service(url));
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     scene.answers_at_once();
     let metrics = scene.service[0].get("/metrics").1;
     for port in servers {
@@ -27,38 +26,32 @@ fn checks_recover_when_a_late_cluster_starts() {
     let mut cluster = Cluster::start(&ClusterOptions::default());
     let url = cluster.url();
     cluster.nodes.iter_mut().for_each(Server::kill);
-    let mut scene = start_without("Cluster: connection refused", &url, &ports(&cluster));
+    let scene = start_without("Cluster: connection refused", &url, &ports(&cluster));
     scene.local_counts();
     cluster.nodes.iter_mut().for_each(Server::restart);
     cluster.wait_until_ok(cluster.nodes.len());
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_when_paused_nodes_resume() {
     let cluster = Cluster::start(&ClusterOptions::default());
     cluster.nodes.iter().for_each(Server::pause);
-    let mut scene = start_without("Cluster: SIGSTOP", &cluster.url(), &ports(&cluster));
+    let scene = start_without("Cluster: SIGSTOP", &cluster.url(), &ports(&cluster));
     scene.local_counts();
     cluster.nodes.iter().for_each(Server::resume);
     cluster.wait_until_ok(cluster.nodes.len());
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_when_all_slots_are_assigned() {
     let node = Server::start(Options::node());
     let url = format!("redis-cluster://127.0.0.1:{}", node.port());
-    let mut scene = start_without("Cluster: no slots", &url, &[node.port()]);
+    let scene = start_without("Cluster: no slots", &url, &[node.port()]);
     node.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
     scene.service[0].wait_for_log("store unhealthy: circuit breaker open, checks are decided by on_store_failure");
     scene.answers_at_once();
     node.cli(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }

@@ -13,51 +13,42 @@ const SHORT: Duration = Duration::ZERO;
 #[test]
 fn checks_recover_after_a_kill_and_restart() {
     let mut redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("SIGKILL", service(&redis.url()));
+    let scene = Scene::start_well("SIGKILL", service(&redis.url()));
     redis.kill();
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     scene.local_counts();
     hold(SHORT);
     redis.restart();
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(false);
+    scene.recovers(false);
 }
 
 #[test]
 fn checks_recover_after_a_pause() {
     let redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("SIGSTOP", service(&redis.url()));
+    let scene = Scene::start_well("SIGSTOP", service(&redis.url()));
     redis.pause();
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     hold(Duration::from_secs(2));
     redis.resume();
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_after_a_blocked_server() {
     let redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("DEBUG SLEEP", service(&redis.url()));
+    let scene = Scene::start_well("DEBUG SLEEP", service(&redis.url()));
     std::thread::scope(|scope| {
         let sleeping = scope.spawn(|| redis.cli(&["DEBUG", "SLEEP", "2"]));
-        scene.wait_for_the_rules();
-        scene.wait_for_up(false);
+        scene.fails();
         sleeping.join().expect("it wakes up");
     });
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_after_repeated_client_kills() {
     let redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("CLIENT KILL", service(&redis.url()));
+    let scene = Scene::start_well("CLIENT KILL", service(&redis.url()));
     let since = Instant::now();
     let mut killed = 0;
     while since.elapsed() < Duration::from_secs(1) {
@@ -65,36 +56,28 @@ fn checks_recover_after_repeated_client_kills() {
     }
     assert!(killed > 0);
     println!("{killed} connections killed");
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_after_out_of_memory() {
     let redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("maxmemory", service(&redis.url()));
+    let scene = Scene::start_well("maxmemory", service(&redis.url()));
     redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     hold(SHORT);
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }
 
 #[test]
 fn checks_recover_after_a_temporary_replica_role() {
     let redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("READONLY", service(&redis.url()));
+    let scene = Scene::start_well("READONLY", service(&redis.url()));
     // Nothing listens there, so it keeps what it has.
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    scene.wait_for_the_rules();
-    scene.wait_for_up(false);
+    scene.fails();
     hold(SHORT);
     redis.cli(&["REPLICAOF", "NO", "ONE"]);
-    scene.mended();
-    scene.wait_for_recovery();
-    scene.finish(true);
+    scene.recovers(true);
 }

@@ -107,14 +107,16 @@ impl Scene {
         scene
     }
 
-    /// Waits until every rule has answered instead of the store, and readiness is as it was.
-    pub fn wait_for_the_rules(&self) {
+    /// Waits until every rule has answered instead of the store, and the service knows that a server is down. Readiness is
+    /// as it was.
+    pub fn fails(&self) {
         self.wait_for("the rules answer", |answered_by| answered_by != AnsweredBy::Shared);
         assert_eq!(self.service[0].get("/readyz").0, 200);
+        self.wait_for_up(false);
     }
 
     /// Waits until the service knows that a server of its store is down, or that none is.
-    pub fn wait_for_up(&self, up: bool) {
+    fn wait_for_up(&self, up: bool) {
         let expected = if up { "1" } else { "0" };
         eventually("weir_store_server_up", || {
             let text = self.service[0].get("/metrics").1;
@@ -154,6 +156,13 @@ impl Scene {
         self.wait_for("the store answers again", |answered_by| answered_by == AnsweredBy::Shared);
         self.recovery = since.elapsed();
         self.wait_for_up(true);
+    }
+
+    /// The store is well from now on: waits for recovery, and then ends as [`Scene::finish`] does.
+    pub fn recovers(mut self, keeps: bool) {
+        self.mended();
+        self.wait_for_recovery();
+        self.finish(keeps);
     }
 
     /// In the domain of rule `local` this replica admits a limit's worth by itself.
