@@ -10,7 +10,7 @@ mod generate;
 mod model;
 mod rules;
 
-use std::{panic::resume_unwind, sync::Arc, thread};
+use std::{collections::BTreeMap, panic::resume_unwind, sync::Arc, thread};
 
 use weir_core::{
     algorithm::Bounds,
@@ -69,60 +69,37 @@ fn random_policies_and_traces_match_the_model() {
     }
 }
 
-/// What was met, so that a generator that misses something is noticed.
+/// Checks by how many limits they meet.
+const LEVELS: [&str; 5] = ["no level", "1 level", "2 levels", "3 levels", "4 levels or more"];
+
+/// How often each case was met, so that a generator that misses one is noticed.
 #[derive(Debug, Default)]
-struct Tally {
-    checks: u64,
-    refused: u64,
-    never: u64,
-    shadow_refused: u64,
-    levels: [u64; 5],
-    resets: u64,
-    resets_of_something: u64,
-    refused_factors: u64,
-    independent: u64,
-}
+struct Tally(BTreeMap<&'static str, u64>);
 
 impl Tally {
-    fn count(&mut self, decided: &Answer) {
-        self.checks += 1;
-        self.refused += u64::from(!decided.summary.decision.allowed);
-        self.never += u64::from(decided.summary.decision.never);
-        self.shadow_refused += u64::from(decided.levels.iter().any(|level| level.shadow && !level.decision.allowed));
-        self.levels[decided.levels.len().min(4)] += 1;
+    fn met(&mut self, what: &'static str, it_is: bool) {
+        *self.0.entry(what).or_default() += u64::from(it_is);
     }
 
-    fn and(self, other: Self) -> Self {
-        Self {
-            checks: self.checks + other.checks,
-            refused: self.refused + other.refused,
-            never: self.never + other.never,
-            shadow_refused: self.shadow_refused + other.shadow_refused,
-            levels: std::array::from_fn(|levels| self.levels[levels] + other.levels[levels]),
-            resets: self.resets + other.resets,
-            resets_of_something: self.resets_of_something + other.resets_of_something,
-            refused_factors: self.refused_factors + other.refused_factors,
-            independent: self.independent + other.independent,
-        }
+    fn count(&mut self, decided: &Answer) {
+        self.met("checks", true);
+        self.met("refused", !decided.summary.decision.allowed);
+        self.met("never", decided.summary.decision.never);
+        self.met("shadow refused", decided.levels.iter().any(|level| level.shadow && !level.decision.allowed));
+        self.met(LEVELS[decided.levels.len().min(4)], true);
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        other.0.into_iter().for_each(|(what, count)| *self.0.entry(what).or_default() += count);
+        self
     }
 
     fn assert_that_all_was_tried(&self) {
-        let Self {
-            checks,
-            refused,
-            never,
-            shadow_refused,
-            levels,
-            resets,
-            resets_of_something,
-            refused_factors,
-            independent,
-        } = self;
-        assert!(*refused > checks / 5 && *refused < checks * 4 / 5, "{self:?}");
-        let met = [never, shadow_refused, resets, resets_of_something, refused_factors, independent]
-            .into_iter()
-            .chain(levels);
-        assert!(met.into_iter().all(|met| *met > 500), "{self:?}");
+        let count = |what| self.0.get(what).copied().unwrap_or_default();
+        let (checks, refused) = (count("checks"), count("refused"));
+        assert!(refused > checks / 5 && refused < checks * 4 / 5, "{self:?}");
+        let met = ["never", "shadow refused", "resets", "resets of something", "refused factors", "independent"];
+        assert!(met.into_iter().chain(LEVELS).all(|what| count(what) > 500), "{self:?}");
     }
 }
 
@@ -157,8 +134,8 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 let reset = limiter.reset(&request, *subtree).now_or_never();
                 let existed = reset.expect("at once").expect("memory").existed;
                 let expected = model.reset(key, *subtree, *at);
-                tally.resets += 1;
-                tally.resets_of_something += u64::from(existed);
+                tally.met("resets", true);
+                tally.met("resets of something", existed);
                 if expected.is_some_and(|expected| existed != expected) {
                     return differs(&existed, &expected);
                 }
@@ -177,9 +154,9 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 let theirs = model.check(check, *at);
                 match &ours {
                     Some(decided) => tally.count(decided),
-                    None => tally.refused_factors += 1,
+                    None => tally.met("refused factors", true),
                 }
-                tally.independent += u64::from(check.independent == Some(true));
+                tally.met("independent", check.independent == Some(true));
                 if ours != theirs {
                     return differs(&ours, &theirs);
                 }
