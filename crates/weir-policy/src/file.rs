@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     lease::{self, Lease},
-    limits::{read_choice, read_flag, read_limits, scalar},
+    limits::{read_anchor, read_choice, read_entries, read_flag, read_limits, scalar},
     tree::{Domain, NodeId},
 };
 use weir_core::{
@@ -17,9 +17,8 @@ use weir_core::{
     plan::{Limit, Origin},
 };
 use weir_settings::{
-    document::{Entry, Node, Value},
+    document::{Node, Value},
     problem::{Mark, Problems},
-    suggest,
 };
 
 /// The keys of a native policy file.
@@ -67,7 +66,7 @@ struct Inherited<'a> {
 
 impl Reader {
     fn file(&mut self, document: &Node) {
-        let Some(entries) = self.map(document, "a policy file", FILE_KEYS) else { return };
+        let Some(entries) = read_entries(document, "a policy file", FILE_KEYS, &[], &mut self.problems) else { return };
         for entry in entries {
             let (mark, text) = (entry.value.mark, scalar(&entry.value));
             match entry.key.as_str() {
@@ -81,14 +80,15 @@ impl Reader {
                 },
                 "charge" => {
                     let known = [Charge::AllOrNothing, Charge::Independent].map(|charge| (charge.name(), charge));
-                    self.domain.charge = self.choice(entry, &known);
+                    self.domain.charge = read_choice(entry, &known, &mut self.problems);
                 }
                 "on_store_failure" => {
                     let known = OnStoreFailure::ALL.map(|rule| (rule.name(), rule));
-                    self.domain.on_store_failure = self.choice(entry, &known);
+                    self.domain.on_store_failure = read_choice(entry, &known, &mut self.problems);
                 }
                 "limit_spec" => {
-                    self.domain.allows_spec = self.choice(entry, &[("allow", Some(true)), ("deny", Some(false))])
+                    let known = [("allow", Some(true)), ("deny", Some(false))];
+                    self.domain.allows_spec = read_choice(entry, &known, &mut self.problems);
                 }
                 "lease" => self.lease = lease::read(&entry.value, "lease", &mut self.problems),
                 "shadow" => self.domain.shadow = read_flag(&entry.value, "shadow", &mut self.problems),
@@ -99,14 +99,7 @@ impl Reader {
                         self.problem(mark, "retry_jitter", message);
                     }
                 },
-                "anchor" => match text.and_then(|text| text.parse().ok()) {
-                    Some(anchor) if (1..=MAX_SEGMENTS as u8).contains(&anchor) => self.domain.anchor = anchor,
-                    _ => {
-                        let found = entry.value.shown();
-                        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}, not {found}");
-                        self.problem(mark, "anchor", message);
-                    }
-                },
+                "anchor" => self.domain.anchor = read_anchor(entry, &mut self.problems).unwrap_or(self.domain.anchor),
                 _ => {}
             }
         }
@@ -149,7 +142,7 @@ impl Reader {
         if matches!(node.value, Value::Null) {
             return;
         }
-        let Some(entries) = self.map(node, "a node", NODE_KEYS) else { return };
+        let Some(entries) = read_entries(node, "a node", NODE_KEYS, &[], &mut self.problems) else { return };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
         let factor = find("factor").map_or(inherited.factor, |node| self.factor(node, inherited.factor));
         if factor == 0.0 {
@@ -201,24 +194,6 @@ impl Reader {
                 1.0
             }
         }
-    }
-
-    fn choice<T: Copy>(&mut self, entry: &Entry, known: &[(&str, T)]) -> T {
-        read_choice(entry, known, &mut self.problems)
-    }
-
-    /// The entries of a map; unknown keys are reported.
-    fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
-        let Value::Map(entries) = &node.value else {
-            self.problem(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
-            return None;
-        };
-        for entry in entries {
-            if !known.contains(&entry.key.as_str()) {
-                self.problem(entry.mark, &entry.key, suggest::unknown("key", &entry.key, known));
-            }
-        }
-        Some(entries)
     }
 
     fn problem(&mut self, mark: Mark, field: &str, message: impl Into<String>) {

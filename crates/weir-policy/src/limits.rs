@@ -6,7 +6,10 @@ use super::{
     legacy, o1s,
 };
 pub use super::{legacy::KEYS as BUCKET_KEYS, o1s::KEYS as O1S_KEYS};
-use weir_core::algorithm::{self, Bounds, Params, Source};
+use weir_core::{
+    algorithm::{self, Bounds, Params, Source},
+    domain::key::MAX_SEGMENTS,
+};
 use weir_settings::{
     document::{Entry, Node, Value},
     problem::{Mark, Problems},
@@ -270,6 +273,38 @@ pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems:
     known[0].1
 }
 
+/// The value of `anchor`, a number of segments; `None`, with a problem, where it is not one.
+pub(crate) fn read_anchor(entry: &Entry, problems: &mut Problems) -> Option<u8> {
+    let anchor = scalar(&entry.value).and_then(|text| text.parse().ok());
+    let anchor = anchor.filter(|anchor| (1..=MAX_SEGMENTS as u8).contains(anchor));
+    if anchor.is_none() {
+        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}, not {}", entry.value.shown());
+        problems.add(entry.value.mark, "anchor", message);
+    }
+    anchor
+}
+
+/// The entries of a map. Keys that are neither known nor ignored are reported.
+pub(crate) fn read_entries<'a>(
+    node: &'a Node,
+    what: &str,
+    known: &[&str],
+    ignored: &[&str],
+    problems: &mut Problems,
+) -> Option<&'a [Entry]> {
+    let Value::Map(entries) = &node.value else {
+        problems.add(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
+        return None;
+    };
+    for entry in entries {
+        let key = entry.key.as_str();
+        if !known.contains(&key) && !ignored.contains(&key) {
+            problems.add(entry.mark, key, suggest::unknown("key", key, known));
+        }
+    }
+    Some(entries)
+}
+
 /// The text of a single value.
 pub fn scalar(node: &Node) -> Option<&str> {
     match &node.value {
@@ -312,7 +347,8 @@ fn read_depth(node: &Node, field: &str, problems: &mut Problems) -> u32 {
     depth.unwrap_or_default()
 }
 
-fn names() -> Vec<&'static str> {
+/// The names of all algorithms.
+pub(crate) fn names() -> Vec<&'static str> {
     algorithm::LIST.iter().map(|entry| entry.name).collect()
 }
 

@@ -4,7 +4,7 @@
 use super::{descriptor::Above, rate_limit, rule::Descriptors};
 use crate::{
     Rules,
-    limits::{read_choice, scalar},
+    limits::{read_anchor, read_choice, read_entries, scalar},
     tree::Domain,
 };
 use weir_core::{
@@ -17,7 +17,6 @@ use weir_core::{
 use weir_settings::{
     document::{Entry, Node, Value},
     problem::{Mark, Problems},
-    suggest,
 };
 
 const FILE_KEYS: &[&str] = &["domain", "descriptors", "charge", "on_store_failure", "anchor"];
@@ -122,22 +121,14 @@ impl Reader {
         }
         let (mut charge, mut rule, mut anchor) = (self.charge, OnStoreFailure::default(), MAX_SEGMENTS as u8);
         for entry in entries {
-            let text = scalar(&entry.value);
             match entry.key.as_str() {
                 "charge" => {
-                    charge = self.choice(entry, &Charge::ALL.map(|charge| (charge.name(), charge)));
+                    charge = read_choice(entry, &Charge::ALL.map(|charge| (charge.name(), charge)), &mut self.problems);
                 }
                 "on_store_failure" => {
-                    rule = self.choice(entry, &OnStoreFailure::ALL.map(|rule| (rule.name(), rule)));
+                    rule = read_choice(entry, &OnStoreFailure::ALL.map(|rule| (rule.name(), rule)), &mut self.problems);
                 }
-                "anchor" => match text.and_then(|text| text.parse().ok()) {
-                    Some(segments) if (1..=MAX_SEGMENTS as u8).contains(&segments) => anchor = segments,
-                    _ => {
-                        let found = entry.value.shown();
-                        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}, not {found}");
-                        self.problem(entry.value.mark, "anchor", message);
-                    }
-                },
+                "anchor" => anchor = read_anchor(entry, &mut self.problems).unwrap_or(anchor),
                 _ => {}
             }
         }
@@ -168,21 +159,9 @@ impl Reader {
         }
     }
 
-    fn choice<T: Copy>(&mut self, entry: &Entry, known: &[(&str, T)]) -> T {
-        read_choice(entry, known, &mut self.problems)
-    }
-
     /// The entries of a map; unknown keys are errors, ignored ones are noted.
     pub(crate) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
-        let Value::Map(entries) = &node.value else {
-            self.problem(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
-            return None;
-        };
-        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-            if !THEIR_KEYS.contains(&entry.key.as_str()) {
-                self.problem(entry.mark, &entry.key, suggest::unknown("key", &entry.key, known));
-            }
-        }
+        let entries = read_entries(node, what, known, THEIR_KEYS, &mut self.problems)?;
         self.misplaced(node, known);
         Some(entries)
     }

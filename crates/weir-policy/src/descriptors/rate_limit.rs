@@ -4,7 +4,7 @@ use super::{
     file::is_theirs,
     yaml::{integer, truth},
 };
-use crate::limits::{read_limits, scalar};
+use crate::limits::{names, read_limits, scalar};
 use weir_core::{
     algorithm::{
         self, Bounds, Params, Source,
@@ -315,8 +315,4 @@ impl<'a> Reader<'a> {
         }
         unit
     }
-}
-
-fn names() -> Vec<&'static str> {
-    algorithm::LIST.iter().map(|entry| entry.name).collect()
 }
