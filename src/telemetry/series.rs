@@ -14,144 +14,92 @@ use super::names::{
     RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
-/// How a check came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// A unary gRPC call.
-    Grpc,
-    /// A gRPC call with many checks.
-    GrpcBatch,
-    /// A gRPC call with checks that are decided together.
-    GrpcAll,
-    /// A message of a gRPC stream.
-    GrpcStream,
-    /// The same about a lease.
-    GrpcLease,
-    /// A call of Envoy's.
-    Envoy,
-    /// A check as JSON over HTTP.
-    Http,
-    /// Many of them in one request.
-    HttpBatch,
-    /// Some that are decided together.
-    HttpAll,
+/// An enum whose variants are the values of a label. Each variant is named once.
+macro_rules! labels {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $label:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$of])* $variant,)+
+        }
+
+        impl $name {
+            /// All of them; the position of each is its number.
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            /// Its label.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $label,)+ }
+            }
+        }
+    };
 }
 
-impl Transport {
-    /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 9] = [
-        Self::Grpc,
-        Self::GrpcBatch,
-        Self::GrpcAll,
-        Self::GrpcStream,
-        Self::GrpcLease,
-        Self::Envoy,
-        Self::Http,
-        Self::HttpBatch,
-        Self::HttpAll,
-    ];
-
-    /// Its label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::GrpcBatch => "grpc_batch",
-            Self::GrpcAll => "grpc_all",
-            Self::GrpcStream => "grpc_stream",
-            Self::GrpcLease => "grpc_lease",
-            Self::Envoy => "envoy",
-            Self::Http => "http",
-            Self::HttpBatch => "http_batch",
-            Self::HttpAll => "http_all",
-        }
+labels! {
+    /// How a check came in.
+    Transport {
+        /// A unary gRPC call.
+        Grpc = "grpc",
+        /// A gRPC call with many checks.
+        GrpcBatch = "grpc_batch",
+        /// A gRPC call with checks that are decided together.
+        GrpcAll = "grpc_all",
+        /// A message of a gRPC stream.
+        GrpcStream = "grpc_stream",
+        /// The same about a lease.
+        GrpcLease = "grpc_lease",
+        /// A call of Envoy's.
+        Envoy = "envoy",
+        /// A check as JSON over HTTP.
+        Http = "http",
+        /// Many of them in one request.
+        HttpBatch = "http_batch",
+        /// Some that are decided together.
+        HttpAll = "http_all",
     }
 }
 
-/// What became of a request about a client's lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseCall {
-    /// Settled, and granted what there was.
-    Served,
-    /// The terms are others than the client knew.
-    Changed,
-    /// The key cannot be leased.
-    NotLeasable,
-    /// The store did not answer.
-    Lost,
-}
-
-impl LeaseCall {
-    /// Every one; the position of each is its number.
-    const ALL: [Self; 4] = [Self::Served, Self::Changed, Self::NotLeasable, Self::Lost];
-
-    /// Its label.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Served => "ok",
-            Self::Changed => "changed",
-            Self::NotLeasable => "not_leasable",
-            Self::Lost => "lost",
-        }
+labels! {
+    /// What became of a request about a client's lease.
+    LeaseCall {
+        /// Settled, and granted what there was.
+        Served = "ok",
+        /// The terms are others than the client knew.
+        Changed = "changed",
+        /// The key cannot be leased.
+        NotLeasable = "not_leasable",
+        /// The store did not answer.
+        Lost = "lost",
     }
 }
 
-/// What became of a call about a reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReservationCall {
-    /// Made.
-    Reserved,
-    /// Refused by a limit.
-    Refused,
-    /// Settled by its cost.
-    Committed,
-    /// Given back.
-    Cancelled,
-    /// Held for longer.
-    Extended,
-    /// Not found: never made, over, another client's.
-    Unknown,
-}
-
-impl ReservationCall {
-    /// Every one; the position of each is its number.
-    const ALL: [Self; 6] =
-        [Self::Reserved, Self::Refused, Self::Committed, Self::Cancelled, Self::Extended, Self::Unknown];
-
-    /// Its label.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Reserved => "reserved",
-            Self::Refused => "refused",
-            Self::Committed => "committed",
-            Self::Cancelled => "cancelled",
-            Self::Extended => "extended",
-            Self::Unknown => "unknown",
-        }
+labels! {
+    /// What became of a call about a reservation.
+    ReservationCall {
+        /// Made.
+        Reserved = "reserved",
+        /// Refused by a limit.
+        Refused = "refused",
+        /// Settled by its cost.
+        Committed = "committed",
+        /// Given back.
+        Cancelled = "cancelled",
+        /// Held for longer.
+        Extended = "extended",
+        /// Not found: never made, over, another client's.
+        Unknown = "unknown",
     }
 }
 
-/// What became of units of reservations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReservationUnits {
-    /// Reserved.
-    Reserved,
-    /// Not used, and given back.
-    Refunded,
-    /// Used beyond what was reserved.
-    Overage,
-}
-
-impl ReservationUnits {
-    /// Every one; the position of each is its number.
-    const ALL: [Self; 3] = [Self::Reserved, Self::Refunded, Self::Overage];
-
-    /// Its label.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Reserved => "reserved",
-            Self::Refunded => "refunded",
-            Self::Overage => "overage",
-        }
+labels! {
+    /// What became of units of reservations.
+    ReservationUnits {
+        /// Reserved.
+        Reserved = "reserved",
+        /// Not used, and given back.
+        Refunded = "refunded",
+        /// Used beyond what was reserved.
+        Overage = "overage",
     }
 }
 
