@@ -29,7 +29,6 @@ use crate::{
     connected::Connected,
     drain::Drain,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
-    linger::Linger,
     metrics::ListenerMeter,
     seats::Seat,
     server::{ConnectionSettings, Serve},
@@ -194,7 +193,7 @@ impl<R: Serve> Connection<R> {
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&unread), Arc::clone(&meter));
         let (close, taken_back) = (connected.close.clone(), Arc::clone(&connected.taken_back));
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
-        let mut io = TimeoutStream::new(InTurns::new(Linger::new(io), turns));
+        let mut io = TimeoutStream::new(InTurns::new(io, turns));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));

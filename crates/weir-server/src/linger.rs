@@ -1,7 +1,7 @@
 //! Closes a connection without losing what was sent last: writes end at once, reads when the client closes too.
 
 use std::{
-    io::{self, IoSlice},
+    io,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -19,50 +19,22 @@ const DISCARD_BYTES: usize = 4 << 10;
 /// How much is discarded in all: what a client may have sent before it was told to stop. One that goes on is not waited for.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 
-/// A stream whose shutdown waits until the client has closed its side.
+/// A shutdown that waits until the client has closed its side.
 // A client may send a call in the moment in which it is told that its connection takes no more (GOAWAY). Were the socket
 // closed by then, that write would fail, and the client could not tell that the call was not carried out.
-pub(crate) struct Linger<I> {
-    io: I,
+#[derive(Default)]
+pub(crate) struct Linger {
     timeout: Option<Pin<Box<Sleep>>>,
     discarded_bytes: usize,
 }
 
-impl<I> Linger<I> {
-    pub(crate) const fn new(io: I) -> Self {
-        Self { io, timeout: None, discarded_bytes: 0 }
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Linger<I> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+impl Linger {
+    pub(crate) fn poll_shutdown<I: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut I,
         cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { io, timeout, discarded_bytes } = &mut *self;
+    ) -> Poll<io::Result<()>> {
+        let Self { timeout, discarded_bytes } = self;
         let timeout = match timeout {
             Some(timeout) => timeout,
             None => {
@@ -89,16 +61,22 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<I> {
 #[cfg(test)]
 mod tests {
     use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        runtime::Handle,
         time::Instant,
     };
 
     use super::*;
+    use crate::turns::{InTurns, Turns};
+
+    fn lingering(io: DuplexStream) -> InTurns<DuplexStream> {
+        InTurns::new(io, Turns::start(&Handle::current()))
+    }
 
     #[tokio::test(start_paused = true)]
     async fn shutdown_waits_for_the_client_to_close() {
         let (server, mut client) = duplex(64);
-        let mut server = Linger::new(server);
+        let mut server = lingering(server);
         server.write_all(b"last").await.unwrap();
         let shutdown = tokio::spawn(async move { server.shutdown().await });
         let mut seen = Vec::new();
@@ -115,7 +93,7 @@ mod tests {
         let (server, mut client) = duplex(MAX_DISCARDED_BYTES);
         let begun = Instant::now();
         client.write_all(&vec![0; MAX_DISCARDED_BYTES]).await.unwrap();
-        Linger::new(server).shutdown().await.unwrap();
+        lingering(server).shutdown().await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
@@ -123,7 +101,7 @@ mod tests {
     async fn shutdown_ends_without_the_client_after_one_second() {
         let (server, client) = duplex(64);
         let begun = Instant::now();
-        Linger::new(server).shutdown().await.unwrap();
+        lingering(server).shutdown().await.unwrap();
         assert!((LINGER_TIMEOUT..LINGER_TIMEOUT * 2).contains(&begun.elapsed()));
         drop(client);
     }

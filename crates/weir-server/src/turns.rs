@@ -20,6 +20,8 @@ use tokio::{
     task::yield_now,
 };
 
+use crate::linger::Linger;
+
 /// How many bytes connections read at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Portions {
@@ -111,7 +113,7 @@ impl Turns {
     }
 }
 
-/// A stream that is read in turns.
+/// A stream that is read in turns, and whose shutdown waits for the client's.
 pub(crate) struct InTurns<I> {
     /// With what is left of the turn.
     io: Take<I>,
@@ -119,6 +121,7 @@ pub(crate) struct InTurns<I> {
     turn: Turn,
     /// The reads with little, since one with more.
     little_reads: u32,
+    linger: Linger,
 }
 
 enum Turn {
@@ -134,13 +137,13 @@ enum Turn {
 
 impl<I: AsyncRead> InTurns<I> {
     pub(crate) fn new(io: I, turns: Turns) -> Self {
-        Self { io: io.take(0), turns, turn: Turn::Idle, little_reads: 0 }
+        Self { io: io.take(0), turns, turn: Turn::Idle, little_reads: 0, linger: Linger::default() }
     }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for InTurns<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { io, turns, turn, little_reads } = &mut *self;
+        let Self { io, turns, turn, little_reads, .. } = &mut *self;
         loop {
             match *turn {
                 Turn::Idle => {
@@ -204,7 +207,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InTurns<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.io.get_mut()).poll_shutdown(cx)
+        let Self { io, linger, .. } = &mut *self;
+        linger.poll_shutdown(io.get_mut(), cx)
     }
 }
 
