@@ -8,7 +8,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use rustls::{Error as TlsError, pki_types::CertificateDer};
-use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -47,38 +46,12 @@ pub trait Clients: Send + Sync {
     fn knows(&self, bearer: &Bearer) -> bool;
 }
 
-/// Why a connection was not made.
-#[derive(Debug, Error)]
-enum Failed {
-    #[error("handshake timeout")]
-    Timeout,
-    #[error("evicted: too many handshakes in progress")]
-    Evicted,
-    #[error(transparent)]
-    Certificate(io::Error),
-    #[error(transparent)]
-    Closed(io::Error),
-    #[error(transparent)]
-    Protocol(io::Error),
-}
-
-impl Failed {
-    fn of(error: io::Error) -> Self {
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
-            Some(TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented) => Self::Certificate(error),
-            Some(_) => Self::Protocol(error),
-            None => Self::Closed(error),
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Evicted => "evicted",
-            Self::Certificate(_) => "certificate",
-            Self::Closed(_) => "closed",
-            Self::Protocol(_) => "protocol",
-        }
+/// Why a handshake failed, as the label of its counter.
+fn reason(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
+        Some(TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented) => "certificate",
+        Some(_) => "protocol",
+        None => "closed",
     }
 }
 
@@ -139,9 +112,11 @@ impl Tls {
         let loaded = self.loaded();
         let accepted = tokio::select! {
             biased;
-            accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => accepted.map_err(Failed::of),
-            () = slot.evicted().cancelled() => Err(Failed::Evicted),
-            () = sleep(self.timeout) => Err(Failed::Timeout),
+            accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => {
+                accepted.map_err(|error| (reason(&error), error.to_string()))
+            }
+            () = slot.evicted().cancelled() => Err(("evicted", "evicted: too many handshakes in progress".to_owned())),
+            () = sleep(self.timeout) => Err(("timeout", "handshake timeout".to_owned())),
         };
         match accepted {
             Ok(stream) => {
@@ -151,13 +126,12 @@ impl Tls {
                 let shown = chain.and_then(|chain| Shown::new(chain, loaded));
                 Some((stream, shown))
             }
-            Err(failed) => {
-                self.meter.failed(failed.reason()).increment(1);
-                let loud = matches!(failed, Failed::Certificate(_) | Failed::Evicted);
-                if loud && self.warnings.allows(Instant::now()) {
-                    warn!(listener, error = %failed, "a TLS handshake failed");
+            Err((reason, error)) => {
+                self.meter.failed(reason).increment(1);
+                if matches!(reason, "certificate" | "evicted") && self.warnings.allows(Instant::now()) {
+                    warn!(listener, %error, "a TLS handshake failed");
                 } else {
-                    debug!(listener, error = %failed, "a TLS handshake failed");
+                    debug!(listener, %error, "a TLS handshake failed");
                 }
                 None
             }
