@@ -3,7 +3,10 @@
 //! With a total weight W over at most N keys held, every key whose true weight is above W / N is among them. The weight
 //! reported for a key is its true weight or up to its `error` more; no error is above W / N.
 
-use std::hash::{BuildHasher, RandomState};
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, RandomState},
+};
 
 use hashbrown::HashTable;
 
@@ -14,8 +17,9 @@ pub(super) struct SpaceSaving<T> {
     /// By key, the place in `entries`.
     places: HashTable<u32>,
     entries: Vec<Entry<T>>,
-    /// Places in `entries`, as a binary heap whose first is the lightest.
-    heap: Vec<u32>,
+    /// Of each entry the bits of its weight and its place, the lightest first. Weights are finite and never negative, so their
+    /// bits sort as they do.
+    order: BTreeSet<(u64, u32)>,
 }
 
 /// A key that is held.
@@ -28,7 +32,6 @@ pub(super) struct Entry<T> {
     pub error: f64,
     /// The data kept about it.
     pub value: T,
-    in_heap: u32,
 }
 
 impl<T> SpaceSaving<T> {
@@ -39,7 +42,7 @@ impl<T> SpaceSaving<T> {
             hasher: RandomState::new(),
             places: HashTable::new(),
             entries: Vec::new(),
-            heap: Vec::new(),
+            order: BTreeSet::new(),
         }
     }
 
@@ -48,20 +51,20 @@ impl<T> SpaceSaving<T> {
     pub(super) fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
         let hash = self.hasher.hash_one(key);
         let found = self.places.find(hash, |place| *self.entries[*place as usize].key == *key).copied();
-        let place = match found {
-            Some(place) => place,
-            None if self.entries.len() < self.most => self.grow(key, make()),
-            None => self.replace_lightest(key, make()),
+        let place = match (found, self.order.first()) {
+            (Some(place), _) => place,
+            (None, Some(&(_, lightest))) if self.entries.len() >= self.most => self.replace(lightest, key, make()),
+            (None, _) => self.grow(key, make()),
         };
         if found.is_none() {
             let (entries, hasher) = (&self.entries, &self.hasher);
             self.places.insert_unique(hash, place, |place| hasher.hash_one(&*entries[*place as usize].key));
         }
         let entry = &mut self.entries[place as usize];
+        self.order.remove(&(entry.weight.to_bits(), place));
         entry.weight += weight;
-        let at = entry.in_heap;
-        self.sink(at as usize);
-        &mut self.entries[place as usize].value
+        self.order.insert((entry.weight.to_bits(), place));
+        &mut entry.value
     }
 
     /// The keys held, in no order.
@@ -76,18 +79,16 @@ impl<T> SpaceSaving<T> {
             entry.error *= by;
             each(&mut entry.value);
         }
+        self.order = self.entries.iter().zip(0..).map(|(entry, place)| (entry.weight.to_bits(), place)).collect();
     }
 
     fn grow(&mut self, key: &[u8], value: T) -> u32 {
         let place = self.entries.len() as u32;
-        self.entries.push(Entry { key: key.into(), weight: 0.0, error: 0.0, value, in_heap: place });
-        self.heap.push(place);
-        self.rise(place as usize);
+        self.entries.push(Entry { key: key.into(), weight: 0.0, error: 0.0, value });
         place
     }
 
-    fn replace_lightest(&mut self, key: &[u8], value: T) -> u32 {
-        let place = self.heap[0];
+    fn replace(&mut self, place: u32, key: &[u8], value: T) -> u32 {
         let hash = self.hasher.hash_one(&*self.entries[place as usize].key);
         if let Ok(found) = self.places.find_entry(hash, |other| *other == place) {
             found.remove();
@@ -95,38 +96,6 @@ impl<T> SpaceSaving<T> {
         let entry = &mut self.entries[place as usize];
         (entry.key, entry.error, entry.value) = (key.into(), entry.weight, value);
         place
-    }
-
-    fn weight(&self, at: usize) -> f64 {
-        self.entries[self.heap[at] as usize].weight
-    }
-
-    fn swap(&mut self, one: usize, other: usize) {
-        self.heap.swap(one, other);
-        for at in [one, other] {
-            self.entries[self.heap[at] as usize].in_heap = at as u32;
-        }
-    }
-
-    fn rise(&mut self, mut at: usize) {
-        while at > 0 && self.weight(at) < self.weight((at - 1) / 2) {
-            self.swap(at, (at - 1) / 2);
-            at = (at - 1) / 2;
-        }
-    }
-
-    fn sink(&mut self, mut at: usize) {
-        loop {
-            let below = [2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.heap.len());
-            let Some(least) = below.min_by(|one, other| self.weight(*one).total_cmp(&self.weight(*other))) else {
-                return;
-            };
-            if self.weight(least) >= self.weight(at) {
-                return;
-            }
-            self.swap(at, least);
-            at = least;
-        }
     }
 }
 
