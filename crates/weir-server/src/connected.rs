@@ -21,10 +21,15 @@ use crate::{
     metrics::ListenerMeter,
     rate::Rate,
     slots::Full,
-    taken_back::TakenBack,
     tls::Bearer,
     unread::{self, Unread, UnreadAnswer},
 };
+
+/// Most calls that a client may take back before the service has looked at them, at once and then a second. A connection with
+/// more is closed: such calls cost CPU time and are never answered (rapid reset).
+// A client whose deadlines pass while this thread stands still takes back all it has under way at once, a few hundred, and must
+// not lose its connection for it.
+const MAX_TAKEN_BACK: NonZeroU32 = NonZeroU32::new(256).unwrap();
 
 /// A connection, as the service of its requests sees it.
 #[derive(Clone)]
@@ -44,7 +49,8 @@ pub struct Connected {
     is_authenticated: Arc<AtomicBool>,
     activity: Arc<Activity>,
     unread: Arc<Unread>,
-    pub(crate) taken_back: Arc<TakenBack>,
+    /// The rate of calls that are taken back, and the token that is cancelled when they are too many.
+    pub(crate) taken_back: Arc<(Rate, CancellationToken)>,
     meter: Option<Arc<ListenerMeter>>,
 }
 
@@ -81,7 +87,7 @@ impl Connected {
             is_authenticated: Arc::default(),
             activity: Arc::new(Activity::new(false)),
             unread: Unread::new(&unread::of_port()),
-            taken_back: Arc::new(TakenBack::new()),
+            taken_back: Arc::new((Rate::new(MAX_TAKEN_BACK, SECOND), CancellationToken::new())),
             meter: None,
         }
     }
@@ -132,7 +138,10 @@ impl Connected {
 
     /// A call was taken back before anything but its head was read.
     pub fn taken_back(&self) {
-        self.taken_back.count();
+        let (rate, too_many) = &*self.taken_back;
+        if rate.take().is_err() {
+            too_many.cancel();
+        }
     }
 
     /// Counts an answer of so many bytes as unread.

@@ -33,7 +33,6 @@ use crate::{
     seats::Seat,
     server::{ConnectionSettings, Serve},
     slots::Slot,
-    taken_back::TakenBack,
     tls::{Clients, Tls},
     turns::{InTurns, Turns},
     unread::Unread,
@@ -60,7 +59,7 @@ const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
 /// Bytes of answers that wait in a stream for a reader that is slow, beyond which it makes no more.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
 /// Most calls of a connection that h2 lets be taken back before it has told of them: more than a turn has room for, as
-/// [`TakenBack`] counts those of all turns.
+/// [`Connected::taken_back`] counts those of all turns.
 const MAX_PENDING_RESETS: usize = 1_024;
 /// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
 /// requests that cross a GOAWAY.
@@ -197,7 +196,7 @@ impl<R: Serve> Connection<R> {
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-        let (mut revoked, mut harmful) = (pin!(until_revoked), pin!(harmful(&unread, &taken_back)));
+        let (mut revoked, mut harmful) = (pin!(until_revoked), pin!(harmful(&unread, &taken_back.1)));
         let mut why = tokio::select! {
             biased;
             result = connection.as_mut() => return result,
@@ -243,10 +242,10 @@ impl<R: Serve> Connection<R> {
 }
 
 /// Waits until the connection does too much harm to go on, and returns which.
-async fn harmful(unread: &Unread, taken_back: &TakenBack) -> CloseReason {
+async fn harmful(unread: &Unread, taken_back: &CancellationToken) -> CloseReason {
     tokio::select! {
         () = unread.too_many().cancelled() => CloseReason::Unread,
-        () = taken_back.too_many() => CloseReason::TakenBack,
+        () = taken_back.cancelled() => CloseReason::TakenBack,
     }
 }
 

@@ -20,7 +20,6 @@ mod rate;
 mod seats;
 mod server;
 mod slots;
-mod taken_back;
 pub mod tls;
 mod traffic;
 mod turns;
