@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use weir_core::domain::time::SECOND;
 
 use crate::{
-    Traffic,
     activity::{Activity, Busy},
     close::CloseSignal,
     drain::Drain,
@@ -46,12 +45,12 @@ pub struct Connected {
     pub bearer: Option<Arc<Bearer>>,
     /// Cancelled once that certificate is not accepted any more.
     pub revoked: CancellationToken,
-    is_authenticated: Arc<AtomicBool>,
-    activity: Arc<Activity>,
-    unread: Arc<Unread>,
+    pub(crate) is_authenticated: Arc<AtomicBool>,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) unread: Arc<Unread>,
     /// The rate of calls that are taken back, and the token that is cancelled when they are too many.
     pub(crate) taken_back: Arc<(Rate, CancellationToken)>,
-    meter: Option<Arc<ListenerMeter>>,
+    pub(crate) meter: Option<Arc<ListenerMeter>>,
 }
 
 /// Why a request is rejected before it is looked at.
@@ -76,6 +75,11 @@ pub struct InFlight {
 impl Connected {
     /// A connection without bounds, which ends with this drain.
     pub fn new(drain: Drain) -> Self {
+        Self::with(drain, Arc::new(Activity::new(false)), Unread::new(&unread::of_port()))
+    }
+
+    /// The same with these counts of its requests and answers.
+    pub(crate) fn with(drain: Drain, activity: Arc<Activity>, unread: Arc<Unread>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Self {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -85,34 +89,11 @@ impl Connected {
             bearer: None,
             revoked: CancellationToken::new(),
             is_authenticated: Arc::default(),
-            activity: Arc::new(Activity::new(false)),
-            unread: Unread::new(&unread::of_port()),
+            activity,
+            unread,
             taken_back: Arc::new((Rate::new(MAX_TAKEN_BACK, SECOND), CancellationToken::new())),
             meter: None,
         }
-    }
-
-    /// The same, whose client has this address.
-    pub(crate) fn from(self, peer: Option<SocketAddr>) -> Self {
-        Self { peer, ..self }
-    }
-
-    /// The same, whose client has shown this certificate, good until it is `revoked`.
-    pub(crate) fn shown(self, bearer: Option<Arc<Bearer>>, revoked: CancellationToken) -> Self {
-        Self { bearer, revoked, ..self }
-    }
-
-    /// The same with the bounds and counters of its listener.
-    pub(crate) fn bounded(
-        self,
-        traffic: &Traffic,
-        activity: Arc<Activity>,
-        unread: Arc<Unread>,
-        meter: Arc<ListenerMeter>,
-    ) -> Self {
-        let rate = NonZeroU32::new(traffic.max_requests_per_second);
-        let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
-        Self { rate, activity, unread, meter: Some(meter), ..self }
     }
 
     /// Counts a request against the rate of its connection.

@@ -1,7 +1,8 @@
 //! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
 
 use std::{
-    convert::Infallible, future::pending, io, mem::MaybeUninit, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible, future::pending, io, mem::MaybeUninit, net::SocketAddr, num::NonZeroU32, pin::pin, sync::Arc,
+    time::Duration,
 };
 
 use futures_util::FutureExt;
@@ -22,6 +23,7 @@ use tokio::{
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
+use weir_core::domain::time::SECOND;
 
 use crate::{
     activity::Activity,
@@ -30,6 +32,7 @@ use crate::{
     drain::Drain,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
     metrics::ListenerMeter,
+    rate::Rate,
     seats::Seat,
     server::{ConnectionSettings, Serve},
     slots::Slot,
@@ -154,7 +157,7 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let connected = Connected::new(self.drain.clone()).from(peer);
+        let connected = self.connected(peer);
         self.http(io, connected, pending()).await
     }
 
@@ -172,7 +175,7 @@ impl<R: Serve> Connection<R> {
         let Some((stream, shown)) = accepted else { return Ok(()) };
         let revoked = CancellationToken::new();
         let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
-        let connected = Connected::new(self.drain.clone()).from(Some(peer)).shown(bearer, revoked.clone());
+        let connected = Connected { bearer, revoked: revoked.clone(), ..self.connected(Some(peer)) };
         let (name, clients) = (self.settings.name, self.clients.clone());
         let until_revoked = async move {
             let Some(shown) = shown else { return pending().await };
@@ -182,14 +185,21 @@ impl<R: Serve> Connection<R> {
         self.http(stream, connected, until_revoked).await
     }
 
+    /// The connection as its service sees it.
+    fn connected(&self, peer: Option<SocketAddr>) -> Connected {
+        let rate = NonZeroU32::new(self.settings.traffic.max_requests_per_second);
+        let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
+        let unbounded = Connected::with(self.drain.clone(), Arc::clone(&self.activity), Arc::clone(&self.unread));
+        Connected { peer, rate, meter: Some(Arc::clone(&self.meter)), ..unbounded }
+    }
+
     /// Serves until the connection ends, or something closes it: the drain, its own time, or `until_revoked`, which ends it soon.
     async fn http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { service, settings, drain, meter, activity, unread, seat, turns, .. } = self;
-        let lifetime = Lifetime::new(&settings.traffic, Arc::clone(&activity), Some(seat));
-        let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&unread), Arc::clone(&meter));
+        let lifetime = Lifetime::new(&settings.traffic, activity, Some(seat));
         let (close, taken_back) = (connected.close.clone(), Arc::clone(&connected.taken_back));
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
         let mut io = TimeoutStream::new(InTurns::new(io, turns));
