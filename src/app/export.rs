@@ -56,7 +56,7 @@ impl Exporting {
         }
         let timeout = settings.timeout.duration();
         let exporter = exporter(settings, timeout)?;
-        let queue = Queue::new(exporter, settings.max_queue, metrics.spans());
+        let queue = Queue::new(exporter, settings.max_queue, SpanMeter::new(metrics.registry()));
         let provider = SdkTracerProvider::builder().with_span_processor(queue).with_resource(resource(settings));
         let (spans, provider) = Spans::new(provider, settings.sample_ratio);
         Ok((Some(Self { provider, timeout }), Some(spans)))

@@ -14,7 +14,7 @@ use super::{error::AppError, reload::Reload};
 use crate::{
     auth::{Auth, Callers, file},
     config::Settings,
-    telemetry::Metrics,
+    telemetry::{AuthMeter, Metrics, auth},
     transport::Authentication,
 };
 
@@ -100,7 +100,7 @@ impl Security {
         info!(path = %path.display(), callers = callers.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(callers));
         let apply = {
-            let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());
+            let (auth, reloads) = (Arc::clone(&auth), auth::reloads(self.metrics.registry()));
             move |loaded: Result<Callers, Problems>| match loaded {
                 Ok(callers) => {
                     info!(callers = callers.count(), "credentials reloaded");
@@ -137,7 +137,7 @@ impl Security {
     /// The authentication of a listener.
     pub(super) fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;
-        Some(Authentication { auth, meter: self.metrics.auth(listener) })
+        Some(Authentication { auth, meter: AuthMeter::new(self.metrics.registry(), listener) })
     }
 
     /// Warns of a port beyond loopback without TLS or without authentication.
@@ -171,7 +171,7 @@ fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<
 }
 
 fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) {
-    tls.meter().reload(loaded.is_ok());
+    tls.meter().reloads.count(loaded.is_ok());
     match loaded {
         Ok(loaded) => {
             info!(listener, "certificates reloaded");

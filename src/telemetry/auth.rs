@@ -1,7 +1,5 @@
 //! The metrics of authentication.
 
-use std::sync::Arc;
-
 use metrics::Counter;
 use weir_telemetry::{Registry, Reloads};
 
@@ -30,7 +28,8 @@ pub struct AuthMeter {
 }
 
 impl AuthMeter {
-    pub(super) fn new(registry: &Registry, listener: &str) -> Self {
+    /// The meter of the listener of this name.
+    pub fn new(registry: &Registry, listener: &str) -> Self {
         let refused = |reason| registry.counter(REFUSED, &[("listener", listener), ("reason", reason)]);
         Self { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
     }
@@ -42,6 +41,6 @@ impl AuthMeter {
 }
 
 /// The reload metrics of the credentials file.
-pub(super) fn reloads(registry: &Arc<Registry>) -> Reloads {
+pub fn reloads(registry: &Registry) -> Reloads {
     Reloads::new(registry, AUTH_RELOADS, AUTH_IN_FORCE, &[])
 }

@@ -10,10 +10,10 @@ use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use weir_core::domain::key::domain_label;
-use weir_telemetry::{Histogram, Registry, Reloads, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
+use weir_telemetry::{Histogram, Registry, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
 
 use super::{
-    auth::{self, AuthMeter},
+    auth,
     names::{
         BUILD_INFO, CHECK_DURATION, COUNTERS, DECISIONS_WITHOUT_SERIES, DESCRIPTORS_IGNORED, EVICTIONS, GAUGES, KEYS,
         LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
@@ -21,7 +21,7 @@ use super::{
     },
     overrides, rlqs,
     series::{LimitMeter, Transport},
-    spans::{self, SpanMeter},
+    spans,
 };
 
 /// Longest label with values of requests, in bytes.
@@ -179,24 +179,9 @@ impl Metrics {
         &self.registry
     }
 
-    /// The meter of a listener with authentication.
-    pub fn auth(&self, listener: &str) -> AuthMeter {
-        AuthMeter::new(&self.registry, listener)
-    }
-
-    /// The reload metrics of the credentials file.
-    pub fn auth_reloads(&self) -> Reloads {
-        auth::reloads(&self.registry)
-    }
-
     /// Reads of the files of this setting that were given up.
     pub fn read_timeouts(&self, setting: &str) -> Counter {
         self.registry.counter(READ_TIMEOUTS, &[("setting", setting)])
-    }
-
-    /// The counters of spans.
-    pub fn spans(&self) -> SpanMeter {
-        SpanMeter::new(&self.registry)
     }
 
     /// How long checks by a transport take.

@@ -34,9 +34,12 @@ pub const GAUGES: &[(&str, &str)] = &[
 pub struct RlqsMeter {
     /// Allowed and denied, by domain.
     used: Vec<[Counter; 2]>,
-    unreadable: Counter,
-    full: Counter,
-    lost: Counter,
+    /// Messages and buckets that could not be read.
+    pub unreadable: Counter,
+    /// Buckets, or further holders of them, without room.
+    pub full: Counter,
+    /// Levels that the store did not renew.
+    pub lost: Counter,
     streams: Gauge,
     buckets: Gauge,
     held: Gauge,
@@ -65,21 +68,6 @@ impl RlqsMeter {
             allowed.increment(usage.allowed);
             denied.increment(usage.denied);
         }
-    }
-
-    /// A message or a bucket could not be read.
-    pub fn unreadable(&self) {
-        self.unreadable.increment(1);
-    }
-
-    /// There was no room for a bucket, or for another holder of it.
-    pub fn full(&self) {
-        self.full.increment(1);
-    }
-
-    /// The store did not renew a level.
-    pub fn lost(&self) {
-        self.lost.increment(1);
     }
 
     /// How much there is now; `held` in thousandths of a request a second.

@@ -92,7 +92,8 @@ pub struct TlsMeter {
     failed: [Counter; REASONS.len()],
     pub(crate) revoked: Counter,
     expiry: Gauge,
-    reloads: Reloads,
+    /// Reloads of the files.
+    pub reloads: Reloads,
 }
 
 impl TlsMeter {
@@ -116,10 +117,5 @@ impl TlsMeter {
     /// A certificate that ends then is in force.
     pub(crate) fn in_force(&self, end: SystemTime) {
         self.expiry.set(end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
-    }
-
-    /// The files were loaded again, or could not be.
-    pub fn reload(&self, success: bool) {
-        self.reloads.count(success);
     }
 }

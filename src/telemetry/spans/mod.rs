@@ -40,7 +40,8 @@ pub struct SpanMeter {
 }
 
 impl SpanMeter {
-    pub(super) fn new(registry: &Registry) -> Self {
+    /// That of this service.
+    pub fn new(registry: &Registry) -> Self {
         let of = |result| registry.counter(SPANS, &[("result", result)]);
         Self { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
     }

@@ -131,7 +131,7 @@ impl<S: Store> Quotas<S> {
 
     /// A bucket, or a further holder, has no room.
     fn full(&self) {
-        self.meter.full();
+        self.meter.full.increment(1);
         if self.warnings.allows(StdInstant::now()) {
             let (max_buckets, max_holders) = (self.max_buckets, self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET));
             warn!(
@@ -144,7 +144,7 @@ impl<S: Store> Quotas<S> {
     /// The number of a bucket whose id came for the first time, or with its entries in another order.
     fn add(&self, domain: usize, id: &[u8]) -> Option<u32> {
         let Some(entries) = wire::entries(id) else {
-            self.meter.unreadable();
+            self.meter.unreadable.increment(1);
             return None;
         };
         let id = wire::id_of(&entries);
@@ -270,7 +270,7 @@ impl<S: Store> Quotas<S> {
             book.divider.set_budget(id, budget, now);
         }
         if renewed.is_lost {
-            self.meter.lost();
+            self.meter.lost.increment(1);
         } else {
             // Holders that wait for it get it once what comes with it is known too.
             self.joined.notify_one();
@@ -295,6 +295,6 @@ impl<S: Store> Quotas<S> {
 
     /// Counts a message that cannot be read.
     pub fn unreadable(&self) {
-        self.meter.unreadable();
+        self.meter.unreadable.increment(1);
     }
 }
