@@ -1,34 +1,21 @@
 //! Every metric that no other file names: its name, and what it means.
 
-/// Checks answered.
 pub(super) const CHECKS: &str = "weir_checks_total";
-/// Checks that were dry runs.
 pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";
 pub(super) const REPEATED: &str = "weir_repeated_requests_total";
-/// Checks that met no limit.
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
-/// Checks on which an override acted.
 pub(super) const OVERRIDDEN: &str = "weir_overridden_checks_total";
-/// Calls about reservations, by what became of them.
 pub(super) const RESERVATIONS: &str = "weir_reservations_total";
-/// Units of reservations, by what became of them.
 pub(super) const RESERVATION_UNITS: &str = "weir_reservation_units_total";
-/// Requests about leases of clients, by what became of them.
 pub(super) const CLIENT_LEASES: &str = "weir_client_leases_renewals_total";
-/// Units granted to them, and what became of these.
 pub(super) const CLIENT_LEASES_GRANTED: &str = "weir_client_leases_granted_units_total";
 pub(super) const CLIENT_LEASES_SPENT: &str = "weir_client_leases_spent_units_total";
 pub(super) const CLIENT_LEASES_RETURNED: &str = "weir_client_leases_returned_units_total";
 pub(super) const CLIENT_LEASES_BURNT: &str = "weir_client_leases_burnt_units_total";
-/// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
-/// Units charged to each limit.
 pub(super) const CHARGED: &str = "weir_charged_units_total";
-/// Allowed requests with less than a fifth of the limit left.
 pub(super) const NEAR_LIMIT: &str = "weir_near_limit_total";
-/// Refusals of each limit from the near cache.
 pub(super) const NEAR_CACHE_REFUSALS: &str = "weir_near_cache_refusals_total";
-/// Checks decided without the shared store.
 pub(super) const DEGRADED: &str = "weir_degraded_total";
 pub(super) const CHECK_DURATION: &str = "weir_check_duration_seconds";
 pub(super) const KEYS: &str = "weir_keys";
