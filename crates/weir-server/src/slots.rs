@@ -160,37 +160,25 @@ impl Slot {
     /// # Errors
     /// [`Full`].
     pub fn grow(&mut self, more: usize) -> Result<(), Full> {
+        self.resize(self.size + more)
+    }
+
+    /// Makes it this large, as [`Self::grow`] does. A smaller size always has room.
+    pub(crate) fn resize(&mut self, size: usize) -> Result<(), Full> {
         let mut taken = self.slots.taken.lock();
-        if taken.size_with_evicted + more > self.slots.max_size_with_evicted {
+        let size_with_evicted = taken.size_with_evicted - self.size + size;
+        if size_with_evicted > self.slots.max_size_with_evicted {
             return Err(Full);
         }
-        self.size += more;
-        taken.size_with_evicted += more;
+        (self.size, taken.size_with_evicted) = (size, size_with_evicted);
         taken.change(self.owner, |owned| {
-            if let Some((size, _)) = owned.slots.get_mut(&self.number) {
-                *size += more;
-                owned.size += more;
+            if let Some((held, _)) = owned.slots.get_mut(&self.number) {
+                owned.size = owned.size - *held + size;
+                *held = size;
             }
         });
         taken.evict(self.slots.max_size);
         Ok(())
-    }
-
-    /// Makes it smaller by so much.
-    pub(crate) fn shrink(&mut self, less: usize) {
-        self.size -= less;
-        let mut taken = self.slots.taken.lock();
-        taken.size_with_evicted -= less;
-        taken.change(self.owner, |owned| {
-            if let Some((size, _)) = owned.slots.get_mut(&self.number) {
-                *size -= less;
-                owned.size -= less;
-            }
-        });
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.size
     }
 
     /// Cancelled once it is evicted.

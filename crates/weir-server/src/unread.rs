@@ -69,7 +69,7 @@ impl Unread {
         }
         let counted = (answers.bytes + bytes).saturating_sub(FREE_UNREAD_BYTES);
         match &mut answers.slot {
-            Some(slot) => slot.grow(counted - slot.size())?,
+            Some(slot) => slot.resize(counted)?,
             none if counted > 0 => *none = Some(self.slots.take_for(self.owner, counted, self.too_many.clone())?),
             _none => {}
         }
@@ -103,9 +103,7 @@ impl Drop for UnreadAnswer {
         match answers.bytes.saturating_sub(FREE_UNREAD_BYTES) {
             0 => answers.slot = None,
             counted => {
-                if let Some(slot) = &mut answers.slot {
-                    slot.shrink(slot.size() - counted);
-                }
+                let _ = answers.slot.as_mut().map(|slot| slot.resize(counted));
             }
         }
     }
