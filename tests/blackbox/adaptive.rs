@@ -11,9 +11,9 @@ use std::{
     thread,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{Server, eventually, finish, weir};
+use crate::support::{Server, eventually};
 
 const POLICY: &str = "schema: { user: { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] } }";
 
@@ -49,8 +49,7 @@ impl Drop for Controller {
 
 /// The most of the limit.
 fn limit(server: &Server) -> u64 {
-    let checked = finish(weir().args(["check", "user", "--cost", "0", "--json", "--addr", &server.grpc]));
-    serde_json::from_str::<Value>(&checked.out).expect("JSON")["limit"].as_u64().expect("a limit")
+    server.run(&["check", "user", "--cost", "0", "--json"]).json()["limit"].as_u64().expect("a limit")
 }
 
 #[test]
@@ -67,14 +66,14 @@ fn limits_follow_a_measurement_down_fast_and_up_slowly() {
     eventually("a tenth more", || ((301..1_000).contains(&limit(&server))).then_some(()));
     eventually("all of the limits", || (limit(&server) == 1_000).then_some(()));
     eventually("the override is ended", || {
-        let listed = finish(weir().args(["overrides", "--addr", &server.grpc]));
+        let listed = server.run(&["overrides"]);
         (listed.out == "no overrides\n").then_some(())
     });
     millis.store(900, Ordering::Relaxed);
     eventually("less again", || (limit(&server) < 1_000).then_some(()));
     drop(controller);
     eventually("the last override has ended by itself", || (limit(&server) == 1_000).then_some(()));
-    let audit = || finish(weir().args(["audit", "--addr", &server.grpc])).out;
+    let audit = || server.run(&["audit"]).out;
     assert!(audit().contains("0.9 measured, 0.5 wanted: 30% of the limits"));
     eventually("the end is in the log", || audit().lines().next()?.contains("weir (its end) ended").then_some(()));
 }

@@ -1,12 +1,12 @@
 //! Windows of a calendar, wherever a limit can be written.
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 use weir::proto::{Calendar, FixedWindow, limit::Algorithm};
 
 use crate::support::{
-    Server,
+    Folder, Server,
     http::Client,
     requests::{check, limit, refusal, seconds_long, with_limits},
     run, run_with,
@@ -59,30 +59,24 @@ async fn clients_write_calendars_in_messages_and_as_json() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_restart_keeps_the_counts_of_a_calendar() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (limits, snapshot) = (dir.path().join("limits.yaml"), dir.path().join("weir.snapshot"));
-    std::fs::write(&limits, POLICY).expect("written");
-    let start = || {
-        let snapshot = snapshot.to_str().expect("a path");
-        Setup::new().limits(limits.clone()).env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start()
-    };
+    let dir = Folder::of(&[("limits.yaml", POLICY)]);
+    let (limits, snapshot) = (dir.path("limits.yaml"), dir.path("weir.snapshot"));
+    let start = || Setup::new().limits(limits.clone().into()).snapshot(&snapshot).start();
     for left in [[9, 8], [8, 7]] {
         let mut server = start();
-        let answer = server.client().await.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
+        let answer = server.check(check(&["user", "alex"])).await;
         assert_eq!(answer.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), left);
         server.signal(Signal::TERM);
         assert_eq!(server.wait_for_end(), 0);
         // The window in use runs to its end, whatever the zone and the anchor have become.
-        std::fs::write(&limits, POLICY.replace("europe/berlin, anchor: 15", "Asia/Tokyo")).expect("written");
+        dir.write("limits.yaml", POLICY.replace("europe/berlin, anchor: 15", "Asia/Tokyo"));
     }
 }
 
 #[test]
 fn lint_and_explain_know_calendars() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("limits.yaml");
-    let file = path.to_str().expect("a path");
-    std::fs::write(&path, POLICY).expect("written");
+    let dir = Folder::new();
+    let file = &dir.write("limits.yaml", POLICY);
     let explained = run(&["limits", "explain", file, "user", "alex"]);
     let shown = "billing: fixed_window { count: 10, calendar: month, zone: Europe/Berlin, anchor: 15 }; counted as \
                  `pfixed_windowmonth=billing`";
@@ -95,12 +89,12 @@ fn lint_and_explain_know_calendars() {
         ),
         ("period: 1d", "fixed_window: period is left out where a calendar is given"),
     ] {
-        std::fs::write(&path, POLICY.replace("zone: europe/berlin", instead)).expect("written");
+        dir.write("limits.yaml", POLICY.replace("zone: europe/berlin", instead));
         let linted = run(&["limits", "lint", file]);
         assert_eq!(linted.code, 2);
         assert!(linted.err.contains(message), "{}", linted.err);
     }
-    std::fs::write(&path, POLICY.replace("month, zone: europe/berlin, anchor: 15", "year")).expect("written");
+    dir.write("limits.yaml", POLICY.replace("month, zone: europe/berlin, anchor: 15", "year"));
     assert!(run(&["limits", "lint", file]).err.contains("calendar is a unit of at most 31d (the setting max_period)"));
     assert_eq!(run(&["limits", "lint", file, "--max-period", "366d"]).code, 0);
 }
@@ -119,7 +113,7 @@ fn a_months_end_in_three_zones() {
     });
     let said = run_with(&["simulate"], &lines.collect::<String>());
     assert_eq!((said.code, said.err.as_str()), (0, ""));
-    let said: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let said = said.json_lines();
     let november = [30 * 24, 30 * 24, 30 * 24 + 1];
     for (answers, ((zone, hours), november)) in said.chunks(3).zip(zones.iter().zip(november)) {
         assert_eq!(answers[0]["reset_after_us"], hours * 3_600_000_000, "{zone}");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{
+    Folder,
     pki::{Authority, Leaf},
     run,
 };
@@ -11,13 +12,11 @@ const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400
 
 #[test]
 fn config_check_prints_the_effective_settings_or_the_error() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
-    std::fs::write(path("limits.yaml"), POLICY).expect("written");
+    let dir = Folder::of(&[("limits.yaml", POLICY)]);
+    let path = |name: &str| dir.path(name);
     let checked = |settings: &str| {
         let limits = if settings.contains("limits:") { "" } else { "\nlimits: limits.yaml" };
-        std::fs::write(path("weir.yaml"), format!("{settings}{limits}")).expect("written");
-        run(&["config", "check", &path("weir.yaml")])
+        run(&["config", "check", &dir.write("weir.yaml", format!("{settings}{limits}"))])
     };
     let good = checked("limits: limits.yaml\nstore: { url: 'redis://:geheim@nowhere', max_keys: 5000000 }");
     assert_eq!((good.code, good.err.as_str()), (0, ""), "{good:?}");
@@ -41,9 +40,9 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     ]
     .map(|leaf| authority.sign(leaf));
     for (pair, name) in [(&pair, "good"), (&soon, "soon"), (&old, "old")] {
-        pair.write(dir.path(), name);
+        pair.write(path("").as_ref(), name);
     }
-    std::fs::write(path("ca.pem"), &authority.pem).expect("written");
+    dir.write("ca.pem", &authority.pem);
     let tls = |name: &str, key: &str| format!("cert: {name}.pem, key: {key}.key");
     let good = checked(&format!("grpc: {{ tls: {{ {}, client_ca: ca.pem }} }}", tls("good", "good")));
     for expected in [

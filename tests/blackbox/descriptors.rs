@@ -1,10 +1,8 @@
 //! Files of envoyproxy/ratelimit: `weir limits lint` and `weir limits explain`.
 
-use std::fs;
+use serde_json::json;
 
-use serde_json::{Value, json};
-
-use crate::support::run;
+use crate::support::{Folder, run};
 
 const FILE: &str = "domain: d
 descriptors:
@@ -22,10 +20,8 @@ descriptors:
 
 #[test]
 fn lint_reports_ignored_fields_and_merges_domains_only_on_request() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().to_str().expect("a path");
-    fs::write(dir.path().join("a.yaml"), FILE).expect("written");
-    fs::write(dir.path().join("b.yaml"), "domain: d\ndescriptors: [{ key: x, unit: day }]").expect("written");
+    let dir = Folder::of(&[("a.yaml", FILE), ("b.yaml", "domain: d\ndescriptors: [{ key: x, unit: day }]")]);
+    let path = &dir.path("");
     let refused = run(&["limits", "lint", path]);
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("b.yaml: domain `d` is also defined in"), "{refused:?}");
@@ -33,23 +29,17 @@ fn lint_reports_ignored_fields_and_merges_domains_only_on_request() {
     assert_eq!(merged.code, 0);
     assert!(merged.out.contains("valid; domains: 1, limits: 3"), "{merged:?}");
     assert!(merged.out.contains("b.yaml:2:25: `unit` is ignored here"), "{merged:?}");
-    let old = dir.path().join("old");
-    fs::create_dir(&old).expect("made");
-    fs::write(old.join("a.yaml"), FILE.replace("    share_threshold: true\n", "")).expect("written");
-    let old = old.to_str().expect("a path");
-    let changed = run(&["limits", "lint", path, "--merge-domains", "--against", old]);
+    let old = Folder::new();
+    old.write("a.yaml", FILE.replace("    share_threshold: true\n", ""));
+    let changed = run(&["limits", "lint", path, "--merge-domains", "--against", &old.path("")]);
     assert!(changed.out.contains("share_threshold of `user/a*` changes"), "{changed:?}");
 }
 
 #[test]
 fn explain_prints_a_descriptor_entry_by_entry() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("a.yaml");
-    fs::write(&file, FILE).expect("written");
-    let explain = |words: &[&str]| {
-        let file = file.to_str().expect("a path");
-        run(&[&["limits", "explain", file, "--domain", "d"], words].concat())
-    };
+    let dir = Folder::new();
+    let file = dir.write("a.yaml", FILE);
+    let explain = |words: &[&str]| run(&[&["limits", "explain", &file, "--domain", "d"], words].concat());
     let explained = explain(&["user", "alex", "path", "/"]);
     assert_eq!(explained.code, 0, "{explained:?}");
     let expected = "domain `d`, of descriptors: every descriptor is charged for itself (independent); only the last entry's limits count
@@ -74,9 +64,8 @@ path=/: found by the descriptor without a value
         "{odd:?}"
     );
 
-    let explained: Value = serde_json::from_str(&explain(&["user", "b", "--json"]).out).expect("JSON");
     assert_eq!(
-        explained,
+        explain(&["user", "b", "--json"]).json(),
         json!({ "domain": "d", "charge": "independent", "anchor": 32, "limited": false, "ban": null, "steps": [{
             "key": "user", "value": "b", "found": "any", "descriptor": "*", "limits": [], "counts": true,
             "unlimited": false, "shadow_mode": false, "quota_mode": false, "share_threshold": false }] })

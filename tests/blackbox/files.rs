@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::{
     support::{
-        Server, eventually, eventually_async, finish,
+        Folder, Server, eventually, eventually_async, finish,
         pki::{Authority, Leaf, put},
         requests::{check, peek},
         server::Setup,
@@ -47,7 +47,7 @@ fn problem(server: &Server, index: usize) -> String {
 }
 
 async fn limit(server: &Server) -> u64 {
-    server.client().await.check(peek(&["a"])).await.expect("an answer").into_inner().limit
+    server.check(peek(&["a"])).await.limit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,11 +117,10 @@ async fn a_fifo_or_broken_link_in_the_policy_directory_is_an_error() {
 
 #[test]
 fn a_fifo_or_an_oversized_file_fails_the_start() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (path, key) = (dir.path().join("file"), dir.path().join("key"));
-    put(&key, &Authority::new("ours").sign(Leaf::host("localhost")).key);
-    let (path, key) = (path.to_str().expect("a path"), key.to_str().expect("a path"));
-    let with_key = ("WEIR_GRPC__TLS__KEY", key);
+    let dir = Folder::new();
+    let path = &dir.path("file");
+    let key = dir.write("key", Authority::new("ours").sign(Leaf::host("localhost")).key);
+    let with_key = ("WEIR_GRPC__TLS__KEY", key.as_str());
     let shared = ("WEIR_STORE__URL", "rediss://127.0.0.1:1");
     for (name, with, most) in [
         ("WEIR_CONFIG", None, Some(1 << 20)),

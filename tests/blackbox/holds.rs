@@ -12,12 +12,11 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 use crate::{
     explorer::query,
     support::{
-        Server, finish,
+        Server,
         http::Client as Http,
         requests::check,
         reservations::{Client, HOUR, cancel, left, reserve, wanted},
         server::Setup,
-        weir,
     },
     tokens::{by, caller, token},
 };
@@ -127,9 +126,9 @@ async fn lists_every_hold(server: &Server, other: &Server) {
         (&json!(4), &Value::Null)
     );
 
-    let run = finish(weir().args(["holds", "user", "--addr", &other.grpc]));
+    let run = other.run(&["holds", "user"]);
     assert!(run.code == 0 && run.out.contains("reservation  -  user/alex/trade  trades"), "{run:?}");
-    let run = finish(weir().args(["holds", "--by-owner", "--json", "--addr", &other.grpc]));
+    let run = other.run(&["holds", "--by-owner", "--json"]);
     assert!(run.out.contains(r#"{"kind":"reservation","owner":"-","units":8,"holds":2}"#), "{run:?}");
     let mut http = Http::connect(&other.http).expect("it accepts connections");
     let body = br#"{"prefix":["slots"]}"#;

@@ -6,7 +6,7 @@ use tonic::Code;
 use weir::proto::{CheckBatchRequest, CheckRequest};
 
 use crate::support::{
-    Server, eventually_async,
+    Folder, Server, eventually_async,
     http::Client as Http,
     requests::{check, refusal},
     reservations::{HOUR, commit, left, reserve, settled, wanted},
@@ -106,9 +106,8 @@ async fn a_repeated_reservation_is_the_same_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_is_remembered_for_the_window_and_over_a_restart() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let path = dir.path().join("snapshot").display().to_string();
-    let setup = || Setup::new().policy(POLICY).env("WEIR_STORE__SNAPSHOT__PATH", &path);
+    let dir = Folder::new();
+    let setup = || Setup::new().policy(POLICY).snapshot(dir.path("snapshot"));
     let mut server = setup().start();
     server.client().await.check(with_id("one", 10)).await.expect("an answer");
     server.signal(Signal::TERM);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Run, run};
+use crate::support::{Folder, Run, run};
 
 const OLD: &str = "schema:
   user:
@@ -17,13 +17,8 @@ const OLD: &str = "schema:
 ";
 
 fn diff(old: &str, new: &str, more: &[&str]) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
-    let paths = [("old.yaml", old), ("new.yaml", new)].map(|(name, text)| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.to_str().expect("a path").to_owned()
-    });
-    run(&[&["limits", "diff", &paths[0], &paths[1]], more].concat())
+    let dir = Folder::of(&[("old.yaml", old), ("new.yaml", new)]);
+    run(&[&["limits", "diff", &dir.path("old.yaml"), &dir.path("new.yaml")], more].concat())
 }
 
 #[test]
@@ -100,7 +95,7 @@ fn the_json_has_numbers() {
         .replace("- { fixed_window: { count: 5000, period: 1d }, name: per-day, shadow: true }", "");
     let said = diff(OLD, &new, &["--json"]);
     assert_eq!(said.code, 1);
-    let said: Value = serde_json::from_str(&said.out).expect("JSON");
+    let said = said.json();
     assert_eq!(
         said["differences"][0],
         json!({ "kind": "changed", "name": "default:user/*#per-user",

@@ -1,41 +1,20 @@
 //! `weir limits lint` and `weir limits explain`.
 
-use std::{fs, path::PathBuf};
+use serde_json::json;
 
-use serde_json::{Value, json};
-use tempfile::TempDir;
-
-use crate::support::{Run, run};
-
-/// A directory with these files.
-fn files(named: &[(&str, &str)]) -> TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
-    for (name, text) in named {
-        fs::write(dir.path().join(name), text).expect("written");
-    }
-    dir
-}
-
-fn path(dir: &TempDir, name: &str) -> String {
-    let path: PathBuf = dir.path().join(name);
-    path.to_str().expect("a path").to_owned()
-}
-
-fn json_of(run: &Run) -> Value {
-    serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"))
-}
+use crate::support::{Folder, run};
 
 #[test]
 fn lint_accepts_a_valid_policy() {
-    let dir = files(&[
+    let dir = Folder::of(&[
         ("a.yaml", "domain: api\nschema: { a: { limits: [[1, 1, 1]] }, b: { limits: [[2, 1, 1]] } }"),
         ("x.txt", ""),
     ]);
-    let all = run(&["limits", "lint", &path(&dir, "")]);
+    let all = run(&["limits", "lint", &dir.path("")]);
     assert_eq!(all.code, 0);
     assert!(all.out.contains("valid; domains: 1, limits: 2"), "{}", all.out);
     assert!(all.out.contains("skipped: ") && all.out.contains("x.txt"), "{}", all.out);
-    let report = json_of(&run(&["limits", "lint", &path(&dir, "a.yaml"), "--json"]));
+    let report = run(&["limits", "lint", &dir.path("a.yaml"), "--json"]).json();
     assert_eq!(
         report,
         json!({ "valid": true, "domains": 1, "limits": 2, "warnings": [], "skipped": [], "forgotten": null, "moved": null })
@@ -44,8 +23,8 @@ fn lint_accepts_a_valid_policy() {
 
 #[test]
 fn lint_reports_errors_with_line_and_column() {
-    let dir = files(&[("a.yaml", "schema:\n  a: { limts: [1, 1, 1] }\n  b: { limits: [1, 0, 1] }\n")]);
-    let file = path(&dir, "a.yaml");
+    let dir = Folder::of(&[("a.yaml", "schema:\n  a: { limts: [1, 1, 1] }\n  b: { limits: [1, 0, 1] }\n")]);
+    let file = dir.path("a.yaml");
     let text = run(&["limits", "lint", &file]);
     assert_eq!((text.code, text.out.as_str()), (2, ""));
     let first = format!("{file}:2:8: unknown key `limts`; did you mean `limits`?");
@@ -53,7 +32,7 @@ fn lint_reports_errors_with_line_and_column() {
     assert_eq!(text.err.lines().collect::<Vec<_>>(), [first, second]);
     let report = run(&["limits", "lint", &file, "--json"]);
     assert_eq!(report.code, 2);
-    let report = json_of(&report);
+    let report = report.json();
     assert_eq!(report["valid"], false);
     assert_eq!(
         report["errors"][1],
@@ -63,18 +42,18 @@ fn lint_reports_errors_with_line_and_column() {
 
 #[test]
 fn surprising_settings_are_warnings() {
-    let dir = files(&[
+    let dir = Folder::of(&[
         ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
     ]);
     for (name, warning) in
         [("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"), ("star.yaml", "`img*` is an exact name here")]
     {
-        let lenient = run(&["limits", "lint", &path(&dir, name)]);
+        let lenient = run(&["limits", "lint", &dir.path(name)]);
         assert_eq!(lenient.code, 0);
         assert!(lenient.out.contains("warning: ") && lenient.out.contains(warning), "{}", lenient.out);
-        assert_eq!(run(&["limits", "lint", &path(&dir, name), "--strict"]).code, 1);
-        let report = json_of(&run(&["limits", "lint", &path(&dir, name), "--json"]));
+        assert_eq!(run(&["limits", "lint", &dir.path(name), "--strict"]).code, 1);
+        let report = run(&["limits", "lint", &dir.path(name), "--json"]).json();
         assert!(report["warnings"][0].as_str().expect("a warning").contains(warning), "{report}");
     }
 }
@@ -132,8 +111,8 @@ fn a_limit_that_never_refuses_is_a_warning() {
             Some("`a/b#gcra0` { burst: 9, count: 1, period: 1s } never refuses"),
         ),
     ] {
-        let dir = files(&[("limits.yaml", &policy)]);
-        let report = json_of(&run(&["limits", "lint", &path(&dir, "limits.yaml"), "--json"]));
+        let dir = Folder::of(&[("limits.yaml", &policy)]);
+        let report = run(&["limits", "lint", &dir.path("limits.yaml"), "--json"]).json();
         let report: Vec<String> = serde_json::from_value(report["warnings"].clone()).expect("a list");
         let never: Vec<_> = report.iter().filter(|line| line.contains("never refuses")).collect();
         match warning {
@@ -163,8 +142,8 @@ fn lint_warns_of_slots_that_cannot_be_taken() {
         ),
         (policy("charge: independent\n", units, slots), Some("`a/*#concurrency0` can be taken: charge is independent")),
     ] {
-        let dir = files(&[("limits.yaml", &policy)]);
-        let linted = run(&["limits", "lint", &path(&dir, "limits.yaml")]);
+        let dir = Folder::of(&[("limits.yaml", &policy)]);
+        let linted = run(&["limits", "lint", &dir.path("limits.yaml")]);
         let said = linted.out.lines().find_map(|line| line.split("no slot of ").nth(1));
         assert!(linted.code == 0 && said.is_some() == warning.is_some(), "{policy}: {linted:?}");
         assert!(said.unwrap_or_default().starts_with(warning.unwrap_or_default()), "{policy}: {linted:?}");
@@ -173,12 +152,12 @@ fn lint_warns_of_slots_that_cannot_be_taken() {
 
 /// What a change from [`OLD`] to `new` forgets.
 fn forgotten(new: &str) -> Vec<String> {
-    let dir = files(&[("old.yaml", OLD), ("new.yaml", new)]);
-    let (old, new) = (path(&dir, "old.yaml"), path(&dir, "new.yaml"));
+    let dir = Folder::of(&[("old.yaml", OLD), ("new.yaml", new)]);
+    let (old, new) = (dir.path("old.yaml"), dir.path("new.yaml"));
     let args = ["limits", "lint", &new, "--against", &old];
     let text = run(&args);
     assert_eq!(text.code, 0, "{text:?}");
-    let report = json_of(&run(&[&args[..], &["--json"]].concat()));
+    let report = run(&[&args[..], &["--json"]].concat()).json();
     let report: Vec<String> = serde_json::from_value(report["forgotten"].clone()).expect("a list");
     let lines: Vec<_> = text.out.lines().filter_map(|line| line.strip_prefix("forgets: ")).collect();
     assert_eq!(lines, report);
@@ -219,9 +198,9 @@ fn lint_against_reports_forgotten_counts() {
 /// What becomes of the counts of limits at `a` when others take their place: moved, forgotten.
 fn changes(old: &str, new: &str) -> [Vec<String>; 2] {
     let node = |limits: &str| format!("schema: {{ a: {{ limits: [{limits}] }} }}");
-    let dir = files(&[("old.yaml", &node(old)), ("new.yaml", &node(new))]);
-    let args = ["limits", "lint", &path(&dir, "new.yaml"), "--against", &path(&dir, "old.yaml")];
-    let (text, report) = (run(&args), json_of(&run(&[&args[..], &["--json"]].concat())));
+    let dir = Folder::of(&[("old.yaml", &node(old)), ("new.yaml", &node(new))]);
+    let args = ["limits", "lint", &dir.path("new.yaml"), "--against", &dir.path("old.yaml")];
+    let (text, report) = (run(&args), run(&[&args[..], &["--json"]].concat()).json());
     ["moved", "forgotten"].map(|kind| {
         let report: Vec<String> = serde_json::from_value(report[kind].clone()).expect("a list");
         let prefix = if kind == "moved" { "moves: " } else { "forgets: " };
@@ -263,11 +242,11 @@ fn lint_against_reports_moved_counts() {
 
 #[test]
 fn unnamed_limits_of_the_same_kind_are_a_warning() {
-    let dir = files(&[(
+    let dir = Folder::of(&[(
         "two.yaml",
         "schema: { a: { limits: [[1, 1, 1], [9, 9, 60], { fixed_window: { count: 9, period: 60s } }] } }",
     )]);
-    let report = run(&["limits", "lint", &path(&dir, "two.yaml")]);
+    let report = run(&["limits", "lint", &dir.path("two.yaml")]);
     let warning = "warning: default domain: `a#gcra0` and `a#gcra1` have no names, so their counts may change hands";
     assert!(report.code == 0 && report.out.contains(warning), "{report:?}");
 }
@@ -279,9 +258,10 @@ fn a_changed_anchor_forgets_counts_below_the_lower_anchor() {
             "anchor: {anchor}\nschema: {{ a: {{ limits: [1, 1, 1], children: {{ b: {{ limits: [1, 1, 1] }} }} }} }}"
         )
     };
-    let dir = files(&[("one.yaml", &deep(1)), ("two.yaml", &deep(2)), ("three.yaml", &deep(3))]);
+    let dir = Folder::of(&[("one.yaml", &deep(1)), ("two.yaml", &deep(2)), ("three.yaml", &deep(3))]);
     let report = |new: &str| {
-        json_of(&run(&["limits", "lint", &path(&dir, new), "--against", &path(&dir, "two.yaml"), "--json"]))["forgotten"].clone()
+        run(&["limits", "lint", &dir.path(new), "--against", &dir.path("two.yaml"), "--json"]).json()["forgotten"]
+            .clone()
     };
     assert_eq!(
         report("one.yaml"),
@@ -296,8 +276,8 @@ const NESTED: &str = "domain: api\nschema:\n  user:\n    children:\n      '*':\n
 
 #[test]
 fn explain_prints_which_limits_apply_and_why() {
-    let dir = files(&[("limits.yaml", NESTED)]);
-    let file = path(&dir, "limits.yaml");
+    let dir = Folder::of(&[("limits.yaml", NESTED)]);
+    let file = dir.path("limits.yaml");
     let text = run(&["limits", "explain", &file, "user", "alex", "trade", "buy", "--domain", "api"]);
     assert_eq!(text.code, 0);
     for expected in [
@@ -310,7 +290,7 @@ fn explain_prints_which_limits_apply_and_why() {
     ] {
         assert!(text.out.contains(expected), "{expected} is not in\n{}", text.out);
     }
-    let report = json_of(&run(&["limits", "explain", &file, "user", "alex", "trade", "--domain", "api", "--json"]));
+    let report = run(&["limits", "explain", &file, "user", "alex", "trade", "--domain", "api", "--json"]).json();
     assert_eq!(
         (&report["domain"], &report["charge"], &report["anchor"]),
         (&json!("api"), &json!("all_or_nothing"), &json!(2))
@@ -325,8 +305,8 @@ fn explain_prints_which_limits_apply_and_why() {
 
 #[test]
 fn explain_reports_missing_limits_unknown_domains_and_errors() {
-    let dir = files(&[("limits.yaml", NESTED), ("bad.yaml", "schema: [")]);
-    let file = path(&dir, "limits.yaml");
+    let dir = Folder::of(&[("limits.yaml", NESTED), ("bad.yaml", "schema: [")]);
+    let file = dir.path("limits.yaml");
     let free = run(&["limits", "explain", &file, "group", "--domain", "api"]);
     assert_eq!(free.code, 0);
     assert!(free.out.contains("no limit on the path: everything is allowed"), "{}", free.out);
@@ -334,6 +314,6 @@ fn explain_reports_missing_limits_unknown_domains_and_errors() {
     let unknown = run(&["limits", "explain", &file, "user"]);
     assert_eq!(unknown.code, 2);
     assert!(unknown.err.contains("no file defines the domain ``; did you mean --domain api?"), "{}", unknown.err);
-    assert_eq!(run(&["limits", "explain", &path(&dir, "bad.yaml"), "user"]).code, 2);
+    assert_eq!(run(&["limits", "explain", &dir.path("bad.yaml"), "user"]).code, 2);
     assert_eq!(run(&["limits", "explain", &file, "", "--domain", "api"]).code, 2);
 }

@@ -48,7 +48,7 @@ fn of_one_that_is_alone() -> Vec<String> {
     let callers = |name| format!("callers:\n{}", caller(name, "metrics", &metrics, ""));
     let setup = Setup::new().policy(POLICY).grpc_tls(&pair).callers(&callers("prometheus"));
     let snapshot = setup.path("snapshot");
-    let setup = setup.env("WEIR_STORE__SNAPSHOT__PATH", snapshot.to_str().expect("a path"));
+    let setup = setup.snapshot(snapshot);
     let setup = setup.env("WEIR_TRACING__OTLP_ENDPOINT", "http://127.0.0.1:1").env("WEIR_RLQS__DOMAINS", "api=user");
     let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
     put(&server.dir.path().join("auth.yaml"), &callers("scraper"));

@@ -4,10 +4,9 @@ use std::{fs, path::Path};
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use weir::config::{Flags, Settings};
 
-use crate::support::{finish, run_with, server::Setup, weir};
+use crate::support::{Folder, finish, run_with, server::Setup, weir};
 
 /// The guide, whose table of variables is the command's own.
 const GUIDE: &str = include_str!("../../docs/envoy.md");
@@ -206,15 +205,11 @@ fn cases() -> Vec<Case> {
 }
 
 /// A directory with a certificate that signs itself, its key, and a password.
-fn certificates() -> TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
+fn certificates() -> Folder {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec!["redis.example".to_owned()]).expect("parameters");
     let certificate = params.self_signed(&key).expect("a certificate").pem();
-    for (name, text) in [("ca.pem", certificate), ("ca.key", key.serialize_pem()), ("password", PASSWORD.to_owned())] {
-        fs::write(dir.path().join(name), text).expect("written");
-    }
-    dir
+    Folder::of(&[("ca.pem", &certificate), ("ca.key", &key.serialize_pem()), ("password", PASSWORD)])
 }
 
 /// The settings in a file that differ from the defaults, by their keys.
@@ -254,7 +249,8 @@ fn chapters(text: &str, mark: &str) -> [Vec<String>; 3] {
 #[test]
 fn migrated_settings_load_and_mean_the_same() {
     let files = certificates();
-    let dir = files.path().to_str().expect("a path");
+    let dir = files.path("");
+    let dir = dir.trim_end_matches('/');
     let mut remarks = String::new();
     for Case { variables, settings, reported } in cases() {
         let migrated = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], &variables.replace("CERTS", dir));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::run_with;
+use crate::support::{Folder, run_with};
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const TABLE: &str = include_str!("../data/nested/table.txt");
@@ -48,12 +48,11 @@ fn simulated(limits: &str, charge: Option<&str>) -> Vec<Row> {
     }
     let run = run_with(&["simulate", "--limits", limits, "--trace", "-"], &trace);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    let row = |line: &str| {
-        let line: Value = serde_json::from_str(line).expect("JSON");
+    let row = |line: &Value| {
         let levels = line["levels"].as_array().expect("levels").iter().map(tuple).collect();
-        Row { levels, aggregated: tuple(&line) }
+        Row { levels, aggregated: tuple(line) }
     };
-    run.out.lines().map(row).collect()
+    run.json_lines().iter().map(row).collect()
 }
 
 fn assert_same(ours: &[Row], theirs: &[Row]) {
@@ -75,11 +74,10 @@ fn independent_charging_reproduces_the_published_table() {
 
 #[test]
 fn charge_independent_in_the_policy_reproduces_the_table() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("limits.yaml");
+    let dir = Folder::new();
     let verbatim = std::fs::read_to_string(LIMITS).expect("the policy");
-    std::fs::write(&path, format!("charge: independent\n{verbatim}")).expect("written");
-    assert_same(&simulated(path.to_str().expect("a path"), None), &published());
+    let path = dir.write("limits.yaml", format!("charge: independent\n{verbatim}"));
+    assert_same(&simulated(&path, None), &published());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `tests:` in a policy file, which `weir limits lint` runs.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{Run, Server, http::Client, run};
+use crate::support::{Folder, Run, Server, http::Client, run};
 
 const POLICY: &str = "domain: api
 schema:
@@ -32,12 +32,10 @@ tests:
 ";
 
 fn lint(policy: &str, more: &[&str]) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("policy.yaml");
-    std::fs::write(&path, policy).expect("written");
-    let path = path.to_str().expect("a path");
-    let said = run(&[&["limits", "lint", path], more].concat());
-    let short = |text: &str| text.replace(path, "policy.yaml");
+    let dir = Folder::new();
+    let path = dir.write("policy.yaml", policy);
+    let said = run(&[&["limits", "lint", &path], more].concat());
+    let short = |text: &str| text.replace(&path, "policy.yaml");
     Run { out: short(&said.out), err: short(&said.err), ..said }
 }
 
@@ -46,7 +44,7 @@ fn tests_that_say_what_they_must_pass() {
     let said = lint(POLICY, &[]);
     let expected = "policy.yaml: valid; domains: 1, limits: 3\ntests: 3 passed, 0 failed\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, expected, ""));
-    let report: Value = serde_json::from_str(&lint(POLICY, &["--json"]).out).expect("JSON");
+    let report = lint(POLICY, &["--json"]).json();
     assert_eq!(report["tests"], json!({ "passed": 3, "failed": 0, "failures": [] }));
 }
 

@@ -11,7 +11,7 @@ use weir_envoy::envoy::service::rate_limit_quota::v3::BucketId;
 use crate::{
     explorer,
     support::{
-        Server, TIMEOUT, eventually_async,
+        Folder, Server, TIMEOUT, eventually_async,
         pki::put,
         quotas::{Assignment, QuotaStream, bucket},
         server::Setup,
@@ -243,10 +243,8 @@ fn a_stream_that_is_ended_keeps_its_share_until_it_has_found_another_replica() {
 #[test]
 fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
     runtime().block_on(async {
-        let dir = tempfile::tempdir().expect("a directory");
-        let snapshot = dir.path().join("snapshot");
-        let snapshot = snapshot.to_str().expect("a path");
-        let mut server = setup().env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start();
+        let dir = Folder::new();
+        let mut server = setup().snapshot(dir.path("snapshot")).start();
         let mut stream = open(&server).await;
         stream.report(bucket("alex"), 1, 0, 0).await;
         stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
@@ -254,7 +252,7 @@ fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
         while stream.hear(Duration::from_secs(60)).await.is_ok() {}
         tokio::task::spawn_blocking(move || server.wait_for_end()).await.expect("its end");
 
-        let server = setup().env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start();
+        let server = setup().snapshot(dir.path("snapshot")).start();
         let mut newcomer = open(&server).await;
         newcomer.report(bucket("alex"), 1, 0, 0).await;
         newcomer.listen(Duration::from_secs(3)).await;

@@ -9,14 +9,13 @@ use std::{
 };
 
 use rustix::process::Signal;
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, transport::Endpoint};
 use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
-    Server, eventually, in_time,
+    Folder, Server, eventually, in_time,
     requests::{check, peek},
     server::Setup,
 };
@@ -35,19 +34,15 @@ const OTHER: [&str; 3] = ["user", "alex", "other"];
 const PASSED: &str = "weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}";
 
 /// The addresses and the policy of services, which outlive each of them.
-struct ReplicaDir(TempDir);
+struct ReplicaDir(Folder);
 
 impl ReplicaDir {
     fn new() -> Self {
-        Self(tempfile::tempdir().expect("a directory"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().expect("a path").to_owned()
+        Self(Folder::new())
     }
 
     fn address(&self, number: usize) -> String {
-        format!("unix:{}", self.path(&format!("{number}.sock")))
+        format!("unix:{}", self.0.path(&format!("{number}.sock")))
     }
 
     /// A service that says for a while that it ends, as operators have it.
@@ -185,9 +180,7 @@ async fn a_rolling_restart_on_redis_loses_no_calls_or_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarting_with_a_snapshot_loses_no_counts() {
     let dir = ReplicaDir::new();
-    let setup = |number| {
-        let setup = dir.setup(number).env("WEIR_STORE__SNAPSHOT__PATH", &dir.path("weir.snapshot"));
-        setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1d")
-    };
+    let setup =
+        |number| dir.setup(number).snapshot(dir.0.path("weir.snapshot")).env("WEIR_STORE__SNAPSHOT__EVERY", "1d");
     replace_each(&dir, setup, 1, 3).await;
 }

@@ -2,23 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Run, run, run_with};
+use crate::support::{Folder, Run, run, run_with};
 
 const POLICY: &str = "schema:\n  user:\n    children:\n      '*':\n        limits:\n          - gcra: { burst: 1, count: 1, \
                       period: 2s }\n            name: per-user\n";
 
 /// Runs a story through a policy.
 fn story(policy: &str, lines: &[Value], args: &[&str]) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("limits.yaml");
-    std::fs::write(&path, policy).expect("written");
+    let dir = Folder::new();
     let trace: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    run_with(&[&["simulate", "--limits", path.to_str().expect("a path")], args].concat(), &trace)
+    run_with(&[&["simulate", "--limits", &dir.write("limits.yaml", policy)], args].concat(), &trace)
 }
 
 fn lines(run: &Run) -> Vec<Value> {
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    run.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    run.json_lines()
 }
 
 fn at(at_us: i64) -> Value {
@@ -171,10 +169,8 @@ fn the_summary_counts_decisions_per_limit() {
 
 #[test]
 fn a_trace_can_be_read_from_a_file() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("trace.jsonl");
-    std::fs::write(&path, format!("{}\n\n{}\n", at(0), at(1))).expect("written");
-    let output = run(&["simulate", "--trace", path.to_str().expect("a path")]);
+    let dir = Folder::new();
+    let output = run(&["simulate", "--trace", &dir.write("trace.jsonl", format!("{}\n\n{}\n", at(0), at(1)))]);
     assert_eq!((output.code, output.out.lines().count()), (0, 2));
     let missing = run(&["simulate", "--trace", "/nowhere/trace"]);
     assert_eq!(missing.code, 2);

@@ -3,22 +3,17 @@
 use serde_json::{Value, json};
 use weir_test_redis::{Options, Server as Redis};
 
-use crate::support::{Run, run, run_with};
+use crate::support::{Folder, Run, run, run_with};
 
 const TIGHT: &str = "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1, period: 10s }, name: per-user \
                      }] } } } }";
 const LOOSE: &str = "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 9, period: 10s }, name: per-user \
                      }, { fixed_window: { count: 2, period: 1m }, name: per-minute }] } } } }";
 fn compare(a: &str, b: &str, lines: &[Value], args: &[&str]) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
-    let paths = [("a.yaml", a), ("b.yaml", b)].map(|(name, policy)| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, policy).expect("written");
-        path.to_str().expect("a path").to_owned()
-    });
+    let dir = Folder::of(&[("a.yaml", a), ("b.yaml", b)]);
     let trace: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let run = run_with(&[&["simulate", "--compare", &paths[0], &paths[1]], args].concat(), &trace);
-    let dir = format!("{}/", dir.path().display());
+    let run = run_with(&[&["simulate", "--compare", &dir.path("a.yaml"), &dir.path("b.yaml")], args].concat(), &trace);
+    let dir = dir.path("");
     Run { out: run.out.replace(&dir, ""), err: run.err.replace(&dir, ""), ..run }
 }
 
@@ -28,8 +23,7 @@ fn at(seconds: u64, user: &str) -> Value {
 
 /// Those of a kind.
 fn of_kind(run: &Run, kind: &str) -> Vec<Value> {
-    let lines = run.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    lines.filter(|line| line["kind"] == kind).collect()
+    run.json_lines().into_iter().filter(|line| line["kind"] == kind).collect()
 }
 
 /// A: 1 in 10 s. B: 2 in a minute. Alex is refused only by A, then by both, then only by B.
@@ -172,10 +166,8 @@ fn exceeding_the_tracked_keys_is_reported() {
             trace.push_str(&line);
         }
     }
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("trace");
-    std::fs::write(&path, trace).expect("written");
-    let trace = ["--trace", path.to_str().expect("a path")];
+    let dir = Folder::new();
+    let trace = ["--trace", &dir.write("trace", trace)];
     let json = compare(TIGHT, "schema: {}", &[], &[&trace[..], &["--json", "--top", "3"]].concat());
     let keys = of_kind(&json, "key");
     assert_eq!(

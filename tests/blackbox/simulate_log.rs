@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Run, run, run_with};
+use crate::support::{Folder, Run, run, run_with};
 
 const POLICY: &str = "schema: { ip: { children: { '*': { limits: [{ fixed_window: { count: 2, period: 10s }, name: per-ip }] \
                       } } } }";
@@ -14,10 +14,8 @@ const ENVOY: &str = r#"[2023-10-10T20:55:36.310Z] "GET /api/v1?x HTTP/2" 204 - 1
 const AT: i64 = 1_696_971_336_000_000;
 
 fn log(lines: &[&str], args: &[&str]) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("limits.yaml");
-    std::fs::write(&path, POLICY).expect("written");
-    let limits = ["simulate", "--limits", path.to_str().expect("a path"), "--access-log", "-"];
+    let dir = Folder::new();
+    let limits = ["simulate", "--limits", &dir.write("limits.yaml", POLICY), "--access-log", "-"];
     run_with(&[&limits, args].concat(), &lines.iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
@@ -25,11 +23,10 @@ fn log(lines: &[&str], args: &[&str]) -> Run {
 fn checks(lines: &[&str], args: &[&str]) -> Vec<(Vec<String>, i64)> {
     let run = log(lines, args);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    let line = |line: &str| {
-        let value: Value = serde_json::from_str(line).expect("JSON");
-        (serde_json::from_value(value["key"].clone()).expect("a key"), value["at_us"].as_i64().expect("a time"))
+    let line = |line: &Value| {
+        (serde_json::from_value(line["key"].clone()).expect("a key"), line["at_us"].as_i64().expect("a time"))
     };
-    run.out.lines().map(line).collect()
+    run.json_lines().iter().map(line).collect()
 }
 
 fn key(line: &str, key_from: &str) -> Vec<String> {
@@ -96,8 +93,7 @@ fn a_policy_is_simulated_on_an_access_log() {
     let run = log(&lines, &["--key-from", "ip/{remote_addr}", "--summary"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert_eq!(run.out, "per-ip: 2 allowed, 1 refused, the first at 2023-10-10T20:55:36.666666Z\n");
-    let output = log(&[COMMON], &["--key-from", "ip/{remote_addr}"]).out;
-    let output: Value = serde_json::from_str(&output).expect("JSON");
+    let output = log(&[COMMON], &["--key-from", "ip/{remote_addr}"]).json();
     assert_eq!(
         (&output["line"], &output["allowed"], &output["levels"][0]["name"]),
         (&json!(1), &json!(true), &json!("per-ip"))
@@ -115,14 +111,9 @@ fn a_policy_is_simulated_on_an_access_log() {
 
 #[test]
 fn policies_are_compared_on_an_access_log() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.to_str().expect("a path").to_owned()
-    };
-    let (a, b) = (write("a.yaml", POLICY), write("b.yaml", &POLICY.replace("count: 2", "count: 1")));
-    let log = write("access.log", &format!("{COMMON}\n{COMMON}\n{COMMON}\n"));
+    let dir = Folder::new();
+    let (a, b) = (dir.write("a.yaml", POLICY), dir.write("b.yaml", POLICY.replace("count: 2", "count: 1")));
+    let log = dir.write("access.log", format!("{COMMON}\n{COMMON}\n{COMMON}\n"));
     let run = run(&["simulate", "--compare", &a, &b, "--access-log", &log, "--key-from", "ip/{remote_addr}"]);
     assert_eq!((run.code, run.err.as_str()), (1, ""));
     let line = "ip / 10.0.0.1: 1 refused only by B; first in line 2 at 2023-10-10T20:55:36.333333Z, by per-ip of B\n";
@@ -167,10 +158,9 @@ fn a_log_without_a_parseable_line_is_an_error() {
 
 #[test]
 fn lines_that_are_not_utf8_are_skipped() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("access.log");
-    std::fs::write(&path, [COMMON.as_bytes(), b"\n\xff\n", COMMON.as_bytes()].concat()).expect("written");
-    let run = run(&["simulate", "--access-log", path.to_str().expect("a path"), "--key-from", "{remote_addr}"]);
+    let dir = Folder::new();
+    let path = dir.write("access.log", [COMMON.as_bytes(), b"\n\xff\n", COMMON.as_bytes()].concat());
+    let run = run(&["simulate", "--access-log", &path, "--key-from", "{remote_addr}"]);
     assert_eq!((run.code, run.out.lines().count()), (0, 2));
     assert!(run.err.contains("line 2 is skipped: not UTF-8"), "{}", run.err);
 }

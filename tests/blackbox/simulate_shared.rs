@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
-use crate::support::{Run, TIMEOUT, eventually, run_with, weir};
+use crate::support::{Folder, Run, TIMEOUT, eventually, run_with, weir};
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const LINE: &str = r#"{"at_us":0,"key":["user","alex","trade"]}"#;
@@ -64,12 +64,9 @@ fn the_published_table_is_the_same_on_a_cluster() {
 #[test]
 fn store_settings_come_from_file_and_environment() {
     let redis = Redis::start(Options::socket().set("requirepass", "0123"));
-    let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("password"), "0123\n").expect("written");
-    let config = dir.path().join("weir.yaml");
+    let dir = Folder::of(&[("password", "0123\n")]);
     let text = "store: { url: 'redis://nowhere', redis: { password_file: password } }\nlimits: /nowhere\n";
-    std::fs::write(&config, text).expect("written");
-    let by_file = simulated(&redis.url(), &["--config", config.to_str().expect("a path")], &story());
+    let by_file = simulated(&redis.url(), &["--config", &dir.write("weir.yaml", text)], &story());
     assert_eq!((by_file.code, by_file.err.as_str()), (0, ""));
     let mut command = weir();
     command.args(["simulate", "--store", &redis.url()]).env("WEIR_STORE__REDIS__PASSWORD", "0123");

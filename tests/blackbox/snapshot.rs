@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use weir::proto::{CheckRequest, CheckResponse};
+use weir::proto::CheckRequest;
 
 use crate::support::{
     Run, Server, eventually, finish,
@@ -56,9 +56,7 @@ impl SnapshotDir {
     }
 
     fn setup(&self) -> Setup {
-        let path = self.snapshot();
-        let setup = Setup::new().limits(self.dir.path().join("limits"));
-        setup.env("WEIR_STORE__SNAPSHOT__PATH", path.to_str().expect("a path"))
+        Setup::new().limits(self.dir.path().join("limits")).snapshot(self.snapshot())
     }
 
     /// A service that writes its snapshot only when it ends.
@@ -88,13 +86,9 @@ fn stop_with(mut server: Server, code: i32) {
     server.wait_for_log("stopped");
 }
 
-async fn ask(server: &Server, request: CheckRequest) -> CheckResponse {
-    server.client().await.check(request).await.expect("an answer").into_inner()
-}
-
 /// What is left at each level of a key.
 async fn left(server: &Server, request: CheckRequest) -> Vec<u64> {
-    ask(server, request).await.levels.iter().map(|level| level.remaining).collect()
+    server.check(request).await.levels.iter().map(|level| level.remaining).collect()
 }
 
 fn within(domain: &str, request: CheckRequest) -> CheckRequest {
@@ -122,10 +116,10 @@ async fn a_graceful_shutdown_keeps_all_counts() {
     let mut before = Vec::new();
     let server = dir.start();
     for _ in 0..3 {
-        before.push(ask(&server, check(&trade)).await);
-        ask(&server, within("api", check(&["a", &long]))).await;
-        ask(&server, within(LONG, check(&["a", "b"]))).await;
-        ask(&server, with_own_limit(check(&["x", "y", &long]))).await;
+        before.push(server.check(check(&trade)).await);
+        server.check(within("api", check(&["a", &long]))).await;
+        server.check(within(LONG, check(&["a", "b"]))).await;
+        server.check(with_own_limit(check(&["x", "y", &long]))).await;
     }
     assert_eq!(server.metric("weir_keys"), 6.0);
     stop(server);
@@ -138,7 +132,7 @@ async fn a_graceful_shutdown_keeps_all_counts() {
         assert_eq!(left(&server, within(LONG, peek(&["a", "b"]))).await, [7]);
         assert_eq!(left(&server, with_own_limit(peek(&["x", "y", &long]))).await, [2]);
         // The same moments, in a clock that went on meanwhile.
-        let now = ask(&server, peek(&trade)).await;
+        let now = server.check(peek(&trade)).await;
         for (before, now) in before[2].levels.iter().zip(now.levels) {
             let reset = |level: &weir::proto::LevelResult| level.reset_after.map_or(0, |reset| reset.seconds);
             assert!((reset(before) - 600..=reset(before)).contains(&reset(&now)), "{before:?} {now:?}");
@@ -159,7 +153,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     let dir = SnapshotDir::new();
     let mut server = dir.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
     for _ in 0..3 {
-        ask(&server, check(&["user", "alex"])).await;
+        server.check(check(&["user", "alex"])).await;
     }
     let charged = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
     eventually("a snapshot begun after the charges", || {
@@ -167,7 +161,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
         (ended - server.metric("weir_snapshot_duration_seconds") > charged).then_some(())
     });
     assert!(server.metric("weir_snapshot_bytes") > 0.0);
-    ask(&server, check(&["user", "alex"])).await;
+    server.check(check(&["user", "alex"])).await;
     server.signal(Signal::KILL);
     eventually("it is gone", || (!server.lives()).then_some(()));
     let server = dir.start();
@@ -180,7 +174,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
 async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
     let dir = SnapshotDir::new();
     let server = dir.start();
-    ask(&server, check(&["user", "alex"])).await;
+    server.check(check(&["user", "alex"])).await;
     stop(server);
     let whole = fs::read(dir.snapshot()).expect("a snapshot");
     let mut damaged = whole.clone();
@@ -218,7 +212,7 @@ async fn start_empty_sets_aside_a_valid_snapshot() {
     let dir = SnapshotDir::new();
     let server = dir.start();
     server.wait_for_log("there is no snapshot yet: starting empty");
-    ask(&server, check(&["user", "alex"])).await;
+    server.check(check(&["user", "alex"])).await;
     stop(server);
     let whole = fs::read(dir.snapshot()).expect("a snapshot");
     let server = dir.setup().arg("--start-empty").start();
@@ -235,7 +229,7 @@ async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
     let dir = SnapshotDir::new();
     let server = dir.start();
     for user in 0..10 {
-        ask(&server, check(&["user", &user.to_string()])).await;
+        server.check(check(&["user", &user.to_string()])).await;
     }
     stop(server);
     let server = dir.setup().env("WEIR_STORE__MAX_KEYS", "15").start();
@@ -270,11 +264,10 @@ async fn a_failing_snapshot_write_does_not_stop_the_server() {
     let folder = dir.dir.path().join("nowhere");
     fs::create_dir(&folder).expect("a directory");
     let nowhere = folder.join("weir.snapshot");
-    let setup = dir.setup().env("WEIR_STORE__SNAPSHOT__PATH", nowhere.to_str().expect("a path"));
-    let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    let server = dir.setup().snapshot(&nowhere).env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
     fs::rename(&folder, dir.dir.path().join("elsewhere")).expect("renamed");
     eventually("a failure", || (server.metric("weir_snapshot_failures_total") > 0.0).then_some(()));
-    assert!(ask(&server, check(&["user", "alex"])).await.allowed);
+    assert!(server.check(check(&["user", "alex"])).await.allowed);
     server.wait_for_log("the snapshot cannot be written; the previous one remains");
     stop_with(server, 3);
     assert!(!nowhere.exists() && !Path::new(&dir.snapshot()).exists());

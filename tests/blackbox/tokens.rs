@@ -29,7 +29,7 @@ pub struct Token {
 pub fn token() -> Token {
     let made = run(&["token", "somebody", "--json"]);
     assert_eq!(made.code, 0, "{}", made.err);
-    let made: serde_json::Value = serde_json::from_str(&made.out).expect("JSON");
+    let made = made.json();
     let text = |key: &str| made[key].as_str().expect("a text").to_owned();
     Token { token: text("token"), sha256: text("sha256") }
 }

@@ -3,7 +3,6 @@
 use std::{
     fs,
     net::{TcpListener, TcpStream},
-    path::Path,
 };
 
 use prost_types::{Any, Struct, Value, value::Kind};
@@ -18,7 +17,7 @@ use weir_envoy::{
 };
 
 use crate::support::{
-    Server,
+    Folder, Server,
     control_plane::{ControlPlane, config, daily},
     envoy::{descriptor, should_rate_limit},
     eventually, eventually_async,
@@ -59,7 +58,7 @@ async fn left(server: &Server, domain: &str, key: &[&str]) -> Option<(u32, u32)>
 }
 
 /// Whether the file has the response of this version, which comes behind the first line.
-fn is_kept(path: &Path, version: &str) -> bool {
+fn is_kept(path: &str, version: &str) -> bool {
     let version = [b"\n\n\x01", version.as_bytes()].concat();
     fs::read(path).is_ok_and(|kept| kept.windows(version.len()).any(|bytes| bytes == version))
 }
@@ -226,9 +225,9 @@ async fn a_broken_stream_is_opened_again_and_the_policy_stays() {
 
 #[tokio::test]
 async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
-    let kept = tempfile::tempdir().expect("a directory");
-    let path = kept.path().join("last");
-    let keeping = |setup: Setup| setup.env("WEIR_XDS__LAST_POLICY_FILE", path.to_str().expect("a path"));
+    let kept = Folder::new();
+    let path = kept.path("last");
+    let keeping = |setup: Setup| setup.env("WEIR_XDS__LAST_POLICY_FILE", &path);
     let plane = ControlPlane::start();
     let server = keeping(setup(&plane)).spawn();
     plane.request(0);
@@ -259,16 +258,13 @@ async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
 #[tokio::test]
 async fn a_file_that_hangs_holds_up_no_policy() {
     for start in ["wait", "ready"] {
-        let kept = tempfile::tempdir().expect("a directory");
-        let path = kept.path().join("last");
+        let kept = Folder::new();
+        let path = kept.path("last");
         // Written beside the file first; to open a FIFO for writing waits for a reader.
-        let hanging = kept.path().join("last.tmp");
+        let hanging = kept.path("last.tmp");
         mknodat(CWD, &hanging, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         let plane = ControlPlane::start();
-        let server = setup(&plane)
-            .env("WEIR_XDS__START", start)
-            .env("WEIR_XDS__LAST_POLICY_FILE", path.to_str().expect("a path"))
-            .spawn();
+        let server = setup(&plane).env("WEIR_XDS__START", start).env("WEIR_XDS__LAST_POLICY_FILE", &path).spawn();
         plane.request(0);
         for version in 1..=3 {
             let ack = plane.send(&version.to_string(), vec![config("a", "d", vec![daily("k", "", version)])]);
@@ -280,7 +276,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
         server.wait_for_log("xds.last_policy_file takes too long to write: a policy was not kept, a newer one will be");
 
         // The write that hung ends, and fails, as a FIFO cannot be synced.
-        let aside = kept.path().join("aside");
+        let aside = kept.path("aside");
         fs::rename(&hanging, &aside).expect("renamed");
         let _reader = open(&aside, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a FIFO");
         plane.send("4", vec![config("a", "d", vec![daily("k", "", 4)])]);
@@ -311,9 +307,8 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_of_a_file_go_on_under_the_same_policy_of_a_control_plane() {
-    let data = tempfile::tempdir().expect("a directory");
-    let snapshot = data.path().join("snapshot");
-    let keeping = |setup: Setup| setup.env("WEIR_STORE__SNAPSHOT__PATH", snapshot.to_str().expect("a path"));
+    let data = Folder::new();
+    let keeping = |setup: Setup| setup.snapshot(data.path("snapshot"));
     let file = "domain: d\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 9 } }";
     let server = keeping(Setup::new().policy(file)).start();
     ask(&server, "d", &["k", "v"], 4).await.expect("an answer");
@@ -379,12 +374,8 @@ async fn certificates_are_read_for_each_connection() {
 
 #[test]
 fn settings_of_a_control_plane_are_checked() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("weir.yaml");
-    let checked = |settings: &str| {
-        fs::write(&path, settings).expect("written");
-        run(&["config", "check", path.to_str().expect("a path")])
-    };
+    let dir = Folder::new();
+    let checked = |settings: &str| run(&["config", "check", &dir.write("weir.yaml", settings)]);
     let good = checked("limits: xds://plane:18000\nxds: { node_id: a, start: ready }");
     assert_eq!(good.code, 0, "{good:?}");
     assert!(good.out.starts_with("policy          from the control plane xds://plane:18000\n"), "{good:?}");

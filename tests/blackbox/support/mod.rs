@@ -24,6 +24,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
+use tempfile::TempDir;
+
 pub use load::weir_bench;
 pub use server::Server;
 
@@ -48,6 +51,19 @@ pub struct Run {
     pub out: String,
     /// What it printed on standard error.
     pub err: String,
+}
+
+impl Run {
+    /// What it printed, as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What it printed, as one JSON value per line.
+    pub fn json_lines(&self) -> Vec<Value> {
+        let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        self.out.lines().map(value).collect()
+    }
 }
 
 /// Runs the program with these arguments to its end.
@@ -90,6 +106,37 @@ pub fn run_with<S: AsRef<str>>(args: &[S], input: &str) -> Run {
     input_file.write_all(input.as_bytes()).expect("written");
     std::io::Seek::rewind(&mut input_file).expect("rewound");
     finish(weir().args(args.iter().map(AsRef::as_ref)).stdin(input_file))
+}
+
+/// A directory of files, removed when this is dropped.
+pub struct Folder(TempDir);
+
+impl Folder {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    /// One with these files.
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let folder = Self::new();
+        for (name, text) in files {
+            folder.write(name, text);
+        }
+        folder
+    }
+
+    /// Writes a file. Returns its path.
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    /// The path of a file or directory in it.
+    pub fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("a path").to_owned()
+    }
 }
 
 /// Polls until there is a value, and fails the test when there is none in time.

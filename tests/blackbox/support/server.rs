@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     os::unix::fs::symlink,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Condvar, Mutex, PoisonError},
 };
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tonic::transport::Channel;
-use weir::proto::rate_limiter_client::RateLimiterClient;
+use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
 
 use super::{TIMEOUT, eventually, http, pki, weir};
 
@@ -156,6 +156,11 @@ impl Setup {
         self.env("WEIR_STORE__URL", &redis.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
     }
 
+    /// With its snapshot in this file.
+    pub fn snapshot(self, path: impl AsRef<Path>) -> Self {
+        self.env("WEIR_STORE__SNAPSHOT__PATH", path.as_ref().to_str().expect("a path"))
+    }
+
     /// A path in its directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -237,6 +242,11 @@ impl Server {
     /// A client with a connection of its own.
     pub async fn client(&self) -> RateLimiterClient<Channel> {
         RateLimiterClient::new(self.channel().await)
+    }
+
+    /// The answer to a check over a connection of its own.
+    pub async fn check(&self, request: CheckRequest) -> CheckResponse {
+        self.client().await.check(request).await.expect("an answer").into_inner()
     }
 
     /// A connection.
