@@ -6,10 +6,14 @@ use weir::proto::{
     limit::Algorithm,
 };
 
-use crate::support::{
-    Server,
-    requests::{check, gcra, limit, refusal, seconds_long, short, with_limits},
-    server::Setup,
+use crate::{
+    http_story::{assert_same_error, written},
+    support::{
+        Server,
+        http::Client,
+        requests::{check, gcra, limit, refusal, seconds_long, short, with_limits},
+        server::Setup,
+    },
 };
 
 pub const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
@@ -98,7 +102,7 @@ pub fn invalid() -> Vec<(CheckRequest, &'static str)> {
 }
 
 #[tokio::test]
-async fn errors_of_invalid_checks_name_the_field() {
+async fn errors_name_the_field_and_values_at_the_bounds_are_valid() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     for (request, field) in invalid() {
@@ -108,12 +112,18 @@ async fn errors_of_invalid_checks_name_the_field() {
     }
     let answer = client.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
     assert_eq!(short(&answer), (true, 10, 9));
-}
 
-#[tokio::test]
-async fn values_at_the_bounds_are_valid() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
+    for (key, field) in [(vec![], "key"), (vec![String::new()], "key[0]"), (vec!["x".repeat(2_048)], "key[0]")] {
+        let status = client.reset(ResetRequest { key, ..Default::default() }).await.expect_err(field);
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())));
+    }
+
+    let elsewhere = CheckRequest { domain: "nowhere".to_owned(), ..check(&["user", "alex"]) };
+    let status = client.check(elsewhere.clone()).await.expect_err("unknown");
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "no policy defines the domain `nowhere`"));
+    let answer = client.check(with_limits(elsewhere, vec![gcra(2, 1, 60)])).await.expect("an answer").into_inner();
+    assert_eq!(short(&answer), (true, 3, 2));
+
     let widest = CheckRequest { domain: "d".repeat(1_024), ..with_limits(key(32), vec![gcra(1, 1, 1); 1]) };
     let several = (1..=16).map(|depth| Limit { depth, ..gcra(depth.into(), 1, 31 * 86_400) }).collect();
     for request in [
@@ -132,7 +142,7 @@ async fn values_at_the_bounds_are_valid() {
 }
 
 #[tokio::test]
-async fn invalid_checks_in_a_batch_are_answered_in_place() {
+async fn a_batch_answers_invalid_checks_in_place_and_has_at_most_a_thousand() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let (bad, fields): (Vec<_>, Vec<_>) = invalid().into_iter().unzip();
@@ -147,18 +157,20 @@ async fn invalid_checks_in_a_batch_are_answered_in_place() {
         assert_eq!((error.code, error.field.as_str()), (Code::InvalidArgument as i32, *field));
         assert_eq!((pair[1].allowed, pair[1].levels.len(), pair[1].binding), (false, 0, None));
     }
-}
 
-#[tokio::test]
-async fn a_batch_has_at_most_a_thousand_checks() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
     let batch = |count| CheckBatchRequest { checks: vec![check(&["free"]); count] };
     let status = client.check_batch(batch(1_001)).await.expect_err("too many");
     assert_eq!(refusal(&status), (Code::InvalidArgument, Some("checks".to_owned())));
     let results = client.check_batch(batch(1_000)).await.expect("answers").into_inner().results;
     assert_eq!((results.len(), results.iter().all(|answer| answer.allowed)), (1_000, true));
     assert_eq!(client.check_batch(batch(0)).await.expect("an answer").into_inner().results.len(), 0);
+}
+
+/// A check as a client may write it that does not look at what it writes.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Careless {
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    key: Vec<Vec<u8>>,
 }
 
 #[tokio::test]
@@ -175,20 +187,10 @@ async fn invalid_checks_in_a_stream_do_not_end_it() {
         assert_eq!(short(&good), (index < 10, 10, 9_u64.saturating_sub(index as u64)));
     }
     assert!(answers.message().await.expect("a clean end").is_none());
-}
 
-/// A check as a client may write it that does not look at what it writes.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Careless {
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    key: Vec<Vec<u8>>,
-}
-
-#[tokio::test]
-async fn an_undecodable_check_in_a_stream_is_answered_in_its_place() {
-    let server = Server::with_policy(POLICY);
+    // Checks that cannot be decoded are answered in their place too.
     let mut client = tonic::client::Grpc::new(server.channel().await);
-    let good = Careless { key: vec![b"user".to_vec(), b"alex".to_vec()] };
+    let good = Careless { key: vec![b"user".to_vec(), b"berta".to_vec()] };
     let not_utf8 = Careless { key: vec![b"user".to_vec(), vec![0xff]] };
     let endless = Careless { key: vec![b"a".to_vec(); 100_000] };
     let checks = futures_util::stream::iter([good.clone(), not_utf8, good.clone(), endless, good]);
@@ -207,22 +209,15 @@ async fn an_undecodable_check_in_a_stream_is_answered_in_its_place() {
 }
 
 #[tokio::test]
-async fn an_unknown_domain_requires_limits_in_the_request() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let elsewhere = CheckRequest { domain: "nowhere".to_owned(), ..check(&["user", "alex"]) };
-    let status = client.check(elsewhere.clone()).await.expect_err("unknown");
-    assert_eq!((status.code(), status.message()), (Code::NotFound, "no policy defines the domain `nowhere`"));
-    let answer = client.check(with_limits(elsewhere, vec![gcra(2, 1, 60)])).await.expect("an answer").into_inner();
-    assert_eq!(short(&answer), (true, 3, 2));
-}
-
-#[tokio::test]
 async fn a_policy_can_deny_limits_in_requests() {
     let server = Server::with_policy(&format!("limit_spec: deny\n{POLICY}"));
     let mut client = server.client().await;
-    let status = client.check(own(vec![gcra(2, 1, 60)])).await.expect_err("forbidden");
+    let denied = own(vec![gcra(2, 1, 60)]);
+    let status = client.check(denied.clone()).await.expect_err("forbidden");
     assert_eq!(status.code(), Code::PermissionDenied);
+    let body = written(&denied).expect("JSON");
+    let answer = Client::connect(&server.http).expect("a connection").post("/v1/check", &body);
+    assert_same_error(&status, &answer, "a limit of the request");
     let other = CheckRequest { domain: "other".to_owned(), ..own(vec![gcra(2, 1, 60)]) };
     assert!(client.check(other).await.expect("only that domain forbids").into_inner().allowed);
 }
@@ -252,15 +247,5 @@ async fn limits_in_requests_can_be_denied_for_all_domains() {
                 assert_eq!(status.message(), expected);
             }
         }
-    }
-}
-
-#[tokio::test]
-async fn errors_of_invalid_resets_name_the_field() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    for (key, field) in [(vec![], "key"), (vec![String::new()], "key[0]"), (vec!["x".repeat(2_048)], "key[0]")] {
-        let status = client.reset(ResetRequest { key, ..Default::default() }).await.expect_err(field);
-        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())));
     }
 }

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Server, TIMEOUT,
+    Folder, Server, TIMEOUT,
     http::{Answer, Client},
     server::Setup,
 };
@@ -43,7 +43,7 @@ fn problem(answer: &Answer, status: u16, field: Option<&str>) -> String {
 }
 
 #[test]
-fn other_methods_than_post_get_405() {
+fn other_methods_than_post_get_405_and_bodies_that_are_not_json_415() {
     let server = Server::with_policy(POLICY);
     for path in PATHS {
         for method in ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
@@ -55,18 +55,14 @@ fn other_methods_than_post_get_405() {
     for path in ["/v1/checks", "/v1/check/", "/v1/check/a", "/v1/admin/list_all"] {
         problem(&client(&server).ask(&format!("POST {path}"), &[JSON], b"{}").expect("an answer"), 404, None);
     }
-}
 
-#[test]
-fn a_body_that_is_not_json_gets_415() {
-    let server = Server::with_policy(POLICY);
-    let mut client = client(&server);
+    let mut kept = client(&server);
     let body = br#"{"key": ["user", "alex"], "cost": 0}"#;
     for kind in ["application/json", "application/json;charset=utf-8", "APPLICATION/JSON", "application/x+json"] {
-        let answer = client.ask("POST /v1/check", &[("content-type", kind)], body).expect("an answer");
+        let answer = kept.ask("POST /v1/check", &[("content-type", kind)], body).expect("an answer");
         assert_eq!(answer.status, 200, "{kind}");
     }
-    assert_eq!(client.ask("POST /v1/check", &[], body).expect("an answer").status, 200);
+    assert_eq!(kept.ask("POST /v1/check", &[], body).expect("an answer").status, 200);
     for path in PATHS {
         for header in [
             ("content-type", "application/x-www-form-urlencoded"),
@@ -74,11 +70,7 @@ fn a_body_that_is_not_json_gets_415() {
             ("content-type", ""),
             ("content-encoding", "gzip"),
         ] {
-            problem(
-                &self::client(&server).ask(&format!("POST {path}"), &[header], body).expect("an answer"),
-                415,
-                None,
-            );
+            problem(&client(&server).ask(&format!("POST {path}"), &[header], body).expect("an answer"), 415, None);
         }
     }
 }
@@ -110,11 +102,8 @@ fn an_oversized_body_gets_413() {
     let mut announced = client(&server);
     announced.send("POST /v1/check", &[JSON], Some(1 << 40), b"{").expect("sent");
     assert_eq!(announced.receive().expect("an answer").status, 413);
-}
 
-#[test]
-fn a_client_still_sending_an_oversized_body_receives_the_413() {
-    let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
+    // A client that is still sending receives the answer.
     let (part, parts) = ([b' '; 64 << 10], 16);
     let mut slow = client(&server);
     slow.send("POST /v1/check", &[JSON], Some(part.len() * parts), &part).expect("taken");
@@ -198,30 +187,13 @@ fn json_errors_name_the_field() {
     }
     let answer = client.post("/v1/check", &json!({ "key": ["user", "alex"] }));
     assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!("9")));
-}
-
-#[test]
-fn an_unknown_domain_is_not_an_unknown_path() {
-    let server = Server::with_policy(POLICY);
-    let answer = client(&server).post("/v1/check", &json!({ "domain": "nowhere", "key": ["a"] }));
+    // An unknown domain is not an unknown path.
+    let answer = client.post("/v1/check", &json!({ "domain": "nowhere", "key": ["a"] }));
     assert_eq!(problem(&answer, 404, Some("domain")), "domain: no policy defines the domain `nowhere`");
 }
 
 #[test]
-fn a_batch_has_at_most_a_thousand_checks() {
-    let server = Server::with_policy(POLICY);
-    let mut client = client(&server);
-    let batch = |count| json!({ "checks": vec![json!({ "key": ["free"] }); count] });
-    let answer = client.post("/v1/check_batch", &batch(1_001));
-    assert_eq!(problem(&answer, 400, Some("checks")), "checks: at most 1000 checks in a batch");
-    assert_eq!(client.post("/v1/check_batch", &batch(1_000)).json()["results"].as_array().map(Vec::len), Some(1_000));
-    for none in [json!({}), json!({ "checks": null }), batch(0)] {
-        assert_eq!(client.post("/v1/check_batch", &none).json(), json!({ "results": [] }));
-    }
-}
-
-#[test]
-fn deep_and_large_json_gets_400() {
+fn deep_and_large_json_and_batches_above_a_thousand_get_400() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     let deep = "[".repeat(500_000);
@@ -244,6 +216,14 @@ fn deep_and_large_json_gets_400() {
     let in_its_place = json!({ "checks": [{ "key": vec!["a"; 10_000] }, { "key": ["user", "alex"] }] });
     let answer = client.post("/v1/check_batch", &in_its_place).json();
     assert_eq!((&answer["results"][0]["error"]["code"], &answer["results"][1]["remaining"]), (&json!(3), &json!("9")));
+
+    let batch = |count| json!({ "checks": vec![json!({ "key": ["free"] }); count] });
+    let answer = client.post("/v1/check_batch", &batch(1_001));
+    assert_eq!(problem(&answer, 400, Some("checks")), "checks: at most 1000 checks in a batch");
+    assert_eq!(client.post("/v1/check_batch", &batch(1_000)).json()["results"].as_array().map(Vec::len), Some(1_000));
+    for none in [json!({}), json!({ "checks": null }), batch(0)] {
+        assert_eq!(client.post("/v1/check_batch", &none).json(), json!({ "results": [] }));
+    }
 }
 
 /// A body, and what becomes of it when some of it is changed, left out, or doubled.
@@ -289,10 +269,15 @@ fn mutated_bodies_never_cause_a_server_error() {
 
 #[test]
 fn on_store_failure_decides_while_the_store_is_unreachable() {
-    for (rule, status) in [("error", 503), ("local", 200), ("deny", 429)] {
-        let policy = format!("on_store_failure: {rule}\n{POLICY}");
-        let server = Setup::new().env("WEIR_STORE__URL", "redis://127.0.0.1:1").policy(&policy).start();
-        let answer = client(&server).post("/v1/check", &json!({ "key": ["user", "alex"] }));
+    let rules = [("error", 503), ("local", 200), ("deny", 429)];
+    let policies = Folder::new();
+    for (rule, _) in rules {
+        policies.write(&format!("{rule}.yaml"), format!("domain: {rule}\non_store_failure: {rule}\n{POLICY}"));
+    }
+    let setup = Setup::new().env("WEIR_STORE__URL", "redis://127.0.0.1:1").limits(policies.path("").into());
+    let server = setup.start();
+    for (rule, status) in rules {
+        let answer = client(&server).post("/v1/check", &json!({ "domain": rule, "key": ["user", "alex"] }));
         match status {
             503 => assert_eq!(problem(&answer, 503, Some("")), "the store does not answer"),
             _ => assert_eq!((answer.status, &answer.json()["degraded"]), (status, &json!(true)), "{answer:?}"),

@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tonic::{Code, transport::Channel};
-use weir::proto::CheckRequest;
+use weir::proto::{CheckRequest, ResetRequest};
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 
 use crate::support::{
-    Server,
+    Folder, Server,
     envoy::{descriptor, should_rate_limit},
     http::Client,
     requests::check,
+    server::Setup,
 };
 
 /// Every limit on a key's way counts. Nothing comes back within hours.
@@ -169,7 +170,7 @@ impl<'s> Clients<'s> {
             assert!(run.err.contains("no policy defines the domain"), "{run:?}");
             return unknown();
         }
-        let answered: Value = serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+        let answered = run.json();
         let allowed = answered["allowed"] == true;
         assert_eq!(run.code, i32::from(!allowed), "{run:?}");
         let binding = answered["binding"].as_u64().map(|index| &answered["levels"][index as usize]);
@@ -213,12 +214,9 @@ fn key_of(key: &str, surface: Surface) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_apis_return_the_same_outcomes() {
-    let dir = tempfile::tempdir().expect("a directory");
-    for (name, text) in [("ours.yaml", NATIVE), ("theirs.yaml", DESCRIPTORS)] {
-        std::fs::write(dir.path().join(name), text).expect("written");
-    }
-    let server = crate::support::server::Setup::new().limits(dir.path().to_owned()).start();
+async fn all_apis_return_the_same_outcomes_and_charge_the_same_counts() {
+    let dir = Folder::of(&[("ours.yaml", NATIVE), ("theirs.yaml", DESCRIPTORS)]);
+    let server = Setup::new().limits(dir.path("").into()).start();
     let mut clients = Clients::new(&server).await;
     let since = Instant::now();
     for Line(domain, key, cost, expected) in STORY {
@@ -251,12 +249,7 @@ async fn all_apis_return_the_same_outcomes() {
             }
         }
     }
-}
 
-#[tokio::test]
-async fn all_apis_charge_the_same_counts() {
-    let server = Server::with_policy(NATIVE);
-    let mut clients = Clients::new(&server).await;
     for (left, surface) in [5, 4, 3, 2, 1].into_iter().zip(SURFACES) {
         let (answered, _) = clients.ask(surface, "ours", &["user", "alex"], 1).await;
         assert_eq!(answered, format!("pass {left}/6"), "{surface:?}");
@@ -265,4 +258,9 @@ async fn all_apis_charge_the_same_counts() {
     for surface in SURFACES {
         assert_eq!(clients.ask(surface, "ours", &["user", "alex"], 1).await.0, "refuse 0/6", "{surface:?}");
     }
+    let key = json!({ "domain": "ours", "key": ["user", "alex"] });
+    assert_eq!(clients.http.post("/v1/reset", &key).json()["existed"], true);
+    let key = vec!["user".to_owned(), "alex".to_owned()];
+    let request = ResetRequest { domain: "ours".to_owned(), key, ..Default::default() };
+    assert!(!server.client().await.reset(request).await.expect("an answer").into_inner().existed);
 }
