@@ -1,109 +1,46 @@
-//! Settings as an operator meets them: what is unknown is refused by name, what Kubernetes injects is not ours.
+//! Settings as an operator meets them: invalid ones fail the start, and the sample file has every setting.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 use weir::config::{Flags, Settings};
 
-use crate::support::{Run, finish, server::Setup, weir};
+use crate::support::{Folder, Run, finish, server::Setup, weir};
 
 /// Tries to serve with settings that are expected to be refused.
 fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = Folder::new();
     let mut serve = weir();
     serve.args(["serve", "--allow-all"]).envs(variables.iter().copied());
     if let Some(text) = file {
-        let path = dir.path().join("weir.yaml");
-        fs::write(&path, text).expect("written");
-        serve.arg("--config").arg(path);
+        serve.args(["--config", &dir.write("weir.yaml", text)]);
     }
     finish(&mut serve)
 }
 
+/// `config::tests::errors_name_the_key_and_its_position` has the other errors.
 #[test]
-fn unknown_settings_are_rejected_with_a_suggestion() {
+fn invalid_settings_are_rejected_with_their_place() {
     for (file, variables, expected) in [
         (
             None,
             &[("WEIR_GRPC__LISTN", "127.0.0.1:0")][..],
             "unknown variable `WEIR_GRPC__LISTN`; did you mean `WEIR_GRPC__LISTEN`?",
         ),
-        (None, &[("WEIR_GRPC", "x")], "unknown variable `WEIR_GRPC`"),
-        (
-            None,
-            &[("WEIR_LISTEN", "x")],
-            "unknown variable `WEIR_LISTEN`; did you mean `WEIR_GRPC__LISTEN`, `WEIR_HTTP__LISTEN` or `WEIR_METRICS__LISTEN`?",
-        ),
         (
             Some("listen: 8081\n"),
             &[],
             "weir.yaml:1:1: unknown key `listen`; did you mean `grpc.listen`, `http.listen` or `metrics.listen`?",
         ),
-        (None, &[("WEIR_", "x")], "unknown variable `WEIR_`"),
-        (Some("grcp: {}\n"), &[], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
-        (Some("grpc:\n  lisen: x\n"), &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
-        (Some("grpc: 7\n"), &[], "weir.yaml:1:7: grpc is a map"),
-        (Some("grpc: [\n"), &[], "weir.yaml:2:1: not valid YAML"),
         (None, &[("WEIR_CONFIG", "/nowhere/weir.yaml")], "/nowhere/weir.yaml"),
+        (None, &[("WEIR_STORE__URL", "rdis://:geheim@h")], "unknown store `rdis`"),
+        (None, &[("WEIR_GRPC__LISTEN", "192.0.2.1:1")], "cannot listen on grpc.listen 192.0.2.1:1"),
     ] {
         let run = refused(file, variables);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
         assert!(run.err.contains(expected), "{expected} is missing: {}", run.err);
-    }
-}
-
-#[test]
-fn invalid_values_are_rejected_with_their_key() {
-    for (name, value, expected) in [
-        ("WEIR_GRPC__LISTEN", "nowhere", "grpc.listen"),
-        ("WEIR_GRPC__WORKERS", "many", "WEIR_GRPC__WORKERS: grpc.workers is a whole number from 0, not `many`"),
-        ("WEIR_GRPC__RUNTIME", "fast", "grpc.runtime"),
-        ("WEIR_LIMIT_SPEC", "forbid", "WEIR_LIMIT_SPEC: limit_spec is `allow` or `deny`, not `forbid`"),
-        ("WEIR_SHUTDOWN__DELAY", "soon", "shutdown.delay"),
-        ("WEIR_MAX_PERIOD", "400d", "max_period"),
-        ("WEIR_LOG__FORMAT", "xml", "log.format"),
-        ("WEIR_LOG__LEVEL", "weir=loud", "log.level"),
-        ("WEIR_LOG__LEVEL", "verbose", "log.level"),
-        ("WEIR_STORE__URL", "rdis://:geheim@h", "unknown store `rdis`"),
-        ("WEIR_STORE__URL", "redis://:geheim@h/db", "store.url: the database is not a number"),
-        ("WEIR_STORE__MAX_KEYS", "0", "store.max_keys"),
-        ("WEIR_STORE__WHEN_FULL", "forget", "store.when_full"),
-        ("WEIR_STORE__SNAPSHOT__EVERY", "999ms", "store.snapshot.every"),
-        ("WEIR_STORE__SNAPSHOT__EVERY", "25h", "store.snapshot.every"),
-        ("WEIR_GRPC__LISTEN", "192.0.2.1:1", "cannot listen on grpc.listen 192.0.2.1:1"),
-    ] {
-        let run = refused(None, &[(name, value)]);
-        assert_eq!(run.code, 2, "{name}={value}: {run:?}");
-        assert!(run.err.contains(expected), "{expected} is missing: {}", run.err);
         assert!(!run.err.contains("geheim"), "{}", run.err);
     }
-}
-
-#[test]
-fn a_list_in_a_variable_is_comma_separated_or_yaml() {
-    let hosts = |text: &str| {
-        let variable = [("WEIR_HTTP__UI__HOSTS".to_owned(), text.to_owned())];
-        Settings::load(None, variable, &Flags::default()).map(|settings| settings.http.ui.hosts)
-    };
-    for text in ["a,b", " a , b ", "[a, b]", r#"["a", "b"]"#, "- a\n- b", r#" ["a","b"] "#] {
-        assert_eq!(hosts(text).expect("a list"), ["a", "b"], "{text}");
-    }
-    assert_eq!(hosts("[]").expect("a list"), [""; 0]);
-    for text in ["[a", r#"["a"], b"#, "[[a]]", "[{ a: b }]"] {
-        let error = hosts(text).expect_err("no list").to_string();
-        assert!(error.contains("WEIR_HTTP__UI__HOSTS"), "{text}: {error}");
-    }
-}
-
-#[test]
-fn kubernetes_service_variables_are_ignored() {
-    let server = Setup::new()
-        .env("WEIR_PORT", "tcp://10.0.0.1:8081")
-        .env("WEIR_PORT_8081_TCP_ADDR", "10.0.0.1")
-        .env("WEIR_SERVICE_HOST", "10.0.0.1")
-        .env("WEIR_SERVICE_PORT_GRPC", "8081")
-        .start();
-    assert_eq!(server.get("/readyz").0, 200);
 }
 
 #[test]
@@ -178,8 +115,7 @@ fn the_sample_settings_file_has_every_setting_with_its_default() {
     add_leaves(&serde_json::to_value(Settings::default()).expect("JSON"), "", &mut settings);
     assert_eq!(keys_of(&text), settings);
 
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("weir.yaml");
-    fs::write(&path, text.replace("\nlimits: limits.yaml\n", "\n")).expect("written");
-    assert_eq!(Settings::load(Some(&path), [], &Flags::default()).expect("valid"), Settings::default());
+    let dir = Folder::new();
+    let path = dir.write("weir.yaml", text.replace("\nlimits: limits.yaml\n", "\n"));
+    assert_eq!(Settings::load(Some(path.as_ref()), [], &Flags::default()).expect("valid"), Settings::default());
 }
