@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::json;
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use weir::proto::CheckRequest;
 
 use crate::support::{
     Server, eventually, eventually_async,
+    http::Client,
     raw::Raw,
     requests::{check, short},
     server::Setup,
@@ -32,13 +34,15 @@ async fn open_stream(
 }
 
 #[tokio::test]
-async fn draining_fails_readiness_and_still_serves_calls() {
-    for signal in [Signal::TERM, Signal::INT] {
+async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
+    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
         let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").policy(POLICY).start();
         assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
+        assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()));
         let mut health = HealthClient::new(server.channel().await);
         let (send, mut answers) = open_stream(&server).await;
-        server.signal(signal);
+        server.signal(first);
+        server.wait_for_log(ENDING);
         for service in ["", "weir.v1.RateLimiter"] {
             eventually_async("health says no", async || {
                 let request = HealthCheckRequest { service: service.to_owned() };
@@ -48,16 +52,22 @@ async fn draining_fails_readiness_and_still_serves_calls() {
             .await;
         }
         eventually("the page says no", || (server.get("/readyz") == (503, "shutting down\n".to_owned())).then_some(()));
+        // As Envoy's rate-limit service answers.
+        assert_eq!(server.get("/healthcheck"), (500, String::new()));
         assert_eq!(server.get("/healthz").0, 200);
         assert_eq!(server.run(&["health"]).code, 1);
-        let fresh = server.client().await.check(check(&["user", "alex"])).await.expect("still served").into_inner();
+        let fresh = server.check(check(&["user", "alex"])).await;
         assert_eq!(fresh.remaining, 8);
         send.send(check(&["user", "alex"])).await.expect("taken");
         assert_eq!(answers.message().await.expect("still open").expect("an answer").remaining, 7);
 
+        let answer = Client::connect(&server.http).expect("a connection").post("/v1/check", &json!({ "key": ["a"] }));
+        assert_eq!(answer.status, 200, "calls are still served");
+
         assert!(server.lives());
-        server.signal(signal);
-        assert_eq!(server.wait_for_end(), 4, "the second {signal:?} ends it at once");
+        server.signal(second);
+        assert_eq!(server.wait_for_end(), 4, "{second:?} after {first:?} ends it at once");
+        server.wait_for_log("second signal: ending at once");
     }
 }
 
@@ -73,6 +83,9 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
         assert_eq!(server.wait_for_end(), 0);
         server.wait_for_log("stopped");
         assert!(server.log_lines(CUT).is_empty(), "nothing had to be cut");
+        for address in [&server.grpc, &server.http] {
+            assert!(std::net::TcpStream::connect(address).is_err(), "new connections are refused");
+        }
     }
 }
 
@@ -111,13 +124,23 @@ fn a_client_that_does_not_disconnect_is_cut_at_the_shutdown_timeout() {
 }
 
 #[test]
-fn a_second_signal_of_another_kind_ends_the_server_at_once() {
-    let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").start();
-    server.signal(Signal::INT);
-    server.wait_for_log(ENDING);
+fn in_flight_http_checks_are_answered_during_shutdown() {
+    let mut server = Server::with_policy(POLICY);
+    let mut client = Client::connect(&server.http).expect("a connection");
+    assert_eq!(client.post("/v1/check", &json!({ "key": ["user", "alex"] })).status, 200);
+    let mut idle = Client::connect(&server.http).expect("a connection");
+    assert_eq!(idle.post("/v1/check", &json!({ "key": ["user", "alex"] })).status, 200);
+    let body = json!({ "key": ["user", "alex"] }).to_string();
+    let (begin, end) = body.as_bytes().split_at(5);
+    client.send("POST /v1/check", &[("expect", "100-continue")], Some(body.len()), begin).expect("sent");
+    assert_eq!(client.receive().expect("it is read").status, 100);
     server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 4);
-    server.wait_for_log("second signal: ending at once");
+    assert!(idle.ends(), "what is not asked for anything is closed");
+    client.send_more(end).expect("sent");
+    let answer = client.receive().expect("an answer");
+    assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!("7")));
+    assert!(client.ends());
+    assert_eq!(server.wait_for_end(), 0);
 }
 
 #[test]
@@ -129,15 +152,6 @@ fn sighup_without_a_policy_keeps_the_server_running() {
     assert_eq!(server.get("/readyz").0, 200);
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
-}
-
-#[test]
-fn new_connections_are_refused_after_shutdown() {
-    let mut server = Setup::new().policy(POLICY).start();
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
-    assert!(std::net::TcpStream::connect(&server.grpc).is_err());
-    assert!(std::net::TcpStream::connect(&server.http).is_err());
 }
 
 #[test]

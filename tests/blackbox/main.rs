@@ -29,7 +29,6 @@ mod half_open;
 mod health;
 mod holds;
 mod http_checks;
-mod http_life;
 mod http_requests;
 mod http_samples;
 mod http_story;

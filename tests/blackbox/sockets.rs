@@ -3,8 +3,9 @@
 use std::{fs, os::unix::net::UnixListener, path::Path};
 
 use rustix::process::Signal;
+use serde_json::json;
 
-use crate::support::{finish, http, server::Setup, weir};
+use crate::support::{Folder, Run, finish, http, server::Setup, weir};
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[0, 1, 86400]] } } } }";
 
@@ -19,66 +20,56 @@ fn on_sockets() -> Setup {
     setup.env("WEIR_GRPC__LISTEN", &grpc).env("WEIR_HTTP__LISTEN", &http)
 }
 
+/// What a second server says that cannot start at these addresses.
+fn refused(grpc: &str, http: &str) -> Run {
+    let mut second = weir();
+    second.args(["serve", "--allow-all"]).env("WEIR_GRPC__LISTEN", grpc).env("WEIR_HTTP__LISTEN", http);
+    let run = finish(&mut second);
+    assert_eq!(run.code, 2, "{run:?}");
+    run
+}
+
 #[test]
-fn unix_sockets_serve_both_ports_and_are_removed_at_shutdown() {
-    let mut server = on_sockets().start();
+fn unix_sockets_replace_stale_ones_serve_both_ports_and_are_removed_at_shutdown() {
+    let setup = on_sockets().env("WEIR_HTTP__WORKERS", "1");
+    for name in ["grpc.sock", "http.sock"] {
+        drop(UnixListener::bind(setup.path(name)).expect("bound"));
+        assert!(setup.path(name).exists());
+    }
+    let mut server = setup.start();
     assert!(server.grpc.starts_with("unix:") && server.http.starts_with("unix:"));
     assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
     assert_eq!(server.run(&["check", "user", "alex"]).code, 1);
     assert_eq!(server.run(&["health"]).code, 0);
+    let listed = server.run(&["replicas", "--json"]);
+    assert_eq!(listed.code, 0, "a unix socket is this machine: {}", listed.err);
     assert_eq!(http::get(&server.http, "/healthz").expect("an answer"), (200, "ok\n".to_owned()));
+    assert_eq!(server.get("/readyz").0, 200);
+    let mut client = http::Client::connect(&server.http).expect("a connection");
+    let answer = client.post("/v1/check", &json!({ "key": ["user", "berta"] }));
+    assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!("0")));
+
+    // A socket in use is not replaced.
+    let refused = refused(&server.grpc, "127.0.0.1:0");
+    assert!(refused.err.contains("another process answers on this socket"), "{}", refused.err);
+    assert_eq!(server.run(&["check", "user", "carl"]).code, 0);
+
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
     assert!(!server.dir.path().join("grpc.sock").exists() && !server.dir.path().join("http.sock").exists());
 }
 
 #[test]
-fn a_stale_socket_file_is_replaced() {
-    let setup = on_sockets();
-    for name in ["grpc.sock", "http.sock"] {
-        drop(UnixListener::bind(setup.path(name)).expect("bound"));
-        assert!(setup.path(name).exists());
-    }
-    let server = setup.start();
-    assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
-    assert_eq!(server.get("/readyz").0, 200);
-}
-
-#[test]
-fn a_socket_in_use_is_not_replaced() {
-    let server = on_sockets().start();
-    let mut second = weir();
-    second
-        .args(["serve", "--allow-all"])
-        .env("WEIR_GRPC__LISTEN", &server.grpc)
-        .env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
-    let refused = finish(&mut second);
-    assert_eq!(refused.code, 2);
-    assert!(refused.err.contains("another process answers on this socket"), "{}", refused.err);
-    assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
-}
-
-#[test]
 fn a_regular_file_is_not_replaced() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("notes");
-    fs::write(&path, "mine").expect("written");
-    let mut serve = weir();
-    serve.args(["serve", "--allow-all"]).env("WEIR_GRPC__LISTEN", unix(&path)).env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
-    let refused = finish(&mut serve);
-    assert_eq!(refused.code, 2);
+    let dir = Folder::new();
+    let path = dir.write("notes", "mine");
+    refused(&format!("unix:{path}"), "127.0.0.1:0");
     assert_eq!(fs::read_to_string(&path).expect("still there"), "mine");
 }
 
 #[test]
 fn a_port_in_use_is_reported() {
     let server = Setup::new().start();
-    let mut second = weir();
-    second
-        .args(["serve", "--allow-all"])
-        .env("WEIR_GRPC__LISTEN", "127.0.0.1:0")
-        .env("WEIR_HTTP__LISTEN", &server.http);
-    let refused = finish(&mut second);
-    assert_eq!(refused.code, 2);
+    let refused = refused("127.0.0.1:0", &server.http);
     assert!(refused.err.contains(&format!("cannot listen on http.listen {}", server.http)), "{}", refused.err);
 }
