@@ -6,13 +6,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tonic::Request;
 use weir::proto::ResetRequest;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Server, eventually, eventually_async,
+        Folder, Server, eventually, eventually_async,
         http::Client,
         requests::{check, peek},
         server::Setup,
@@ -28,7 +27,7 @@ const POLICY: &str = "
       team: { limits: [{ gcra: { burst: 9, count: 1, period: 1d }, name: all }] }";
 
 /// The fields of a line but those that every line has.
-fn fields(mut line: Value) -> Value {
+pub fn fields(mut line: Value) -> Value {
     let object = line.as_object_mut().expect("a line");
     for name in ["timestamp", "level", "target", "message", "request_id"] {
         object.remove(name);
@@ -125,18 +124,6 @@ async fn an_outage_logs_its_effect_and_its_end() {
     assert!(over["units_charged_afterwards"].is_u64() && over["units_lost"].is_u64(), "{over}");
 }
 
-#[tokio::test]
-async fn full_memory_is_logged() {
-    let policy = "schema: { '*': { limits: [9, 1, 86400] } }";
-    let server = Setup::new().env("WEIR_STORE__MAX_KEYS", "1").policy(policy).start();
-    let mut client = server.client().await;
-    for key in ["a", "b"] {
-        client.check(Request::new(check(&[key]))).await.expect("an answer");
-    }
-    let line = fields(server.wait_for_log("memory store full: checks of new keys are refused"));
-    assert_eq!(line, json!({ "checks": 1, "when_full": "deny", "max_keys": 1 }));
-}
-
 /// The names and values of a line of logfmt.
 fn logfmt(line: &str) -> Option<Vec<(String, String)>> {
     let (mut rest, mut pairs) = (line, Vec::new());
@@ -160,11 +147,9 @@ fn logfmt(line: &str) -> Option<Vec<(String, String)>> {
 
 #[test]
 fn text_logs_are_logfmt() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let limits = dir.path().join("li mits.yaml");
-    std::fs::write(&limits, POLICY).expect("a policy is written");
+    let dir = Folder::new();
     let mut command = weir();
-    command.args(["serve", "--limits"]).arg(&limits);
+    command.args(["serve", "--limits", &dir.write("li mits.yaml", POLICY)]);
     command.env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the service starts");
     let lines = BufReader::new(child.stderr.take().expect("its log")).lines().map_while(Result::ok);

@@ -1,11 +1,15 @@
 //! What is answered when `store.max_keys` is used up, by each rule.
 
+use serde_json::json;
 use weir::proto::{CheckResponse, SlidingLog, limit::Algorithm};
 
-use crate::support::{
-    Server,
-    requests::{check, limit, peek, seconds_long, short, with_limits},
-    server::Setup,
+use crate::{
+    logs::fields,
+    support::{
+        Server,
+        requests::{check, limit, peek, seconds_long, short, with_limits},
+        server::Setup,
+    },
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
@@ -24,14 +28,13 @@ async fn full(rule: &str) -> Server {
 }
 
 async fn ask(server: &Server, user: &str) -> CheckResponse {
-    server.client().await.check(check(&["user", user])).await.expect("an answer").into_inner()
+    server.check(check(&["user", user])).await
 }
 
 async fn left_to_all_known(server: &Server) -> Vec<u64> {
     let mut left = Vec::new();
     for user in 0..ROOM {
-        let answer = server.client().await.check(peek(&["user", &format!("known {user}")])).await.expect("an answer");
-        left.push(answer.into_inner().remaining);
+        left.push(server.check(peek(&["user", &format!("known {user}")])).await.remaining);
     }
     left
 }
@@ -48,8 +51,16 @@ async fn deny_refuses_new_keys_for_a_second_and_keeps_known_ones() {
     let answer = ask(&server, "new").await;
     assert_eq!(short(&answer), (false, 10, 0));
     assert_eq!(answer.retry_after.map(|retry| retry.seconds), Some(1));
+    let line = fields(server.wait_for_log("memory store full: checks of new keys are refused"));
+    assert_eq!(line, json!({ "checks": 1, "when_full": "deny", "max_keys": ROOM }));
     assert_eq!(left_to_all_known(&server).await, [7; ROOM as usize]);
     assert_counts(&server, "deny", 1.0, 0.0);
+    for (user, code) in [("known 0", 0), ("new", 1)] {
+        assert_eq!(server.run(&["check", "user", user]).code, code, "{user}");
+    }
+    assert_counts(&server, "deny", 2.0, 0.0);
+    assert_eq!(server.run(&["reset", "user", "known 0"]).code, 0);
+    assert_eq!(server.run(&["check", "user", "new"]).code, 0);
 }
 
 #[tokio::test]
@@ -90,7 +101,7 @@ async fn limits_of_requests_take_places_by_what_they_may_remember() {
         ("d", 10_000, true, 1 + 10_000 * 8 / 256),
         ("e", 10, false, 0),
     ] {
-        let answer = server.client().await.check(brought(user, count)).await.expect("an answer").into_inner();
+        let answer = server.check(brought(user, count)).await;
         assert_eq!(answer.allowed, passes, "{user}");
         taken += places;
         assert_eq!(server.metric("weir_keys"), f64::from(taken), "{user}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Run, Server, eventually, finish, requests::check, requests::short, server::Setup, weir};
+use crate::support::{Folder, Run, Server, eventually, finish, requests::check, requests::short, server::Setup, weir};
 
 /// Tries to serve a policy that is expected to be refused.
 fn refused(path: &str) -> Run {
@@ -12,95 +12,81 @@ fn refused(path: &str) -> Run {
 }
 
 #[test]
-fn an_invalid_policy_fails_the_start_with_its_location() {
+fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     let deep = format!("schema: {}{{}}{}", "{ a: { children: ".repeat(33), "} }".repeat(33));
     let crowded = format!("schema:\n  a:\n    limits: [{}]\n", vec!["[1, 1, 1]"; 17].join(", "));
     let cases = [
-        ("schema: [", "limits.yaml:2:1: not valid YAML"),
-        ("schema:\n  user:\n\tlimits: []\n", "limits.yaml:3:2: not valid YAML"),
-        ("shcema: {}\n", "limits.yaml:1:1: unknown key `shcema`; did you mean `schema`?"),
-        ("schema:\n  user:\n    childern: {}\n", "limits.yaml:3:5: unknown key `childern`; did you mean `children`?"),
+        ("schema: [", ":2:1: not valid YAML"),
+        ("schema:\n  user:\n\tlimits: []\n", ":3:2: not valid YAML"),
+        ("shcema: {}\n", ":1:1: unknown key `shcema`; did you mean `schema`?"),
+        ("schema:\n  user:\n    childern: {}\n", ":3:5: unknown key `childern`; did you mean `children`?"),
         (
             "schema:\n  user:\n    limits:\n      - gcrra: { burst: 1 }\n",
-            "limits.yaml:4:9: unknown key `gcrra`; did you mean `gcra`?",
+            ":4:9: unknown key `gcrra`; did you mean `gcra`?",
         ),
-        ("schema:\n  user:\n    limits:\n      - magic: {}\n", "limits.yaml:4:9: unknown key `magic`; known are gcra,"),
+        ("schema:\n  user:\n    limits:\n      - magic: {}\n", ":4:9: unknown key `magic`; known are gcra,"),
         (
             "schema:\n  user:\n    limits:\n      - gcra: { brust: 1, count: 1, period: 1s }\n",
-            "limits.yaml:4:17: unknown parameter of gcra `brust`; did you mean `burst`?",
+            ":4:17: unknown parameter of gcra `brust`; did you mean `burst`?",
         ),
         (
             "schema:\n  user:\n    limits:\n      - gcra: { burst: 1, count: 0, period: 1s }\n",
-            "limits.yaml:4:34: gcra: count is 1 to 2^32, not 0",
+            ":4:34: gcra: count is 1 to 2^32, not 0",
         ),
-        ("schema:\n  user:\n    limits: [1, 0, 1]\n", "limits.yaml:3:17: count is 1 to 2^32, not 0"),
-        ("schema:\n  user:\n    limits: [1, 1, 0]\n", "limits.yaml:3:20: period is 1us to 31d"),
-        (
-            "schema:\n  user:\n    limits: [1, 1]\n",
-            "limits.yaml:3:13: a positional limit is [max_burst, count, seconds]",
-        ),
-        (
-            "schema:\n  a: {}\n  b: {}\n  a: {}\n",
-            "limits.yaml:4:3: duplicate key `a`; the first one is at line 2, column 3",
-        ),
+        ("schema:\n  user:\n    limits: [1, 0, 1]\n", ":3:17: count is 1 to 2^32, not 0"),
+        ("schema:\n  user:\n    limits: [1, 1, 0]\n", ":3:20: period is 1us to 31d"),
+        ("schema:\n  user:\n    limits: [1, 1]\n", ":3:13: a positional limit is [max_burst, count, seconds]"),
+        ("schema:\n  a: {}\n  b: {}\n  a: {}\n", ":4:3: duplicate key `a`; the first one is at line 2, column 3"),
         ("schema:\n  *:\n    limits: []\n", "found unknown anchor; write a name of `*` in quotes: \"*\""),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: ten, period: 1s }\n",
-            "limits.yaml:4:34: gcra: count is a whole number, 1 to 2^32, not `ten`",
+            ":4:34: gcra: count is a whole number, 1 to 2^32, not `ten`",
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        shadow: yes\n",
-            "limits.yaml:5:17: limits[0].shadow is true or false, not `yes`",
+            ":5:17: limits[0].shadow is true or false, not `yes`",
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        window: 5s\n",
-            "limits.yaml:5:9: unknown key beside gcra `window`; known are name, shadow",
+            ":5:9: unknown key beside gcra `window`; known are name, shadow",
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, period: 1s }\n        count: 5\n",
-            "limits.yaml:5:9: `count` is a parameter of gcra; write it within `gcra: { … }`",
+            ":5:9: `count` is a parameter of gcra; write it within `gcra: { … }`",
         ),
         (
             "schema:\n  a:\n    limits:\n      - window: { count: 1, period: 1s }\n",
-            "limits.yaml:4:9: unknown key `window`; did you mean `fixed_window` or `sliding_window`?",
+            ":4:9: unknown key `window`; did you mean `fixed_window` or `sliding_window`?",
         ),
-        ("charge: some\n", "limits.yaml:1:9: charge is `all_or_nothing` or `independent`, not `some`"),
-        ("anchor: 0\n", "limits.yaml:1:9: anchor is a number of segments, 1 to 32"),
-        ("schema:\n  user: { factor: -1 }\n", "limits.yaml:2:19: factor is a number from 0"),
-        ("- 1\n", "limits.yaml:1:1: a policy file is a map"),
-        (crowded.as_str(), "limits.yaml:3:13: 17 limits on the way to here; at most 16"),
+        ("charge: some\n", ":1:9: charge is `all_or_nothing` or `independent`, not `some`"),
+        ("anchor: 0\n", ":1:9: anchor is a number of segments, 1 to 32"),
+        ("schema:\n  user: { factor: -1 }\n", ":2:19: factor is a number from 0"),
+        ("- 1\n", ":1:1: a policy file is a map"),
+        (crowded.as_str(), ":3:13: 17 limits on the way to here; at most 16"),
         (deep.as_str(), "no key is that deep: at most 32 segments"),
         ("schema: {}\n---\nschema: {}\n", "a second document in one file"),
+        // Each error of a file is reported.
+        ("domian: a\nschema: { x: { limit: [] } }\n", ":1:1: unknown key `domian`"),
+        ("domian: a\nschema: { x: { limit: [] } }\n", ":2:16: unknown key `limit`"),
+        ("domain: b\nschema: 7\n", ":2:9: schema maps names to nodes"),
     ];
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("limits.yaml");
-    for (yaml, expected) in cases {
-        fs::write(&path, yaml).expect("written");
-        let run = refused(path.to_str().expect("a path"));
-        assert_eq!(run.code, 2, "{yaml}: {run:?}");
-        assert!(run.err.contains(expected), "{expected} is missing for\n{yaml}\n{}", run.err);
+    let dir = Folder::new();
+    for (number, (yaml, _)) in cases.iter().enumerate() {
+        dir.write(&format!("{number:02}.yaml"), yaml);
     }
-}
-
-#[test]
-fn all_policy_errors_are_reported_at_once() {
-    let dir = tempfile::tempdir().expect("a directory");
-    fs::write(dir.path().join("a.yaml"), "domian: a\nschema: { x: { limit: [] } }\n").expect("written");
-    fs::write(dir.path().join("b.yaml"), "domain: b\nschema: 7\n").expect("written");
-    let run = refused(dir.path().to_str().expect("a path"));
-    assert_eq!(run.code, 2);
-    for expected in ["a.yaml:1:1", "a.yaml:2:16", "b.yaml:2:9"] {
-        assert!(run.err.contains(expected), "{expected} is missing in {}", run.err);
+    let run = refused(&dir.path(""));
+    assert_eq!(run.code, 2, "{run:?}");
+    for (number, (yaml, expected)) in cases.iter().enumerate() {
+        let file = format!("/{number:02}.yaml");
+        let is_reported = |line: &str| line.split_once(&file).is_some_and(|(_, error)| error.contains(expected));
+        assert!(run.err.lines().any(is_reported), "{expected} is missing for\n{yaml}\n{}", run.err);
     }
 }
 
 #[test]
 fn duplicate_domains_are_rejected() {
-    let dir = tempfile::tempdir().expect("a directory");
-    for name in ["a.yaml", "b.yml"] {
-        fs::write(dir.path().join(name), "domain: api\n").expect("written");
-    }
-    let run = refused(dir.path().to_str().expect("a path"));
+    let dir = Folder::of(&["a.yaml", "b.yml"].map(|name| (name, "domain: api\n")));
+    let run = refused(&dir.path(""));
     assert_eq!(run.code, 2);
     assert!(
         run.err.contains("b.yml: domain `api` is also defined in")
@@ -146,7 +132,7 @@ async fn only_yaml_files_of_a_policy_directory_are_loaded() {
 #[tokio::test]
 async fn everything_is_allowed_without_a_policy() {
     let server = Setup::new().start();
-    let answer = server.client().await.check(check(&["a"])).await.expect("an answer").into_inner();
+    let answer = server.check(check(&["a"])).await;
     assert_eq!((short(&answer), answer.levels.len(), answer.binding), ((true, 0, 0), 0, None));
 }
 

@@ -21,7 +21,7 @@ fn policy(most: u64) -> String {
 }
 
 async fn state(server: &Server) -> CheckResponse {
-    server.client().await.check(peek(&["user", "alex"])).await.expect("an answer").into_inner()
+    server.check(peek(&["user", "alex"])).await
 }
 
 /// Writes a file at once, so that no reader sees half of it.
@@ -34,7 +34,7 @@ fn write_at_once(path: &Path, text: &str) {
 /// Spends units of user/alex.
 async fn spend(server: &Server, units: i64) {
     let request = weir::proto::CheckRequest { cost: Some(units), ..check(&["user", "alex"]) };
-    assert!(server.client().await.check(request).await.expect("an answer").into_inner().allowed);
+    assert!(server.check(request).await.allowed);
 }
 
 /// Waits until the limit in force is `most`, then tells how the key stands.
@@ -47,7 +47,7 @@ async fn wait_for_limit(server: &Server, most: u64) -> (bool, u64, u64) {
 }
 
 #[tokio::test]
-async fn a_renamed_file_is_loaded_and_counts_are_kept() {
+async fn a_file_renamed_or_written_in_place_is_loaded_and_counts_are_kept() {
     let server = Server::with_policy(&policy(10));
     spend(&server, 4).await;
     server.replace_policy(&policy(20));
@@ -57,11 +57,8 @@ async fn a_renamed_file_is_loaded_and_counts_are_kept() {
     assert_eq!(wait_for_limit(&server, 3).await, (true, 3, 0));
     server.wait_for_metric(GOOD, 2.0);
     assert_eq!(server.metric(BAD), 0.0);
-}
 
-#[tokio::test]
-async fn a_file_written_in_place_is_loaded() {
-    let server = Server::with_policy(&policy(10));
+    assert_eq!(server.run(&["reset", "user", "alex"]).code, 0);
     spend(&server, 1).await;
     fs::write(server.dir.path().join("limits.yaml"), policy(5)).expect("written");
     assert_eq!(wait_for_limit(&server, 5).await, (true, 5, 4));
@@ -87,19 +84,6 @@ async fn a_kubernetes_config_map_update_is_loaded() {
     fs::rename(mount.join("..data_tmp"), mount.join("..data")).expect("swapped");
     fs::remove_dir_all(mount.join("..2026_01")).expect("removed");
     assert_eq!(wait_for_limit(&server, 30).await, (true, 30, 28));
-}
-
-#[tokio::test]
-async fn a_file_added_to_a_policy_directory_is_loaded() {
-    let setup = Setup::new();
-    let policies = setup.path("policies");
-    fs::create_dir(&policies).expect("made");
-    fs::write(policies.join("default.yaml"), policy(10)).expect("written");
-    let server = setup.limits(policies.clone()).start();
-    write_at_once(&policies.join("api.yaml"), &format!("domain: api\n{}", policy(7)));
-    server.wait_for_metric(GOOD, 1.0);
-    let request = weir::proto::CheckRequest { domain: "api".to_owned(), ..check(&["user", "alex"]) };
-    assert_eq!(server.client().await.check(request).await.expect("an answer").into_inner().limit, 7);
 }
 
 #[tokio::test]
@@ -150,7 +134,7 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
 }
 
 #[tokio::test]
-async fn one_invalid_file_in_a_directory_blocks_the_whole_reload() {
+async fn a_file_added_to_a_directory_is_loaded_or_blocks_the_whole_reload_while_it_is_invalid() {
     let setup = Setup::new();
     let policies = setup.path("policies");
     fs::create_dir(&policies).expect("made");
@@ -163,13 +147,18 @@ async fn one_invalid_file_in_a_directory_blocks_the_whole_reload() {
     assert_eq!(state(&server).await.limit, 10);
     fs::remove_file(policies.join("api.yaml")).expect("removed");
     assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 20));
+    server.wait_for_metric(GOOD, 1.0);
+    write_at_once(&policies.join("api.yaml"), &format!("domain: api\n{}", policy(7)));
+    server.wait_for_metric(GOOD, 2.0);
+    let request = weir::proto::CheckRequest { domain: "api".to_owned(), ..check(&["user", "alex"]) };
+    assert_eq!(server.check(request).await.limit, 7);
 }
 
 #[tokio::test]
 async fn a_log_that_is_not_read_any_more_holds_up_no_reload_and_no_shutdown() {
     let setup = Setup::new().policy(&policy(5));
     let snapshot = setup.path("snapshot");
-    let mut server = setup.env("WEIR_STORE__SNAPSHOT__PATH", &snapshot.display().to_string()).start();
+    let mut server = setup.snapshot(&snapshot).start();
     server.close_log();
     for most in 6..10 {
         write_at_once(&server.dir.path().join("limits.yaml"), &policy(most));

@@ -1,7 +1,7 @@
 //! Limits that come, go and change places beside others of their kind: each keeps its own count, and no limit refuses for
 //! longer than it could have made its callers wait by itself.
 
-use weir::proto::{CheckRequest, CheckResponse};
+use weir::proto::CheckRequest;
 
 use crate::support::{
     Server, eventually_async,
@@ -30,19 +30,15 @@ fn policy(limits: &[&str]) -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{}] }} }} }} }}", limits.join(", "))
 }
 
-async fn ask(server: &Server, request: CheckRequest) -> CheckResponse {
-    server.client().await.check(request).await.expect("an answer").into_inner()
-}
-
 async fn spend(server: &Server, units: i64) {
-    assert!(ask(server, CheckRequest { cost: Some(units), ..check(&["user", "alex"]) }).await.allowed);
+    assert!(server.check(CheckRequest { cost: Some(units), ..check(&["user", "alex"]) }).await.allowed);
 }
 
 /// Replaces the policy and tells how the key stands then: what each of its limits has left, in the policy's order.
 async fn change(server: &Server, limits: &[&str], most: &[u64]) -> Vec<u64> {
     server.replace_policy(&policy(limits));
     eventually_async("the new policy is in force", async || {
-        let levels = ask(server, peek(&["user", "alex"])).await.levels;
+        let levels = server.check(peek(&["user", "alex"])).await.levels;
         let in_force = levels.iter().map(|level| level.limit).eq(most.iter().copied());
         in_force.then(|| levels.iter().map(|level| level.remaining).collect())
     })
@@ -55,19 +51,7 @@ fn is_daily_count(remaining: u64) -> bool {
 }
 
 #[tokio::test]
-async fn a_limit_inserted_before_a_sibling_starts_its_own_count() {
-    for [second, day] in KINDS {
-        let server = Server::with_policy(&policy(&[day]));
-        spend(&server, 4_000).await;
-        let left = change(&server, &[second, day], &[10, 5_000]).await;
-        assert!(left[0] == 10 && is_daily_count(left[1]), "{second}: {left:?}");
-        let answer = ask(&server, check(&["user", "alex"])).await;
-        assert!(answer.allowed && answer.wait == Some(Default::default()), "{second}: {answer:?}");
-    }
-}
-
-#[tokio::test]
-async fn reordered_limits_keep_their_counts() {
+async fn inserted_limits_start_their_own_counts_and_reordered_ones_keep_theirs() {
     for [second, day] in KINDS {
         let server = Server::with_policy(&policy(&[day]));
         spend(&server, 4_000).await;
@@ -77,6 +61,10 @@ async fn reordered_limits_keep_their_counts() {
             assert!(of_second == 10 && is_daily_count(of_day), "{limits:?}: {left:?}");
         }
         assert!(is_daily_count(change(&server, &[day], &[5_000]).await[0]), "{day}");
+        let left = change(&server, &[second, day], &[10, 5_000]).await;
+        assert!(left[0] == 10 && is_daily_count(left[1]), "{second}: {left:?}");
+        let answer = server.check(check(&["user", "alex"])).await;
+        assert!(answer.allowed && answer.wait == Some(Default::default()), "{second}: {answer:?}");
     }
 }
 
@@ -91,7 +79,7 @@ async fn an_exhausted_window_stays_exhausted_when_siblings_change() {
     assert_eq!(change(&server, &[hundred, thousand], &[100, 1_000]).await, [0, 1_000]);
     assert_eq!(change(&server, &[watched, hundred], &[50, 100]).await, [50, 0]);
     assert_eq!(change(&server, &[hundred], &[100]).await, [0]);
-    assert_eq!(short(&ask(&server, check(&["user", "alex"])).await), (false, 100, 0));
+    assert_eq!(short(&server.check(check(&["user", "alex"])).await), (false, 100, 0));
 }
 
 #[tokio::test]
@@ -101,11 +89,11 @@ async fn a_shortened_limit_never_refuses_longer_than_its_own_wait() {
         let server = Server::with_policy(&policy(&[&day]));
         spend(&server, 4_000).await;
         assert_eq!(change(&server, &[&second], &[10]).await, [0]);
-        let refusal = ask(&server, CheckRequest { cost: Some(5), ..check(&["user", "alex"]) }).await;
+        let refusal = server.check(CheckRequest { cost: Some(5), ..check(&["user", "alex"]) }).await;
         let retry = refusal.retry_after.expect("a refusal that can pass");
         assert!(!refusal.allowed && retry.seconds == 0 && retry.nanos <= 500_000_000, "{refusal:?}");
         eventually_async("five units are back", async || {
-            ask(&server, CheckRequest { cost: Some(5), ..check(&["user", "alex"]) }).await.allowed.then_some(())
+            server.check(CheckRequest { cost: Some(5), ..check(&["user", "alex"]) }).await.allowed.then_some(())
         })
         .await;
     }
