@@ -8,7 +8,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Run, Server, eventually, finish, server::Setup, weir_bench};
+use crate::support::{Folder, Run, Server, eventually, finish, server::Setup, weir_bench};
 
 /// Five checks of each user in a day.
 const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: [[4, 5, 86400]] } } } }";
@@ -18,15 +18,11 @@ const GIVEN: u64 = 20 * 5;
 /// A load that is short, and measured from its first call.
 const SHORT: [&str; 4] = ["--duration", "300ms", "--warmup", "0s"];
 
-fn json_of(run: &Run) -> Value {
-    serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"))
-}
-
 /// A short load, and its report.
 fn bench(server: &Server, args: &[&str]) -> Value {
     let run = server.bench(&[&["--domain", "api", "--format", "json"], &SHORT[..], args].concat());
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{args:?}: {}", run.out);
-    json_of(&run)
+    run.json()
 }
 
 fn number(report: &Value, pointer: &str) -> u64 {
@@ -45,13 +41,23 @@ fn counted(server: &Server, outcome: &str) -> u64 {
     values.sum()
 }
 
-/// The report adds up, and the service says the same.
-fn assert_exact(server: &Server, report: &Value, args: &[&str]) {
+/// Gives all users back what they have spent. Returns the checks counted so far.
+fn start_over(server: &Server) -> [u64; 3] {
+    assert_eq!(server.run(&["reset", "user", "--subtree", "--domain", "api"]).code, 0);
+    all_counted(server)
+}
+
+fn all_counted(server: &Server) -> [u64; 3] {
+    ["allowed", "limited", "error"].map(|outcome| counted(server, outcome))
+}
+
+/// The report adds up, and the service has counted the same since `before`.
+fn assert_exact(server: &Server, before: [u64; 3], report: &Value, args: &[&str]) {
     let at = |pointer| number(report, pointer);
     assert_eq!(at("/checks"), at("/allowed") + at("/refused") + at("/errors/total"), "{args:?}");
-    assert_eq!(counted(server, "allowed"), at("/allowed"), "{args:?}");
-    assert_eq!(counted(server, "limited"), at("/refused"), "{args:?}");
-    assert_eq!(counted(server, "error"), at("/errors/total"), "{args:?}");
+    let reported = ["/allowed", "/refused", "/errors/total"].map(at);
+    let expected: Vec<_> = before.iter().zip(reported).map(|(before, reported)| before + reported).collect();
+    assert_eq!(all_counted(server)[..], expected, "{args:?}");
     assert!(at("/allowed") > 0 && report["checks_per_s"].as_f64() > Some(0.0), "{args:?}: {report:#}");
     assert!(report["latency_us"]["p50"].as_f64() > Some(0.0), "{args:?}");
     assert!(!report["warnings"].to_string().contains("connections were lost"), "{args:?}: {report:#}");
@@ -59,6 +65,7 @@ fn assert_exact(server: &Server, report: &Value, args: &[&str]) {
 
 #[test]
 fn every_call_is_counted_exactly_in_a_closed_loop() {
+    let server = Server::with_policy(POLICY);
     for (args, checks) in [
         (&["--call", "unary"][..], 1),
         (&["--call", "unary", "--threads", "2", "--connections", "3", "--summary-only"], 1),
@@ -67,10 +74,10 @@ fn every_call_is_counted_exactly_in_a_closed_loop() {
         (&["--call", "envoy", "--distribution", "zipf", "--exponent", "1.2"], 1),
         (&["--call", "unary", "--key", "user/alex"], 1),
     ] {
-        let server = Server::with_policy(POLICY);
+        let before = start_over(&server);
         let users = if args.contains(&"--key") { &[][..] } else { &["--key", "user/{}", "--keys", USERS] };
         let report = bench(&server, &[args, users].concat());
-        assert_exact(&server, &report, args);
+        assert_exact(&server, before, &report, args);
         assert!(number(&report, "/allowed") <= GIVEN, "{args:?}: {report:#}");
         assert_eq!(number(&report, "/checks"), checks * number(&report, "/calls"), "{args:?}");
         assert!(report["open_loop"].is_null());
@@ -79,6 +86,7 @@ fn every_call_is_counted_exactly_in_a_closed_loop() {
 
 #[test]
 fn every_call_is_counted_exactly_in_an_open_loop() {
+    let server = Server::with_policy(POLICY);
     for (args, checks) in [
         (&["--call", "unary"][..], 1),
         (&["--call", "batch", "--batch", "20"], 20),
@@ -86,9 +94,9 @@ fn every_call_is_counted_exactly_in_an_open_loop() {
         (&["--call", "stream", "--threads", "2", "--streams", "1", "--window", "1"], 1),
         (&["--call", "envoy"], 1),
     ] {
-        let server = Server::with_policy(POLICY);
+        let before = start_over(&server);
         let report = bench(&server, &[args, &["--key", "user/{}", "--keys", USERS, "--rate", "1000"]].concat());
-        assert_exact(&server, &report, args);
+        assert_exact(&server, before, &report, args);
         let (due, unsent) = (number(&report, "/open_loop/calls_due"), number(&report, "/open_loop/calls_unsent"));
         assert_eq!(due, 300 / checks, "{args:?}: what is due does not depend on the service");
         assert_eq!(number(&report, "/calls") + unsent, due, "{args:?}: {report:#}");
@@ -100,7 +108,7 @@ fn unmeasured_checks_are_reported() {
     let server = Server::with_policy(POLICY);
     let load = ["--rate", "2000", "--warmup", "100ms", "--duration", "200ms", "--format", "json"];
     let checks = ["--domain", "api", "--limit", "1000000/1000000/1s", "--refusals", "0.25", "--keys", "10"];
-    let report = json_of(&server.bench(&[&load[..], &checks].concat()));
+    let report = server.bench(&[&load[..], &checks].concat()).json();
     let [before, warm_up] = ["/not_measured/before", "/not_measured/warm_up"].map(|pointer| number(&report, pointer));
     assert_eq!(before, 20, "each of ten keys is asked until it is refused");
     assert!(warm_up > 0);
@@ -110,6 +118,7 @@ fn unmeasured_checks_are_reported() {
 
 #[test]
 fn the_refused_share_matches_the_refusals_option() {
+    let server = Server::with_policy(POLICY);
     for args in [
         &["--limit", "1000000/1000000/1s", "--levels", "3", "--cost", "3"][..],
         &["--limit", "1000000/1000000/1s", "--call", "batch", "--batch", "10"],
@@ -118,17 +127,23 @@ fn the_refused_share_matches_the_refusals_option() {
         &["--key", "user/{}", "--keys", "1000000"],
         &["--call", "envoy", "--keys", "1000000"],
     ] {
-        let server = Server::with_policy(POLICY);
+        start_over(&server);
         let report = bench(&server, &[args, &["--refusals", "0.25", "--rate", "3000"]].concat());
         let (allowed, refused) = (number(&report, "/allowed") as f64, number(&report, "/refused") as f64);
         let share = refused / (allowed + refused);
         assert!(allowed + refused < 100.0 || (0.15..0.35).contains(&share), "{args:?}: {report:#}");
         assert_eq!(number(&report, "/errors/total"), 0, "{args:?}: {report:#}");
     }
+    // Keys without a limit cannot be refused.
+    for call in ["unary", "envoy"] {
+        let run = server.bench(&["--domain", "api", "--call", call, "--key", "group/{}", "--refusals", "0.5"]);
+        assert_eq!((run.code, run.out.as_str()), (2, ""));
+        assert!(run.err.contains("the key has no limit"), "{}", run.err);
+    }
 }
 
 #[test]
-fn the_json_report_has_the_load_and_its_results() {
+fn reports_have_the_load_and_its_results() {
     let server = Server::with_policy(POLICY);
     let pid = std::process::id().to_string();
     let report = bench(&server, &["--rate", "500", "--seed", "7", "--depth", "4", "--server-pid", &pid]);
@@ -155,11 +170,7 @@ fn the_json_report_has_the_load_and_its_results() {
     {
         assert!(report.pointer(pointer).is_some_and(|value| !value.is_null()), "{pointer}: {report:#}");
     }
-}
 
-#[test]
-fn the_text_report_has_the_load_and_its_results() {
-    let server = Server::with_policy(POLICY);
     let args = ["--domain", "api", "--limit", "15/30/1m", "--rate", "500", "--live"];
     let run = server.bench(&[&args[..], &["--duration", "1200ms", "--warmup", "0s"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
@@ -191,7 +202,7 @@ fn errors_are_counted_by_code_and_only_errors_exit_with_2() {
         // Longer than others: each has to meet one answer at least, however busy the machine is.
         let run = server.bench(&[&["--format", "json", "--duration", "2s", "--warmup", "0s"], args].concat());
         assert_eq!(run.code, 2, "{args:?}: {run:?}");
-        let report = json_of(&run);
+        let report = run.json();
         let errors = number(&report, &format!("/errors/by_code/{code}/count"));
         assert_eq!((errors, errors), (number(&report, "/checks"), checks * number(&report, "/calls")), "{args:?}");
         assert!(errors > 0 && report["errors"]["by_code"][code]["first"] != "", "{args:?}: {report:#}");
@@ -206,7 +217,7 @@ fn calls_to_an_unresponsive_server_time_out() {
         let args = ["--domain", "api", "--call", call, "--timeout", "100ms", "--format", "json"];
         let run = server.bench(&[&args[..], &SHORT].concat());
         assert_eq!(run.code, 2, "{run:?}");
-        let report = json_of(&run);
+        let report = run.json();
         let errors = number(&report, "/errors/by_code/DEADLINE_EXCEEDED/count");
         assert_eq!(errors, number(&report, "/checks"), "{report:#}");
         assert!(errors >= 64, "{report:#}");
@@ -216,8 +227,8 @@ fn calls_to_an_unresponsive_server_time_out() {
 
 #[test]
 fn an_unreachable_server_is_an_error() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let socket = format!("unix:{}", dir.path().join("nobody").display());
+    let dir = Folder::new();
+    let socket = format!("unix:{}", dir.path("nobody"));
     for args in [&["--addr", &socket][..], &["--addr", &socket, "--limit", "1/1/1s", "--refusals", "0.5"]] {
         let run = finish(weir_bench().args(args));
         assert_eq!((run.code, run.out.as_str()), (2, ""));
@@ -251,16 +262,6 @@ fn invalid_options_are_rejected() {
     }
 }
 
-#[test]
-fn refusals_require_a_limit_on_the_key() {
-    let server = Server::with_policy(POLICY);
-    for call in ["unary", "envoy"] {
-        let run = server.bench(&["--domain", "api", "--call", call, "--key", "group/{}", "--refusals", "0.5"]);
-        assert_eq!((run.code, run.out.as_str()), (2, ""));
-        assert!(run.err.contains("the key has no limit"), "{}", run.err);
-    }
-}
-
 /// A load that goes on until it is interrupted.
 struct Endless(Child);
 
@@ -278,7 +279,7 @@ impl Endless {
         let status = eventually("the load ends", || self.0.try_wait().expect("its state"));
         let mut out = String::new();
         self.0.stdout.take().expect("captured").read_to_string(&mut out).expect("it prints UTF-8");
-        let report = json_of(&Run { code: 0, out, err: String::new() });
+        let report = Run { code: 0, out, err: String::new() }.json();
         assert_eq!((status.code(), &report["interrupted"]), (Some(0), &Value::Bool(true)), "{report:#}");
         report
     }
@@ -292,34 +293,48 @@ impl Drop for Endless {
     }
 }
 
-fn wait_until_asked(server: &Server) {
-    eventually("checks come", || (counted(server, "allowed") > 0).then_some(()));
+/// Waits until more checks are allowed than these.
+fn wait_until_asked(server: &Server, before: u64) {
+    eventually("checks come", || (counted(server, "allowed") > before).then_some(()));
 }
 
 #[test]
 fn an_interrupted_run_prints_a_complete_report() {
+    let server = Server::with_policy(POLICY);
     for args in [&["--call", "unary"][..], &["--call", "stream"], &["--call", "batch", "--rate", "1000"]] {
-        let server = Server::with_policy(POLICY);
+        let before = start_over(&server);
         let load = Endless::start(&server.grpc, args);
-        wait_until_asked(&server);
+        wait_until_asked(&server, before[0]);
         let report = load.interrupt();
         assert_eq!(number(&report, "/errors/total"), 0, "{report:#}");
-        assert_exact(&server, &report, args);
+        assert_exact(&server, before, &report, args);
     }
 }
 
 #[test]
 fn a_restarted_server_is_reconnected_and_lost_calls_are_errors() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let socket = format!("unix:{}", dir.path().join("grpc.sock").display());
+    let dir = Folder::new();
+    let socket = format!("unix:{}", dir.path("grpc.sock"));
     let serve = || Setup::new().env("WEIR_GRPC__LISTEN", &socket).policy(POLICY).start();
-    for call in ["unary", "stream", "batch", "envoy"] {
-        let first = serve();
-        let load = Endless::start(&socket, &["--call", call, "--key", "user/{}"]);
-        wait_until_asked(&first);
-        drop(first);
-        let second = serve();
-        wait_until_asked(&second);
+    let calls = [("unary", "grpc"), ("stream", "grpc_stream"), ("batch", "grpc_batch"), ("envoy", "envoy")];
+    let wait_until_asked_by_all = |server: &Server| {
+        for (_, transport) in calls {
+            let series = format!("weir_checks_total{{domain=\"api\",transport=\"{transport}\",outcome=\"allowed\"}}");
+            eventually(transport, || (server.metric(&series) > 0.0).then_some(()));
+        }
+    };
+    let first = serve();
+    let loads = calls.map(|(call, _)| {
+        // Users of their own, so that each load has some that are allowed; one call at a time on each connection, as four
+        // loads share the machine.
+        let key = format!("user/{call}-{{}}");
+        Endless::start(&socket, &["--call", call, "--key", &key, "--streams", "1", "--timeout", "60s"])
+    });
+    wait_until_asked_by_all(&first);
+    drop(first);
+    let second = serve();
+    wait_until_asked_by_all(&second);
+    for (load, (call, _)) in loads.into_iter().zip(calls) {
         let report = load.interrupt();
         let errors = number(&report, "/errors/by_code/UNAVAILABLE/count");
         assert!(errors > 0 && errors == number(&report, "/errors/total"), "{call}: {report:#}");
