@@ -23,7 +23,7 @@ const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 
 /// Both ports still answer.
 async fn assert_serves(server: &Server) {
-    let answer = server.client().await.check(check(&["free"])).await.expect("an answer").into_inner();
+    let answer = server.check(check(&["free"])).await;
     assert_eq!(short(&answer), (true, 0, 0));
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
 }
@@ -79,8 +79,9 @@ async fn connections_above_the_limit_are_closed_at_once_and_counted() {
     assert_serves(&server).await;
 }
 
-#[tokio::test]
-async fn garbage_bytes_close_only_their_own_connection() {
+// Connections of `assert_serves` need a thread to end on while this one waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn garbage_half_closed_and_lost_connections_close_alone() {
     let server = Server::with_policy(POLICY);
     let noise: Vec<u8> = (0..64_u32 << 10).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for address in [&server.grpc, &server.http] {
@@ -90,11 +91,8 @@ async fn garbage_bytes_close_only_their_own_connection() {
     }
     wait_until_all_are_gone(&server);
     assert_serves(&server).await;
-}
 
-#[tokio::test]
-async fn half_closed_connections_are_closed() {
-    let server = Server::with_policy(POLICY);
+    // Half-closed connections are closed.
     send_and_wait(&server.http, b"GET /metr");
     send_and_wait(&server.http, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
     let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
@@ -103,11 +101,8 @@ async fn half_closed_connections_are_closed() {
     raw.close_half().expect("the service closes too");
     wait_until_all_are_gone(&server);
     assert_serves(&server).await;
-}
 
-#[tokio::test]
-async fn clients_that_disconnect_mid_stream_are_cleaned_up() {
-    let server = Server::with_policy(POLICY);
+    // Clients that disconnect in the midst of a stream are cleaned up.
     for _ in 0..20 {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
         raw.call(STREAM).expect("a call");
@@ -116,6 +111,12 @@ async fn clients_that_disconnect_mid_stream_are_cleaned_up() {
     }
     wait_until_all_are_gone(&server);
     assert_serves(&server).await;
+
+    // A connection that closes without a word is sent nothing.
+    let mut silent = TcpStream::connect(&server.grpc).expect("a connection");
+    silent.shutdown(Shutdown::Write).expect("closed on this side");
+    silent.set_read_timeout(Some(TIMEOUT)).expect("set");
+    assert_eq!(silent.read(&mut [0; 64]).expect("closed on the other"), 0);
 }
 
 #[test]

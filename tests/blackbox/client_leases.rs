@@ -83,22 +83,7 @@ async fn a_client_is_told_the_terms_and_granted_units_under_them() {
 }
 
 #[tokio::test]
-async fn what_is_not_leased_is_decided_and_said_so() {
-    let server = Server::with_policy(POLICY);
-    for key in ["plain", "queue", "unlimited"] {
-        let request = |cost| LeaseRequest {
-            check: Some(CheckRequest { cost, ..check(&[key]) }),
-            ..alex(LeaseRequest { want: 5, ..OF_ALEX })
-        };
-        let answers = ask(&server, None, vec![request(None), request(Some(0))]).await;
-        assert!(answers.iter().all(|answer| !answer.not_leasable.is_empty() && answer.terms.is_none()), "{answers:?}");
-        assert!(answers[0].decision.as_ref().is_some_and(|decision| decision.allowed), "{answers:?}");
-        assert!(answers[1].decision.is_none() && answers[1].grant.is_none(), "{answers:?}");
-    }
-}
-
-#[tokio::test]
-async fn an_invalid_request_is_answered_with_its_field_and_the_stream_goes_on() {
+async fn invalid_requests_and_what_is_not_leased_are_answered_and_the_stream_goes_on() {
     let server = Server::with_policy(POLICY);
     let with = |change: fn(&mut CheckRequest)| {
         let mut request = alex(OF_ALEX);
@@ -131,6 +116,18 @@ async fn an_invalid_request_is_answered_with_its_field_and_the_stream_goes_on() 
         answer.decision.and_then(|decision| decision.error).map(|error| error.code),
         Some(Code::NotFound as i32)
     );
+
+    // What is not leased is decided, and the answer says why.
+    for key in ["plain", "queue", "unlimited"] {
+        let request = |cost| LeaseRequest {
+            check: Some(CheckRequest { cost, ..check(&[key]) }),
+            ..alex(LeaseRequest { want: 5, ..OF_ALEX })
+        };
+        let answers = ask(&server, None, vec![request(None), request(Some(0))]).await;
+        assert!(answers.iter().all(|answer| !answer.not_leasable.is_empty() && answer.terms.is_none()), "{answers:?}");
+        assert!(answers[0].decision.as_ref().is_some_and(|decision| decision.allowed), "{answers:?}");
+        assert!(answers[1].decision.is_none() && answers[1].grant.is_none(), "{answers:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,13 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Server, finish, run, server::Setup, weir};
+use crate::support::{Folder, Server, finish, run, server::Setup, weir};
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400]] } } } }";
-
-fn json_of(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
 
 #[test]
 fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
@@ -44,6 +40,13 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
         assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{args:?}");
         assert!(failed.err.contains(expected), "{args:?}: {}", failed.err);
     }
+
+    // An HTTP port is recognized.
+    for command in [&["check", "a"][..], &["reset", "a"], &["health"]] {
+        let failed = run(&[command, &["--addr", &server.http]].concat());
+        assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{command:?}");
+        assert!(failed.err.contains("an HTTP server answers there, and not gRPC"), "{command:?}: {}", failed.err);
+    }
 }
 
 #[test]
@@ -70,9 +73,6 @@ fn an_unmatched_key_is_a_warning_with_a_suggestion() {
     assert_eq!((lifted.code, lifted.err.as_str()), (0, ""));
     let known = server.run(&["reset", "user", "berta"]);
     assert_eq!((known.out.as_str(), known.err.as_str()), ("nothing to reset: user / berta had no state\n", ""));
-
-    let unlimited = Server::with_policy("schema: {}").run(&["check", "a"]);
-    assert_eq!(unlimited.err, "weir: warning: no limit applies to `a`: its domain has no limits\n");
 }
 
 #[test]
@@ -91,12 +91,14 @@ fn an_unknown_domain_is_an_error_that_lists_the_known_ones() {
         assert_eq!(unknown.code, 2);
         assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NOT_FOUND){expected}"));
     }
+    let unlimited = server.run(&["check", "a", "--domain", "shop"]);
+    assert_eq!(unlimited.err, "weir: warning: no limit applies to `a`: its domain has no limits\n");
 }
 
 #[test]
-fn check_sends_all_its_options() {
+fn check_sends_all_its_options_and_prints_the_same_json_as_simulate() {
     let server = Server::with_policy(POLICY);
-    let peek = |args: &[&str]| json_of(&server.run(&[&["check", "user", "alex", "--json"], args].concat()).out);
+    let peek = |args: &[&str]| server.run(&[&["check", "user", "alex", "--json"], args].concat()).json();
     assert_eq!(peek(&["--cost", "2"])["remaining"], 1);
     assert_eq!(peek(&["--cost", "0"])["remaining"], 1);
     assert_eq!(peek(&["--cost", "-1"])["remaining"], 2);
@@ -104,12 +106,8 @@ fn check_sends_all_its_options() {
     assert_eq!(peek(&["--cost", "0", "--factor", "0.5"])["limit"], 5);
     let lifted = peek(&["--factor", "0", "--max-wait", "1d"]);
     assert_eq!((&lifted["allowed"], &lifted["limit"], &lifted["binding"]), (&json!(true), &Value::Null, &Value::Null));
-}
 
-#[test]
-fn check_prints_the_same_json_as_simulate() {
-    let server = Server::with_policy(POLICY);
-    let output = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
+    let output = server.run(&["check", "user", "berta", "--json", "--cost", "3"]);
     assert_eq!(output.code, 0);
     let fresh = json!({ "allowed": true, "limit": 3, "remaining": 0, "retry_after_us": null,
         "next_after_us": 86_400_000_000_i64,
@@ -119,9 +117,9 @@ fn check_prints_the_same_json_as_simulate() {
     let mut level = json!({ "name": "user/*#gcra0", "depth": 2, "shadow": false });
     level.as_object_mut().expect("a map").extend(fresh.as_object().expect("a map").clone());
     summary["levels"] = json!([level]);
-    assert_eq!(json_of(&output.out), summary);
-    let refused = server.run(&["check", "user", "alex", "--json"]);
-    assert_eq!((refused.code, &json_of(&refused.out)["allowed"]), (1, &json!(false)));
+    assert_eq!(output.json(), summary);
+    let refused = server.run(&["check", "user", "berta", "--json"]);
+    assert_eq!((refused.code, &refused.json()["allowed"]), (1, &json!(false)));
 }
 
 #[test]
@@ -139,7 +137,7 @@ fn reset_clears_a_key_and_reports_whether_it_had_state() {
         let reset = server.run(args);
         assert_eq!((reset.code, reset.out.as_str()), (0, expected));
         assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
-        let again = json_of(&server.run(&["reset", "user", "alex", "--json"]).out);
+        let again = server.run(&["reset", "user", "alex", "--json"]).json();
         assert_eq!(again, json!({ "existed": true, "scanned": false, "removed": true }), "{existed}");
     }
     assert_eq!(
@@ -177,11 +175,10 @@ fn commands_report_an_unreachable_server() {
 
 #[test]
 fn serving_without_a_policy_needs_allow_all() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let policy = dir.path().join("limits.yaml");
-    std::fs::write(&policy, POLICY).expect("written");
+    let dir = Folder::new();
+    let policy = dir.write("limits.yaml", POLICY);
     let tried = |arguments: &[&str], variables: &[(&str, &str)]| {
-        finish(weir().current_dir(&dir).args(arguments).envs(variables.iter().copied()))
+        finish(weir().current_dir(dir.path("")).args(arguments).envs(variables.iter().copied()))
     };
     for arguments in [&[][..], &["serve"], &["config", "check"], &["--store", "memory"]] {
         let refused = tried(arguments, &[]);
@@ -190,7 +187,7 @@ fn serving_without_a_policy_needs_allow_all() {
             assert!(refused.err.contains(expected), "{arguments:?}: {expected}: {}", refused.err);
         }
     }
-    let both = [("WEIR_LIMITS", policy.to_str().expect("a path")), ("WEIR_ALLOW_ALL", "true")];
+    let both = [("WEIR_LIMITS", policy.as_str()), ("WEIR_ALLOW_ALL", "true")];
     let refused = tried(&["serve"], &both);
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("weir: allow_all is set, and so is limits ("), "{}", refused.err);
@@ -203,32 +200,19 @@ fn serving_without_a_policy_needs_allow_all() {
 }
 
 #[test]
-fn an_http_port_is_recognized() {
-    let server = Server::with_policy(POLICY);
-    for command in [&["check", "a"][..], &["reset", "a"], &["health"]] {
-        let failed = run(&[command, &["--addr", &server.http]].concat());
-        assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{command:?}");
-        assert!(failed.err.contains("an HTTP server answers there, and not gRPC"), "{command:?}: {}", failed.err);
-    }
-}
-
-#[test]
 fn an_expanded_wildcard_is_rejected() {
-    let dir = tempfile::tempdir().expect("a directory");
-    for name in ["a.yaml", "b.yaml", ".hidden"] {
-        std::fs::write(dir.path().join(name), POLICY).expect("written");
-    }
+    let dir = Folder::of(&["a.yaml", "b.yaml", ".hidden"].map(|name| (name, POLICY)));
     for (command, expected) in [
         (&["check", "user", "a.yaml", "b.yaml"][..], "the shell replaces an unquoted `*`"),
         (&["reset", "user", "a.yaml", "b.yaml", "trade"], "the shell replaces an unquoted `*`"),
         (&["limits", "explain", "a.yaml", "user", "a.yaml", "b.yaml"], "the shell replaces an unquoted `*`"),
         (&["limits", "lint", "a.yaml", "b.yaml"], "lint takes one file or one directory, not `a.yaml` and `b.yaml`"),
     ] {
-        let refused = finish(weir().current_dir(&dir).args(command));
+        let refused = finish(weir().current_dir(dir.path("")).args(command));
         assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{command:?}");
         assert!(refused.err.contains(expected), "{command:?}: {}", refused.err);
     }
-    let meant = finish(weir().current_dir(&dir).args(["limits", "explain", "a.yaml", "user", "b.yaml"]));
+    let meant = finish(weir().current_dir(dir.path("")).args(["limits", "explain", "a.yaml", "user", "b.yaml"]));
     assert_eq!(meant.code, 0, "{}", meant.err);
 }
 

@@ -10,7 +10,7 @@ use weir::proto::{
 };
 
 use crate::support::{
-    Server, eventually_async,
+    Folder, Server, eventually_async,
     http::Client as Http,
     requests::{check, limit, peek, seconds_long, with_limits},
     reservations::{Client, HOUR, cancel, commit, extend, left, millis, reserve, settled, wanted},
@@ -33,6 +33,7 @@ schema:
   short: { children: { '*': { limits: [{ concurrency: { max: 2, ttl: 2s }, name: short }] } } }
   watched: { limits: [{ concurrency: { max: 1, ttl: 1h }, shadow: true, name: watched }] }
   crowd: { limits: [{ concurrency: { max: 5, ttl: 20s }, name: crowd }] }
+  units: { limits: [[9, 1, 60]] }
 ";
 const ALEX: [&str; 3] = ["tenant", "acme", "alex"];
 const OLGA: [&str; 3] = ["tenant", "acme", "olga"];
@@ -95,12 +96,25 @@ async fn the_limits_say_how_long_a_slot_lasts_at_most() {
         assert!((least..=most).contains(&minutes(longer.expires_after)), "{longer:?}");
         cancel(&mut client, &answer.hold).await.expect("settled");
     }
-    let units = Server::with_policy("schema: { a: { limits: [[9, 1, 60]] } }");
-    let mut client = units.client().await;
-    let status = client.reserve(slot(&["a"])).await.expect_err("no limit says");
+    let status = client.reserve(slot(&["units"])).await.expect_err("no limit says");
     assert_eq!(crate::support::requests::refusal(&status), (Code::InvalidArgument, Some("ttl".to_owned())));
-    let unlimited = reserve(&mut client, slot(&["b"])).await;
+    let unlimited = reserve(&mut client, slot(&["elsewhere"])).await;
     assert!(!unlimited.hold.is_empty(), "nothing is held, so nothing need say how long");
+
+    // A request may bring a limit on concurrency.
+    let own = |max, on_check| {
+        let slots = Concurrency { max, ttl: Some(seconds_long(3_600)), check: on_check };
+        with_limits(check(&["own"]), vec![limit(Algorithm::Concurrency(slots))])
+    };
+    let request = || ReserveRequest { check: Some(own(1, 0)), ..ReserveRequest::default() };
+    let hold = reserve(&mut client, request()).await.hold;
+    assert!(!hold.is_empty() && reserve(&mut client, request()).await.hold.is_empty());
+    assert_eq!(code(client.check(own(1, 0)).await), Code::FailedPrecondition);
+    assert!(!client.check(own(1, 2)).await.expect("an answer").into_inner().allowed);
+    assert!(client.check(own(2, 2)).await.expect("an answer").into_inner().allowed, "the limit was raised");
+    assert_eq!(code(client.check(own(1, 3)).await), Code::InvalidArgument);
+    cancel(&mut client, &hold).await.expect("settled");
+    assert!(!reserve(&mut client, request()).await.hold.is_empty());
 }
 
 #[tokio::test]
@@ -134,7 +148,7 @@ async fn a_check_takes_no_slot_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn with_peek_a_check_asks_whether_a_slot_is_free() {
+async fn with_peek_or_in_shadow_mode_checks_pass_beside_slots() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     for left in [9, 8] {
@@ -148,29 +162,8 @@ async fn with_peek_a_check_asks_whether_a_slot_is_free() {
     cancel(&mut client, &hold).await.expect("settled");
     assert_eq!(levels_left(&mut client, &["seats"]).await, [1, 8]);
     assert_eq!(server.metric("weir_charged_units_total{domain=\"default\",limit=\"seat\"}"), 1.0, "slots taken");
-}
 
-#[tokio::test]
-async fn a_slot_whose_holder_died_is_free_again_and_a_late_release_frees_no_other() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let key = ["short", "a"];
-    let dead = [taken(&mut client, &key, 1).await, taken(&mut client, &key, 1).await];
-    assert!(reserve(&mut client, slot(&key)).await.hold.is_empty());
-    eventually_async("the slots are free", async || (left(&mut client, &key).await == 2).then_some(())).await;
-    let alive = taken(&mut client, &key, 1).await;
-    for hold in &dead {
-        assert_eq!(code(cancel(&mut client, hold).await), Code::NotFound);
-        assert_eq!(code(commit(&mut client, hold, None).await), Code::NotFound);
-        assert_eq!(code(extend(&mut client, hold, 2_000).await), Code::NotFound);
-    }
-    assert!(left(&mut client, &key).await == 1 || extend(&mut client, &alive, 2_000).await.is_err());
-}
-
-#[tokio::test]
-async fn a_limit_in_shadow_mode_refuses_nothing() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
+    // A limit in shadow mode refuses nothing.
     assert!(client.check(check(&["watched"])).await.expect("an answer").into_inner().allowed);
     let all = CheckAllRequest { checks: vec![check(&["watched"]), check(&["seats"])] };
     assert!(client.check_all(all).await.expect("an answer").into_inner().allowed);
@@ -185,31 +178,10 @@ async fn a_limit_in_shadow_mode_refuses_nothing() {
     assert_eq!(levels_left(&mut client, &["watched"]).await, [1]);
 }
 
-#[tokio::test]
-async fn a_request_may_bring_a_limit_on_concurrency() {
-    let server = Server::with_policy("schema: {}");
-    let mut client = server.client().await;
-    let own = |max, on_check| {
-        let slots = Concurrency { max, ttl: Some(seconds_long(3_600)), check: on_check };
-        with_limits(check(&["own"]), vec![limit(Algorithm::Concurrency(slots))])
-    };
-    let request = || ReserveRequest { check: Some(own(1, 0)), ..ReserveRequest::default() };
-    let hold = reserve(&mut client, request()).await.hold;
-    assert!(!hold.is_empty() && reserve(&mut client, request()).await.hold.is_empty());
-    assert_eq!(code(client.check(own(1, 0)).await), Code::FailedPrecondition);
-    assert!(!client.check(own(1, 2)).await.expect("an answer").into_inner().allowed);
-    assert!(client.check(own(2, 2)).await.expect("an answer").into_inner().allowed, "the limit was raised");
-    assert_eq!(code(client.check(own(1, 3)).await), Code::InvalidArgument);
-    cancel(&mut client, &hold).await.expect("settled");
-    assert!(!reserve(&mut client, request()).await.hold.is_empty());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_survive_resets_and_restarts() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("weir.snapshot");
-    let path = path.to_str().expect("a path");
-    let start = || Setup::new().policy(POLICY).env("WEIR_STORE__SNAPSHOT__PATH", path).start();
+    let dir = Folder::new();
+    let start = || Setup::new().policy(POLICY).snapshot(dir.path("weir.snapshot")).start();
     let mut first = start();
     let mut client = first.client().await;
     let holds = [taken(&mut client, &ALEX, 5).await, taken(&mut client, &ALEX, 1).await];
@@ -237,9 +209,22 @@ async fn no_more_slots_are_held_than_there_are() {
 }
 
 #[tokio::test]
-async fn units_of_other_limits_may_be_reserved_for_a_shorter_time() {
+async fn a_slot_whose_holder_died_is_free_again_and_a_late_release_frees_no_other() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
+    let key = ["short", "a"];
+    let dead = [taken(&mut client, &key, 1).await, taken(&mut client, &key, 1).await];
+    assert!(reserve(&mut client, slot(&key)).await.hold.is_empty());
+    eventually_async("the slots are free", async || (left(&mut client, &key).await == 2).then_some(())).await;
+    let alive = taken(&mut client, &key, 1).await;
+    for hold in &dead {
+        assert_eq!(code(cancel(&mut client, hold).await), Code::NotFound);
+        assert_eq!(code(commit(&mut client, hold, None).await), Code::NotFound);
+        assert_eq!(code(extend(&mut client, hold, 2_000).await), Code::NotFound);
+    }
+    assert!(left(&mut client, &key).await == 1 || extend(&mut client, &alive, 2_000).await.is_err());
+
+    // Units of other limits may be reserved for a shorter time.
     let kept = reserve(&mut client, wanted(&ALEX, 10, 200)).await;
     assert!(!kept.hold.is_empty());
     eventually_async("it is over", async || (levels_left(&mut client, &ALEX).await[1] == 2).then_some(())).await;

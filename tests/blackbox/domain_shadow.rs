@@ -1,30 +1,28 @@
 //! What a domain says of its answers as a whole: everything passes and is counted, or retries are spread.
 
 use serde_json::json;
-use weir::proto::{CheckRequest, CheckResponse};
+use weir::proto::CheckRequest;
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 
 use crate::support::{
-    Server,
+    Folder, Server,
     envoy::{descriptor, should_rate_limit},
     http::Client,
     requests::{check, gcra, with_limits},
+    run,
+    server::Setup,
 };
 
 /// Ten a day for all, of which each user has two.
 const LIMITS: &str = "schema: { user: { limits: [{ gcra: { burst: 9, count: 1, period: 1d }, name: all }], children: { '*': \
                       { limits: [{ gcra: { burst: 1, count: 1, period: 1d }, name: each }] } } } }";
 
-async fn ask(server: &Server, request: CheckRequest) -> CheckResponse {
-    server.client().await.check(request).await.expect("an answer").into_inner()
-}
-
 #[tokio::test]
 async fn a_domain_in_shadow_decides_as_always_and_lets_everything_pass() {
     let server = Server::with_policy(&format!("domain: api\nshadow: true\n{LIMITS}"));
     let of = |key: &[&str]| CheckRequest { domain: "api".to_owned(), ..check(key) };
     for turn in 0..4 {
-        let answer = ask(&server, of(&["user", "alex"])).await;
+        let answer = server.check(of(&["user", "alex"])).await;
         assert!(answer.allowed && answer.binding.is_none() && answer.retry_after.is_none(), "{answer:?}");
         let [all, each] = &answer.levels[..] else { panic!("two levels: {answer:?}") };
         assert!(all.shadow && each.shadow && all.allowed);
@@ -49,20 +47,23 @@ async fn a_domain_in_shadow_decides_as_always_and_lets_everything_pass() {
     );
     assert_eq!(server.metric("weir_charged_units_total{domain=\"api\",limit=\"all\"}"), 2.0);
     let own = with_limits(of(&["user", "alex"]), vec![gcra(0, 1, 86_400)]);
-    assert!(ask(&server, own.clone()).await.allowed);
-    assert!(!ask(&server, own).await.allowed, "limits of a request still refuse");
+    assert!(server.check(own.clone()).await.allowed);
+    assert!(!server.check(own).await.allowed, "limits of a request still refuse");
 }
 
 #[tokio::test]
 async fn retries_are_spread_by_key_and_never_earlier() {
     let limits = "schema: { user: { limits: [{ fixed_window: { count: 1, period: 31d }, name: all }] } }";
-    let spread = Server::with_policy(&format!("retry_jitter: 0.5\n{limits}"));
-    let exact = Server::with_policy(limits);
-    for server in [&spread, &exact] {
-        assert!(ask(server, check(&["user"])).await.allowed);
+    let dir = Folder::new();
+    dir.write("spread.yaml", format!("domain: spread\nretry_jitter: 0.5\n{limits}"));
+    dir.write("exact.yaml", format!("domain: exact\n{limits}"));
+    let server = Setup::new().limits(dir.path("").into()).start();
+    let of = |domain: &str, key: &[&str]| CheckRequest { domain: domain.to_owned(), ..check(key) };
+    for domain in ["spread", "exact"] {
+        assert!(server.check(of(domain, &["user"])).await.allowed);
     }
-    let retry = async |server: &Server, name: &str| {
-        let answer = ask(server, check(&["user", name])).await;
+    let retry = async |domain: &str, name: &str| {
+        let answer = server.check(of(domain, &["user", name])).await;
         let seconds = answer.retry_after.expect("it is refused").seconds;
         assert_eq!(answer.levels[0].retry_after.expect("refused").seconds, seconds);
         assert_eq!(answer.next_after.map(|next| next.seconds / 60), answer.reset_after.map(|reset| reset.seconds / 60));
@@ -70,10 +71,10 @@ async fn retries_are_spread_by_key_and_never_earlier() {
     };
     let mut parts = Vec::new();
     for name in ["alex", "berta", "carl", "dora", "emil", "frida", "gustav", "hanna"] {
-        let needed = retry(&exact, name).await;
-        let retry_s = retry(&spread, name).await;
+        let needed = retry("exact", name).await;
+        let retry_s = retry("spread", name).await;
         assert!(retry_s + 60 >= needed && retry_s <= needed * 3 / 2, "{name}: {retry_s} of {needed}");
-        let again = retry(&spread, name).await;
+        let again = retry("spread", name).await;
         assert!(retry_s.abs_diff(again) < 60, "{name}: {retry_s}, then {again}");
         parts.push((retry_s - needed) as f64 / needed as f64);
     }
@@ -88,10 +89,8 @@ fn invalid_values_are_errors() {
         ("retry_jitter: 1.1", "retry_jitter is a number from 0 to 1, not `1.1`"),
         ("retry_jitter: NaN", "retry_jitter is a number from 0 to 1, not `NaN`"),
     ] {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("limits.yaml");
-        std::fs::write(&path, format!("{text}\n{LIMITS}")).expect("written");
-        let output = crate::support::run(&["limits", "lint", path.to_str().expect("a path")]);
+        let dir = Folder::new();
+        let output = run(&["limits", "lint", &dir.write("limits.yaml", format!("{text}\n{LIMITS}"))]);
         assert!(output.code == 2 && output.err.contains(message), "{}", output.err);
     }
 }

@@ -25,14 +25,14 @@ async fn a_dry_run_charges_nothing_over_every_surface() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let mut http = Client::connect(&server.http).expect("it accepts connections");
-    let dry_run = || dry_run(&["user", "alex"], 2);
+    let of_two = || dry_run(&["user", "alex"], 2);
     for _ in 0..2 {
-        assert_eq!(left(&client.check(dry_run()).await.expect("an answer").into_inner()), (true, 1));
-        let batch = CheckBatchRequest { checks: vec![dry_run(); 3] };
+        assert_eq!(left(&client.check(of_two()).await.expect("an answer").into_inner()), (true, 1));
+        let batch = CheckBatchRequest { checks: vec![of_two(); 3] };
         let answers = client.check_batch(batch).await.expect("answers").into_inner().results;
         assert!(answers.len() == 3 && answers.iter().all(|answer| left(answer) == (true, 1)), "{answers:?}");
         let mut answers =
-            client.check_stream(futures_util::stream::iter(vec![dry_run(); 2])).await.expect("a stream").into_inner();
+            client.check_stream(futures_util::stream::iter(vec![of_two(); 2])).await.expect("a stream").into_inner();
         while let Some(answer) = answers.message().await.expect("an answer") {
             assert_eq!(left(&answer), (true, 1));
         }
@@ -46,23 +46,19 @@ async fn a_dry_run_charges_nothing_over_every_surface() {
         assert!(printed.out.starts_with("dry run: allowed; 1 of 3 left, full again in "), "{}", printed.out);
     }
     assert_eq!(left(&client.check(check(&["user", "alex"])).await.expect("an answer").into_inner()), (true, 2));
-}
 
-#[tokio::test]
-async fn a_dry_run_tells_the_retry_and_the_wait_of_its_cost() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
+    // It tells the retry and the wait of its cost.
     let mut ask = async |request| client.check(request).await.expect("an answer").into_inner();
     for _ in 0..3 {
-        ask(check(&["user", "alex"])).await;
+        ask(check(&["user", "berta"])).await;
     }
-    assert!(ask(CheckRequest { cost: Some(0), ..check(&["user", "alex"]) }).await.allowed, "a preview passes");
+    assert!(ask(CheckRequest { cost: Some(0), ..check(&["user", "berta"]) }).await.allowed, "a preview passes");
     for (cost, days) in [(1, 0..=1), (2, 1..=2)] {
-        let refused = ask(dry_run(&["user", "alex"], cost)).await;
+        let refused = ask(dry_run(&["user", "berta"], cost)).await;
         let days = days.start() * 86_400..=days.end() * 86_400;
         assert!(!refused.allowed && days.contains(&refused.retry_after.expect("it can pass").seconds), "{refused:?}");
     }
-    let printed = server.run(&["check", "user", "alex", "--dry-run"]);
+    let printed = server.run(&["check", "user", "berta", "--dry-run"]);
     assert_eq!(printed.code, 1);
     assert!(printed.out.starts_with("dry run: refused by user/*#gcra0: 0 of 3 left, retry after "), "{}", printed.out);
 

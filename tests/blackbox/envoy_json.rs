@@ -119,27 +119,7 @@ fn headers_and_dynamic_metadata_are_in_the_body() {
 }
 
 #[test]
-fn any_http_method_is_accepted() {
-    let server = Server::with_policy(FILE);
-    let mut client = client(&server);
-    let body = br#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "alex"}]}]}"#;
-    let json = ("content-type", "application/json");
-    for (request, header, expected) in [
-        ("GET /json", ("accept", "*/*"), (200, 2)),
-        ("PUT /json?pretty", json, (200, 1)),
-        ("DELETE /json", ("content-type", "text/plain"), (200, 0)),
-        ("BREW /json", ("content-type", "application/x-www-form-urlencoded"), (429, 0)),
-        ("OPTIONS /json", json, (429, 0)),
-    ] {
-        let answer = client.ask(request, &[header], body).expect("an answer");
-        assert_eq!(short(&answer), expected, "{request}");
-    }
-    assert_bad(&client.ask("GET /json", &[], b"").expect("an answer"), "no body");
-    assert_eq!(client.ask("POST /json/", &[], body).expect("an answer").status, 404);
-}
-
-#[test]
-fn all_proto3_json_forms_of_names_and_numbers_are_accepted() {
+fn any_method_and_all_proto3_json_forms_are_accepted() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     // Each about another user, of whose three requests the rest is left.
@@ -166,12 +146,24 @@ fn all_proto3_json_forms_of_names_and_numbers_are_accepted() {
         let body = format!(r#" {{"domain": "shop", "descriptors": [{{{entries}, {fields}}}]{of_all}}} "#);
         assert_eq!(short(&ask(&mut client, &body)), (200, left), "{body}");
     }
-}
 
-#[test]
-fn json_strings_accept_every_escape_and_reject_invalid_unicode() {
-    let server = Server::with_policy(FILE);
-    let mut client = client(&server);
+    // Any method is accepted.
+    let body = br#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "berta"}]}]}"#;
+    let json = ("content-type", "application/json");
+    for (request, header, expected) in [
+        ("GET /json", ("accept", "*/*"), (200, 2)),
+        ("PUT /json?pretty", json, (200, 1)),
+        ("DELETE /json", ("content-type", "text/plain"), (200, 0)),
+        ("BREW /json", ("content-type", "application/x-www-form-urlencoded"), (429, 0)),
+        ("OPTIONS /json", json, (429, 0)),
+    ] {
+        let answer = client.ask(request, &[header], body).expect("an answer");
+        assert_eq!(short(&answer), expected, "{request}");
+    }
+    assert_bad(&client.ask("GET /json", &[], b"").expect("an answer"), "no body");
+    assert_eq!(client.ask("POST /json/", &[], body).expect("an answer").status, 404);
+
+    // Strings may have every escape, but no invalid Unicode.
     let mut ask_bytes = |value: &[u8]| {
         let start = br#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": ""#;
         ask(&mut client, [&start[..], value, br#""}]}]}"#].concat())
@@ -204,8 +196,8 @@ fn json_strings_accept_every_escape_and_reject_invalid_unicode() {
     assert_eq!(short(&ask_bytes(b"alex")), (200, 2), "the service goes on");
 }
 
-#[test]
-fn invalid_bodies_get_400() {
+#[tokio::test]
+async fn invalid_bodies_get_400_and_invalid_argument_over_grpc() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     let bodies = [
@@ -265,6 +257,21 @@ fn invalid_bodies_get_400() {
     });
     assert_eq!(errors, bodies.len() + 1);
     assert_eq!(short(&ask_user(&mut client, "alex")), (200, 2), "the service goes on");
+
+    // The same over gRPC names the field.
+    for (domain, descriptors, expected) in [
+        ("", 1, Some("domain")),
+        ("shop", 0, Some("descriptors")),
+        ("shop", 1_001, Some("descriptors")),
+        ("nowhere", 1_001, Some("descriptors")),
+        ("shop", 1_000, None),
+    ] {
+        let descriptors = vec![descriptor(&["user", "alex"], 0); descriptors];
+        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
+        let answer = should_rate_limit(server.channel().await, request).await;
+        let answered = answer.as_ref().err().map(refusal);
+        assert_eq!(answered, expected.map(|field| (Code::InvalidArgument, Some(field.to_owned()))), "{answer:?}");
+    }
 }
 
 #[test]
@@ -294,24 +301,6 @@ fn oversized_requests_get_400() {
     assert_bad(&answered(&[], Some(200_001), b""), "too long");
     let chunk = format!("{:x}\r\n{}\r\n", 200_001, spaces(200_001));
     assert_bad(&answered(&[("transfer-encoding", "chunked")], None, chunk.as_bytes()), "too long, in chunks");
-}
-
-#[tokio::test]
-async fn invalid_grpc_requests_get_invalid_argument_naming_the_field() {
-    let server = Server::with_policy(FILE);
-    for (domain, descriptors, expected) in [
-        ("", 1, Some("domain")),
-        ("shop", 0, Some("descriptors")),
-        ("shop", 1_001, Some("descriptors")),
-        ("nowhere", 1_001, Some("descriptors")),
-        ("shop", 1_000, None),
-    ] {
-        let descriptors = vec![descriptor(&["user", "alex"], 0); descriptors];
-        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
-        let answer = should_rate_limit(server.channel().await, request).await;
-        let answered = answer.as_ref().err().map(refusal);
-        assert_eq!(answered, expected.map(|field| (Code::InvalidArgument, Some(field.to_owned()))), "{answer:?}");
-    }
 }
 
 #[tokio::test]

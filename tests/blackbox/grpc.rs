@@ -51,7 +51,8 @@ async fn left(plain: &Plain) -> u64 {
 
 #[tokio::test]
 async fn a_call_that_fails_early_gets_a_trailers_only_response() {
-    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", "1024").start();
+    const MOST: usize = 1_024;
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", &MOST.to_string()).start();
     let plain = Plain::connect(&server.grpc).await;
     let unknown = HealthCheckRequest { service: "other".to_owned() };
     let nowhere = CheckRequest { domain: "nowhere".to_owned(), ..alex() };
@@ -90,10 +91,18 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     let stream = plain.call(path::CHECK_STREAM, &[], [message(&alex()), long].concat().into()).await;
     assert_eq!((stream.headers.get("grpc-status"), stream.code()), (None, Code::OutOfRange));
     assert!(!stream.body.is_empty());
+
+    // The size limit applies after decompression.
+    for (length, expected) in [(MOST, Code::NotFound), (MOST + 1, Code::ResourceExhausted)] {
+        let request = CheckRequest { domain: "d".repeat(length - 15), ..alex() };
+        assert_eq!(request.encoded_len(), length);
+        assert!(gzipped(&request).len() < MOST);
+        assert_eq!(plain.call(path::CHECK, &[("grpc-encoding", "gzip")], gzipped(&request)).await.code(), expected);
+    }
 }
 
 #[tokio::test]
-async fn a_call_past_its_deadline_is_not_executed() {
+async fn calls_end_at_their_deadline_and_are_not_executed_past_it() {
     let server = Server::with_policy(POLICY);
     let plain = Plain::connect(&server.grpc).await;
     let _: CheckResponse = plain.call(path::CHECK, &[], message(&alex())).await.message();
@@ -119,34 +128,22 @@ async fn a_call_past_its_deadline_is_not_executed() {
         server.metric("weir_checks_total{domain=\"default\",transport=\"grpc_batch\",outcome=\"allowed\"}"),
         0.0
     );
-}
 
-#[tokio::test]
-async fn future_and_malformed_deadlines_do_not_affect_a_call() {
-    let server = Server::with_policy(POLICY);
-    let plain = Plain::connect(&server.grpc).await;
-    let timeouts = ["1H", "99999999H", "600S", "600000m", "", "0", "0x", "000000000n", "-1n"];
-    for (timeout, left) in timeouts.into_iter().zip((0..10).rev()) {
-        let answer = plain.call(path::CHECK, &[("grpc-timeout", timeout)], message(&alex())).await;
-        assert_eq!(short(&answer.message()), (true, 10, left), "{timeout}");
-    }
-}
-
-#[tokio::test]
-async fn a_call_without_its_message_ends_at_its_deadline() {
-    let server = Server::with_policy(POLICY);
-    let plain = Plain::connect(&server.grpc).await;
+    // A call without its message ends at its deadline.
     for (path, body) in [(path::CHECK, message(&alex())), (path::CHECK, Bytes::new()), (HEALTH_CHECK, Bytes::new())] {
         let late = plain.call_without_end(path, &[("grpc-timeout", "10m")], body).await;
         assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{late:?}");
     }
-    assert_eq!(left(&plain).await, 10);
-}
+    assert_eq!(left(&plain).await, 9);
 
-#[tokio::test]
-async fn streams_end_at_their_deadline() {
-    let server = Server::with_policy(POLICY);
-    let plain = Plain::connect(&server.grpc).await;
+    // Deadlines that are far off or malformed do not affect a call.
+    let timeouts = ["1H", "99999999H", "600S", "600000m", "", "0", "0x", "000000000n", "-1n"];
+    for (timeout, left) in timeouts.into_iter().zip((0..10).rev()) {
+        let answer = plain.call(path::CHECK, &[("grpc-timeout", timeout)], message(&check(&["user", "berta"]))).await;
+        assert_eq!(short(&answer.message()), (true, 10, left), "{timeout}");
+    }
+
+    // Streams end at their deadline.
     let timeout = [("grpc-timeout", "300m")];
     let open = plain.call_without_end(path::CHECK_STREAM, &timeout, message(&alex())).await;
     let watch = plain.call(HEALTH_WATCH, &timeout, message(&HealthCheckRequest::default())).await;
@@ -207,19 +204,6 @@ async fn gzip_requests_are_decompressed() {
         (&[("grpc-encoding", "identity")], gzipped(&alex())),
     ] {
         assert_eq!(plain.call(path::CHECK, encoding, body).await.code(), Code::Internal, "{encoding:?}");
-    }
-}
-
-#[tokio::test]
-async fn the_message_size_limit_applies_after_decompression() {
-    const MOST: usize = 1_024;
-    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", &MOST.to_string()).start();
-    let plain = Plain::connect(&server.grpc).await;
-    for (length, expected) in [(MOST, Code::NotFound), (MOST + 1, Code::ResourceExhausted)] {
-        let request = CheckRequest { domain: "d".repeat(length - 15), ..alex() };
-        assert_eq!(request.encoded_len(), length);
-        assert!(gzipped(&request).len() < MOST);
-        assert_eq!(plain.call(path::CHECK, &[("grpc-encoding", "gzip")], gzipped(&request)).await.code(), expected);
     }
 }
 

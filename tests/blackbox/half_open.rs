@@ -1,10 +1,6 @@
 //! Calls that are opened and ask nothing: they take nothing from those that do, and go after a time.
 
-use std::{
-    io::Read,
-    net::{Shutdown, TcpStream},
-    time::Duration,
-};
+use std::{net::TcpStream, time::Duration};
 
 use hyper::{Request, header::HeaderMap};
 use rustix::process::Signal;
@@ -16,7 +12,7 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Server, TIMEOUT, eventually, eventually_async, http, in_time,
+        Server, eventually, eventually_async, http, in_time,
         raw::{Raw, framed},
         requests::check,
         server::Setup,
@@ -265,13 +261,4 @@ async fn silent_connections_are_evicted_and_those_in_use_are_kept() {
     assert!(server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"evicted\"}") >= 17.0);
     assert!(server.metric("weir_connections_closed_total{listener=\"http\",reason=\"evicted\"}") >= 17.0);
     assert_eq!(server.metric("weir_connections_rejected_total{listener=\"http\"}"), 0.0);
-}
-
-#[test]
-fn a_connection_that_closes_without_a_word_is_sent_nothing() {
-    let server = Setup::new().policy(POLICY).start();
-    let mut silent = TcpStream::connect(&server.grpc).expect("a connection");
-    silent.shutdown(Shutdown::Write).expect("closed on this side");
-    silent.set_read_timeout(Some(TIMEOUT)).expect("set");
-    assert_eq!(silent.read(&mut [0; 64]).expect("closed on the other"), 0);
 }

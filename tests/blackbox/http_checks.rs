@@ -14,7 +14,11 @@ fn client(server: &Server) -> Client {
 }
 
 fn trade(cost: i64) -> Value {
-    json!({ "key": ["user", "alex", "trade"], "cost": cost })
+    trade_of("alex", cost)
+}
+
+fn trade_of(user: &str, cost: i64) -> Value {
+    json!({ "key": ["user", user, "trade"], "cost": cost })
 }
 
 /// The seconds of a length of time.
@@ -46,6 +50,13 @@ fn an_allowed_check_is_answered_with_every_field() {
                    level("tr\"de für", 3, "6", "4", true, false)],
     });
     assert_eq!(answer, expected);
+
+    // Without a limit there are no rate-limit headers.
+    let answer = client(&server).post("/v1/check", &json!({ "key": ["elsewhere"] }));
+    assert_eq!((answer.status, answer.header("ratelimit"), answer.header("ratelimit-policy")), (200, None, None));
+    let expected = json!({ "allowed": true, "limit": "0", "remaining": "0", "resetAfter": "0s", "wait": "0s", "never":
+        false, "degraded": false, "leased": false, "override": "", "repeatedRequest": false, "banReason": "", "levels": [] });
+    assert_eq!(answer.json(), expected);
 }
 
 #[test]
@@ -70,17 +81,22 @@ fn a_refusal_is_a_problem_document_with_all_fields() {
     let retry = seconds(&problem["retryAfter"]);
     assert!((40.0..=100.0).contains(&retry), "{retry}");
     assert_eq!(answer.header("retry-after"), Some(&*format!("{}", retry.ceil())));
-}
 
-#[test]
-fn a_cost_that_can_never_pass_has_no_retry_after() {
-    let server = Server::with_policy(POLICY);
-    let answer = client(&server).post("/v1/check", &trade(7));
+    // A cost that can never pass has no time to retry after.
+    let answer = client.post("/v1/check", &trade_of("berta", 7));
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));
     let problem = answer.json();
     assert_eq!((&problem["never"], &problem["retryAfter"]), (&json!(true), &Value::Null));
     assert!(problem["detail"].as_str().expect("a sentence").contains("no wait will help"));
     assert_eq!(answer.header("ratelimit"), Some("\"tr\\\"de f%C3%BCr\";r=6"));
+
+    // A summary has no levels, but names the limit that refuses.
+    let answer =
+        client.post("/v1/check", &json!({ "key": ["user", "carl", "trade"], "cost": "7", "summaryOnly": true }));
+    let problem = answer.json();
+    assert_eq!((answer.status, &problem["levels"], &problem["binding"]), (429, &json!([]), &json!(2)));
+    assert_eq!(problem["violated-policies"], json!(["tr\"de für"]));
+    assert!(answer.header("ratelimit").is_some());
 }
 
 /// A check whose summary mixes levels: the user's reset, the trade's limit.
@@ -146,53 +162,11 @@ fn rate_limit_headers_have_the_configured_style() {
 }
 
 #[test]
-fn without_a_limit_there_are_no_rate_limit_headers() {
-    let server = Server::with_policy(POLICY);
-    let answer = client(&server).post("/v1/check", &json!({ "key": ["elsewhere"] }));
-    assert_eq!((answer.status, answer.header("ratelimit"), answer.header("ratelimit-policy")), (200, None, None));
-    let expected = json!({ "allowed": true, "limit": "0", "remaining": "0", "resetAfter": "0s", "wait": "0s", "never":
-        false, "degraded": false, "leased": false, "override": "", "repeatedRequest": false, "banReason": "", "levels": [] });
-    assert_eq!(answer.json(), expected);
-}
-
-#[test]
 fn the_policy_header_window_includes_the_request_factor() {
     let server = Server::with_policy("schema: { '*': { limits: [{ gcra: { burst: 9, count: 1, period: 1m } }] } }");
     let mut client = client(&server);
     let answer = client.post("/v1/check", &json!({ "key": ["a"], "factor": 2 }));
     assert_eq!(answer.header("ratelimit-policy"), Some("\"*#gcra0\";q=6;w=360"));
-}
-
-#[test]
-fn a_summary_omits_levels_but_names_the_refusing_limit() {
-    let server = Server::with_policy(POLICY);
-    let mut client = client(&server);
-    let answer =
-        client.post("/v1/check", &json!({ "key": ["user", "alex", "trade"], "cost": "7", "summaryOnly": true }));
-    let problem = answer.json();
-    assert_eq!((answer.status, &problem["levels"], &problem["binding"]), (429, &json!([]), &json!(2)));
-    assert_eq!(problem["violated-policies"], json!(["tr\"de für"]));
-    assert!(answer.header("ratelimit").is_some());
-}
-
-#[test]
-fn both_field_name_styles_and_numeric_strings_are_accepted() {
-    let server = Server::with_policy("");
-    let mut client = client(&server);
-    let gcra = |count: Value| json!([{ "gcra": { "burst": 3, "count": count, "period": "1.5s" } }]);
-    for (number, body) in [
-        json!({ "key": ["a"], "limitSpec": { "limits": gcra(json!(1)) }, "maxWait": "0.5s", "summaryOnly": false }),
-        json!({ "key": ["a"], "limit_spec": { "limits": gcra(json!("1")) }, "max_wait": "0s", "summary_only": false }),
-        json!({ "key": ["a"], "limitSpec": { "limits": gcra(json!(1.0)), "charge": "CHARGE_INDEPENDENT" }, "cost": "1",
-                "factor": null }),
-        json!({ "key": ["a"], "limitSpec": { "limits": gcra(json!("1")), "charge": 2 }, "cost": 1e0, "factor": "1" }),
-    ]
-    .iter()
-    .enumerate()
-    {
-        let answer = client.post("/v1/check", body);
-        assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!((3 - number).to_string())), "{body}");
-    }
 }
 
 #[test]
@@ -218,15 +192,30 @@ fn batch_results_keep_their_order_and_have_their_own_errors() {
 }
 
 #[test]
-fn reset_clears_a_key() {
+fn resets_both_field_name_styles_and_numeric_strings_are_accepted() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
-    assert_eq!(client.post("/v1/check", &trade(6)).status, 200);
-    let reset = client.post("/v1/reset", &json!({ "key": ["user", "alex"], "subtree": true }));
+    assert_eq!(client.post("/v1/check", &trade_of("berta", 6)).status, 200);
+    let reset = client.post("/v1/reset", &json!({ "key": ["user", "berta"], "subtree": true }));
     assert_eq!((reset.status, reset.json()), (200, json!({ "existed": true, "scanned": false, "removed": true })));
-    assert_eq!(client.post("/v1/check", &trade(6)).status, 200);
+    assert_eq!(client.post("/v1/check", &trade_of("berta", 6)).status, 200);
     let reset = client.post("/v1/reset", &json!({ "key": ["user", "joan"] }));
     assert_eq!(reset.json(), json!({ "existed": false, "scanned": false, "removed": false }));
+
+    let gcra = |count: Value| json!([{ "gcra": { "burst": 3, "count": count, "period": "1.5s" } }]);
+    for (number, body) in [
+        json!({ "key": ["a"], "limitSpec": { "limits": gcra(json!(1)) }, "maxWait": "0.5s", "summaryOnly": false }),
+        json!({ "key": ["a"], "limit_spec": { "limits": gcra(json!("1")) }, "max_wait": "0s", "summary_only": false }),
+        json!({ "key": ["a"], "limitSpec": { "limits": gcra(json!(1.0)), "charge": "CHARGE_INDEPENDENT" }, "cost": "1",
+                "factor": null }),
+        json!({ "key": ["a"], "limitSpec": { "limits": gcra(json!("1")), "charge": 2 }, "cost": 1e0, "factor": "1" }),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let answer = client.post("/v1/check", body);
+        assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!((3 - number).to_string())), "{body}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use weir::proto::{LegacyBucket, Limit, limit::Algorithm};
 
 use crate::support::{
-    Run, Server,
+    Folder, Run, Server,
     http::Client,
     requests::{check, limit, refusal, with_limits},
     run, run_with,
@@ -12,10 +12,9 @@ use crate::support::{
 
 /// `weir limits explain` of a node with these limits.
 fn explained(limits: &str) -> Run {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("limits.yaml");
-    std::fs::write(&path, format!("schema:\n  note:\n    limits:\n{limits}")).expect("written");
-    run(&["limits", "explain", path.to_str().expect("a path"), "note"])
+    let dir = Folder::new();
+    let path = dir.write("limits.yaml", format!("schema:\n  note:\n    limits:\n{limits}"));
+    run(&["limits", "explain", &path, "note"])
 }
 
 #[test]
@@ -55,7 +54,7 @@ fn traces_accept_legacy_buckets() {
     let trace: String = trace.iter().map(|line| format!("{line}\n")).collect();
     let output = run_with(&["simulate"], &trace);
     assert_eq!((output.code, output.err.as_str()), (0, ""));
-    let output: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let output = output.json_lines();
     let output = |line: usize| {
         let levels = output[line]["levels"].as_array().cloned().unwrap_or_default();
         let allowed = levels.iter().map(|level| level["allowed"].as_bool());
@@ -107,12 +106,8 @@ async fn limit_specs_accept_legacy_buckets() {
         .expect("it accepts connections")
         .post("/v1/check", &json!({ "key": ["c"], "limit_spec": spec }));
     assert_eq!((answer.status, &answer.json()["limit"]), (200, &json!("2")));
-}
 
-#[tokio::test]
-async fn errors_in_legacy_buckets_of_a_limit_spec_name_their_field() {
-    let server = Server::with_policy("schema: {}");
-    let mut client = server.client().await;
+    // Errors name their field.
     let of = |max, duration, size, drip_rate| LegacyBucket { max, duration, size, drip_rate, ..Default::default() };
     let long = Limit { name: "n".repeat(250), ..bucket(of(Some(9.0), Some(9e3), None, None)) };
     let interval = LegacyBucket { min_interval: Some(5.0), ..of(Some(9.0), Some(9e3), None, None) };

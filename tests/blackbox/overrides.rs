@@ -1,14 +1,14 @@
 //! Overrides and bans: what they change, for whom, how long, and who may set them.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 use weir::proto::{
-    CheckAllRequest, CheckBatchRequest, CheckRequest, CheckResponse, EndOverrideRequest, ListAuditRequest, Override,
+    CheckAllRequest, CheckBatchRequest, CheckResponse, EndOverrideRequest, ListAuditRequest, Override,
     SetOverrideRequest, SetOverrideResponse, admin_client::AdminClient, r#override::Change,
 };
 
 use crate::support::{
-    Run, Server,
+    Folder, Server,
     envoy::{descriptor, should_rate_limit},
     eventually, finish,
     http::Client,
@@ -44,23 +44,15 @@ async fn end(server: &Server, key: &[&str]) -> bool {
     answer.into_inner().ended.is_some()
 }
 
-async fn ask(server: &Server, request: CheckRequest) -> CheckResponse {
-    server.client().await.check(request).await.expect("an answer").into_inner()
-}
-
 /// The most of each level.
 async fn limits(server: &Server, key: &[&str]) -> Vec<u64> {
-    ask(server, peek(key)).await.levels.iter().map(|level| level.limit).collect()
-}
-
-fn command(server: &Server, args: &[&str]) -> Run {
-    finish(weir().args(args).args(["--addr", &server.grpc]))
+    server.check(peek(key)).await.levels.iter().map(|level| level.limit).collect()
 }
 
 #[tokio::test]
-async fn an_override_changes_limits_and_keeps_their_counts() {
+async fn an_override_changes_limits_and_keeps_their_counts_and_a_reload_keeps_it() {
     let server = Server::with_policy(POLICY);
-    ask(&server, check(&TRADE)).await;
+    server.check(check(&TRADE)).await;
     for (change, expected) in [
         (Change::Factor(0.1), vec![100, 40]),
         (Change::Limits("{ name: trades, fixed_window: { count: 7, period: 1d } }".to_owned()), vec![10, 7]),
@@ -69,7 +61,7 @@ async fn an_override_changes_limits_and_keeps_their_counts() {
     ] {
         let id = set(&server, over(&["user", "alex"], change.clone())).await.r#override.expect("it was set").id;
         assert_eq!(limits(&server, &TRADE).await, expected, "{change:?}");
-        let answer = ask(&server, peek(&TRADE)).await;
+        let answer = server.check(peek(&TRADE)).await;
         assert_eq!((answer.r#override, &*answer.ban_reason), (id, ""));
         let used: Vec<_> = answer.levels.iter().map(|level| level.limit - level.remaining).collect();
         assert!(used.iter().all(|used| *used == 1), "{change:?} {used:?}");
@@ -77,8 +69,16 @@ async fn an_override_changes_limits_and_keeps_their_counts() {
     }
     assert!(end(&server, &["user", "alex"]).await);
     assert!(!end(&server, &["user", "alex"]).await);
-    let answer = ask(&server, peek(&TRADE)).await;
+    let answer = server.check(peek(&TRADE)).await;
     assert_eq!((&*answer.r#override, answer.remaining), ("", 3));
+
+    // A reload keeps overrides.
+    set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
+    server.replace_policy(&POLICY.replace("count: 10", "count: 20"));
+    eventually("the new policy is in force", || {
+        let checked = server.run(&["check", "--json", "--cost", "0", "user", "alex"]);
+        (checked.json()["limit"] == 200).then_some(())
+    });
 }
 
 #[tokio::test]
@@ -94,24 +94,24 @@ async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
     };
     let own_limits = with_limits(check(&TRADE), vec![gcra(9, 9, 9)]);
     for request in [check(&TRADE), check(&["user", "alex"]), peek(&TRADE), own_limits] {
-        let answer = ask(&server, request).await;
+        let answer = server.check(request).await;
         assert!(is_refused(&answer), "{answer:?}");
     }
-    assert!(ask(&server, check(&["user", "sam"])).await.allowed);
+    assert!(server.check(check(&["user", "sam"])).await.allowed);
     let mut client = server.client().await;
     let both = vec![check(&TRADE), check(&["user", "berta", "trade"])];
     let batch = client.check_batch(CheckBatchRequest { checks: both.clone() }).await.expect("an answer").into_inner();
     assert!(is_refused(&batch.results[0]) && batch.results[1].allowed);
     let all = client.check_all(CheckAllRequest { checks: both }).await.expect("an answer").into_inner();
     assert!(!all.allowed && is_refused(&all.results[0]) && all.results[1].allowed);
-    assert_eq!(ask(&server, peek(&["user", "berta"])).await.remaining, 9, "the batch alone has charged");
+    assert_eq!(server.check(peek(&["user", "berta"])).await.remaining, 9, "the batch alone has charged");
     let reserved = reserve(&mut client, wanted(&TRADE, 1, 60_000)).await;
     assert!(is_refused(&reserved.decision.expect("a decision")) && reserved.hold.is_empty());
     let mut http = Client::connect(&server.http).expect("it accepts connections");
     let answer = http.post("/v1/check", &json!({ "key": TRADE }));
     assert_eq!((answer.status, &answer.json()["banReason"]), (429, &json!("scraping")));
     assert!(answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok()));
-    let checked = command(&server, &["check", "user", "alex"]);
+    let checked = server.run(&["check", "user", "alex"]);
     assert_eq!(checked.code, 1);
     assert!(
         checked.out.starts_with("refused by a ban, which ends in ") && checked.out.contains(": scraping"),
@@ -123,9 +123,9 @@ async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
 
 #[tokio::test]
 async fn envoys_descriptors_are_overridden_too() {
-    let text =
-        "domain: edge\ndescriptors:\n- { key: remote_address, rate_limit: { unit: day, requests_per_unit: 3 } }\n";
-    let server = Server::with_policy(text);
+    let rule = |key| format!("- {{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 3 }} }}\n");
+    let text = format!("domain: edge\ndescriptors:\n{}{}", rule("remote_address"), rule("user"));
+    let server = Server::with_policy(&text);
     let ask = async |address: &str| {
         let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
             domain: "edge".to_owned(),
@@ -149,14 +149,9 @@ async fn envoys_descriptors_are_overridden_too() {
     set(&server, one("10.0.0.1", Change::Ban(true))).await;
     assert_eq!(ask("10.0.0.1").await, (over_limit, None, 0));
     assert_eq!(ask("10.0.0.2").await, (ok, Some(3), 3));
-}
 
-#[tokio::test]
-async fn an_override_has_envoys_descriptors_only_watch() {
-    let server = Server::with_policy(
-        "domain: edge\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 3 } }\n",
-    );
-    let ask = async |hits| {
+    // An override has descriptors only watch.
+    let hit = async |hits| {
         let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
             domain: "edge".to_owned(),
             descriptors: vec![descriptor(&["user", "alex"], hits)],
@@ -164,10 +159,9 @@ async fn an_override_has_envoys_descriptors_only_watch() {
         };
         should_rate_limit(server.channel().await, request).await.expect("an answer").overall_code
     };
-    let (ok, over_limit) = (1, 2);
-    assert_eq!([ask(3).await, ask(1).await], [ok, over_limit]);
+    assert_eq!([hit(3).await, hit(1).await], [ok, over_limit]);
     set(&server, Override { domain: "edge".to_owned(), ..over(&["user", "alex"], Change::Shadow(true)) }).await;
-    assert_eq!(ask(1).await, ok);
+    assert_eq!(hit(1).await, ok);
     let (_, metrics) = server.get("/metrics");
     assert!(metrics.contains("outcome=\"shadow_limited\"} 1\n"), "{metrics}");
 }
@@ -183,7 +177,7 @@ async fn a_reservation_is_settled_under_any_override() {
         commit(&mut client, &hold, Some(1)).await.expect("settled");
         assert!(end(&server, &["user", "alex"]).await);
     }
-    assert_eq!(ask(&server, peek(&TRADE)).await.remaining, 1, "one was used of each");
+    assert_eq!(server.check(peek(&TRADE)).await.remaining, 1, "one was used of each");
 }
 
 #[tokio::test]
@@ -195,13 +189,12 @@ async fn an_override_starts_and_ends_by_itself_and_both_are_in_the_audit_log() {
     };
     let one = Override { start: moment(1), end: moment(2), ..over(&["user", "alex"], Change::Ban(true)) };
     set(&server, one).await;
-    assert!(ask(&server, peek(&TRADE)).await.allowed, "it begins in a second");
-    let is_allowed = || command(&server, &["check", "--cost", "0", "user", "alex"]).code == 0;
+    assert!(server.check(peek(&TRADE)).await.allowed, "it begins in a second");
+    let is_allowed = || server.run(&["check", "--cost", "0", "user", "alex"]).code == 0;
     eventually("it begins", || (!is_allowed()).then_some(()));
     eventually("it ends", || is_allowed().then_some(()));
     eventually("its end is in the log", || {
-        let audit = command(&server, &["audit", "--json"]).out;
-        let events: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let events = server.run(&["audit", "--json"]).json_lines();
         assert_eq!(events.last().expect("one was set")["actor"], "127.0.0.1");
         (events.len() == 2 && events[0]["actor"] == "weir (its end)" && events[0]["after"].is_null()).then_some(())
     });
@@ -211,8 +204,7 @@ async fn an_override_starts_and_ends_by_itself_and_both_are_in_the_audit_log() {
 #[tokio::test]
 async fn commands_set_list_and_end() {
     let server = Server::with_policy(POLICY);
-    let raised =
-        command(&server, &["override", "set", "user/alex", "--times", "10", "--for", "1h", "--reason", "launch"]);
+    let raised = server.run(&["override", "set", "user/alex", "--times", "10", "--for", "1h", "--reason", "launch"]);
     assert_eq!(raised.code, 0, "{}", raised.err);
     assert!(raised.out.contains("user / alex: limits times 10 until "), "{}", raised.out);
     assert!(
@@ -220,32 +212,30 @@ async fn commands_set_list_and_end() {
             .out
             .contains("per-user: fixed_window { count: 10, period: 1d } -> fixed_window { count: 100, period: 1d }")
     );
-    let dry = command(
-        &server,
-        &["override", "set", "user", "alex", "--factor", "2", "--reason", "less", "--dry-run", "--json"],
-    );
-    let dry: Value = serde_json::from_str(&dry.out).expect("JSON");
+    let dry =
+        server.run(&["override", "set", "user", "alex", "--factor", "2", "--reason", "less", "--dry-run", "--json"]);
+    let dry = dry.json();
     assert_eq!(
         (&dry["dry_run"], &dry["replaced"]["factor"], &dry["override"]["factor"]),
         (&json!(true), &json!(0.1), &json!(2.0))
     );
     assert_eq!(limits(&server, &TRADE).await, [100, 40], "a dry run changes nothing");
     for user in ["alex", "sam", "kim"] {
-        ask(&server, check(&["user", user, "trade"])).await;
+        server.check(check(&["user", user, "trade"])).await;
     }
     for (pattern, keys) in [("user/alex", 2), ("user/*", 6), ("user/*/trade", 3), ("user/nobody", 0)] {
-        let dry = command(&server, &["ban", pattern, "--reason", "x", "--dry-run"]);
+        let dry = server.run(&["ban", pattern, "--reason", "x", "--dry-run"]);
         let line = format!("keys with a state that it would concern: {keys}\n");
         assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&line), "{}", dry.out);
     }
 
-    let banned = command(&server, &["ban", "user", "mallory", "--reason", "abuse"]);
+    let banned = server.run(&["ban", "user", "mallory", "--reason", "abuse"]);
     assert_eq!(banned.code, 0, "{}", banned.err);
-    let listed = command(&server, &["overrides", "user", "mallory"]);
+    let listed = server.run(&["overrides", "user", "mallory"]);
     assert!(listed.out.contains("user / mallory: banned, until it is ended; 127.0.0.1: abuse"), "{}", listed.out);
-    assert_eq!(command(&server, &["override", "list"]).out.lines().count(), 2);
-    assert_eq!(command(&server, &["unban", "user/mallory"]).code, 0);
-    let again = command(&server, &["unban", "user/mallory"]);
+    assert_eq!(server.run(&["override", "list"]).out.lines().count(), 2);
+    assert_eq!(server.run(&["unban", "user/mallory"]).code, 0);
+    let again = server.run(&["unban", "user/mallory"]);
     assert_eq!((again.code, &*again.out), (1, "there is no override for user / mallory\n"));
     for (args, message) in [
         (&["override", "set", "user", "--factor", "0", "--reason", "x"][..], "a factor is 0.000001 to 1000000"),
@@ -254,7 +244,7 @@ async fn commands_set_list_and_end() {
         (&["ban", "user", "--reason", ""], "a reason has 1 to 1024 bytes"),
         (&["ban", "user", "--reason", "x", "--until", "2020-01-01T00:00:00Z"], "it ends before it starts"),
     ] {
-        let run = command(&server, args);
+        let run = server.run(args);
         assert!(run.code == 2 && run.err.contains(message), "{args:?}: {}", run.err);
     }
 }
@@ -267,7 +257,7 @@ async fn explain_says_what_exported_overrides_change() {
     set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
     let (policy, exported) = (server.dir.path().join("policy.yaml"), server.dir.path().join("overrides.jsonl"));
     std::fs::write(&policy, POLICY).expect("written");
-    std::fs::write(&exported, command(&server, &["overrides", "--json"]).out).expect("written");
+    std::fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
     let explain = |key: &[&str]| {
         let mut explain = weir();
         explain.args(["limits", "explain"]).arg(&policy).args(key).arg("--overrides").arg(&exported);
@@ -302,25 +292,25 @@ descriptors:
     set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
     let (policy, exported) = (server.dir.path().join("edge.yaml"), server.dir.path().join("overrides.jsonl"));
     std::fs::write(&policy, text).expect("written");
-    std::fs::write(&exported, command(&server, &["overrides", "--json"]).out).expect("written");
+    std::fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
     let explain = |words: &[&str]| {
         let mut explain = weir();
         explain.args(["limits", "explain"]).arg(&policy).args(["--domain", "edge"]).args(words);
-        finish(explain.arg("--overrides").arg(&exported)).out
+        finish(explain.arg("--overrides").arg(&exported))
     };
     let parameters = "fixed_window { count: 20, period: 1d, charge_denied: true }";
-    let raised = explain(&["user", "alex", "path", "/"]);
+    let raised = explain(&["user", "alex", "path", "/"]).out;
     assert!(raised.matches("override").count() == 1 && raised.contains(&format!(": {parameters}\n")), "{raised}");
-    let raised: Value = serde_json::from_str(&explain(&["user", "alex", "path", "/", "--json"])).expect("JSON");
+    let raised = explain(&["user", "alex", "path", "/", "--json"]).json();
     let change = |step: usize| raised["steps"][step]["limits"][0]["override"].as_str();
     assert!(change(0).is_none() && change(1).is_some_and(|change| change.ends_with(parameters)), "{raised}");
     assert!(raised["ban"].is_null(), "{raised}");
-    let lifted = explain(&["user", "kim"]);
+    let lifted = explain(&["user", "kim"]).out;
     assert!(lifted.contains("        lifted by override "), "{lifted}");
-    assert!(explain(&["user", "eve"]).contains("refused by the ban "));
-    let banned: Value = serde_json::from_str(&explain(&["user", "eve", "--json"])).expect("JSON");
+    assert!(explain(&["user", "eve"]).out.contains("refused by the ban "));
+    let banned = explain(&["user", "eve", "--json"]).json();
     assert!(banned["ban"].as_str().is_some_and(|ban| ban.ends_with(": abuse")), "{banned}");
-    assert!(!explain(&["user", "alex"]).contains("override"), "the pattern is longer than the key");
+    assert!(!explain(&["user", "alex"]).out.contains("override"), "the pattern is longer than the key");
 }
 
 #[tokio::test]
@@ -351,9 +341,8 @@ async fn requests_out_of_bounds_name_the_field() {
 
 #[tokio::test]
 async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let snapshot = dir.path().join("weir.snapshot").display().to_string();
-    let start = || Setup::new().policy(POLICY).env("WEIR_STORE__SNAPSHOT__PATH", &snapshot).start();
+    let dir = Folder::new();
+    let start = || Setup::new().policy(POLICY).snapshot(dir.path("weir.snapshot")).start();
     let server = start();
     for user in 0..20 {
         set(&server, over(&["user", &user.to_string()], Change::Ban(true))).await;
@@ -362,19 +351,7 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     // By SIGKILL.
     drop(server);
     let server = start();
-    assert_eq!(command(&server, &["overrides"]).out.lines().count(), 19);
-    assert_eq!(command(&server, &["audit", "--limit", "99"]).out.lines().count(), 21);
-    assert!(!ask(&server, check(&["user", "3"])).await.allowed && ask(&server, check(&["user", "7"])).await.allowed);
-}
-
-#[tokio::test]
-async fn a_reload_keeps_overrides() {
-    let server = Server::with_policy(POLICY);
-    set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
-    server.replace_policy(&POLICY.replace("count: 10", "count: 20"));
-    eventually("the new policy is in force", || {
-        let checked = command(&server, &["check", "--json", "--cost", "0", "user", "alex"]);
-        let checked: Value = serde_json::from_str(&checked.out).expect("JSON");
-        (checked["limit"] == 200).then_some(())
-    });
+    assert_eq!(server.run(&["overrides"]).out.lines().count(), 19);
+    assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 21);
+    assert!(!server.check(check(&["user", "3"])).await.allowed && server.check(check(&["user", "7"])).await.allowed);
 }

@@ -6,7 +6,7 @@ use tonic::Code;
 use weir::proto::rate_limiter_client::RateLimiterClient;
 
 use crate::support::{
-    Run, Server, TIMEOUT, eventually, finish, http,
+    Folder, Run, Server, TIMEOUT, eventually, finish, http,
     pki::{Authority, Leaf, Pair, channel, http_client},
     requests::check,
     server::Setup,
@@ -136,16 +136,17 @@ fn a_self_signed_server_certificate_is_accepted_as_its_own_ca() {
     let pair = Leaf::host("localhost").self_signed();
     let ended = Leaf::host("localhost").until(2021).self_signed();
     let other = Leaf::host("localhost").self_signed();
-    for (shown, trusted, name, expected) in [
-        (&pair, &pair, "localhost", None),
-        (&pair, &pair, "elsewhere", Some("not valid for name")),
-        (&ended, &ended, "localhost", Some("Expired")),
-        (&pair, &other, "localhost", Some("invalid peer certificate")),
+    let serve = |shown| Setup::new().policy(POLICY).grpc_tls(shown).start();
+    let (good, expired) = (serve(&pair), serve(&ended));
+    for (server, trusted, name, expected) in [
+        (&good, &pair, "localhost", None),
+        (&good, &pair, "elsewhere", Some("not valid for name")),
+        (&expired, &ended, "localhost", Some("Expired")),
+        (&good, &other, "localhost", Some("invalid peer certificate")),
     ] {
-        let setup = Setup::new().policy(POLICY).grpc_tls(shown).file("UNUSED_CA", "ca.pem", &trusted.cert);
-        let server = setup.start();
-        let ca = server.dir.path().join("ca.pem");
-        let run = ask(&server.grpc, &["--tls-ca", text(&ca), "--tls-server-name", name]);
+        let dir = Folder::new();
+        let ca = dir.write("ca.pem", &trusted.cert);
+        let run = ask(&server.grpc, &["--tls-ca", &ca, "--tls-server-name", name]);
         assert_eq!(run.code, if expected.is_some() { 2 } else { 0 }, "{name} {expected:?}: {run:?}");
         let err = run.err.to_lowercase();
         assert!(expected.is_none_or(|expected| err.contains(&expected.to_lowercase())), "{expected:?}: {err}");
@@ -240,22 +241,17 @@ fn tls_handshakes_time_out() {
 fn unusable_tls_files_fail_the_start_and_are_named() {
     let authority = Authority::new("ours");
     let (pair, other) = (authority.sign(Leaf::host("localhost")), authority.sign(Leaf::host("localhost")));
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path
-    };
-    let (cert, key) = (path("a.pem", &pair.cert), path("a.key", &pair.key));
-    let (other, half) = (path("b.key", &other.key), path("half.pem", &pair.cert[..pair.cert.len() / 2]));
-    let nothing = path("nothing.pem", "");
+    let dir = Folder::new();
+    let (cert, key) = (dir.write("a.pem", &pair.cert), dir.write("a.key", &pair.key));
+    let (other, half) = (dir.write("b.key", &other.key), dir.write("half.pem", &pair.cert[..pair.cert.len() / 2]));
+    let nothing = dir.write("nothing.pem", "");
     for (cert, key, ca, setting, file) in [
         (&cert, &other, None, "grpc.tls: ", "b.key: not the key of the certificate in"),
         (&half, &key, None, "grpc.tls: ", "half.pem: "),
         (&nothing, &key, None, "grpc.tls: ", "nothing.pem: it contains no certificate"),
         (&cert, &nothing, None, "grpc.tls: ", "nothing.pem: no private key"),
         (&cert, &key, Some(&nothing), "grpc.tls: ", "nothing.pem: it contains no certificate"),
-        (&dir.path().join("gone.pem"), &key, None, "grpc.tls: ", "gone.pem: No such file"),
+        (&dir.path("gone.pem"), &key, None, "grpc.tls: ", "gone.pem: No such file"),
     ] {
         let mut command = weir();
         command

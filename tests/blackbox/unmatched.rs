@@ -1,13 +1,11 @@
 //! Checks that meet no limit pass, and are counted by every surface.
 
-use std::fs;
-
 use serde_json::json;
 use weir::proto::{CheckBatchRequest, CheckRequest};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::support::{
-    Server, envoy,
+    Folder, Server, envoy,
     http::Client,
     requests::{check, gcra, with_limits},
     server::Setup,
@@ -21,15 +19,6 @@ descriptors:
   - { key: user, value: root, rate_limit: { unlimited: true } }
 ";
 
-fn server() -> Server {
-    let setup = Setup::new().env("WEIR_HTTP__UI__ENABLED", "true");
-    let dir = setup.path("limits");
-    fs::create_dir(&dir).expect("a directory");
-    fs::write(dir.join("native.yaml"), NATIVE).expect("a policy is written");
-    fs::write(dir.join("descriptors.yaml"), DESCRIPTORS).expect("a policy is written");
-    setup.limits(dir).start()
-}
-
 /// The counts of the domains: default, `shop` and others.
 fn unmatched(server: &Server) -> [f64; 3] {
     ["default", "shop", "other"]
@@ -37,8 +26,9 @@ fn unmatched(server: &Server) -> [f64; 3] {
 }
 
 #[tokio::test]
-async fn every_surface_counts_unmatched_checks() {
-    let server = server();
+async fn every_surface_counts_unmatched_checks_and_lifted_limits_are_matches() {
+    let dir = Folder::of(&[("native.yaml", NATIVE), ("descriptors.yaml", DESCRIPTORS)]);
+    let server = Setup::new().env("WEIR_HTTP__UI__ENABLED", "true").limits(dir.path("").into()).start();
     let mut client = server.client().await;
     let misspelled = || check(&["usr", "alex"]);
     assert!(client.check(misspelled()).await.expect("an answer").into_inner().allowed);
@@ -72,12 +62,8 @@ async fn every_surface_counts_unmatched_checks() {
     let body = json!({ "domain": "shop", "descriptors": [{ "entries": [{ "key": "path", "value": "/a" }] }] });
     assert_eq!(http.post("/json", &body).status, 200);
     assert_eq!(unmatched(&server), [8.0, 2.0, 1.0]);
-}
 
-#[tokio::test]
-async fn limits_that_are_lifted_and_unlimited_rules_are_matches() {
-    let server = server();
-    let mut client = server.client().await;
+    // Limits that are lifted and unlimited rules are matches.
     let lifted = |request| CheckRequest { factor: Some(0.0), ..request };
     let of_shop = |key: &[&str]| CheckRequest { domain: "shop".to_owned(), ..check(key) };
     for request in [
@@ -89,9 +75,9 @@ async fn limits_that_are_lifted_and_unlimited_rules_are_matches() {
         assert!(client.check(request).await.expect("an answer").into_inner().allowed);
     }
     client.check(CheckRequest { domain: "nowhere".to_owned(), ..check(&["a"]) }).await.expect_err("no such domain");
-    assert_eq!(unmatched(&server), [0.0, 0.0, 0.0]);
+    assert_eq!(unmatched(&server), [8.0, 2.0, 1.0]);
     for request in [lifted(check(&["usr"])), with_limits(check(&["user", "alex"]), vec![]), of_shop(&["user"])] {
         assert!(client.check(request).await.expect("an answer").into_inner().allowed);
     }
-    assert_eq!(unmatched(&server), [2.0, 1.0, 0.0]);
+    assert_eq!(unmatched(&server), [10.0, 3.0, 1.0]);
 }

@@ -5,14 +5,14 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::{Code, transport::Channel};
 use weir::proto::{
     CheckBatchRequest, CheckRequest, KeyUsage, Limit, LimitSpec, ListKeysRequest, ListKeysResponse, ReserveRequest,
     admin_client::AdminClient, rate_limiter_client::RateLimiterClient,
 };
 
-use crate::support::{Server, finish, requests::check, server::Setup, weir};
+use crate::support::{Server, requests::check, server::Setup};
 
 const POLICY: &str = "
 schema:
@@ -208,14 +208,13 @@ async fn invalid_pages_and_cursors_are_rejected() {
     let elsewhere = Server::with_policy(POLICY);
     let status = AdminClient::new(elsewhere.channel().await).list_keys(cursor(&first.next_cursor)).await;
     assert_eq!(status.expect_err("it is another process").code(), Code::InvalidArgument);
+    the_program_prints_tables_csv_and_json(&elsewhere).await;
 }
 
-#[tokio::test]
-async fn the_program_prints_tables_csv_and_json() {
-    let server = Server::with_policy(POLICY);
+async fn the_program_prints_tables_csv_and_json(server: &Server) {
     spend(&server.channel().await, vec![of(&["user", "a/b", "trade"], 2), of(&["long", "x"], 5)]).await;
     let keys = |args: &[&str]| {
-        let run = finish(weir().arg("keys").args(args).args(["--addr", &server.grpc]));
+        let run = server.run(&[&["keys"], args].concat());
         assert_eq!(run.code, 0, "{}", run.err);
         run
     };
@@ -224,8 +223,7 @@ async fn the_program_prints_tables_csv_and_json() {
     let csv = keys(&["user", "--csv"]).out;
     assert!(csv.starts_with("domain,key,limit_name,"), "{csv}");
     assert!(csv.contains("\n,user/a\\/b/trade,trades,true,2,5,3,"), "{csv}");
-    let lines: Vec<Value> =
-        keys(&["--json"]).out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines = keys(&["--json"]).json_lines();
     assert_eq!(lines.len(), 4, "{lines:?}");
     let long = lines.iter().find(|line| line["key"] == json!(["long", "x"])).expect("its line");
     assert_eq!((&long["used"], &long["at_limit"], &long["limit_name"]), (&json!(5), &json!(true), &json!("any")));
@@ -255,10 +253,9 @@ async fn the_top_is_by_units_by_share_or_by_refusals() {
     spend(&channel, used.iter().map(|(key, cost)| of(*key, *cost)).collect()).await;
     spend(&channel, (0..500).map(|_| of(&["long", "full"], 1)).collect()).await;
     let top = |args: &[&str]| {
-        let run = finish(weir().arg("usage").args(args).args(["--json", "--addr", &server.grpc]));
+        let run = server.run(&[&["usage", "--json"], args].concat());
         assert_eq!(run.code, 0, "{}", run.err);
-        let lines = run.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        lines.map(|line| (line["key"][1].clone(), line["limit_name"].clone())).collect::<Vec<_>>()
+        run.json_lines().iter().map(|line| (line["key"][1].clone(), line["limit_name"].clone())).collect::<Vec<_>>()
     };
     let row = |key: &str, limit: &str| (json!(key), json!(limit));
     assert_eq!(top(&["--top", "3"]).last(), Some(&row("full", "any")), "behind two with 8 units");
@@ -267,10 +264,10 @@ async fn the_top_is_by_units_by_share_or_by_refusals() {
     assert_eq!(top(&["user", "--by", "near", "--top", "1"]), [row("much", "per-user")]);
     assert_eq!(top(&["--by", "refused"]), [row("full", "any")]);
     assert!(top(&["user", "--by", "refused"]).is_empty());
-    let table = finish(weir().args(["usage", "--by", "refused", "--addr", &server.grpc]));
+    let table = server.run(&["usage", "--by", "refused"]);
     assert!(table.out.contains("refused/s") && table.out.contains("long/full  any"), "{table:?}");
 
     let blind = Server::with_policy(POLICY);
-    let refused = finish(weir().args(["usage", "--by", "refused", "--addr", &blind.grpc]));
+    let refused = blind.run(&["usage", "--by", "refused"]);
     assert!(refused.code == 2 && refused.err.contains("http.ui.enabled"), "{refused:?}");
 }
