@@ -1,27 +1,20 @@
-//! Reservations: units held until their real cost is known, by every surface.
+//! Reservations: units held until their real cost is known.
 
 use data_encoding::BASE64URL_NOPAD;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use tonic::{Code, Status};
-use weir::proto::{CancelRequest, CheckRequest, CommitRequest, CommitResponse, OnExpiry, ReserveRequest, ResetRequest};
+use weir::proto::{CheckRequest, CommitResponse, OnExpiry, ReserveRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    support::{
-        Server, eventually_async,
-        http::{Answer, Client as Http},
-        requests::{check, gcra, refusal, with_limits},
-        reservations::{
-            Client, HOUR, cancel, commit, crowd, extend, left, millis, most_overage, reserve, settled, wanted,
-        },
-        server::Setup,
-    },
-    tokens::{by, caller, token},
+use crate::support::{
+    Folder, Server, eventually_async,
+    requests::{check, gcra, refusal, with_limits},
+    reservations::{Client, HOUR, cancel, commit, crowd, extend, left, millis, most_overage, reserve, settled, wanted},
+    server::Setup,
 };
 
 /// A tenant has 10,000 units and each of its users 1,000, which come back too slowly for a test to see.
-const POLICY: &str = "
+pub const POLICY: &str = "
 schema:
   tenant:
     children:
@@ -31,21 +24,28 @@ schema:
   queue: { limits: [{ leaky_queue: { count: 1, period: 1d, burst: 5 }, name: queued }] }
   denied: { limits: [{ fixed_window: { count: 9, period: 1d, charge_denied: true }, name: counts-all }] }
 ";
-const KEY: [&str; 3] = ["tenant", "acme", "alex"];
+pub const KEY: [&str; 3] = ["tenant", "acme", "alex"];
 
 /// The hold of so many units of [`KEY`], for an hour.
-async fn held(client: &mut Client, cost: i64) -> String {
+pub async fn held(client: &mut Client, cost: i64) -> String {
     let answer = reserve(client, wanted(&KEY, cost, HOUR)).await;
     assert!(answer.decision.as_ref().is_some_and(|decision| decision.allowed), "{answer:?}");
     answer.hold
 }
 
 /// What the tenant and its user have left.
-async fn both_left(client: &mut Client) -> (u64, u64) {
+pub async fn both_left(client: &mut Client) -> (u64, u64) {
     (left(client, &KEY[..2]).await, left(client, &KEY).await)
 }
 
-fn code(outcome: Result<impl std::fmt::Debug, Status>) -> Code {
+/// Resets all tenants, of whose units none are held.
+async fn start_over(client: &mut Client) {
+    let key = vec!["tenant".to_owned()];
+    client.reset(ResetRequest { key, subtree: true, ..ResetRequest::default() }).await.expect("a reset");
+    assert_eq!(both_left(client).await, (10_000, 1_000));
+}
+
+pub fn code(outcome: Result<impl std::fmt::Debug, Status>) -> Code {
     outcome.expect_err("an error").code()
 }
 
@@ -54,61 +54,69 @@ fn micros(duration: Option<prost_types::Duration>) -> i64 {
 }
 
 #[tokio::test]
-async fn all_levels_are_charged_and_settled_by_the_real_cost() {
+async fn reservations_are_settled_by_their_real_cost() {
     let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let answer = reserve(&mut client, wanted(&KEY, 200, HOUR)).await;
+    let client = &mut server.client().await;
+    all_levels_are_charged_and_settled_by_the_real_cost(client).await;
+    start_over(client).await;
+    a_refused_reservation_holds_nothing_on_any_level(client).await;
+    start_over(client).await;
+    an_overage_beyond_the_limit_is_a_debt(client).await;
+    start_over(client).await;
+    the_first_settlement_counts_and_is_answered_again(client).await;
+    start_over(client).await;
+    limits_of_the_request_and_keys_without_limits_are_reserved(client).await;
+}
+
+async fn all_levels_are_charged_and_settled_by_the_real_cost(client: &mut Client) {
+    let answer = reserve(client, wanted(&KEY, 200, HOUR)).await;
     let decision = answer.decision.clone().expect("a decision");
     assert_eq!((decision.allowed, decision.remaining, decision.levels.len()), (true, 800, 2));
     let held_for = micros(answer.expires_after);
     assert!((HOUR * 1_000 * 15 / 16..=HOUR * 1_000).contains(&held_for), "{held_for}");
-    assert_eq!(both_left(&mut client).await, (9_800, 800));
-    assert_eq!(commit(&mut client, &answer.hold, Some(50)).await.expect("settled"), settled(50, 150, 0));
-    assert_eq!(both_left(&mut client).await, (9_950, 950));
+    assert_eq!(both_left(client).await, (9_800, 800));
+    assert_eq!(commit(client, &answer.hold, Some(50)).await.expect("settled"), settled(50, 150, 0));
+    assert_eq!(both_left(client).await, (9_950, 950));
 
-    let hold = held(&mut client, 200).await;
-    assert_eq!(commit(&mut client, &hold, Some(250)).await.expect("settled"), settled(250, 0, 50));
-    assert_eq!(both_left(&mut client).await, (9_700, 700));
+    let hold = held(client, 200).await;
+    assert_eq!(commit(client, &hold, Some(250)).await.expect("settled"), settled(250, 0, 50));
+    assert_eq!(both_left(client).await, (9_700, 700));
 
-    let hold = held(&mut client, 200).await;
-    assert_eq!(commit(&mut client, &hold, None).await.expect("settled"), settled(200, 0, 0));
-    assert_eq!(both_left(&mut client).await, (9_500, 500));
+    let hold = held(client, 200).await;
+    assert_eq!(commit(client, &hold, None).await.expect("settled"), settled(200, 0, 0));
+    assert_eq!(both_left(client).await, (9_500, 500));
 
-    let hold = held(&mut client, 200).await;
-    let cancelled = cancel(&mut client, &hold).await.expect("settled");
+    let hold = held(client, 200).await;
+    let cancelled = cancel(client, &hold).await.expect("settled");
     assert_eq!((cancelled.charged, cancelled.refunded), (0, 200));
-    assert_eq!(both_left(&mut client).await, (9_500, 500));
+    assert_eq!(both_left(client).await, (9_500, 500));
 }
 
-#[tokio::test]
-async fn a_refused_reservation_holds_nothing_on_any_level() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let first = held(&mut client, 900).await;
-    let refused = reserve(&mut client, wanted(&KEY, 200, HOUR)).await;
+async fn a_refused_reservation_holds_nothing_on_any_level(client: &mut Client) {
+    let first = held(client, 900).await;
+    let refused = reserve(client, wanted(&KEY, 200, HOUR)).await;
     let decision = refused.decision.expect("a decision");
     assert_eq!((decision.allowed, decision.remaining, decision.binding), (false, 100, Some(1)));
     assert_eq!((refused.hold.as_str(), refused.expires_after), ("", None));
-    assert_eq!(both_left(&mut client).await, (9_100, 100));
+    assert_eq!(both_left(client).await, (9_100, 100));
     let summary =
         ReserveRequest { check: Some(CheckRequest { summary_only: true, ..check(&KEY) }), ..wanted(&KEY, 1, HOUR) };
-    assert_eq!(reserve(&mut client, summary).await.decision.expect("a decision").levels, []);
-    cancel(&mut client, &first).await.expect("settled");
-    assert_eq!(both_left(&mut client).await, (9_999, 999));
+    let summary = reserve(client, summary).await;
+    assert_eq!(summary.decision.expect("a decision").levels, []);
+    cancel(client, &first).await.expect("settled");
+    assert_eq!(both_left(client).await, (9_999, 999));
+    cancel(client, &summary.hold).await.expect("settled");
 }
 
-#[tokio::test]
-async fn an_overage_beyond_the_limit_is_a_debt() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
+async fn an_overage_beyond_the_limit_is_a_debt(client: &mut Client) {
     for (user, actual, tenant, debt) in [("alex", 800, 8_700, 300), ("olga", 5_000, 3_200, 500)] {
         let key = [KEY[0], KEY[1], user];
         client.check(CheckRequest { cost: Some(500), ..check(&key) }).await.expect("an answer");
-        let hold = reserve(&mut client, wanted(&key, 100, HOUR)).await.hold;
+        let hold = reserve(client, wanted(&key, 100, HOUR)).await.hold;
         let overage = actual - 100;
         let expected = settled(actual, 0, overage.unsigned_abs());
-        assert_eq!(commit(&mut client, &hold, Some(actual)).await.expect("settled"), expected);
-        assert_eq!((left(&mut client, &key[..2]).await, left(&mut client, &key).await), (tenant, 0));
+        assert_eq!(commit(client, &hold, Some(actual)).await.expect("settled"), expected);
+        assert_eq!((left(client, &key[..2]).await, left(client, &key).await), (tenant, 0));
         let refused = client.check(check(&key)).await.expect("an answer").into_inner();
         // A unit comes back in a day. One Commit charges a bucket at most its limit.
         let days = refused.retry_after.expect("it can pass").seconds / 86_400;
@@ -116,79 +124,97 @@ async fn an_overage_beyond_the_limit_is_a_debt() {
     }
 }
 
-#[tokio::test]
-async fn the_first_settlement_counts_and_is_answered_again() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let (committed, cancelled) = (held(&mut client, 100).await, held(&mut client, 100).await);
+async fn the_first_settlement_counts_and_is_answered_again(client: &mut Client) {
+    let (committed, cancelled) = (held(client, 100).await, held(client, 100).await);
     for actual in [Some(30), Some(30), Some(99), None] {
-        assert_eq!(commit(&mut client, &committed, actual).await.expect("settled"), settled(30, 70, 0));
+        assert_eq!(commit(client, &committed, actual).await.expect("settled"), settled(30, 70, 0));
     }
-    let late = cancel(&mut client, &committed).await.expect("settled");
+    let late = cancel(client, &committed).await.expect("settled");
     assert_eq!((late.charged, late.refunded), (30, 70), "a commit stands");
     for _ in 0..2 {
-        assert_eq!(cancel(&mut client, &cancelled).await.expect("settled").refunded, 100);
+        assert_eq!(cancel(client, &cancelled).await.expect("settled").refunded, 100);
     }
-    assert_eq!(commit(&mut client, &cancelled, Some(60)).await.expect("settled"), settled(0, 100, 0));
-    assert_eq!(code(extend(&mut client, &committed, HOUR).await), Code::NotFound, "it is over");
-    assert_eq!(both_left(&mut client).await, (9_970, 970));
+    assert_eq!(commit(client, &cancelled, Some(60)).await.expect("settled"), settled(0, 100, 0));
+    assert_eq!(code(extend(client, &committed, HOUR).await), Code::NotFound, "it is over");
+    assert_eq!(both_left(client).await, (9_970, 970));
+}
+
+async fn limits_of_the_request_and_keys_without_limits_are_reserved(client: &mut Client) {
+    let own = || with_limits(CheckRequest { cost: Some(5), ..check(&["own"]) }, vec![gcra(9, 1, 86_400)]);
+    let hold = reserve(client, ReserveRequest { check: Some(own()), ..wanted(&KEY, 1, HOUR) }).await.hold;
+    assert_eq!(commit(client, &hold, Some(2)).await.expect("settled"), settled(2, 3, 0));
+    let peek = CheckRequest { cost: Some(0), ..own() };
+    assert_eq!(client.check(peek).await.expect("an answer").into_inner().remaining, 8);
+
+    let answer = reserve(client, wanted(&["elsewhere"], 5, HOUR)).await;
+    assert!(answer.decision.is_some_and(|decision| decision.allowed && decision.levels.is_empty()));
+    assert_eq!(commit(client, &answer.hold, Some(2)).await.expect("settled"), CommitResponse::default());
+    assert_eq!(micros(extend(client, &answer.hold, HOUR).await.expect("extended").expires_after), HOUR * 1_000);
 }
 
 #[tokio::test]
-async fn a_reservation_that_is_never_settled_is_kept_or_released() {
+async fn reservations_end_at_their_time() {
     let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let kept = reserve(&mut client, wanted(&KEY, 100, 50)).await;
+    let client = &mut server.client().await;
+    a_reservation_that_is_never_settled_is_kept_or_released(client).await;
+    start_over(client).await;
+    a_reservation_is_extended_and_cut_short(client).await;
+}
+
+async fn a_reservation_that_is_never_settled_is_kept_or_released(client: &mut Client) {
+    let kept = reserve(client, wanted(&KEY, 100, 50)).await;
     let release = ReserveRequest { on_expiry: OnExpiry::Release.into(), ..wanted(&KEY, 300, 400) };
-    let released = reserve(&mut client, release).await;
-    assert_eq!(left(&mut client, &KEY).await, 600);
-    eventually_async("it is released", async || (left(&mut client, &KEY).await == 900).then_some(())).await;
-    assert_eq!(both_left(&mut client).await, (9_900, 900), "what was to be kept is over before, and spent");
+    let released = reserve(client, release).await;
+    assert_eq!(left(client, &KEY).await, 600);
+    eventually_async("it is released", async || (left(client, &KEY).await == 900).then_some(())).await;
+    assert_eq!(both_left(client).await, (9_900, 900), "what was to be kept is over before, and spent");
     for hold in [&kept.hold, &released.hold] {
-        assert_eq!(code(commit(&mut client, hold, Some(10)).await), Code::NotFound);
-        assert_eq!(code(cancel(&mut client, hold).await), Code::NotFound);
-        assert_eq!(code(extend(&mut client, hold, HOUR).await), Code::NotFound);
+        assert_eq!(code(commit(client, hold, Some(10)).await), Code::NotFound);
+        assert_eq!(code(cancel(client, hold).await), Code::NotFound);
+        assert_eq!(code(extend(client, hold, HOUR).await), Code::NotFound);
     }
-    assert_eq!(both_left(&mut client).await, (9_900, 900));
+    assert_eq!(both_left(client).await, (9_900, 900));
 }
 
-#[tokio::test]
-async fn a_reservation_is_extended_and_cut_short() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
+async fn a_reservation_is_extended_and_cut_short(client: &mut Client) {
     let release = |cost, ttl| ReserveRequest { on_expiry: OnExpiry::Release.into(), ..wanted(&KEY, cost, ttl) };
-    let extended = reserve(&mut client, release(100, 1_000)).await.hold;
-    let until = micros(extend(&mut client, &extended, HOUR).await.expect("extended").expires_after);
+    let extended = reserve(client, release(100, 1_000)).await.hold;
+    let until = micros(extend(client, &extended, HOUR).await.expect("extended").expires_after);
     assert!((HOUR * 1_000 * 15 / 16..=HOUR * 1_000).contains(&until), "{until}");
-    let other = reserve(&mut client, release(50, 2_000)).await.hold;
-    eventually_async("the other one is over", async || (left(&mut client, &KEY).await == 900).then_some(())).await;
-    assert_eq!(code(cancel(&mut client, &other).await), Code::NotFound);
-    extend(&mut client, &extended, 10).await.expect("it is there");
-    eventually_async("it is over", async || (left(&mut client, &KEY).await == 1_000).then_some(())).await;
+    let other = reserve(client, release(50, 2_000)).await.hold;
+    eventually_async("the other one is over", async || (left(client, &KEY).await == 900).then_some(())).await;
+    assert_eq!(code(cancel(client, &other).await), Code::NotFound);
+    extend(client, &extended, 10).await.expect("it is there");
+    eventually_async("it is over", async || (left(client, &KEY).await == 1_000).then_some(())).await;
 }
 
 #[tokio::test]
-async fn a_changed_hold_settles_nothing() {
+async fn what_is_not_valid_reserves_and_settles_nothing() {
     let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let hold = held(&mut client, 100).await;
-    let mut other_key = BASE64URL_NOPAD.decode(hold.as_bytes()).expect("a hold");
-    let at = other_key.windows(4).position(|part| part == b"alex").expect("the key is in it");
-    other_key[at..at + 4].copy_from_slice(b"olga");
-    for changed in [changed(&hold), BASE64URL_NOPAD.encode(&other_key)] {
-        assert_eq!(code(commit(&mut client, &changed, Some(0)).await), Code::NotFound);
-    }
-    for malformed in ["", "A", "elsewhere", &hold[1..], &hold[..20], &format!("{hold}="), &"A".repeat(70_000)] {
-        let status = commit(&mut client, malformed, Some(0)).await.expect_err("no hold");
-        assert_eq!(refusal(&status), (Code::InvalidArgument, Some("hold".to_owned())), "{malformed:.40}");
-    }
-    assert_eq!(both_left(&mut client).await, (9_900, 900));
+    let client = &mut server.client().await;
+    what_cannot_be_reserved_is_a_failed_precondition(client).await;
+    start_over(client).await;
+    invalid_requests_name_the_field(client).await;
+    start_over(client).await;
+    a_changed_hold_settles_nothing(client).await;
 }
 
-#[tokio::test]
-async fn invalid_requests_name_the_field() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
+async fn what_cannot_be_reserved_is_a_failed_precondition(client: &mut Client) {
+    for (key, limit) in [("queue", "queued"), ("denied", "counts-all")] {
+        let status = client.reserve(wanted(&[key], 1, HOUR)).await.expect_err("not reservable");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains(limit), "{status:?}");
+    }
+    let factor = CheckRequest { factor: Some(0.5), ..check(&KEY) };
+    let status = client.reserve(ReserveRequest { check: Some(factor), ..wanted(&KEY, 1, HOUR) }).await;
+    assert_eq!(code(status), Code::FailedPrecondition, "the limits are the policy's");
+    let each = Server::with_policy(&format!("charge: independent\n{POLICY}"));
+    let status = each.client().await.reserve(wanted(&KEY, 1, HOUR)).await.expect_err("not reservable");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("independent"), "{status:?}");
+}
+
+async fn invalid_requests_name_the_field(client: &mut Client) {
     let good = || wanted(&KEY, 1, HOUR);
     let with = |change: &dyn Fn(&mut ReserveRequest)| {
         let mut request = good();
@@ -214,178 +240,36 @@ async fn invalid_requests_name_the_field() {
     }
     let nowhere = check_with(&|it| it.domain = "nowhere".to_owned());
     assert_eq!(code(client.reserve(nowhere).await), Code::NotFound);
-    let hold = held(&mut client, 1).await;
+    let hold = held(client, 1).await;
     for actual in [-1, (1 << 32) + 1] {
-        let status = commit(&mut client, &hold, Some(actual)).await.expect_err("invalid");
+        let status = commit(client, &hold, Some(actual)).await.expect_err("invalid");
         assert_eq!(refusal(&status), (Code::InvalidArgument, Some("actual".to_owned())));
     }
-    let status = extend(&mut client, &hold, 1).await.expect_err("invalid");
+    let status = extend(client, &hold, 1).await.expect_err("invalid");
     assert_eq!(refusal(&status), (Code::InvalidArgument, Some("ttl".to_owned())));
-    assert_eq!(commit(&mut client, &hold, None).await.expect("settled"), settled(1, 0, 0));
+    assert_eq!(commit(client, &hold, None).await.expect("settled"), settled(1, 0, 0));
 }
 
-#[tokio::test]
-async fn what_cannot_be_reserved_is_a_failed_precondition() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    for (key, limit) in [("queue", "queued"), ("denied", "counts-all")] {
-        let status = client.reserve(wanted(&[key], 1, HOUR)).await.expect_err("not reservable");
-        assert_eq!(status.code(), Code::FailedPrecondition);
-        assert!(status.message().contains(limit), "{status:?}");
+async fn a_changed_hold_settles_nothing(client: &mut Client) {
+    let hold = held(client, 100).await;
+    let mut other_key = BASE64URL_NOPAD.decode(hold.as_bytes()).expect("a hold");
+    let at = other_key.windows(4).position(|part| part == b"alex").expect("the key is in it");
+    other_key[at..at + 4].copy_from_slice(b"olga");
+    for changed in [changed(&hold), BASE64URL_NOPAD.encode(&other_key)] {
+        assert_eq!(code(commit(client, &changed, Some(0)).await), Code::NotFound);
     }
-    let factor = CheckRequest { factor: Some(0.5), ..check(&KEY) };
-    let status = client.reserve(ReserveRequest { check: Some(factor), ..wanted(&KEY, 1, HOUR) }).await;
-    assert_eq!(code(status), Code::FailedPrecondition, "the limits are the policy's");
-    let each = Server::with_policy(&format!("charge: independent\n{POLICY}"));
-    let status = each.client().await.reserve(wanted(&KEY, 1, HOUR)).await.expect_err("not reservable");
-    assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("independent"), "{status:?}");
-}
-
-#[tokio::test]
-async fn limits_of_the_request_and_keys_without_limits_are_reserved() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let own = || with_limits(CheckRequest { cost: Some(5), ..check(&["own"]) }, vec![gcra(9, 1, 86_400)]);
-    let hold = reserve(&mut client, ReserveRequest { check: Some(own()), ..wanted(&KEY, 1, HOUR) }).await.hold;
-    assert_eq!(commit(&mut client, &hold, Some(2)).await.expect("settled"), settled(2, 3, 0));
-    let peek = CheckRequest { cost: Some(0), ..own() };
-    assert_eq!(client.check(peek).await.expect("an answer").into_inner().remaining, 8);
-
-    let answer = reserve(&mut client, wanted(&["elsewhere"], 5, HOUR)).await;
-    assert!(answer.decision.is_some_and(|decision| decision.allowed && decision.levels.is_empty()));
-    assert_eq!(commit(&mut client, &answer.hold, Some(2)).await.expect("settled"), CommitResponse::default());
-    assert_eq!(micros(extend(&mut client, &answer.hold, HOUR).await.expect("extended").expires_after), HOUR * 1_000);
-}
-
-fn post(http: &mut Http, path: &str, body: &Value) -> Answer {
-    http.post(&format!("/v1/{path}"), body)
-}
-
-#[tokio::test]
-async fn http_and_grpc_settle_each_others_reservations() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let mut http = Http::connect(&server.http).expect("it accepts connections");
-    let body = json!({ "check": { "key": KEY, "cost": 200, "summaryOnly": true }, "ttl": "3600s", "onExpiry": "ON_EXPIRY_RELEASE" });
-    let answer = post(&mut http, "reserve", &body);
-    assert_eq!((answer.status, answer.header("ratelimit")), (200, Some("\"user\";r=800")), "{answer:?}");
-    assert_eq!(answer.json()["decision"]["remaining"], "800");
-    let hold = answer.json()["hold"].as_str().expect("a hold").to_owned();
-    assert!(!extend(&mut client, &hold, HOUR).await.expect("extended").degraded);
-    let answer = post(&mut http, "extend", &json!({ "hold": hold, "ttl": "60s" }));
-    assert!(answer.status == 200 && answer.json()["expiresAfter"].is_string(), "{answer:?}");
-    let committed = json!({ "charged": "260", "refunded": "0", "overage": "60", "degraded": false });
-    for _ in 0..2 {
-        assert_eq!(post(&mut http, "commit", &json!({ "hold": hold, "actual": 260 })).json(), committed);
+    for malformed in ["", "A", "elsewhere", &hold[1..], &hold[..20], &format!("{hold}="), &"A".repeat(70_000)] {
+        let status = commit(client, malformed, Some(0)).await.expect_err("no hold");
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some("hold".to_owned())), "{malformed:.40}");
     }
-    let hold = held(&mut client, 100).await;
-    let cancelled = json!({ "charged": "0", "refunded": "100", "degraded": false });
-    assert_eq!(post(&mut http, "cancel", &json!({ "hold": hold })).json(), cancelled);
-
-    let refused = post(&mut http, "reserve", &json!({ "check": { "key": KEY, "cost": 900 }, "ttl": "1s" }));
-    let problem = refused.json();
-    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
-    assert_eq!((&problem["violated-policies"], &problem["decision"]["allowed"]), (&json!(["user"]), &json!(false)));
-    assert_eq!((&problem["hold"], &problem["expiresAfter"]), (&json!(""), &Value::Null));
-    for (path, body, status, code, field) in [
-        ("reserve", json!({ "check": { "key": KEY } }), 400, 3, "ttl"),
-        ("reserve", json!({ "check": { "key": ["queue"] }, "ttl": "1s" }), 400, 9, ""),
-        ("reserve", json!({ "check": { "key": KEY, "cots": 1 }, "ttl": "1s" }), 400, 3, "check.cots"),
-        ("commit", json!({ "hold": "elsewhere" }), 400, 3, "hold"),
-        ("commit", json!({ "hold": hold, "actual": -1 }), 400, 3, "actual"),
-        ("cancel", json!({ "hold": hold, "actual": 1 }), 400, 3, "actual"),
-        ("extend", json!({ "hold": hold, "ttl": "60s" }), 404, 5, "hold"),
-    ] {
-        let answer = post(&mut http, path, &body);
-        let error = &answer.json()["error"];
-        assert_eq!(
-            (answer.status, &error["code"], &error["field"]),
-            (status, &json!(code), &json!(field)),
-            "{answer:?}"
-        );
-    }
-    assert_eq!(both_left(&mut client).await, (9_740, 740));
-}
-
-#[tokio::test]
-async fn the_commands_reserve_and_settle() {
-    let server = Server::with_policy(POLICY);
-    let reserve = |cost: &str, more: &[&str]| {
-        server.run(&[&["reserve"], &KEY[..], &["--cost", cost, "--ttl", "5m"], more].concat())
-    };
-    let printed = reserve("200", &[]);
-    assert_eq!((printed.code, printed.err.as_str()), (0, ""));
-    assert!(printed.out.starts_with("allowed; 800 of 1000 left, "), "{}", printed.out);
-    let hold = printed.out.lines().last().expect("a hold").to_owned();
-    let extended = server.run(&["extend", &hold, "--ttl", "1h"]);
-    assert!(extended.code == 0 && extended.out.starts_with("held for "), "{extended:?}");
-    for _ in 0..2 {
-        assert_eq!(server.run(&["commit", &hold, "--actual", "50"]).out, "charged 50, gave back 150\n");
-    }
-    assert_eq!(server.run(&["cancel", &hold]).out, "committed before: charged 50, gave back 150\n");
-
-    let printed = reserve("100", &["--on-expiry", "release", "--json"]);
-    let answer: Value = serde_json::from_str(&printed.out).expect("JSON");
-    assert_eq!((&answer["allowed"], &answer["remaining"]), (&json!(true), &json!(850)));
-    assert!(answer["expires_after_us"].as_i64().is_some_and(|us| us > 280_000_000), "{answer}");
-    let hold = answer["hold"].as_str().expect("a hold");
-    assert_eq!(server.run(&["commit", hold, "--actual", "130"]).out, "charged 130, 30 more than reserved\n");
-    let json = json!({ "charged": 130, "refunded": 0, "overage": 30, "degraded": false });
-    assert_eq!(serde_json::from_str::<Value>(&server.run(&["commit", hold, "--json"]).out).expect("JSON"), json);
-
-    let refused = reserve("900", &[]);
-    assert_eq!(refused.code, 1);
-    assert!(refused.out.starts_with("refused by user: 820 of 1000 left, "), "{}", refused.out);
-    for (args, expected) in [
-        (&["commit", "elsewhere"][..], "this is not a hold as Reserve answers it (INVALID_ARGUMENT)"),
-        (&["cancel", &changed(hold)], "no such reservation: "),
-        (&["reserve", "queue", "--ttl", "1s"], "(FAILED_PRECONDITION)"),
-        (&["reserve", "queue", "--ttl", "2d"], "a ttl is 10 ms to 24 hours"),
-        (&["reserve", "tenant", "acme"], "a reservation needs a ttl"),
-        (&["reserve", "a", "--ttl", "1s", "--domain", "nowhere"], "(NOT_FOUND); did you mean the default domain"),
-    ] {
-        let failed = server.run(args);
-        assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{args:?}");
-        assert!(failed.err.contains(expected), "{args:?}: {}", failed.err);
-    }
+    assert_eq!(both_left(client).await, (9_900, 900));
 }
 
 /// The same hold with another id.
-fn changed(hold: &str) -> String {
+pub fn changed(hold: &str) -> String {
     let mut bytes = BASE64URL_NOPAD.decode(hold.as_bytes()).expect("a hold");
     bytes[9] ^= 4;
     BASE64URL_NOPAD.encode(&bytes)
-}
-
-#[tokio::test]
-async fn a_reservation_is_its_clients_alone() {
-    let [one, other, reads] = [(); 3].map(|()| token());
-    let callers = [
-        caller("one", "check", &one, ""),
-        caller("other", "check", &other, ""),
-        caller("reads", "metrics", &reads, ""),
-    ];
-    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
-    let mut client = server.client().await;
-    let hold =
-        client.reserve(by(Some(&one.token), wanted(&KEY, 100, HOUR))).await.expect("an answer").into_inner().hold;
-    let commit = |token: Option<&str>| by(token, CommitRequest { hold: hold.clone(), actual: Some(0) });
-    assert_eq!(code(client.commit(commit(None)).await), Code::Unauthenticated);
-    assert_eq!(code(client.commit(commit(Some(&reads.token))).await), Code::PermissionDenied);
-    assert_eq!(code(client.reserve(by(Some(&reads.token), wanted(&KEY, 1, HOUR))).await), Code::PermissionDenied);
-    assert_eq!(code(client.commit(commit(Some(&other.token))).await), Code::NotFound);
-    let cancel = by(Some(&other.token), CancelRequest { hold: hold.clone() });
-    assert_eq!(code(client.cancel(cancel).await), Code::NotFound);
-    let settle = |token: &str| {
-        // A connection whose request was rejected unread may end.
-        let mut http = Http::connect(&server.http).expect("it accepts connections");
-        let authorization = format!("Bearer {token}");
-        let body = json!({ "hold": hold, "actual": 40 }).to_string();
-        http.ask("POST /v1/commit", &[("authorization", &authorization)], body.as_bytes()).expect("it answers")
-    };
-    assert_eq!((settle(&other.token).status, settle(&reads.token).status), (404, 403));
-    assert_eq!(settle(&one.token).json()["refunded"], "60");
 }
 
 #[tokio::test]
@@ -427,61 +311,6 @@ async fn a_changed_policy_settles_the_limits_that_are_left() {
     server.replace_policy("schema: { other: {} }");
     server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 3.0);
     assert_eq!(code(commit(&mut client, &first, Some(50)).await), Code::NotFound, "no limit is left");
-}
-
-#[tokio::test]
-async fn reservations_are_counted() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    let holds = [held(&mut client, 100).await, held(&mut client, 100).await, held(&mut client, 100).await];
-    reserve(&mut client, wanted(&KEY, 900, HOUR)).await;
-    commit(&mut client, &holds[0], Some(30)).await.expect("settled");
-    // A repeated call is another call, but moves no units.
-    for _ in 0..2 {
-        commit(&mut client, &holds[1], Some(150)).await.expect("settled");
-    }
-    extend(&mut client, &holds[2], HOUR).await.expect("extended");
-    cancel(&mut client, &holds[2]).await.expect("settled");
-    let unknown = changed(&holds[2]);
-    commit(&mut client, &unknown, None).await.expect_err("unknown");
-    for (outcome, count) in [
-        ("reserved", 3.0),
-        ("refused", 1.0),
-        ("committed", 3.0),
-        ("cancelled", 1.0),
-        ("extended", 1.0),
-        ("unknown", 1.0),
-    ] {
-        let series = format!("weir_reservations_total{{domain=\"default\",outcome=\"{outcome}\"}}");
-        assert_eq!(server.metric(&series), count, "{outcome}");
-    }
-    for (kind, units) in [("reserved", 300.0), ("refunded", 170.0), ("overage", 50.0)] {
-        let series = format!("weir_reservation_units_total{{domain=\"default\",kind=\"{kind}\"}}");
-        assert_eq!(server.metric(&series), units, "{kind}");
-    }
-    // A reservation is a check too.
-    let checks = |outcome| format!("weir_checks_total{{domain=\"default\",transport=\"grpc\",outcome=\"{outcome}\"}}");
-    assert_eq!((server.metric(&checks("allowed")), server.metric(&checks("limited"))), (3.0, 1.0));
-    assert_eq!(server.metric("weir_charged_units_total{domain=\"default\",limit=\"user\"}"), 300.0);
-}
-
-#[tokio::test]
-async fn the_access_log_has_the_calls_of_reservations_and_no_holds() {
-    let server = Setup::new().policy(POLICY).env("WEIR_LOG__LEVEL", "weir=debug,info").start();
-    let mut client = server.client().await;
-    let hold = held(&mut client, 100).await;
-    extend(&mut client, &hold, HOUR).await.expect("extended");
-    commit(&mut client, &hold, Some(10)).await.expect("settled");
-    let calls = crate::support::eventually("three lines", || {
-        let lines = server.log_lines("answered");
-        (lines.len() == 3).then_some(lines)
-    });
-    for (line, method) in calls.iter().zip(["Reserve", "Extend", "Commit"]) {
-        let expected = (json!(format!("weir.v1.RateLimiter/{method}")), json!("OK"), json!("default"));
-        assert_eq!((&line["call"], &line["status"], &line["domain"]), (&expected.0, &expected.1, &expected.2));
-    }
-    let log = server.log().concat();
-    assert!(!log.contains(&hold) && !log.contains("alex"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -528,10 +357,8 @@ async fn many_clients_spend_no_more_than_the_limit_and_their_overage() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_keeps_reservations() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("snapshot");
-    let path = path.to_str().expect("a path");
-    let start = || Setup::new().policy(POLICY).env("WEIR_STORE__SNAPSHOT__PATH", path).start();
+    let dir = Folder::new();
+    let start = || Setup::new().policy(POLICY).snapshot(dir.path("snapshot")).start();
     let mut first = start();
     let mut client = first.client().await;
     let (open, over) = (held(&mut client, 100).await, held(&mut client, 100).await);
