@@ -17,7 +17,7 @@ use crate::support::{
     Server, TIMEOUT,
     envoy::{descriptor, should_rate_limit},
     eventually,
-    requests::check,
+    requests::{check, peek},
     server::Setup,
 };
 
@@ -107,6 +107,28 @@ async fn local_resets_and_refunds_invalidate_the_cache() {
     server.replace_policy("schema: { user: { children: { '*': { limits: [1, 1, 86400] } } } }");
     server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
     assert!(allowed(1).await, "allowed by the new policy");
+}
+
+/// A shadow is charged for what passes alone, which only the store knows where levels are charged for themselves.
+#[tokio::test]
+async fn shadows_are_not_charged_for_refusals_that_are_known() {
+    let redis = Redis::start(Options::socket());
+    let limit = |name: &str, count: u64| {
+        format!("{{ name: {name}, shadow: {}, fixed_window: {{ count: {count}, period: 31d }} }}", name == "trial")
+    };
+    let policy = format!(
+        "charge: independent\nschema: {{ user: {{ limits: [{}, {}] }} }}",
+        limit("hard", 2),
+        limit("trial", 100)
+    );
+    let server = cached(&redis, &policy);
+    for number in 0..20 {
+        let answer = server.check(check(&["user"])).await;
+        assert_eq!(answer.allowed, number < 2);
+    }
+    let answer = server.check(peek(&["user"])).await;
+    let trial = answer.levels.iter().find(|level| level.name == "trial").expect("it is met");
+    assert_eq!(trial.remaining, 98, "{answer:?}");
 }
 
 #[tokio::test]

@@ -89,6 +89,12 @@ fn never_over_a_quota(url: &str) {
     let seen = runtime().block_on(flood(&services, |seen| seen.refused.load(Relaxed) > 2_000));
     let (admitted, leased) = (seen.admitted.load(Relaxed), seen.leased.load(Relaxed));
     println!("{admitted} of {QUOTA} admitted, {leased} from leases");
+    // Also while a replica refuses by itself.
+    for _ in 0..20 {
+        let beyond =
+            runtime().block_on(ask(&services[0], CheckRequest { cost: Some(QUOTA as i64 + 1), ..check(&TRADE) }));
+        assert!(beyond.never && beyond.retry_after.is_none(), "{beyond:?}");
+    }
     assert!(admitted <= QUOTA, "{admitted} of {QUOTA}");
     assert!(leased > QUOTA / 2, "only {leased} from leases");
     let counted: f64 = services.iter().map(|service| service.metric(SPENT)).sum();

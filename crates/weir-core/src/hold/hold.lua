@@ -64,7 +64,7 @@ local function hold_step(level, now, cost, max_wait)
     if cost > 0 then
       state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
     else
-      _, state = step(p, s, now, cost, max_wait, phase)
+      state = select(2, step(p, s, now, cost, max_wait, phase))
     end
   end
   decision[5] = math.max(decision[5], hold_lasts(level, now, state or s, units, last))
@@ -90,6 +90,20 @@ local function hold_expire(level, now)
     ledger[#ledger] = nil
     if hold[1] ~= RELEASED then hold_charge(level, hold[4], hold[6]) end
   end
+end
+
+-- The holds that have not expired, and whether any of the others counts: they would be burnt next.
+local function hold_live(ledger, now)
+  local live, counts = {}, false
+  for index = 1, #ledger do
+    local hold = ledger[index]
+    if hold[6] > now then
+      live[#live + 1] = hold
+    else
+      counts = counts or (hold[4] > 0 and hold[1] ~= RELEASED)
+    end
+  end
+  return live, counts
 end
 
 local function hold_find(ledger, id)

@@ -69,6 +69,17 @@ impl Ledger {
         })
     }
 
+    /// Forgets the holds that have expired and would be burnt next: whether any of them counts.
+    pub fn forget_expired(&mut self, now: Micros) -> bool {
+        let mut counted = false;
+        self.holds.retain(|hold| {
+            let stays = hold.deadline > now;
+            counted |= !stays && hold.units > 0 && !hold.id.is_released();
+            stays
+        });
+        counted
+    }
+
     /// Takes out the hold that expired first, if one has by `now`.
     pub(super) fn take_expired(&mut self, now: Micros) -> Option<Hold> {
         let index = (0..self.holds.len()).min_by_key(|index| self.holds[*index].deadline)?;

@@ -43,10 +43,9 @@ impl RedisDocuments {
         ];
         let call = documents_call(&self.log, &texts);
         let hash = Arc::clone(&self.hash);
-        let answer = self.io.run(move |io| async move {
-            let reply = io.servers.script(&hash, &call, io.deadline()).await?;
-            Answers::change(&reply)
-        });
+        let answer = self
+            .io
+            .run(move |io| async move { Answers::change(&io.servers.script(&hash, &call, io.deadline()).await?.0) });
         let [id, previous, before] = answer.await.map_err(ChangeError::Store)?;
         match id.as_str() {
             UNEXPECTED => return Ok(None),

@@ -137,6 +137,12 @@ impl Lease {
         self.verdict(self.levels.iter().map(decided).collect(), now)
     }
 
+    /// Whether a cost is above the limit of a level, as far as that is known.
+    pub(super) fn is_beyond_limit(&self, cost: i64) -> bool {
+        let limits = self.levels.iter().map(|level| level.limit.load(Relaxed));
+        limits.filter(|limit| *limit > 0).any(|limit| cost.unsigned_abs() > limit)
+    }
+
     /// The answer to a request that this replica refuses by itself: by those levels that refused at the last contact, or else
     /// by those of which least was left.
     pub(super) fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {

@@ -213,6 +213,10 @@ impl Leases {
         self.shared.policy_version.fetch_max(name.policy_version, Ordering::Relaxed);
         let found = self.shared.table.pin().get(&name).cloned();
         let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Unpaid::NotLeased };
+        // It may never pass, and only the store knows.
+        if lease.is_beyond_limit(cost) {
+            return Unpaid::NotLeased;
+        }
         match lease.short(cost, now) {
             None => Unpaid::NotLeased,
             Some(OnShortage::Refuse { retry_after }) => {

@@ -6,8 +6,9 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::places;
+use crate::ResetDone;
 use weir_core::{
-    domain::{Micros, time::SECOND},
+    domain::{Micros, key::END, time::SECOND},
     hold::{Ledger, Record},
 };
 
@@ -91,6 +92,27 @@ impl Held {
         let recorded = Recorded { record, anchor_end: anchor_path.len() as u16, places };
         let before = self.records.insert(key[..].into(), recorded);
         self.places = self.places + places as usize - before.map_or(0, |before| before.places as usize);
+    }
+
+    /// Forgets the holds that have expired of the states of exactly the key `path`, and with `subtree` of those below it: whether
+    /// any of them counts. They would be charged to what comes after the reset.
+    pub(super) fn forget_expired(&mut self, path: &[u8], subtree: bool, now: Micros) -> ResetDone {
+        let (mut done, mut freed) = (ResetDone::default(), 0);
+        self.ledgers.retain(|name, kept| {
+            let is_own = match name.strip_prefix(path).and_then(<[u8]>::first) {
+                Some(&END) => true,
+                Some(_) if subtree => false,
+                _ => return true,
+            };
+            let counted = kept.ledger.forget_expired(now);
+            done.removed |= counted;
+            done.existed |= counted && is_own;
+            let is_empty = kept.ledger.holds().is_empty();
+            freed += if is_empty { kept.places as usize } else { 0 };
+            !is_empty
+        });
+        self.places -= freed;
+        done
     }
 
     /// A moment before which nothing is dropped.

@@ -191,9 +191,11 @@ impl Shard {
         }
     }
 
-    /// Drops every state of exactly the key `path`, and with `subtree` those below it: whether any of them had not expired.
+    /// Drops every state of exactly the key `path`, and with `subtree` those below it: whether any of them had not expired. What is
+    /// held stays until its deadline.
     pub(super) fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> ResetDone {
-        let (before, mut done) = (self.slots.len(), ResetDone::default());
+        let before = self.slots.len();
+        let mut done = self.held.as_mut().map(|held| held.forget_expired(path, subtree, now)).unwrap_or_default();
         let mut slot = 0;
         while slot < self.slots.len() {
             let Slot { name, expires, .. } = &self.slots[slot];

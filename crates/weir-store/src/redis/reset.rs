@@ -1,6 +1,6 @@
 //! Forgetting keys.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::{Pipeline, Value, from_redis_value};
 use tokio::time::{Instant, sleep};
@@ -12,6 +12,7 @@ use super::{
     io::Io,
     node::Node,
     reply::Answers,
+    scan::id_of,
     servers::Servers,
 };
 use weir_core::domain::{Key, Micros};
@@ -60,17 +61,25 @@ impl Forgotten {
 /// Why it is not certain that all is forgotten.
 pub(super) async fn own(io: &Io, now: Option<Micros>, forgotten: &Forgotten) -> Result<ResetDone, Failure> {
     let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
+    // Known where there are several pages: they are those of one server, or mean nothing.
+    let (mut server, mut tries) = (None::<(Arc<Node>, u64)>, 0);
     loop {
-        let server = io.servers.changes();
         let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
-        let reply = io.servers.script(&forgotten.hash, &call, io.deadline()).await?;
+        let (reply, node) = io.servers.script(&forgotten.hash, &call, io.deadline()).await?;
         let (next, found) = Answers::reset(&reply)?;
         done.existed |= found.existed;
         done.removed |= found.removed;
-        match next {
-            _ if io.servers.changes() != server => cursor = START.to_vec(),
-            Some(next) => cursor = next,
-            None => return Ok(done),
+        let is_same = server.as_ref().is_some_and(|(before, _)| Arc::ptr_eq(before, &node));
+        match (next, &server) {
+            (None, None) => return Ok(done),
+            (Some(next), _) if is_same => cursor = next,
+            (None, Some((_, id))) if is_same && id_of(&node).await? == *id => return Ok(done),
+            _ if tries == PAGE_TRIES => return Err(Failure::Lost("its server changed again and again".into())),
+            // What has been forgotten is gone, so to begin anew costs little.
+            _ => {
+                (cursor, tries) = (START.to_vec(), tries + 1);
+                server = Some((Arc::clone(&node), id_of(&node).await?));
+            }
         }
     }
 }

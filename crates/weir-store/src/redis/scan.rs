@@ -212,7 +212,7 @@ fn is_elsewhere(failure: &Failure) -> bool {
 
 /// What tells a server from every other, also from the one that it was before it started anew: that has its keys in another order.
 /// Without the right to `INFO` its address.
-async fn id_of(node: &Node) -> Result<u64, Failure> {
+pub(super) async fn id_of(node: &Node) -> Result<u64, Failure> {
     let name = match node.command(&command(&[b"INFO", b"server"]), false).await {
         Ok(Value::VerbatimString { text, .. }) => run_id(&text),
         Ok(Value::BulkString(bytes)) => run_id(&String::from_utf8_lossy(&bytes)),

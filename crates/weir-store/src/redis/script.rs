@@ -17,7 +17,7 @@ pub(super) fn text() -> &'static str {
             let number = index + 1;
             format!("if number == {number} then\n{}end\n", algorithm(entry))
         });
-        let holds = ["step", "reset", "charge", "expire", "renew", "has_room", "reserve", "settle_reserved"]
+        let holds = ["step", "reset", "charge", "expire", "live", "renew", "has_room", "reserve", "settle_reserved"]
             .map(|name| format!("{name} = hold_{name}"));
         let holds = format!("{{{}, TTL = HOLD_TTL, KEPT = KEPT, RELEASED = RELEASED}}", holds.join(", "));
         let within = [

@@ -101,14 +101,6 @@ impl Servers {
         Arc::clone(&self.time) as Arc<dyn Clock>
     }
 
-    /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.
-    pub(crate) fn changes(&self) -> u64 {
-        match &self.kind {
-            Kind::One(node) => node.changes(),
-            Kind::Cluster(_) => 0,
-        }
-    }
-
     /// Whether all are asked.
     pub(crate) fn is_up(&self) -> bool {
         match &self.kind {
@@ -175,17 +167,20 @@ impl Servers {
         }
     }
 
-    /// Runs the script outside the pipelines of checks, with one key. On the store's thread.
+    /// Runs the script outside the pipelines of checks, with one key: the reply, and whose it is. On the store's thread.
     ///
     /// # Errors
     /// Why the servers did not reply.
-    pub(crate) async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn script(
+        &self,
+        key: &[u8],
+        call: &[u8],
+        deadline: Instant,
+    ) -> Result<(Value, Arc<Node>), Failure> {
+        let script = |node: Arc<Node>, asking| async move { Ok((node.script(key, call, asking).await?, node)) };
         match &self.kind {
-            Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
-            Kind::Cluster(cluster) => {
-                let script = |node: Arc<Node>, asking| async move { node.script(key, call, asking).await };
-                cluster.carry(slot_of(key), deadline, script).await
-            }
+            Kind::One(node) => retried(deadline, || script(Arc::clone(node), false)).await,
+            Kind::Cluster(cluster) => cluster.carry(slot_of(key), deadline, script).await,
         }
     }
 

@@ -33,12 +33,16 @@ impl Near {
         self.cache.forget_all();
     }
 
-    /// The refusals that are known of a plan: of all its levels together, or of those that are charged for themselves.
+    /// The refusals that are known of a plan: of all its levels together, or of those that are charged for themselves. Shadows are
+    /// charged if the others pass, so where there are any the store decides all of them.
     fn known(&self, plan: &Plan<'_>, lookup: Lookup) -> SmallVec<[Option<Decision>; 4]> {
         if plan.reservation.is_some() || plan.request.is_some() {
             return SmallVec::new();
         }
         if plan.charge == Charge::Independent {
+            if plan.levels().iter().any(|level| level.limit.shadow) {
+                return SmallVec::new();
+            }
             return plan.levels().iter().map(|level| self.cache.refusal_of(level, lookup)).collect();
         }
         self.cache.refusal(plan, lookup).into_iter().flatten().map(Some).collect()

@@ -70,9 +70,13 @@ impl Reference {
         View { all: self, paths: [0, 1].map(|index: usize| plan.levels()[index].path().to_vec()), now }
     }
 
-    fn reset(&mut self, key: &Key, subtree: bool) {
+    fn reset(&mut self, key: &Key, subtree: bool, now: Micros) {
         let own = key.prefix(key.depth());
-        self.states.retain(|path, _| if subtree { !path.starts_with(own) } else { path != own });
+        let is_reset = |path: &[u8]| if subtree { path.starts_with(own) } else { path == own };
+        self.states.retain(|path, _| !is_reset(path));
+        for (_, ledger) in self.ledgers.iter_mut().filter(|(path, _)| is_reset(path)) {
+            ledger.forget_expired(now);
+        }
     }
 }
 
@@ -198,7 +202,7 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             let (subtree, depth) = (random.once_in(2), 1 + random.below(2));
             let segments = [&["a"][..], &["a", "b"][..]][depth - 1];
             let reset = Key::new("holds", segments).expect("a key");
-            reference.reset(&reset, subtree);
+            reference.reset(&reset, subtree, now);
             store.reset(&reset, subtree).await;
             continue;
         }
@@ -212,7 +216,9 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             window: random.pick(&[1_000, 60_000_000]),
         };
         let kind = random.below(kinds);
-        let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
+        // What is reserved is at least nothing; all others may be refunds.
+        let costs: &[i64] = if kind == 0 { &[0, 0, 1, 1, 5] } else { &[0, 0, 1, 1, 5, -1, -3] };
+        let mut plan = limits.plan(key, random.pick(costs));
         plan.reservation = (kind == 0).then_some(reservation);
         if kind == 1 {
             plan.charge = random.pick(&[Charge::AllOrNothing, Charge::Independent, Charge::OverLimitOnly]);

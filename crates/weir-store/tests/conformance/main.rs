@@ -17,6 +17,7 @@ mod holds_together;
 mod layout;
 mod memory;
 mod redis;
+mod resets;
 mod store_under_test;
 mod tally;
 mod together;

@@ -20,7 +20,7 @@ use super::store_under_test::{Memories, Memory, StoreUnderTest};
 use weir_test_redis::{Reply, Server};
 
 /// What every key of the traces begins with; some of it means something to patterns.
-const PREFIX: &str = "trace[*]:";
+pub const PREFIX: &str = "trace[*]:";
 
 /// Every hash under a prefix, with its fields.
 const DUMP: &str = "

@@ -170,7 +170,8 @@ fn named(defined: &[(String, Value)], name: &str) -> Function {
 /// Runs a file, which sees what `shared` says: what it defines at its top level.
 fn load(lua: &Lua, file: &str, text: &str, shared: &[(String, Value)]) -> mlua::Result<Defined> {
     let own: Vec<_> = text.lines().filter_map(defined).flatten().collect();
-    let seen: Vec<_> = shared.iter().map(|(name, _)| name.as_str()).chain(["_"]).collect();
+    // One more, as there may be none, by a name that no file has: what is not declared must be an error.
+    let seen: Vec<_> = shared.iter().map(|(name, _)| name.as_str()).chain(["and_no_more"]).collect();
     // On the first line, so that lines are counted as in the file.
     let source = format!("local {} = ... {text}\nreturn {}", seen.join(", "), own.join(", "));
     let values = shared.iter().map(|(_, value)| value.clone()).collect::<MultiValue>();

@@ -114,7 +114,7 @@ fn rust_and_lua_renew_alike() {
                 let limit = params.window().clamp(1, 1_000);
                 let id = HoldId { owner: owner as u64, number: 0 };
                 let renewal = owners[owner].renewal(id, limit, &mut random);
-                let cost = random.pick(&[0, 0, 1, 1, 3]);
+                let cost = random.pick(&[0, 0, 1, 1, 3, -1, -2]);
                 let grant = both.renew(now, cost, &renewal);
                 owners[owner].answered(&renewal, &grant);
             }

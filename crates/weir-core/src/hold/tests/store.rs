@@ -98,6 +98,9 @@ impl Store {
     /// Forgets the states, but not what is held.
     pub(super) fn reset(&mut self) {
         self.states = Default::default();
+        for ledger in &mut self.ledgers {
+            ledger.forget_expired(self.now);
+        }
     }
 }
 

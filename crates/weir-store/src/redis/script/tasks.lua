@@ -4,7 +4,8 @@ if task == 0 then return pack(decide_all()) end
 
 -- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
 -- time: where the next page begins ('0': nowhere), whether the key itself had a state that had not expired, and whether any
--- of these fields had. What is held of a state stays: who holds it goes on spending.
+-- of these fields had. What is held of a state stays until its deadline: who holds it goes on spending. What has passed it counts as
+-- spent before.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
   local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
@@ -22,12 +23,18 @@ local function reset()
       local own = string.byte(field, #rest + 1) == 255
       if (own or subtree) and field ~= HELD and string.byte(field) ~= string.byte(RECORDS) then
         local read, expires, words, ledger = pcall(unpacked, page[2][index + 1])
-        if not (read and type(expires) == 'number' and (expires <= now or not words)) then
+        local live, counts = {}, not (read and type(expires) == 'number' and (expires <= now or not words))
+        if read and type(ledger) == 'table' then
+          load_holds()
+          local whole, unexpired, burnt = pcall(holds.live, ledger, now)
+          if whole then live, counts = unexpired, counts or burnt end
+        end
+        if counts then
           removed = 1
           if own then existed = 1 end
         end
-        if read and ledger then
-          kept[#kept + 1], kept[#kept + 2] = field, pack(expires, false, ledger)
+        if #live > 0 then
+          kept[#kept + 1], kept[#kept + 2] = field, pack(expires, false, live)
         else
           gone[#gone + 1] = field
         end
@@ -35,9 +42,8 @@ local function reset()
     end
   end
   local held = call('HMGET', hash, HELD, RECORDS)
-  if rest == '' and subtree and not held[1] and not held[2] then
-    -- The whole hash goes at once, as soon as the answer is known.
-    if existed == 0 and page[1] ~= '0' then return {page[1], 0, removed} end
+  if rest == '' and subtree and not held[1] and not held[2] and (existed == 1 or page[1] == '0') then
+    -- The answer is known, so the whole hash goes at once.
     call('UNLINK', hash)
     return {'0', existed, removed}
   end

@@ -14,6 +14,12 @@ pub struct Scripts {
     compiled: HashMap<Vec<u8>, Compiled>,
 }
 
+/// A script has no globals of its own.
+const NO_GLOBALS: &str = "
+    local function no_global(_, name) error('the global ' .. name, 2) end
+    setmetatable(_G, {__index = no_global, __newindex = no_global})
+";
+
 struct Compiled {
     text: Vec<u8>,
     function: Function,
@@ -31,6 +37,7 @@ impl Scripts {
         library.set("pack", lua.create_function(pack)?)?;
         library.set("unpack", lua.create_function(unpack)?)?;
         lua.globals().set("cmsgpack", library)?;
+        lua.load(NO_GLOBALS).exec()?;
         Ok(Self { lua, compiled: HashMap::new() })
     }
 
@@ -48,7 +55,7 @@ impl Scripts {
     pub fn run(&self, sha: &[u8], keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Result<Vec<u8>, String> {
         let run = || -> mlua::Result<Vec<u8>> {
             for (name, texts) in [("KEYS", keys), ("ARGV", arguments)] {
-                self.lua.globals().set(name, list(&self.lua, texts)?)?;
+                self.lua.globals().raw_set(name, list(&self.lua, texts)?)?;
             }
             let reply: mlua::LuaString = self.compiled[sha].function.call(())?;
             Ok(reply.as_bytes().to_vec())

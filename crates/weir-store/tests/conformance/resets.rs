@@ -1,0 +1,92 @@
+//! A reset of more states than one page has, while something else happens to them.
+
+use std::{ops::ControlFlow, time::Duration};
+
+use weir_core::domain::Key;
+
+use super::{
+    duplicates::START,
+    redis::{OnRedis, PREFIX},
+    store_under_test::StoreUnderTest,
+};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Reply, Server};
+
+const STATES: usize = 50_000;
+
+/// Segments of the anchor.
+const ANCHOR: u8 = 2;
+
+/// Puts states below a key into the hash that holds them.
+const FILL: &str = "
+local state = cmsgpack.pack(9e15, {1})
+for number = 1, ARGV[1] do
+  redis.call('HSET', KEYS[1], ARGV[2] .. string.char(5) .. string.format('%05d', number) .. string.char(255) .. 'limit', state)
+end";
+
+struct Scene {
+    key: Key,
+    hash: Vec<u8>,
+}
+
+impl Scene {
+    fn new(key: &[&str]) -> Self {
+        let key = Key::new("", key).expect("a key");
+        let hash = [PREFIX.as_bytes(), key.prefix(ANCHOR.into())].concat();
+        Self { key, hash }
+    }
+
+    fn fill(&self, server: &Server) {
+        server.command(&[b"CONFIG", &b"RESETSTAT"[..]]);
+        let beginning = &self.key.prefix(self.key.depth())[self.key.prefix(ANCHOR.into()).len()..];
+        server.command(&[b"EVAL", FILL.as_bytes(), b"1", &self.hash, STATES.to_string().as_bytes(), beginning]);
+    }
+
+    /// Resets the key with all below it, and does this once two pages have been looked at.
+    async fn reset_while(&self, store: &mut OnRedis<'_>, server: &Server, then: impl FnOnce()) {
+        let after_two_pages = async {
+            while pages(server).is_continue() {
+                tokio::time::sleep(Duration::from_micros(100)).await;
+            }
+            then();
+        };
+        let (done, ()) = tokio::join!(store.reset(&self.key, ANCHOR, true, START), after_two_pages);
+        assert!(done.removed, "{done:?}");
+    }
+}
+
+/// Goes on until the server has served two pages.
+fn pages(server: &Server) -> ControlFlow<()> {
+    let Reply::BulkString(stats) = server.command(&["INFO", "commandstats"]) else { panic!("no text") };
+    let stats = String::from_utf8(stats).expect("a text");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hscan:calls=")?.split(',').next());
+    if calls.is_some_and(|calls| calls != "1") { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+#[tokio::test]
+async fn a_reset_during_which_something_is_held_forgets_all_else() {
+    let server = Server::start(Options::socket());
+    let mut store = OnRedis::new("Redis", &server.url(), vec![&server]);
+    let scene = Scene::new(&["user", "alex"]);
+    scene.fill(&server);
+    let hold = || drop(server.command(&[b"HSET", &scene.hash[..], b"held", b"1"]));
+    scene.reset_while(&mut store, &server, hold).await;
+    let left = store.fields();
+    assert!(left.iter().all(|(_, field, _)| field == b"held"), "{} of {STATES} are left", left.len());
+}
+
+#[tokio::test]
+async fn a_reset_during_which_the_slot_moves_forgets_all() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut store = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
+    let scene = Scene::new(&["user", "alex", "part"]);
+    let slot = cluster.slot(&scene.hash);
+    let owner = cluster.owner(slot);
+    let other = cluster.masters().into_iter().find(|master| *master != owner).expect("another master");
+    scene.fill(&cluster.nodes[owner]);
+    let migration = cluster.begin_migration(slot, other);
+    let moves = || assert_eq!(migration.move_some("10"), 1);
+    scene.reset_while(&mut store, &cluster.nodes[owner], moves).await;
+    migration.finish();
+    let left = store.fields();
+    assert!(left.is_empty(), "{} of {STATES} are left", left.len());
+}
