@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use clap::Args;
 use hyper::header::HeaderValue;
 use tonic::{
-    Code, Request, Status,
+    Code, Request, Response, Status,
     metadata::MetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
     transport::Channel,
@@ -13,7 +13,7 @@ use tonic::{
 
 use weir_server::dial::{Destination, Options};
 
-use super::Failure;
+use super::{Failure, block_on};
 use crate::{dial, proto::code_name};
 
 #[derive(Args)]
@@ -56,6 +56,14 @@ impl Client {
         let channel = dial::channel(destination, |endpoint| endpoint.connect_timeout(timeout).timeout(timeout)).await;
         let channel = channel.map_err(|error| format!("cannot reach a service at {destination}: {error}"))?;
         Ok(InterceptedService::new(channel, token))
+    }
+
+    /// The answer to one call.
+    pub(super) fn call<T>(&self, call: impl AsyncFnOnce(Service) -> Result<Response<T>, Status>) -> Result<T, Failure> {
+        block_on(async {
+            let answer = call(self.connect().await?).await;
+            Ok(answer.map_err(|status| self.failure(&status))?.into_inner())
+        })
     }
 
     /// Why a call failed.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use super::{CommandResult, NO, block_on, client::Client, out::say};
+use super::{CommandResult, NO, client::Client, out::say};
 
 /// Query the health of a service
 ///
@@ -25,11 +25,7 @@ pub(super) struct Health {
 impl Health {
     pub(super) fn run(self) -> CommandResult {
         let request = HealthCheckRequest { service: self.service };
-        let answer = block_on(async {
-            let mut service = HealthClient::new(self.client.connect().await?);
-            service.check(request).await.map_err(|status| self.client.failure(&status))
-        })?
-        .into_inner();
+        let answer = self.client.call(async |service| HealthClient::new(service).check(request).await)?;
         let name = answer.status().as_str_name();
         if self.json {
             say(serde_json::json!({ "status": name }))?;

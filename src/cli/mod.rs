@@ -1,14 +1,11 @@
 //! The command line: one file a command.
 
-mod cancel;
 mod check;
 mod client;
-mod commit;
 mod completions;
 mod config;
 mod diff;
 mod explain;
-mod extend;
 mod health;
 mod hint;
 mod holds;
@@ -22,7 +19,7 @@ mod overrides;
 mod policy_tests;
 mod render;
 mod replicas;
-mod reserve;
+mod reservations;
 mod reset;
 mod rules;
 mod schema;
@@ -63,10 +60,10 @@ struct Cli {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
-    Reserve(reserve::Reserve),
-    Commit(commit::Commit),
-    Cancel(cancel::Cancel),
-    Extend(extend::Extend),
+    Reserve(reservations::Reserve),
+    Commit(reservations::Commit),
+    Cancel(reservations::Cancel),
+    Extend(reservations::Extend),
     Reset(reset::Reset),
     Keys(keys::Keys),
     Usage(usage::Usage),

@@ -11,7 +11,7 @@ use weir_core::{
     domain::{Micros, time::parse_duration},
 };
 
-use super::{CommandResult, Failure, block_on, client::Client, out::say};
+use super::{CommandResult, Failure, client::Client, out::say};
 use crate::proto::{
     EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override as OverrideMessage, SetOverrideRequest,
     SetOverrideResponse, admin_client::AdminClient, r#override::Change as ChangeMessage,
@@ -194,11 +194,8 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
         ..Default::default()
     };
     let request = SetOverrideRequest { r#override: Some(one), ttl: ttl.map(duration), dry_run };
-    let SetOverrideResponse { r#override: set, replaced, effects, keys, more_keys } = block_on(async {
-        let mut service = AdminClient::new(client.connect().await?);
-        let answer = service.set_override(request).await;
-        Ok(answer.map_err(|status| client.failure(&status))?.into_inner())
-    })?;
+    let SetOverrideResponse { r#override: set, replaced, effects, keys, more_keys } =
+        client.call(async |service| AdminClient::new(service).set_override(request).await)?;
     let set = set.ok_or_else(|| Failure("the service has not said what was set".to_owned()))?;
     if json {
         say(print::set_json(&set, replaced.as_ref(), &effects, keys))?;
@@ -216,11 +213,7 @@ impl End {
     pub(super) fn run(self) -> CommandResult {
         let request = EndOverrideRequest { domain: self.pattern.domain, key: segments(self.pattern.key) };
         let shown = print::pattern(&request.domain, &request.key);
-        let ended = block_on(async {
-            let mut service = AdminClient::new(self.client.connect().await?);
-            let answer = service.end_override(request).await;
-            Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner().ended)
-        })?;
+        let ended = self.client.call(async |service| AdminClient::new(service).end_override(request).await)?.ended;
         match (&ended, self.json) {
             (_, true) => say(serde_json::json!({ "ended": ended.as_ref().map(print::json) }))?,
             (Some(ended), false) => say(format!("ended {}", print::line(ended)))?,
@@ -236,11 +229,7 @@ impl List {
         loop {
             let request =
                 ListOverridesRequest { domain: self.domain.clone(), prefix: prefix.clone(), page_size: 0, cursor };
-            let page = block_on(async {
-                let mut service = AdminClient::new(self.client.connect().await?);
-                let answer = service.list_overrides(request).await;
-                Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner())
-            })?;
+            let page = self.client.call(async |service| AdminClient::new(service).list_overrides(request).await)?;
             for one in &page.overrides {
                 if self.json { say(print::json(one))? } else { say(print::line(one))? }
             }
@@ -260,11 +249,7 @@ impl Audit {
         let (mut left, mut cursor) = (self.limit, String::new());
         while left > 0 {
             let request = ListAuditRequest { page_size: left.min(PAGE as usize) as u32, cursor };
-            let page = block_on(async {
-                let mut service = AdminClient::new(self.client.connect().await?);
-                let answer = service.list_audit(request).await;
-                Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner())
-            })?;
+            let page = self.client.call(async |service| AdminClient::new(service).list_audit(request).await)?;
             for event in &page.events {
                 if self.json { say(print::event_json(event))? } else { say(print::event(event))? }
             }

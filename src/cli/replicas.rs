@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, client::Client, out::say, render::shown};
+use super::{CommandResult, client::Client, out::say, render::shown};
 use crate::proto::{ListReplicasRequest, Replica, admin_client::AdminClient};
 
 /// List the replicas of the service: version, policy, store
@@ -19,11 +19,9 @@ pub(super) struct Replicas {
 
 impl Replicas {
     pub(super) fn run(self) -> CommandResult {
-        let replicas = block_on(async {
-            let mut service = AdminClient::new(self.client.connect().await?);
-            let answer = service.list_replicas(ListReplicasRequest {}).await;
-            Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner().replicas)
-        })?;
+        let request = ListReplicasRequest {};
+        let replicas =
+            self.client.call(async |service| AdminClient::new(service).list_replicas(request).await)?.replicas;
         if !self.json {
             say(format!(
                 "{:16} {:9} {:16} {:>12} {:6} {:>10} address",
