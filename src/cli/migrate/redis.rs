@@ -142,10 +142,7 @@ fn certificates(environment: &Environment, sheet: &mut Sheet) {
         sheet.set("store.redis.tls.ca", path, format!("from REDIS_TLS_CACERT, {remark}"));
     }
     match PAIR.map(|name| environment.text(name)) {
-        [Some(cert), Some(key)] => {
-            sheet.set("store.redis.tls.cert", cert, from(environment, &PAIR[..1]));
-            sheet.set("store.redis.tls.key", key, from(environment, &PAIR[1..]));
-        }
+        [Some(_), Some(_)] => sheet.copy(environment, &PAIR),
         [None, None] => {}
         _ => sheet.require(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
     }
@@ -153,17 +150,15 @@ fn certificates(environment: &Environment, sheet: &mut Sheet) {
 
 /// User and password, the latter by no value.
 fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut Sheet) {
-    let file = environment.text("REDIS_AUTH_FILE");
-    if let Some(path) = file {
-        sheet.set("store.redis.password_file", path, from(environment, &["REDIS_AUTH_FILE"]));
-    }
+    sheet.copy(environment, &["REDIS_AUTH_FILE"]);
     let of_auth = environment.text("REDIS_AUTH").map(|text| text.split_once(':').unwrap_or(("", text)));
     let of_url = in_url.as_ref().map(|found| (found.user.as_str(), found.password.reveal()));
     let whose =
         [("REDIS_AUTH", of_auth), ("REDIS_URL", of_url)].into_iter().find_map(|(name, found)| Some((name, found?)));
     if let Some((name, (user, password))) = whose {
         let keys = ["store.redis.username", "store.redis.password", "store.redis.password_file"];
-        let password = Some(password).filter(|password| !password.is_empty() && file.is_none());
+        let password =
+            Some(password).filter(|password| !password.is_empty() && environment.text("REDIS_AUTH_FILE").is_none());
         say_login(sheet, name, user, password, keys, "WEIR_STORE__REDIS__PASSWORD");
     }
     let sentinels = environment.text("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));

@@ -4,6 +4,11 @@ use std::fmt;
 
 use weir_settings::Secret;
 
+use super::{
+    environment::{Environment, from},
+    table,
+};
+
 /// Settings with their origins, and notes beside them.
 #[derive(Default)]
 pub(super) struct Sheet {
@@ -49,6 +54,28 @@ impl Sheet {
     /// Sets a key, with a remark on where its value comes from.
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<String>, remark: impl Into<String>) {
         self.lines.push(Line { key, value: Some(value.into()), remark: remark.into() });
+    }
+
+    /// Sets what these variables become to their values, where they are set.
+    pub(super) fn copy(&mut self, environment: &Environment, names: &[&str]) {
+        for name in names {
+            if let (Some(key), Some(value)) = (table::setting(name), environment.text(name)) {
+                self.set(key, value, from(environment, &[name]));
+            }
+        }
+    }
+
+    /// The same for switches: `true` where one is on.
+    ///
+    /// # Errors
+    /// A variable that is no switch's position, by name.
+    pub(super) fn switch(&mut self, environment: &Environment, names: &[&str]) -> Result<(), String> {
+        for name in names {
+            if let (true, Some(key)) = (environment.is_on(name)?, table::setting(name)) {
+                self.set(key, "true", from(environment, &[name]));
+            }
+        }
+        Ok(())
     }
 
     /// Shows a key that stays unset, with a remark on what belongs there.

@@ -44,6 +44,14 @@ pub(super) fn find(name: &str) -> Option<&'static Variable> {
     TABLE.iter().find(|variable| variable.covers(name))
 }
 
+/// The setting that a variable becomes.
+pub(super) fn setting(name: &str) -> Option<&'static str> {
+    match find(name)?.becomes {
+        Setting(key) => Some(key),
+        Nothing | Missing => None,
+    }
+}
+
 const MEMCACHED: &str = "memcached is not supported: it cannot decide in one atomic step; see BACKEND_TYPE";
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const NO_WAIT: &str = "the service starts and answers without its store, and reconnects continuously";

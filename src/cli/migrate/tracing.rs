@@ -10,11 +10,7 @@ use super::{
 
 const SWITCH: &str = "TRACING_ENABLED";
 const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
-const NAMES: [(&str, &str); 3] = [
-    ("TRACING_SERVICE_NAME", "tracing.service_name"),
-    ("TRACING_SERVICE_NAMESPACE", "tracing.service_namespace"),
-    ("TRACING_SERVICE_INSTANCE_ID", "tracing.service_instance_id"),
-];
+const NAMES: [&str; 3] = ["TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID"];
 const RATE: &str = "TRACING_SAMPLING_RATE";
 /// What traces have apart comes first.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -61,11 +57,7 @@ pub(super) fn collector(environment: &Environment, sheet: &mut Sheet) -> Result<
         let given = millis.saturating_mul(1_000);
         times::set(sheet, "tracing.timeout", name, given, given.clamp(SHORTEST, LONGEST));
     }
-    for (name, key) in NAMES {
-        if let Some(text) = environment.text(name) {
-            sheet.set(key, text, from(environment, &[name]));
-        }
-    }
+    sheet.copy(environment, &NAMES);
     if let Some(rate) = environment.text(RATE) {
         if !rate.parse().is_ok_and(|rate: f64| (0.0..=1.0).contains(&rate)) {
             return Err(format!("{RATE} is not a number from 0 to 1"));

@@ -106,18 +106,9 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         return Ok(());
     };
     sheet.set("grpc.tls.cert", cert, from(environment, &[SWITCH, CERT]));
-    for (name, key) in [
-        ("GRPC_SERVER_TLS_KEY", "grpc.tls.key"),
-        (CLIENTS, "grpc.tls.client_ca"),
-        ("GRPC_CLIENT_TLS_SAN", "grpc.tls.client_names"),
-    ] {
-        let wanted =
-            environment.text(name).filter(|_| key != "grpc.tls.client_names" || environment.text(CLIENTS).is_some());
-        if let Some(value) = wanted {
-            sheet.set(key, value, from(environment, &[name]));
-        }
-    }
+    sheet.copy(environment, &["GRPC_SERVER_TLS_KEY"]);
     if environment.text(CLIENTS).is_some() {
+        sheet.copy(environment, &[CLIENTS, "GRPC_CLIENT_TLS_SAN"]);
         sheet.advise(format!(
             "{CLIENTS}: clients with a certificate may check; for /metrics and resets say in auth.file who may"
         ));
@@ -141,25 +132,8 @@ fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     if environment.is_on(HEADERS)? {
         sheet.set("envoy.headers", "ratelimit", from(environment, &[HEADERS]));
     }
-    for (name, key) in [
-        ("LIMIT_LIMIT_HEADER", "envoy.limit_header"),
-        ("LIMIT_REMAINING_HEADER", "envoy.remaining_header"),
-        ("LIMIT_RESET_HEADER", "envoy.reset_header"),
-    ] {
-        if let Some(header) = environment.text(name) {
-            sheet.set(key, header, from(environment, &[name]));
-        }
-    }
-    for (name, key) in [
-        ("RESPONSE_DYNAMIC_METADATA", "envoy.dynamic_metadata"),
-        ("SHADOW_MODE", "envoy.shadow_mode"),
-        ("QUOTA_MODE", "envoy.quota_mode"),
-        ("MERGE_DOMAIN_CONFIG", "envoy.merge_domains"),
-    ] {
-        if environment.is_on(name)? {
-            sheet.set(key, "true", from(environment, &[name]));
-        }
-    }
+    sheet.copy(environment, &["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"]);
+    sheet.switch(environment, &["RESPONSE_DYNAMIC_METADATA", "SHADOW_MODE", "QUOTA_MODE", "MERGE_DOMAIN_CONFIG"])?;
     if environment.is_on(STOP)? {
         sheet.set("envoy.charge", "over_limit_only", from(environment, &[STOP]));
     }

@@ -20,13 +20,7 @@ pub(super) fn control_plane(environment: &Environment, sheet: &mut Sheet) -> Res
     let server = environment.text(URL).unwrap_or("localhost:18000");
     let server = server.strip_prefix("dns:///").unwrap_or(server);
     sheet.set("limits", format!("{SCHEME}{server}"), from(environment, &["CONFIG_TYPE", URL]));
-    for (name, key) in
-        [("CONFIG_GRPC_XDS_NODE_ID", "xds.node_id"), ("CONFIG_GRPC_XDS_NODE_METADATA", "xds.node_metadata")]
-    {
-        if let Some(value) = environment.text(name) {
-            sheet.set(key, value, from(environment, &[name]));
-        }
-    }
+    sheet.copy(environment, &["CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_NODE_METADATA"]);
     const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
     if let Some(headers) = environment.text(HEADERS) {
         sheet.show("xds.headers", format!("{HEADERS} is not printed: set WEIR_XDS__HEADERS to it."));
@@ -43,16 +37,15 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         return Ok(());
     }
     sheet.set("xds.tls.enabled", "true", from(environment, &[SWITCH]));
-    for (name, key) in [
-        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "xds.tls.ca"),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "xds.tls.cert"),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "xds.tls.key"),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.tls.server_name"),
-    ] {
-        if let Some(value) = environment.text(name) {
-            sheet.set(key, value, from(environment, &[name]));
-        }
-    }
+    sheet.copy(
+        environment,
+        &[
+            "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+            "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+            "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+            "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
+        ],
+    );
     Ok(())
 }
 
