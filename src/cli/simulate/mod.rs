@@ -32,7 +32,7 @@ use self::{
     replay::{End, Replay, ReplayTarget},
     simulation::{Print, Simulation},
     source::Source,
-    store::{InRedis, SimulationStore, in_memory},
+    store::{SimulationStore, in_memory, open_redis},
 };
 use super::{CommandResult, Failure, NO, block_on, out::Out, signals::Signals, variables};
 use crate::config::{Flags, Settings};
@@ -103,15 +103,17 @@ impl Simulate {
         match &store.url {
             StoreUrl::Memory => {
                 let stores = scene.policies.iter().map(|_| in_memory(&scene.clock)).collect();
-                block_on(self.perform(scene, stores, replay, Signals::End))
+                block_on(self.perform(scene, stores, &[], replay, Signals::End))
             }
             StoreUrl::Redis(url) => block_on(async {
                 let signals = Signals::listen()?;
-                let mut stores = Vec::new();
+                let (mut stores, mut leftovers) = (Vec::new(), Vec::new());
                 for _ in &scene.policies {
-                    stores.push(InRedis::open(url, &store.redis, &scene.clock).await?);
+                    let (store, left) = open_redis(url, &store.redis, &scene.clock).await?;
+                    stores.push(store);
+                    leftovers.push(left);
                 }
-                self.perform(scene, stores, replay, signals).await
+                self.perform(scene, stores, &leftovers, replay, signals).await
             }),
         }
     }
@@ -141,6 +143,7 @@ impl Simulate {
         &self,
         Setup { clock, bounds, policies }: Setup,
         stores: Vec<S>,
+        leftovers: &[String],
         replay: Replay,
         signals: Signals,
     ) -> CommandResult {
@@ -148,25 +151,30 @@ impl Simulate {
         let (Some(first), second) = (sides.next(), sides.next()) else { return Ok(ExitCode::SUCCESS) };
         if let Some(second) = second {
             let print = compare::Print { json: self.json, each: self.each, top: self.top };
-            return replay_and_clean_up(Comparison::new([first, second], clock, bounds, print), replay, signals).await;
+            let comparison = Comparison::new([first, second], clock, bounds, print);
+            return replay_and_clean_up(comparison, leftovers, replay, signals).await;
         }
         let print = match (self.summary, self.source.is_access_log()) {
             (true, _) => Print::Summary { json: self.json },
             (false, true) => Print::DecisionsOfKeys,
             (false, false) => Print::Decisions,
         };
-        replay_and_clean_up(Simulation::new(first.2, clock, first.1, bounds, print), replay, signals).await
+        let simulation = Simulation::new(first.2, clock, first.1, bounds, print);
+        replay_and_clean_up(simulation, leftovers, replay, signals).await
     }
 }
 
 /// However the replay ends, its keys are deleted; a second signal skips that.
-async fn replay_and_clean_up(mut target: impl ReplayTarget, replay: Replay, mut signals: Signals) -> CommandResult {
+async fn replay_and_clean_up(
+    mut target: impl ReplayTarget,
+    leftovers: &[String],
+    replay: Replay,
+    mut signals: Signals,
+) -> CommandResult {
     let outcome = run(&mut target, replay, signals.next()).await;
     let left = tokio::select! {
-        left = clean_up(&target) => left,
-        _ = signals.next() => {
-            target.stores().into_iter().map(|store| format!("{}: interrupted", store.leftovers())).collect()
-        }
+        left = clean_up(&target, leftovers) => left,
+        _ = signals.next() => leftovers.iter().map(|left| format!("{left}: interrupted")).collect(),
     };
     match (outcome, left.join("\nweir: ")) {
         (outcome, left) if left.is_empty() => outcome,
@@ -175,12 +183,12 @@ async fn replay_and_clean_up(mut target: impl ReplayTarget, replay: Replay, mut 
     }
 }
 
-/// Deletes what the stores hold. Returns what remains, and why.
-async fn clean_up(target: &impl ReplayTarget) -> Vec<String> {
+/// Deletes what the stores hold. Returns what remains of `leftovers`, and why.
+async fn clean_up(target: &impl ReplayTarget, leftovers: &[String]) -> Vec<String> {
     let mut left = Vec::new();
-    for store in target.stores() {
+    for (store, remains) in target.stores().into_iter().zip(leftovers) {
         if let Err(why) = store.clean_up().await {
-            left.push(format!("{}: {why}", store.leftovers()));
+            left.push(format!("{remains}: {why}"));
         }
     }
     left

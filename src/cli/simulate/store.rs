@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use weir_core::{
-    domain::{Key, ManualClock, time::SECOND},
-    hold::{Grant, Renewal},
-    plan::Plan,
-};
+use weir_core::domain::{ManualClock, time::SECOND};
 use weir_settings::Time;
 use weir_store::{
-    Decide, MemoryStore, ResetDone, Store, StoreError, Verdict,
+    MemoryStore, Store, StoreError,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
     url::RedisUrl,
@@ -30,9 +26,6 @@ pub(super) trait SimulationStore: Store {
     /// # Errors
     /// Why something may remain.
     async fn clean_up(&self) -> Result<(), String>;
-
-    /// What remains without the clean-up.
-    fn leftovers(&self) -> String;
 }
 
 /// A store in memory.
@@ -45,34 +38,23 @@ impl SimulationStore for MemoryStore<Arc<ManualClock>> {
     async fn clean_up(&self) -> Result<(), String> {
         Ok(())
     }
-
-    fn leftovers(&self) -> String {
-        String::new()
-    }
 }
 
-/// A store in Redis, under a random prefix.
-pub(super) struct InRedis {
-    store: RedisStore,
-    leftovers: String,
-}
-
-impl InRedis {
-    /// # Errors
-    /// The server cannot be used, and why.
-    pub(super) async fn open(
-        url: &RedisUrl,
-        settings: &RedisSettings,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Self, Failure> {
-        let settings = alone(settings.clone());
-        let store = RedisStore::start(url, &settings, Some(Arc::clone(clock) as _), Arc::default())?;
-        let reached = store.reach(settings.connect_timeout.duration()).await;
-        reached.map_err(|error| format!("cannot use {url}: {}", in_full(&error)))?;
-        let prefix = settings.key_prefix;
-        let leftovers = format!("keys that begin with {prefix} may be left in {url} until they expire");
-        Ok(Self { store, leftovers })
-    }
+/// A store in Redis, under a random prefix, and what remains in it without the clean-up.
+///
+/// # Errors
+/// The server cannot be used, and why.
+pub(super) async fn open_redis(
+    url: &RedisUrl,
+    settings: &RedisSettings,
+    clock: &Arc<ManualClock>,
+) -> Result<(RedisStore, String), Failure> {
+    let settings = alone(settings.clone());
+    let store = RedisStore::start(url, &settings, Some(Arc::clone(clock) as _), Arc::default())?;
+    let reached = store.reach(settings.connect_timeout.duration()).await;
+    reached.map_err(|error| format!("cannot use {url}: {}", in_full(&error)))?;
+    let prefix = settings.key_prefix;
+    Ok((store, format!("keys that begin with {prefix} may be left in {url} until they expire")))
 }
 
 /// The settings of a store for one simulation only.
@@ -82,27 +64,9 @@ fn alone(redis: RedisSettings) -> RedisSettings {
     RedisSettings { key_prefix, command_timeout, ..redis }
 }
 
-impl SimulationStore for InRedis {
+impl SimulationStore for RedisStore {
     async fn clean_up(&self) -> Result<(), String> {
-        self.store.clear().await.map(drop).map_err(|error| in_full(&error))
-    }
-
-    fn leftovers(&self) -> String {
-        self.leftovers.clone()
-    }
-}
-
-impl Store for InRedis {
-    fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
-        self.store.decide(plan, verdict)
-    }
-
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
-        self.store.reset(key, anchor, subtree).await
-    }
-
-    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
-        self.store.renew(plan, renewal).await
+        self.clear().await.map(drop).map_err(|error| in_full(&error))
     }
 }
 
