@@ -9,10 +9,7 @@ use weir_policy::{Policy, Tests};
 use weir_settings::{Problems, problem::Mark};
 
 use self::says::Says;
-use super::{
-    render::Decided,
-    simulate::trace::{CheckLine, Line, ResetLine},
-};
+use super::{render::Decided, simulate::trace::Line};
 use crate::{
     limiter::{CheckError, Simulation},
     transport::status::Rejected,
@@ -73,11 +70,7 @@ impl PolicyTest {
             failures.add(mark, "", format!("test `{}`: {what}", self.name));
         };
         for Step { mark, line, says } in &self.steps {
-            let outcome = match line {
-                Line::Check(line) => check(&simulation, policy, line, bounds).map(Some),
-                Line::Reset(line) => reset(&simulation, policy, line).map(|()| None),
-            };
-            match outcome {
+            match answer(&simulation, policy, line, bounds) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     for (mark, says) in says {
@@ -96,13 +89,21 @@ impl PolicyTest {
     }
 }
 
-fn check(simulation: &Simulation, policy: &Policy, line: &CheckLine, bounds: &Bounds) -> Result<Decided, CheckError> {
-    let request = line.request(bounds)?;
-    let answer = simulation.check(line.at_us, policy, &request)?;
-    Ok(Decided::from(&answer))
-}
-
-fn reset(simulation: &Simulation, policy: &Policy, line: &ResetLine) -> Result<(), CheckError> {
-    simulation.reset(line.at_us, policy, &line.request()?, line.subtree);
-    Ok(())
+/// The answer to a check; `None`: the line is a reset.
+fn answer(
+    simulation: &Simulation,
+    policy: &Policy,
+    line: &Line,
+    bounds: &Bounds,
+) -> Result<Option<Decided>, CheckError> {
+    match line {
+        Line::Check(line) => {
+            let request = line.request(bounds)?;
+            Ok(Some(Decided::from(&simulation.check(line.at_us, policy, &request)?)))
+        }
+        Line::Reset(line) => {
+            simulation.reset(line.at_us, policy, &line.request()?, line.subtree);
+            Ok(None)
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use weir_core::domain::{
     Micros,
-    time::{MAX_MOMENT, parse_duration},
+    time::{MAX_MOMENT, format_duration, parse_duration},
 };
 use weir_settings::{
     Problems,
@@ -11,7 +11,10 @@ use weir_settings::{
     suggest,
 };
 
-use super::{PolicyTest, Says, Step};
+use super::{
+    PolicyTest, Step,
+    says::{self, Says, verdict},
+};
 use crate::cli::simulate::{
     moments::Moment,
     trace::{CheckLine, Line, ResetLine},
@@ -20,7 +23,6 @@ use crate::cli::simulate::{
 const TEST_KEYS: &[&str] = &["name", "start", "steps"];
 const CHECK_KEYS: &[&str] = &["at", "key", "cost", "max_wait", "factor", "says"];
 const RESET_KEYS: &[&str] = &["at", "reset", "subtree"];
-const SAYS_KEYS: &[&str] = &["allowed", "by", "remaining", "retry_after", "reset_after", "wait"];
 
 /// The tests of a file, whose checks are in its domain.
 ///
@@ -97,8 +99,9 @@ impl Reader<'_> {
     /// `allowed`, `refused`, or a map.
     fn says(&mut self, node: &Node) -> Vec<(Mark, Says)> {
         match &node.value {
-            Value::Scalar(text) if text == "allowed" => return vec![(node.mark, Says::Allowed(true))],
-            Value::Scalar(text) if text == "refused" => return vec![(node.mark, Says::Allowed(false))],
+            Value::Scalar(text) if matches!(text.as_str(), "allowed" | "refused") => {
+                return vec![(node.mark, Says { name: "allowed", must: text.clone() })];
+            }
             Value::Map(_) => {}
             _ => {
                 let message = format!("says is allowed, refused or a map, not {}", node.shown());
@@ -106,21 +109,18 @@ impl Reader<'_> {
                 return Vec::new();
             }
         }
-        let read = |reader: &mut Self, Entry { key, value, .. }: &Entry| {
-            let name = key.as_str();
-            let says = match name {
-                "allowed" => Says::Allowed(reader.scalar(value, name, "true or false", |text| text.parse().ok())),
-                "by" => Says::By(reader.scalar(value, name, "a limit's name", |text| Some(text.to_owned()))),
-                "remaining" => Says::Remaining(reader.scalar(value, name, "a whole number", |text| text.parse().ok())),
-                "retry_after" => Says::RetryAfter(reader.duration(value, name)),
-                "reset_after" => Says::ResetAfter(reader.duration(value, name)),
-                "wait" => Says::Wait(reader.duration(value, name)),
-                _ => return None,
+        let mut says = Vec::new();
+        for Entry { key, value, .. } in self.map(node, "says", says::NAMES) {
+            let Some(&name) = says::NAMES.iter().find(|name| *name == key) else { continue };
+            let must = match name {
+                "allowed" => verdict(self.scalar(value, name, "true or false", |text| text.parse().ok())).to_owned(),
+                "by" => self.scalar(value, name, "a limit's name", |text| Some(text.to_owned())),
+                "remaining" => self.scalar(value, name, "a whole number", |text| text.parse::<u64>().ok()).to_string(),
+                _ => format_duration(self.duration(value, name)),
             };
-            Some((value.mark, says))
-        };
-        let entries = self.map(node, "says", SAYS_KEYS);
-        entries.iter().filter_map(|entry| read(self, entry)).collect()
+            says.push((value.mark, Says { name, must }));
+        }
+        says
     }
 
     fn segments(&mut self, node: &Node, field: &str) -> Vec<String> {

@@ -1,56 +1,47 @@
 //! What a check must be answered.
 
-use weir_core::domain::{Micros, time::format_duration};
+use weir_core::domain::time::format_duration;
 
 use crate::cli::render::Decided;
 
+/// The members of `says`.
+pub(super) const NAMES: &[&str] = &["allowed", "by", "remaining", "retry_after", "reset_after", "wait"];
+
 /// One thing that must be said.
 #[derive(Debug)]
-pub(super) enum Says {
-    /// Whether it passes.
-    Allowed(bool),
-    /// The limit that decides: the binding one.
-    By(String),
-    /// Units that are left.
-    Remaining(u64),
-    /// How long until the same request passes.
-    RetryAfter(Micros),
-    /// How long until the key is as if never seen.
-    ResetAfter(Micros),
-    /// How long a request that passes has to wait.
-    Wait(Micros),
+pub(super) struct Says {
+    /// One of [`NAMES`].
+    pub name: &'static str,
+    /// Its value, as it is printed.
+    pub must: String,
 }
 
 impl Says {
     /// What is said instead and what must be, where they differ.
     pub(super) fn differs_from(&self, answer: &Decided) -> Option<String> {
+        let Self { name, must } = self;
         let decision = &answer.summary.decision;
         let by = answer.binding_name();
-        let time = |time: Micros| format_duration(time);
-        let verdict = |allowed: bool| if allowed { "allowed" } else { "refused" };
-        let (said, must) = match self {
-            Self::Allowed(must) if *must == decision.allowed => return None,
-            Self::Allowed(must) => {
-                let by = by.filter(|_| !decision.allowed).map(|by| format!(" by {by}")).unwrap_or_default();
-                return Some(format!("{}{by}, must be {}", verdict(decision.allowed), verdict(*must)));
-            }
-            Self::By(must) => (by.unwrap_or("no limit").to_owned(), must.clone()),
-            Self::Remaining(must) => (decision.remaining.to_string(), must.to_string()),
-            Self::RetryAfter(must) => (decision.retry_after.map_or_else(|| "none".to_owned(), time), time(*must)),
-            Self::ResetAfter(must) => (time(decision.reset_after), time(*must)),
-            Self::Wait(must) => (time(decision.wait), time(*must)),
+        let said = match *name {
+            "allowed" => verdict(decision.allowed).to_owned(),
+            "by" => by.unwrap_or("no limit").to_owned(),
+            "remaining" => decision.remaining.to_string(),
+            "retry_after" => decision.retry_after.map_or_else(|| "none".to_owned(), format_duration),
+            "reset_after" => format_duration(decision.reset_after),
+            _ => format_duration(decision.wait),
         };
-        (said != must).then(|| format!("{} is {said}, must be {must}", self.name()))
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Allowed(_) => "allowed",
-            Self::By(_) => "by",
-            Self::Remaining(_) => "remaining",
-            Self::RetryAfter(_) => "retry_after",
-            Self::ResetAfter(_) => "reset_after",
-            Self::Wait(_) => "wait",
+        if said == *must {
+            return None;
         }
+        Some(match (*name, by) {
+            ("allowed", Some(by)) if !decision.allowed => format!("{said} by {by}, must be {must}"),
+            ("allowed", _) => format!("{said}, must be {must}"),
+            _ => format!("{name} is {said}, must be {must}"),
+        })
     }
+}
+
+/// A verdict as it is printed.
+pub(super) fn verdict(allowed: bool) -> &'static str {
+    if allowed { "allowed" } else { "refused" }
 }
