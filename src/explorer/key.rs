@@ -9,10 +9,13 @@ use serde_json::json;
 use weir_policy::Domain;
 use weir_store::{SharedStore, scan::Held};
 
-use super::{Explorer, Reply, json_reply, read};
+use super::{
+    Explorer, Reply, json_reply, read,
+    simulate::{invalid, rejected},
+};
 use crate::{
-    limiter::{self, Invalid, LevelAnswer},
-    transport::{decision_json, http::problem::Problem, status::Rejected},
+    limiter::{self, LevelAnswer},
+    transport::decision_json,
 };
 
 #[derive(Deserialize)]
@@ -20,38 +23,25 @@ use crate::{
 struct Wanted {
     domain: String,
     key: Vec<String>,
-    /// Units that a request would ask for.
-    #[serde(default = "one")]
-    cost: i64,
-    /// Its factor.
-    #[serde(default = "unchanged")]
-    factor: f64,
-}
-
-fn one() -> i64 {
-    1
-}
-
-fn unchanged() -> f64 {
-    1.0
+    /// Units that a request would ask for; 1 by default.
+    cost: Option<i64>,
+    /// Its factor; 1 by default.
+    factor: Option<f64>,
 }
 
 /// Previews the decision of a request; nothing is charged.
 pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
+    let (cost, factor) = (wanted.cost.unwrap_or(1), wanted.factor.unwrap_or(1.0));
     // A negative cost gives units back, which is never refused.
-    if wanted.cost < 0 {
-        return Err(Problem::from(Rejected::from(limiter::CheckError::from(Invalid::field_error(
-            "cost",
-            "cost is at least 0",
-        )))));
+    if cost < 0 {
+        return Err(invalid("cost", "cost is at least 0"));
     }
-    let rejected = |error: limiter::CheckError| Problem::from(Rejected::from(error));
     let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| rejected(error.into()))?;
-    request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| rejected(error.into()))?;
+    request.set_terms(cost, None, factor).map_err(|error| rejected(error.into()))?;
     let handle = explorer.0.limiter.policy_handle();
     let lifted = |domain: &Domain| domain.walk(&request.key).any(|(_, _, node)| domain.is_lifted(node));
-    let unlimited = wanted.factor == 0.0 || handle.policy.domain(&wanted.domain).is_some_and(lifted);
+    let unlimited = factor == 0.0 || handle.policy.domain(&wanted.domain).is_some_and(lifted);
     let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(rejected)?;
     let mut holds = match answer.degraded {
         false => explorer.0.limiter.holds(&handle, &request).await.map_err(rejected)?,

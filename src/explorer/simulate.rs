@@ -18,12 +18,12 @@ use weir_core::{
 use weir_policy::{Policy, Spec, limits::read_limits};
 use weir_settings::{
     Problems,
-    document::{self, Value},
+    document::{self, Node, Value},
 };
 
 use super::{Explorer, Reply, Service, json_reply, read};
 use crate::{
-    limiter::{self, Answer, CheckError, Invalid, Simulation},
+    limiter::{self, Answer, CheckError, Invalid, Simulation, tallies::Tally},
     transport::{http::problem::Problem, status::Rejected},
 };
 
@@ -74,9 +74,8 @@ struct Step {
 struct OfLimit {
     name: String,
     shadow: bool,
-    allowed: u64,
-    refused: u64,
-    first_refusal_us: Option<Micros>,
+    #[serde(flatten)]
+    tally: Tally,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,10 +113,19 @@ pub(super) async fn alone<T: Send + 'static>(
 
 /// The policy of a draft that is a policy file, its limits within these bounds.
 pub(super) fn drafted(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
+    let message = "a draft for recorded checks is a policy file, with `schema` or `descriptors`";
+    parse(draft, bounds)?.0.ok_or_else(|| invalid("draft", message))
+}
+
+/// The policy of a draft that is a policy file; otherwise its limits, if any.
+fn parse(draft: &str, bounds: &Bounds) -> Result<(Option<Policy>, Option<Node>), Problem> {
+    // Values within these bounds survive a round trip.
     let document = document::parse_within(draft, MAX_DRAFT).map_err(of_draft)?;
-    match document.map(|document| document.value) {
-        Some(Value::Map(_)) => weir_policy::parse(draft, bounds).map_err(of_draft),
-        _ => Err(invalid("draft", "a draft for recorded checks is a policy file, with `schema` or `descriptors`")),
+    match document {
+        Some(Node { value: Value::Map(_), .. }) => {
+            Ok((Some(weir_policy::parse(draft, bounds).map_err(of_draft)?), None))
+        }
+        limits => Ok((None, limits)),
     }
 }
 
@@ -126,7 +134,7 @@ pub(super) fn too_long(what: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
-fn invalid(field: &str, message: impl Into<String>) -> Problem {
+pub(super) fn invalid(field: &str, message: impl Into<String>) -> Problem {
     rejected(Invalid::field_error(field, message).into())
 }
 
@@ -157,18 +165,12 @@ impl Wanted {
     }
 
     fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Course, Problem> {
-        // Values within these bounds survive a round trip.
-        let document = document::parse_within(&self.draft, MAX_DRAFT).map_err(of_draft)?;
-        let drafted = match document.as_ref().map(|document| &document.value) {
-            Some(Value::Map(_)) => Some(weir_policy::parse(&self.draft, bounds).map_err(of_draft)?),
-            _ => None,
-        };
+        let (drafted, limits) = parse(&self.draft, bounds)?;
         // The domain name of a draft does not matter.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
         let name = name.unwrap_or_else(|| self.domain.clone());
         let mut request = limiter::Request::new(&name, &self.key).map_err(|error| rejected(error.into()))?;
         request.set_terms(self.cost, None, 1.0).map_err(|error| rejected(error.into()))?;
-        let limits = document.filter(|document| !matches!(document.value, Value::Map(_)));
         let empty = Policy::empty();
         if let Some(limits) = &limits {
             let mut problems = Problems::default();
@@ -237,15 +239,9 @@ impl Course {
         for (index, level) in answer.levels.iter().enumerate() {
             if index == self.limits.len() {
                 let (name, shadow) = (level.limit.name.to_string(), level.shadow);
-                self.limits.push(OfLimit { name, shadow, allowed: 0, refused: 0, first_refusal_us: None });
+                self.limits.push(OfLimit { name, shadow, tally: Tally::default() });
             }
-            let limit = &mut self.limits[index];
-            if level.decision.allowed {
-                limit.allowed += 1;
-            } else {
-                limit.refused += 1;
-                limit.first_refusal_us.get_or_insert(at);
-            }
+            self.limits[index].tally.count(level.decision.allowed, at);
         }
     }
 }
@@ -271,7 +267,8 @@ mod tests {
         let (allowed, refused): (u64, u64) =
             course.steps.iter().fold((0, 0), |sum, step| (sum.0 + step.allowed, sum.1 + step.refused));
         assert_eq!((allowed, refused), (10 + 59, 20 + 120 - 69), "one a second after the burst");
-        assert_eq!((course.limits[0].refused, course.limits[0].first_refusal_us), (refused, Some(0)));
+        let tally = course.limits[0].tally;
+        assert_eq!((tally.refused, tally.first_refusal_us), (refused, Some(0)));
     }
 
     #[test]

@@ -19,6 +19,18 @@ pub struct Tally {
     pub first_refusal_us: Option<Micros>,
 }
 
+impl Tally {
+    /// Counts a decision.
+    pub fn count(&mut self, allowed: bool, at: Micros) {
+        if allowed {
+            self.allowed += 1;
+        } else {
+            self.refused += 1;
+            self.first_refusal_us.get_or_insert(at);
+        }
+    }
+}
+
 /// The name of a limit, behind that of its domain.
 pub type Name = (String, String);
 
@@ -47,12 +59,7 @@ impl Tallies {
                 Some((_, tally)) => tally,
                 None => self.of_requests.entry((request.domain.to_string(), level.limit.name.to_string())).or_default(),
             };
-            if level.decision.allowed {
-                tally.allowed += 1;
-            } else {
-                tally.refused += 1;
-                tally.first_refusal_us.get_or_insert(at);
-            }
+            tally.count(level.decision.allowed, at);
         }
     }
 
