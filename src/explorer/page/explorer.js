@@ -31,7 +31,7 @@ const PARTS = [
   ["policy", "metrics"],
   ["overview", "metrics"],
   ["hot", "metrics"],
-  ["simulation", "metrics"],
+  ["simulate", "metrics"],
   ["state", "check"],
   ["fleet", "admin"],
   ["quotas", "metrics"],

@@ -2,16 +2,8 @@
 
 import { $ } from "./page.js";
 
+/** The views, which are the ids of their elements. */
 const VIEWS = ["overview", "policy", "keys", "usage", "overrides", "simulate"];
-/** The element that shows a view. */
-const ELEMENTS = {
-  overview: "overview",
-  policy: "policy",
-  keys: "keys",
-  usage: "usage",
-  overrides: "overrides",
-  simulate: "simulation",
-};
 const FIELDS = ["domain", "key", "cost", "filter", "search"];
 
 /** What the URL says; a field that it does not have is null. */
@@ -45,7 +37,7 @@ export function correct(changes) {
 /** Shows the view of the URL. */
 export function showView() {
   const { view, key } = route();
-  for (const one of VIEWS) $(ELEMENTS[one]).hidden = one !== view;
+  for (const one of VIEWS) $(one).hidden = one !== view;
   document.body.dataset.view = view;
   showLinks();
   const name = view[0].toUpperCase() + view.slice(1);

@@ -99,4 +99,4 @@ function ofLimits(course) {
   });
 }
 
-$("simulate").onsubmit = onSimulate;
+$("simulate-form").onsubmit = onSimulate;
