@@ -35,14 +35,15 @@ pub(super) fn open_store(
     policy: &Policy,
     start_empty: bool,
 ) -> Result<(MemoryStore<SystemClock>, Option<SnapshotLock>), AppError> {
+    let empty = || MemoryStore::new(settings.memory(), SystemClock::new());
     let path = &settings.snapshot.path;
     if !is_set(path) {
-        return Ok((MemoryStore::new(settings.memory(), SystemClock::new()), None));
+        return Ok((empty(), None));
     }
-    let not_writable = |cause| AppError::SnapshotNotWritable { path: path.display().to_string(), cause };
-    snapshot::check_writable(path).map_err(not_writable)?;
+    let place = || path.display().to_string();
+    snapshot::check_writable(path).map_err(|cause| AppError::SnapshotNotWritable { path: place(), cause })?;
     let lock = match SnapshotLock::take(path) {
-        Ok(None) => return Err(AppError::SnapshotInUse { path: path.display().to_string() }),
+        Ok(None) => return Err(AppError::SnapshotInUse { path: place() }),
         Ok(lock) => lock,
         Err(error) => {
             // Not every file system has locks.
@@ -50,32 +51,19 @@ pub(super) fn open_store(
             None
         }
     };
-    Ok((load_store(settings, policy, path, start_empty)?, lock))
-}
-
-fn load_store(
-    settings: &StoreSettings,
-    policy: &Policy,
-    path: &Path,
-    start_empty: bool,
-) -> Result<MemoryStore<SystemClock>, AppError> {
-    let empty = || MemoryStore::new(settings.memory(), SystemClock::new());
-    let place = path.display().to_string();
     if start_empty {
-        let wrong = |cause| AppError::SetAside { path: place.clone(), cause };
-        match snapshot::set_aside(path).map_err(wrong)? {
-            Some(aside) => warn!(path = place, aside = %aside.display(), "starting empty: the snapshot was renamed"),
-            None => info!(path = place, "starting empty: there is no snapshot"),
+        match snapshot::set_aside(path).map_err(|cause| AppError::SetAside { path: place(), cause })? {
+            Some(aside) => warn!(path = place(), aside = %aside.display(), "starting empty: the snapshot was renamed"),
+            None => info!(path = place(), "starting empty: there is no snapshot"),
         }
-        return Ok(empty());
+        return Ok((empty(), lock));
     }
-    load(settings, policy, path).map_err(|cause| AppError::Snapshot { path: place.clone(), cause })?.map_or_else(
-        || {
-            info!(path = place, "there is no snapshot yet: starting empty");
-            Ok(empty())
-        },
-        Ok,
-    )
+    let loaded = load(settings, policy, path).map_err(|cause| AppError::Snapshot { path: place(), cause })?;
+    let store = loaded.unwrap_or_else(|| {
+        info!(path = place(), "there is no snapshot yet: starting empty");
+        empty()
+    });
+    Ok((store, lock))
 }
 
 fn load(
