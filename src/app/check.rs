@@ -51,7 +51,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     if has_credentials {
         errors.extend(credentials::load(&settings.auth.file).err().map(AppError::Auth));
     }
-    errors.extend(export::check(&settings.tracing).err().map(AppError::Tracing));
+    errors.extend(export::check(&settings.tracing).err().map(AppError::Setting));
     let snapshot = &settings.store.snapshot.path;
     if is_set(snapshot) {
         let wrong = |cause| AppError::SnapshotNotWritable { path: snapshot.display().to_string(), cause };
@@ -59,7 +59,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     }
     let policy = match policy::is_named(settings) {
         Ok(true) => match settings.control_plane() {
-            Some(address) => settings.xds.destination(address).map(|_| None).map_err(AppError::ControlPlane),
+            Some(address) => settings.xds.destination(address).map(|_| None).map_err(AppError::Setting),
             None => policy::load(settings).map(|loaded| Some(loaded.policy)).map_err(AppError::Policy),
         },
         Ok(false) => Ok(Some(Policy::empty())),

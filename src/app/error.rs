@@ -23,12 +23,9 @@ pub enum AppError {
     /// The policy is not valid.
     #[error("{0}")]
     Policy(Problems),
-    /// The control plane cannot be called so.
+    /// A setting of the control plane, the metrics or tracing is not valid.
     #[error("{0}")]
-    ControlPlane(String),
-    /// The port of the metrics cannot be named so.
-    #[error("{0}")]
-    MetricsPort(String),
+    Setting(String),
     /// The certificates of a port cannot be used.
     #[error("{setting}: {cause}")]
     Tls {
@@ -86,9 +83,6 @@ pub enum AppError {
     /// The system has no threads to give.
     #[error("cannot start the serving threads: {0}")]
     Threads(io::Error),
-    /// The collector cannot be named so.
-    #[error("{0}")]
-    Tracing(String),
     /// The descriptors in this binary are damaged.
     #[error(transparent)]
     Descriptors(#[from] Damaged),

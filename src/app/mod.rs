@@ -139,7 +139,7 @@ impl App {
         });
 
         let drain = Drain::default();
-        let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
+        let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Setting)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let mut service = CheckService::new(Arc::clone(&limiter), settings.bounds());
         service.is_observed = observer.is_some();
@@ -211,7 +211,7 @@ impl App {
             tls: security.http(),
             clients: security.clients(),
         };
-        let metrics_port = match settings.metrics_listen().map_err(AppError::MetricsPort)? {
+        let metrics_port = match settings.metrics_listen().map_err(AppError::Setting)? {
             None => None,
             Some(address) => {
                 let meter = ListenerMeter::new(metrics.registry(), "metrics");

@@ -47,7 +47,7 @@ impl Source {
             return Ok((Self::Files, policy::load(settings).map_err(AppError::Policy)?));
         };
         let client = Client::new(address, &settings.xds, metrics.xds_connected());
-        let mut client = Box::new(client.map_err(AppError::ControlPlane)?);
+        let mut client = Box::new(client.map_err(AppError::Setting)?);
         let last = LastPolicy::new(&settings.xds);
         let loaded = match (last.load(&rules), settings.xds.start) {
             (Some(loaded), _) => loaded,

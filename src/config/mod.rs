@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use weir_core::algorithm::Bounds;
 use weir_server::ShutdownSettings;
-use weir_settings::{Problems, Time, suggest};
+use weir_settings::{Time, suggest};
 use weir_store::StoreSettings;
 
 pub use self::{
@@ -137,17 +137,8 @@ pub enum ResetRule {
 
 /// Why the settings are invalid.
 #[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file is not readable, or has unknown keys.
-    #[error("{0}")]
-    File(Problems),
-    /// Variables of the environment that no setting knows.
-    #[error("{0}")]
-    Environment(String),
-    /// A value of the wrong kind, or out of bounds.
-    #[error("{0}")]
-    Value(String),
-}
+#[error("{0}")]
+pub struct ConfigError(String);
 
 impl Settings {
     /// Reads the settings from a file, the environment and flags.
@@ -175,15 +166,16 @@ impl Settings {
         let mut places = Places::default();
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
-            figment = figment.merge(source::file(path, &defaults, &mut places).map_err(ConfigError::File)?);
+            let file = source::file(path, &defaults, &mut places);
+            figment = figment.merge(file.map_err(|problems| ConfigError(problems.to_string()))?);
         }
-        let variables = source::environment(environment, &defaults, &mut places).map_err(ConfigError::Environment)?;
+        let variables = source::environment(environment, &defaults, &mut places).map_err(ConfigError)?;
         figment = figment.merge(variables).merge(flags.values(&mut places));
         let settings: Result<Self, _> = figment.select(Profile::Default).extract();
         let settings = settings.map_err(|error| value_error(&error)).and_then(Self::checked);
         match settings {
             Ok(settings) => Ok((settings, places)),
-            Err(message) => Err(ConfigError::Value(places.locate(&message))),
+            Err(message) => Err(ConfigError(places.locate(&message))),
         }
     }
 
