@@ -24,24 +24,22 @@ pub struct Admin {
     metrics: Arc<Metrics>,
     draining: Arc<AtomicBool>,
     awaits_policy: Arc<AtomicBool>,
-    store: Arc<Mutex<StoreReport>>,
+    /// The problem of the shared store, as a line.
+    store: Arc<Mutex<Option<&'static str>>>,
+    requires_store: bool,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
-/// The problem of the shared store, if any, and whether readiness fails because of it.
-#[derive(Clone, Copy, Default)]
-pub struct StoreReport {
-    /// A line.
-    pub problem: Option<&'static str>,
-    /// Whether the settings want readiness to fail.
-    pub fails_readiness: bool,
-}
-
 impl Admin {
-    /// Pages over these metrics; `refresh` updates the gauges that are computed on demand.
-    pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
+    /// Pages over these metrics. With `requires_store`, `/readyz` fails while the shared store has a problem. `refresh` updates
+    /// the gauges that are computed on demand.
+    pub fn new(
+        metrics: Arc<Metrics>,
+        requires_store: bool,
+        refresh: impl Fn(&Metrics) + Send + Sync + 'static,
+    ) -> Self {
         let (draining, awaits_policy, store) = (Arc::default(), Arc::default(), Arc::default());
-        Self { metrics, draining, awaits_policy, store, refresh: Arc::new(refresh) }
+        Self { metrics, draining, awaits_policy, store, requires_store, refresh: Arc::new(refresh) }
     }
 
     /// `/readyz` fails from now on.
@@ -60,8 +58,8 @@ impl Admin {
     }
 
     /// The part of `/readyz` about the shared store.
-    pub fn report_store(&self, report: StoreReport) {
-        *self.store.lock() = report;
+    pub fn report_store(&self, problem: Option<&'static str>) {
+        *self.store.lock() = problem;
     }
 
     /// Why this service is not ready, where it is not.
@@ -72,8 +70,7 @@ impl Admin {
         if self.awaits_policy.load(Ordering::Relaxed) {
             return Some("the control plane has not sent a policy\n");
         }
-        let StoreReport { problem, fails_readiness } = *self.store.lock();
-        problem.filter(|_| fails_readiness)
+        self.store.lock().filter(|_| self.requires_store)
     }
 
     /// The pages.
@@ -96,7 +93,7 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoRes
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
     match admin.obstacle() {
         Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle),
-        None => (StatusCode::OK, admin.store.lock().problem.unwrap_or("ready\n")),
+        None => (StatusCode::OK, admin.store.lock().unwrap_or("ready\n")),
     }
 }
 

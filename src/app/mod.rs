@@ -126,7 +126,7 @@ impl App {
         let limiter = if ui.enabled { limiter.sampling(HotKeys::new(ui.max_hot_keys), ui.traffic()) } else { limiter };
         let limiter = Arc::new(limiter);
         let overrides = overrides(&settings, &limiter)?;
-        let admin = Admin::new(Arc::clone(&metrics), {
+        let admin = Admin::new(Arc::clone(&metrics), settings.store.redis.required_for_readiness, {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
                 let MemoryStats { keys, lacked_room, expired, evicted, left_out } = limiter.store().memory().stats();

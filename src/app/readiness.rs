@@ -7,11 +7,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic_health::server::HealthReporter;
 use weir_store::{AnyStore, redis::RedisStore};
 
-use crate::{
-    admin::{Admin, StoreReport},
-    limiter::Limiter,
-    transport::grpc::report_serving,
-};
+use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
 
 /// How often to look whether the store is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -60,7 +56,7 @@ impl Readiness {
     }
 
     async fn tell(&self, problem: Option<&'static str>) {
-        self.admin.report_store(StoreReport { problem, fails_readiness: self.requires_store });
+        self.admin.report_store(problem);
         self.report().await;
     }
 
