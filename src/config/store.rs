@@ -1,7 +1,7 @@
 //! Validates the settings of the store.
 
 use weir_core::domain::{Micros, time::SECOND};
-use weir_settings::file::is_set;
+use weir_settings::{ensure, file::is_set};
 use weir_store::{
     StoreSettings, StoreUrl,
     memory::snapshot::SnapshotSettings,
@@ -24,13 +24,13 @@ const MAX_WAIT_REPLICAS: u32 = 16;
 /// # Errors
 /// A sentence that names the key.
 pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
-    holds((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
+    ensure((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
     let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
-    holds(every, "store.snapshot.every is 1s to 1d")?;
+    ensure(every, "store.snapshot.every is 1s to 1d")?;
     bounds(&store.redis)?;
     let NearCacheSettings { max_age, max_entries, .. } = &store.near_cache;
-    holds((MILLISECOND..=SECOND).contains(&max_age.0), "store.near_cache.max_age is 1ms to 1s")?;
-    holds((1..=1_000_000).contains(max_entries), "store.near_cache.max_entries is 1 to 1000000")?;
+    ensure((MILLISECOND..=SECOND).contains(&max_age.0), "store.near_cache.max_age is 1ms to 1s")?;
+    ensure((1..=1_000_000).contains(max_entries), "store.near_cache.max_entries is 1 to 1000000")?;
     passwords(&store.redis)?;
     match &store.url {
         StoreUrl::Memory => Ok(()),
@@ -38,23 +38,19 @@ pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
     }
 }
 
-fn holds(condition: bool, otherwise: &str) -> Result<(), String> {
-    if condition { Ok(()) } else { Err(otherwise.to_owned()) }
-}
-
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
     let times = MILLISECOND..=60 * SECOND;
-    holds(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
+    ensure(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
     // On a Cluster braces would put all keys into one slot.
-    holds(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix has no braces")?;
-    holds((1..=64).contains(&redis.pool_size), "store.redis.pool_size is 1 to 64")?;
-    holds(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
-    holds(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;
-    holds((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue is 1 to 1000000")?;
-    holds((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch is 1 to 1024")?;
+    ensure(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix has no braces")?;
+    ensure((1..=64).contains(&redis.pool_size), "store.redis.pool_size is 1 to 64")?;
+    ensure(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
+    ensure(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;
+    ensure((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue is 1 to 1000000")?;
+    ensure((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch is 1 to 1024")?;
     let keys = redis.charge_after_outage.max_keys;
-    holds((1..=10_000_000).contains(&keys), "store.redis.charge_after_outage.max_keys is 1 to 10000000")?;
-    holds(redis.wait_replicas <= MAX_WAIT_REPLICAS, "store.redis.wait_replicas is 0 to 16")
+    ensure((1..=10_000_000).contains(&keys), "store.redis.charge_after_outage.max_keys is 1 to 10000000")?;
+    ensure(redis.wait_replicas <= MAX_WAIT_REPLICAS, "store.redis.wait_replicas is 0 to 16")
 }
 
 fn passwords(redis: &RedisSettings) -> Result<(), String> {
@@ -63,17 +59,17 @@ fn passwords(redis: &RedisSettings) -> Result<(), String> {
         ("store.redis.sentinel", &redis.sentinel.password, &redis.sentinel.password_file),
     ] {
         let one = password.is_empty() || !is_set(file);
-        holds(one, &format!("{section}.password and {section}.password_file: only one of them may be set"))?;
+        ensure(one, format!("{section}.password and {section}.password_file: only one of them may be set"))?;
     }
     Ok(())
 }
 
 fn redis(url: &RedisUrl, redis: &RedisSettings) -> Result<(), String> {
     let source = CredentialsSource::of_servers(url.credentials.as_ref(), redis);
-    holds(!source.lacks_password(), "store.redis.username or the user in store.url has no password")?;
+    ensure(!source.lacks_password(), "store.redis.username or the user in store.url has no password")?;
     source.read().map_err(|error| format!("store.redis.password_file: {error}"))?;
     let source = CredentialsSource::of_sentinels(&redis.sentinel);
-    holds(!source.lacks_password(), "store.redis.sentinel.username has no password")?;
+    ensure(!source.lacks_password(), "store.redis.sentinel.username has no password")?;
     if matches!(url.topology, Topology::Sentinel { .. }) {
         source.read().map_err(|error| format!("store.redis.sentinel.password_file: {error}"))?;
     }
@@ -84,14 +80,14 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     let TlsSettings { ca, cert, key, server_name, enabled } = tls;
     if !url.tls && !enabled {
         let nothing = !(is_set(ca) || is_set(cert) || is_set(key) || !server_name.is_empty());
-        return holds(
+        return ensure(
             nothing,
             "store.redis.tls is set but not enabled: use rediss:// or store.redis.tls.enabled: true",
         );
     }
     let unix = matches!(url.topology, Topology::Single(Address::Unix(_)));
-    holds(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
-    holds(is_set(cert) == is_set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
+    ensure(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
+    ensure(is_set(cert) == is_set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
     store_tls::check(tls).map_err(|error| format!("store.redis.tls: {error}"))
 }
 

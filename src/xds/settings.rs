@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use weir_core::domain::time::{DAY, SECOND};
 use weir_server::dial::{Address, Destination, Trust};
-use weir_settings::{Secret, Time, file::is_set, tls::TlsSettings};
+use weir_settings::{Secret, Time, ensure, file::is_set, tls::TlsSettings};
 
 /// How `limits` names a control plane: `xds://HOST:PORT`.
 pub const SCHEME: &str = "xds://";
@@ -87,19 +87,14 @@ impl XdsSettings {
             self.address(address)?;
         }
         let TlsSettings { enabled, ca, cert, key, server_name } = &self.tls;
-        if !enabled && ([ca, cert, key].into_iter().any(|path| is_set(path)) || !server_name.is_empty()) {
-            return Err("xds.tls is set but not enabled: set xds.tls.enabled: true".to_owned());
-        }
-        if is_set(cert) != is_set(key) {
-            return Err("xds.tls.cert and xds.tls.key: either both are set or none".to_owned());
-        }
-        if !(1_024..=64 << 20).contains(&self.max_message_bytes) {
-            return Err("xds.max_message_bytes is 1024 to 67108864".to_owned());
-        }
+        let is_unset = server_name.is_empty() && ![ca, cert, key].into_iter().any(|path| is_set(path));
+        ensure(*enabled || is_unset, "xds.tls is set but not enabled: set xds.tls.enabled: true")?;
+        ensure(is_set(cert) == is_set(key), "xds.tls.cert and xds.tls.key: either both are set or none")?;
+        let bytes = self.max_message_bytes;
+        ensure((1_024..=64 << 20).contains(&bytes), "xds.max_message_bytes is 1024 to 67108864")?;
         let BackoffSettings { initial, max } = &self.backoff;
-        if !(SECOND / 100..=max.0).contains(&initial.0) || max.0 > DAY {
-            return Err("xds.backoff.initial is 10ms to xds.backoff.max, which is at most 1d".to_owned());
-        }
+        let pauses = (SECOND / 100..=max.0).contains(&initial.0) && max.0 <= DAY;
+        ensure(pauses, "xds.backoff.initial is 10ms to xds.backoff.max, which is at most 1d")?;
         self.metadata().try_for_each(|pair| pair.map(drop))?;
         self.header_pairs().try_for_each(|pair| pair.map(drop))
     }

@@ -17,3 +17,11 @@ pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use time::Time;
 pub use watch::FileWatch;
+
+/// Checks a setting.
+///
+/// # Errors
+/// `otherwise`, a sentence that names the setting, where the condition does not hold.
+pub fn ensure(condition: bool, otherwise: impl Into<String>) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(otherwise.into()) }
+}
