@@ -34,12 +34,12 @@ mod usage;
 use std::{
     env,
     ffi::OsStr,
-    fmt::Display,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::{Args, Parser, Subcommand};
+use weir_server::cli::Failure;
 
 use crate::config::{ConfigError, Flags, Places, Settings};
 
@@ -189,15 +189,6 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
 
 /// The exit code for "no".
 const NO: u8 = 1;
-
-/// Why a command failed, as it is printed.
-struct Failure(String);
-
-impl<E: Display> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self(error.to_string())
-    }
-}
 
 type CommandResult = Result<ExitCode, Failure>;
 

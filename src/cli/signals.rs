@@ -1,10 +1,10 @@
-//! Signals that end a command early.
+//! Signals that end a service.
 
-use std::{future::pending, io, sync::mpsc, thread, time::Duration};
+use std::{io, sync::mpsc, thread, time::Duration};
 
 use tokio::{
     runtime::Builder,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
     sync::watch,
 };
 use tracing::warn;
@@ -13,30 +13,6 @@ use tracing::warn;
 const ENDED_AT_ONCE: i32 = 4;
 /// How long a log line of a process that is to end at once may take.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-
-/// SIGINT and SIGTERM.
-pub(super) enum Signals {
-    /// They end the process, which leaves nothing behind.
-    End,
-    /// They are for the command to hear.
-    Heard { interrupt: Signal, terminate: Signal },
-}
-
-impl Signals {
-    /// From here on they do not end the process as long as this is there.
-    pub(super) fn listen() -> io::Result<Self> {
-        Ok(Self::Heard { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    /// The next one, as the exit code that tells of it.
-    pub(super) async fn next(&mut self) -> u8 {
-        let Self::Heard { interrupt, terminate } = self else { return pending().await };
-        tokio::select! {
-            _ = interrupt.recv() => 130,
-            _ = terminate.recv() => 143,
-        }
-    }
-}
 
 /// SIGTERM and SIGINT of a service, heard on a thread of its own, which nothing that hangs elsewhere can hold up. The second
 /// one ends the process there.

@@ -14,7 +14,7 @@ use super::{
     wire::connection::Losses,
     worker::{Load, Running, Work, Worker},
 };
-use crate::{Failure, signals::Signals};
+use crate::{Failure, Signals};
 
 /// How often the threads' counts are collected.
 const EVERY: Duration = Duration::from_secs(1);

@@ -12,15 +12,15 @@ mod live;
 mod pacing;
 mod recorder;
 mod report;
-mod signals;
 mod streams;
 mod wire;
 mod worker;
 
-use std::{fmt::Display, process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
 use futures_util::future::try_join_all;
+use weir_server::cli::{Failure, Signals};
 
 use crate::{
     args::{Bench, Format},
@@ -29,7 +29,6 @@ use crate::{
     live::Live,
     pacing::Stop,
     report::Report,
-    signals::Signals,
     wire::{connection::Losses, dial::Target},
     worker::{Work, Worker},
 };
@@ -39,15 +38,6 @@ const NOTHING: u8 = 2;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Why the measurement failed.
-struct Failure(String);
-
-impl<E: Display> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self(error.to_string())
-    }
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

@@ -6,6 +6,8 @@
 
 mod activity;
 mod address;
+#[cfg(feature = "cli")]
+pub mod cli;
 mod close;
 mod concurrency;
 mod connected;

@@ -25,6 +25,7 @@ use weir_core::{
     domain::{ManualClock, time::parse_duration},
 };
 use weir_policy::{Policy, Rules};
+use weir_server::cli::Signals;
 use weir_store::{StoreSettings, StoreUrl};
 
 use self::{
@@ -34,7 +35,7 @@ use self::{
     source::Source,
     store::{SimulationStore, in_memory, open_redis},
 };
-use super::{CommandResult, Failure, NO, block_on, out::Out, signals::Signals, variables};
+use super::{CommandResult, Failure, NO, block_on, out::Out, variables};
 use crate::config::{Flags, Settings};
 
 /// Replay a trace against a policy in virtual time, or compare two policies
@@ -103,7 +104,7 @@ impl Simulate {
         match &store.url {
             StoreUrl::Memory => {
                 let stores = scene.policies.iter().map(|_| in_memory(&scene.clock)).collect();
-                block_on(self.perform(scene, stores, &[], replay, Signals::End))
+                block_on(self.perform(scene, stores, &[], replay, Signals::default()))
             }
             StoreUrl::Redis(url) => block_on(async {
                 let signals = Signals::listen()?;
