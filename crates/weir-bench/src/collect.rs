@@ -12,7 +12,7 @@ use super::{
     recorder::{Counts, Recorder},
     report::Measured,
     wire::connection::Losses,
-    worker::{Load, Running, Work, Worker},
+    worker::{Load, Work, Worker},
 };
 use crate::{Failure, Signals};
 
@@ -59,19 +59,14 @@ impl Collector {
         signals: &mut Signals,
     ) -> Result<Result<Measured, u8>, Failure> {
         let start = Instant::now();
-        let (mut ends, mut recorders) = (Vec::new(), Vec::new());
-        for worker in workers {
-            let Running { recorder, ended } = worker.start(start);
-            recorders.push(recorder);
-            ends.push(ended);
-        }
+        let (recorders, ends): (Vec<_>, Vec<_>) = workers.into_iter().map(|worker| worker.start(start)).unzip();
         let recorders: Vec<_> = recorders.iter().map(AsRef::as_ref).collect();
         let measured_from = start + self.load.warm_up;
         let end = measured_from + self.load.duration;
         let (mut before, mut stopped, mut last) = (None, None, start);
         let mut ticks = interval_at((start + EVERY).into(), EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut all_ended = std::pin::pin!(try_join_all(ends.into_iter().map(Running::end)));
+        let mut all_ended = std::pin::pin!(try_join_all(ends));
         let schedule = loop {
             tokio::select! {
                 biased;

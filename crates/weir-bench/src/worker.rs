@@ -79,18 +79,7 @@ pub(crate) struct Worker {
     pub recorder: Arc<Recorder>,
     connected: oneshot::Receiver<Result<(), Failure>>,
     start: oneshot::Sender<Instant>,
-    ended: Ended,
-}
-
-/// Resolves at the end of a thread.
-pub(crate) type Ended = oneshot::Receiver<Result<ScheduleStats, Failure>>;
-
-/// A thread under load.
-pub(crate) struct Running {
-    /// Its counts.
-    pub recorder: Arc<Recorder>,
-    /// See [`Running::end`].
-    pub ended: Ended,
+    ended: oneshot::Receiver<Result<ScheduleStats, Failure>>,
 }
 
 impl Worker {
@@ -120,21 +109,11 @@ impl Worker {
         Ok(self)
     }
 
-    /// Starts the load; `at` is time 0.
-    pub(crate) fn start(self, at: Instant) -> Running {
+    /// Starts the load; `at` is time 0. Returns the counts, and how well the schedule was kept, once all calls have ended.
+    pub(crate) fn start(self, at: Instant) -> (Arc<Recorder>, impl Future<Output = Result<ScheduleStats, Failure>>) {
         // If the thread has ended, `ended` tells why.
         let _ = self.start.send(at);
-        Running { recorder: self.recorder, ended: self.ended }
-    }
-}
-
-impl Running {
-    /// Waits until all its calls have ended, and returns how well its schedule was kept.
-    ///
-    /// # Errors
-    /// If the thread failed.
-    pub(crate) async fn end(ended: Ended) -> Result<ScheduleStats, Failure> {
-        ended.await.map_err(|_| died())?
+        (self.recorder, async { self.ended.await.map_err(|_| died())? })
     }
 }
 
