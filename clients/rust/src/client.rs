@@ -243,7 +243,7 @@ impl Client {
                 Ok(connection.client().check(request).await?.into_inner())
             }
         };
-        self.call_within(deadline, check.into_request(), repeat, attempt).await
+        self.call(deadline, check.into_request(), repeat, attempt).await
     }
 
     /// Decides up to 1,000 checks, each by itself: an answer for each, in order. Deadline and [`OnFailure`] are the client's.
@@ -252,7 +252,7 @@ impl Client {
         let charged_twice = |check| Repeat::from(check) == Repeat::IfUnsent;
         let repeat = if checks.iter().any(charged_twice) { Repeat::IfUnsent } else { Repeat::Safe };
         let (count, message) = (checks.len(), CheckBatchRequest { checks });
-        let call = self.call(message, repeat, unary!(check_batch));
+        let call = self.call(None, message, repeat, unary!(check_batch));
         let on_failure = self.inner.on_failure.unwrap_or_default();
         let decide = |result: Result<CheckResponse, Error>| match result {
             Ok(CheckResponse { error: Some(error), .. }) => Decision::fallback(on_failure, error.into()),
@@ -273,7 +273,7 @@ impl Client {
     pub async fn check_all(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Result<Together, Error> {
         let checks: Vec<_> = checks.into_iter().map(|check| check.into().into_request()).collect();
         let repeat = if checks.iter().any(charges) { Repeat::IfUnsent } else { Repeat::Safe };
-        let answer = self.call(CheckAllRequest { checks }, repeat, unary!(check_all)).await;
+        let answer = self.call(None, CheckAllRequest { checks }, repeat, unary!(check_all)).await;
         answer.map(Together::from).or_else(|error| {
             let Decision { allowed, source, .. } =
                 Decision::fallback(self.inner.on_failure.unwrap_or_default(), error)?;
@@ -286,7 +286,7 @@ impl Client {
     /// # Errors
     /// The service does not say that it has.
     pub async fn reset(&self, reset: impl Into<Reset>) -> Result<bool, Error> {
-        let answer = self.call(reset.into().request, Repeat::Safe, unary!(reset)).await?;
+        let answer = self.call(None, reset.into().request, Repeat::Safe, unary!(reset)).await?;
         // Older services tell only of the key itself.
         Ok(answer.removed.unwrap_or(answer.existed))
     }
@@ -308,18 +308,8 @@ impl Client {
         self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 
-    /// A call with the client's deadline.
+    /// A call with a deadline of its own, or the client's.
     pub(crate) async fn call<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
-        &self,
-        message: M,
-        repeat: Repeat,
-        attempt: impl Fn(Connection, Request<M>) -> F,
-    ) -> Result<T, Error> {
-        self.call_within(None, message, repeat, attempt).await
-    }
-
-    /// A call with a deadline of its own.
-    pub(crate) async fn call_within<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
         &self,
         deadline: Option<Duration>,
         message: M,

@@ -63,24 +63,8 @@ impl Decision {
 
     /// A decision by what a lease holds, of which so many units are left. It knows no limits.
     pub(crate) fn leased(allowed: bool, remaining: u64, retry_after: Option<Duration>) -> Self {
-        Self {
-            allowed,
-            limit: 0,
-            remaining,
-            retry_after,
-            reset_after: Duration::ZERO,
-            wait: Duration::ZERO,
-            never: false,
-            degraded: false,
-            leased: true,
-            repeated_request: false,
-            next_after: None,
-            override_id: None,
-            ban_reason: None,
-            levels: Vec::new(),
-            source: Source::Lease,
-            binding: None,
-        }
+        let source = Source::Lease;
+        Self { allowed, remaining, retry_after, leased: true, source, ..CheckResponse::default().into() }
     }
 
     /// The decision in place of an outage; other errors stay what they are.

@@ -140,7 +140,7 @@ impl Client {
             ttl: ttl.and_then(duration),
             on_expiry: on_expiry.into(),
         };
-        let response = match self.call_within(deadline, message, repeat, unary!(reserve)).await {
+        let response = match self.call(deadline, message, repeat, unary!(reserve)).await {
             Ok(response) => response,
             Err(error) => {
                 let decision = Decision::fallback(on_failure, error)?;
@@ -179,7 +179,7 @@ impl Reservation {
         let actual = actual.into().map(|units| i64::try_from(units).unwrap_or(i64::MAX));
         let Some(hold) = self.take() else { return Ok(Settlement::default()) };
         let message = CommitRequest { hold, actual };
-        self.client.call(message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
+        self.client.call(None, message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
     }
 
     /// Gives everything back.
@@ -206,7 +206,7 @@ impl Reservation {
         }
         let message = ExtendRequest { hold: self.hold.0.clone(), ttl: ttl.and_then(duration) };
         let deadline = deadline.min(self.client.inner.deadline);
-        let response = self.client.call_within(Some(deadline), message, Repeat::Safe, unary!(extend)).await?;
+        let response = self.client.call(Some(deadline), message, Repeat::Safe, unary!(extend)).await?;
         self.expires_after = response.expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Drop for Reservation {
 }
 
 async fn cancel(client: &Client, hold: String) -> Result<Settlement, Error> {
-    client.call(CancelRequest { hold }, Repeat::Safe, unary!(cancel)).await.map(Settlement::from)
+    client.call(None, CancelRequest { hold }, Repeat::Safe, unary!(cancel)).await.map(Settlement::from)
 }
 
 fn units(units: i64) -> u64 {
