@@ -6,16 +6,10 @@ max_p99_times=10
 
 # Harm beside good traffic for so many seconds, at least 30, and these attacks: harm SECONDS [ATTACK...]
 harm() {
-    local seconds=$1 profile=release at start third end most open
+    local seconds=$1 at start third end most open
     shift
     ((seconds >= 30)) || { echo "DRILL_SECONDS is at least 30" >&2; return 1; }
-    # Beside a binary that is there the rest need not be fast.
-    if [[ -n ${DRILL_BINARY:-} ]]; then
-        profile=debug
-        cargo build --quiet --example abuse --example attack
-    else
-        cargo build --quiet --release --workspace --bin weir --bin weir-bench --example abuse --example attack
-    fi
+    build weir-bench abuse attack
     ulimit -n "$(ulimit -Hn)"
     mkdir "$dir/limits"
     cat >"$dir/limits/default.yaml" <<'YAML'
@@ -83,13 +77,8 @@ attacks=(check stream health watch reflection unread unread-batches quotas bodie
 
 # One attack, or all, each on a service of its own over Redis, beside good traffic.
 attack() {
-    local only=${1:-} seconds=${DRILL_SECONDS:-20} profile=release name told=0 bound=150 most failed settings computed
-    if [[ -n ${DRILL_BINARY:-} ]]; then
-        profile=debug
-        cargo build --quiet --example attack
-    else
-        cargo build --quiet --release --workspace --bin weir --bin weir-bench --example attack
-    fi
+    local only=${1:-} seconds=${DRILL_SECONDS:-20} name told=0 bound=150 most failed settings computed
+    build weir-bench attack
     ulimit -n "$(ulimit -Hn)"
     mkdir "$dir/limits"
     cat >"$dir/limits/default.yaml" <<'YAML'
@@ -101,9 +90,7 @@ domain: quota
 schema:
   user: { children: { "*": { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] } } }
 YAML
-    redis-server --port 0 --unixsocket "$dir/redis.sock" --save "" --dir "$dir" >"$dir/redis.log" &
-    redis=$!
-    until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
+    local_redis
     for name in "${attacks[@]}"; do
         [[ -z $only || $name == "$only" ]] || continue
         told=1
@@ -112,7 +99,7 @@ YAML
         [[ $name == silent ]] || settings+=(WEIR_GRPC__MAX_CONNECTIONS=128 WEIR_GRPC__MAX_OPEN_STREAMS=128
             WEIR_HTTP__MAX_CONNECTIONS=128 WEIR_STORE__MAX_KEYS=10000)
         [[ $name != quotas ]] || settings+=(WEIR_RLQS__DOMAINS=quota=user WEIR_RLQS__MAX_BUCKETS=10000)
-        computed=$(env "${settings[@]}" "${DRILL_BINARY:-$target/release/weir}" config check --limits "$dir/limits" |
+        computed=$(env "${settings[@]}" "$binary" config check --limits "$dir/limits" |
             sed -nE 's/^ *([0-9]+) MB  in all$/\1/p')
         serve "${settings[@]}"
         nice -n 19 "$target/$profile/examples/attack" "$name" --grpc "$grpc" --http "$http" --seconds "$seconds" >"$dir/done" &

@@ -8,7 +8,7 @@ fact() {
 
 failover() {
     local rate=20000 units=1000000000 master replica port sentinels=() metrics answered degraded remaining lost
-    [[ -n ${DRILL_BINARY:-} ]] || cargo build --quiet --release --workspace --bin weir --bin weir-bench
+    build weir-bench
     mkdir "$dir/limits"
     cat >"$dir/limits/default.yaml" <<YAML
 schema: { user: { children: { "*": { limits: [{ fixed_window: { count: $units, period: 30d } }] } } } }
@@ -30,7 +30,7 @@ YAML
         until [[ $(fact "$port" num-slaves 2>/dev/null) == 1 && $(fact "$port" num-other-sentinels) == 2 ]]; do sleep 0.2; done
     done
     serve WEIR_STORE__URL="redis-sentinel://$(printf '127.0.0.1:%s,' "${sentinels[@]}" | sed 's/,$//')/main"
-    "$(dirname "${DRILL_BINARY:-$target/release/weir}")/weir-bench" --addr "$grpc" --rate "$rate" --connections 4 --streams 64 \
+    "$(dirname "$binary")/weir-bench" --addr "$grpc" --rate "$rate" --connections 4 --streams 64 \
         --key user/alex --summary-only --warmup 0s --duration 8s --format json >"$dir/figures" &
     local load=$!
     sleep 3
@@ -39,7 +39,7 @@ YAML
     metrics=$(curl -sf "http://$http/metrics")
     answered=$(sum '^weir_checks_total.*outcome="allowed"' <<<"$metrics")
     degraded=$(sum '^weir_degraded_total' <<<"$metrics")
-    remaining=$("${DRILL_BINARY:-$target/release/weir}" check user alex --cost 0 --addr "$grpc" --json | sed -E 's/.*"remaining":"?([0-9]+).*/\1/')
+    remaining=$("$binary" check user alex --cost 0 --addr "$grpc" --json | sed -E 's/.*"remaining":"?([0-9]+).*/\1/')
     lost=$((answered - degraded - (units - remaining)))
     printf 'SENTINEL FAILOVER at %d checks a second: %d answered by the store, %d charges lost, %d degraded; p50 %s us, p99 %s us\n' \
         "$rate" $((answered - degraded)) "$lost" "$degraded" "$(figure "$dir/figures" p50)" "$(figure "$dir/figures" p99)"
@@ -98,9 +98,7 @@ schema:
         limits: [{ gcra: { burst: 1000000000, count: 1000000, period: 1s } }]
         children: { trade: { limits: [{ token_bucket: { capacity: 1000000000, count: 1000000, period: 1s } }] } }
 YAML
-    redis-server --port 0 --unixsocket "$dir/redis.sock" --save "" --dir "$dir" >"$dir/redis.log" &
-    redis=$!
-    until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
+    local_redis
     local store
     for store in memory redis; do measure "calls, 1 key" $store load --call unary --key user/alex/trade; done
     for store in memory redis; do measure "calls, 100k" $store load --call unary --keys 100000; done

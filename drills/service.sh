@@ -1,12 +1,39 @@
 # shellcheck shell=bash
 # What drills have in common: a service, good traffic, figures.
 
+# Fails where a tool is missing: need TOOL...
+need() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null || { echo "$tool is missing; this drill needs $*" >&2; return 1; }
+    done
+}
+
+# Builds weir, weir-bench where it is named, and examples. Beside DRILL_BINARY only the examples, which need not be fast there:
+# build [weir-bench] [EXAMPLE...]
+build() {
+    local binaries=(--bin weir)
+    [[ ${1:-} != weir-bench ]] || { binaries=(--workspace --bin weir --bin weir-bench); shift; }
+    if [[ -z ${DRILL_BINARY:-} ]]; then
+        cargo build --quiet --release "${binaries[@]}" "${@/#/--example=}"
+    elif (($# > 0)); then
+        cargo build --quiet "${@/#/--example=}"
+    fi
+}
+
+# Starts a Redis on $dir/redis.sock; sets redis.
+local_redis() {
+    redis-server --port 0 --unixsocket "$dir/redis.sock" --save "" --dir "$dir" >"$dir/redis.log" &
+    redis=$!
+    until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
+}
+
 # Starts the release binary on free ports, with the policies in $dir/limits and the given settings; sets pid, grpc and http.
 serve() {
     # Otherwise what the last one told might still be read.
     : >"$dir/log"
     ${apart[@]+"${apart[@]}"} env "$@" WEIR_GRPC__LISTEN=127.0.0.1:0 WEIR_HTTP__LISTEN=127.0.0.1:0 WEIR_LOG__FORMAT=json \
-        WEIR_SHUTDOWN__DELAY=1ms "${DRILL_BINARY:-$target/release/weir}" serve --limits "$dir/limits" 2>"$dir/log" &
+        WEIR_SHUTDOWN__DELAY=1ms "$binary" serve --limits "$dir/limits" 2>"$dir/log" &
     pid=$!
     local line
     # The reader of the log ends when the service does, so this never waits for what cannot come.
@@ -33,7 +60,7 @@ figure() {
 
 # Good traffic of so many seconds: good SECONDS FILE
 good() {
-    ${beside[@]+"${beside[@]}"} "$(dirname "${DRILL_BINARY:-$target/release/weir}")/weir-bench" --addr "$grpc" --rate 2000 --connections 4 --streams 16 --keys 1000 --summary-only \
+    ${beside[@]+"${beside[@]}"} "$(dirname "$binary")/weir-bench" --addr "$grpc" --rate 2000 --connections 4 --streams 16 --keys 1000 --summary-only \
         --warmup 1s --duration "$1s" --format json >"$2"
     grep -q '"errors":{"total":0,' "$2" || { cat "$2" >&2; echo "good traffic has met errors" >&2; return 1; }
 }

@@ -30,7 +30,7 @@ list_all() {
     local name=$1 keys=$2 rows at first since took before used idle traffic seed=0 failed=
     shift 2
     local bench
-    bench=$(dirname "${DRILL_BINARY:-$target/release/weir}")/weir-bench
+    bench=$(dirname "$binary")/weir-bench
     until (($(stored "$@") >= keys)); do
         seed=$((seed + 1))
         # Of so many numbers hardly one is drawn twice.
@@ -55,7 +55,7 @@ list_all() {
     traffic=$!
     sleep 2
     before=$(keepers_time) since=$(date +%s%N)
-    "${DRILL_BINARY:-$target/release/weir}" usage --top 3 --addr "$grpc" >"$dir/top" || failed=1
+    "$binary" usage --top 3 --addr "$grpc" >"$dir/top" || failed=1
     took=$((($(date +%s%N) - since) / 1000000)) used=$(($(keepers_time) - before))
     pkill -TERM -P "$traffic"
     wait "$traffic" || failed=1
@@ -69,7 +69,7 @@ list_all() {
 
 usage() {
     local keys=${DRILL_KEYS:-1000000} ports=() name servers cluster url failed=
-    [[ -n ${DRILL_BINARY:-} ]] || cargo build --quiet --release --workspace --bin weir --bin weir-bench
+    build weir-bench
     mkdir "$dir/limits"
     cat >"$dir/limits/default.yaml" <<'YAML'
 schema:
