@@ -11,12 +11,8 @@ use super::{page, root};
 /// Directories whose documents are not this project's.
 const FOREIGN: [&str; 2] = ["target", "node_modules"];
 /// Each of these names every document of its directory. The summary is the table of contents of the book.
-const INDEXES: [(&str, &str); 4] = [
-    ("docs/README.md", "docs"),
-    ("docs/SUMMARY.md", "docs"),
-    ("docs/decisions/README.md", "docs/decisions"),
-    ("docs/SUMMARY.md", "docs/decisions"),
-];
+const INDEXES: [(&str, &str); 3] =
+    [("docs/README.md", "docs"), ("docs/SUMMARY.md", "docs"), ("docs/SUMMARY.md", "docs/decisions")];
 
 /// Every document, by its path from the root.
 fn documents() -> Vec<PathBuf> {
