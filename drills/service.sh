@@ -28,7 +28,7 @@ local_redis() {
     until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
 }
 
-# Starts the release binary on free ports, with the policies in $dir/limits and the given settings; sets pid, grpc and http.
+# Starts the service on free ports, with the policies in $dir/limits and the given settings; sets pid, grpc and http.
 serve() {
     # Otherwise what the last one told might still be read.
     : >"$dir/log"

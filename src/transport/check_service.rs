@@ -129,7 +129,7 @@ impl<S: Store> CheckService<S> {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                count_unread(handle, None, transport, is_observed);
+                count_failed(handle, None, transport, is_observed);
                 return Checked::Ready(encode(Err(error.into()), summary_only));
             }
         };
@@ -173,7 +173,7 @@ impl<S: Store> CheckService<S> {
         let summary_only: Vec<_> =
             read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();
         let failed = |error: Rejected, domain: Option<u32>| {
-            count_unread(&handle, domain, transport, self.is_observed);
+            count_failed(&handle, domain, transport, self.is_observed);
             error
         };
         let request = messages
@@ -266,8 +266,8 @@ fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c, 'a> {
     answer.map(|answer| (answer, answer.summary.decision.allowed))
 }
 
-/// Counts a request without an answer of which no more than perhaps the domain is known, and reports it where `is_observed`.
-fn count_unread(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
+/// Counts a request without an answer, by its domain where that is known, and reports it where `is_observed`.
+fn count_failed(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
     handle.meters.check(domain, transport, Outcome::Error);
     if is_observed {
         request::summarize(|summary| summary.check(None, None, Outcome::Error, false));

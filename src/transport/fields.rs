@@ -1,4 +1,4 @@
-//! The fields of a message as they stand on the wire, borrowed from its bytes.
+//! The fields of a message as they stand on the wire: read, borrowed from its bytes, and written.
 
 use bytes::BufMut;
 use prost::encoding::{WireType, encode_key, encode_varint};

@@ -148,6 +148,7 @@ fn json_errors_name_the_field() {
         ("/v1/check", r#"{"key": ["a"], "maxWait": 5}"#, "max_wait", "a duration in seconds, such as \"1.5s\""),
         ("/v1/check", r#"{"key": ["a"], "max_wait": "5"}"#, "max_wait", "a duration"),
         ("/v1/check", r#"{"key": ["a"], "maxWait": "0.0000001s"}"#, "max_wait", "whole microseconds"),
+        ("/v1/check", r#"{"key": ["a"], "maxWait": "9223372036854775807s"}"#, "max_wait", ""),
         ("/v1/check", r#"{"key": ["a"], "summaryOnly": 1}"#, "summary_only", "true or false is wanted"),
         ("/v1/check", r#"{"key": ["a"], "limitSpec": []}"#, "limit_spec", "an object is wanted"),
         ("/v1/check", r#"{"key": ["a"], "limitSpec": {"charge": "FREE"}}"#, "limit_spec.charge", "one of CHARGE_"),

@@ -35,7 +35,7 @@ async fn open_stream(
 
 #[tokio::test]
 async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
-    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
+    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::INT), (Signal::INT, Signal::TERM)] {
         let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").policy(POLICY).start();
         assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
         assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()));

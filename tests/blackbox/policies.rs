@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use weir_core::algorithm::Bounds;
+
 use crate::support::{Folder, Run, Server, eventually, finish, requests::check, requests::short, server::Setup, weir};
 
 /// Tries to serve a policy that is expected to be refused.
@@ -77,6 +79,8 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     let run = refused(&dir.path(""));
     assert_eq!(run.code, 2, "{run:?}");
     for (number, (yaml, expected)) in cases.iter().enumerate() {
+        // By itself too, and no warning.
+        assert!(weir_policy::parse(yaml, &Bounds::default()).is_err(), "{yaml}");
         let file = format!("/{number:02}.yaml");
         let is_reported = |line: &str| line.split_once(&file).is_some_and(|(_, error)| error.contains(expected));
         assert!(run.err.lines().any(is_reported), "{expected} is missing for\n{yaml}\n{}", run.err);

@@ -9,7 +9,7 @@ use weir_core::{
 };
 use weir_store::Store;
 
-use super::{Caller, CheckService, by_itself, count, count_unread};
+use super::{Caller, CheckService, by_itself, count, count_failed};
 use crate::{
     limiter::{Answer, Invalid, Leased, Request},
     telemetry::LeaseCall,
@@ -46,15 +46,15 @@ impl<S: Store> CheckService<S> {
         let handle = self.limiter.policy_handle();
         let read = message.map_err(Rejected::from).and_then(|message| {
             let (request, id) = self.read_lease(&message, caller)?;
-            Ok((message, request, id))
+            let LeaseMessage { generation, sequence, spent, kept, want, .. } = message;
+            Ok((request, id, (generation, sequence, spent, kept, want)))
         });
-        let (message, request, id) =
-            read.inspect_err(|_| count_unread(&handle, None, caller.transport, self.is_observed))?;
+        let (request, id, (generation, sequence, spent, kept, want)) =
+            read.inspect_err(|_| count_failed(&handle, None, caller.transport, self.is_observed))?;
         let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
             count(&handle, caller.transport, &request, None, self.is_observed);
             Rejected::from(error).within("check")
         })?;
-        let LeaseMessage { generation, sequence, spent, kept, want, .. } = message;
         let offer = leasable.ok().filter(|offer| offer.serves(generation, kept, want));
         let renewal = offer.map(|offer| (Renewal { id, sequence, spent, kept, want, ttl: offer.terms.ttl }, offer));
         let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));

@@ -7,7 +7,7 @@ use weir_core::{
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER};
 
-use super::{CheckService, by_itself, count, count_unread};
+use super::{CheckService, by_itself, count, count_failed};
 use crate::{
     limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
     telemetry::{
@@ -87,7 +87,7 @@ impl<S: Store> CheckService<S> {
         let handle = self.limiter.policy_handle();
         let read = message.map_err(Rejected::from).and_then(|message| self.read(message));
         let (request, mut hold, ttl, on_expiry) =
-            read.inspect_err(|_| count_unread(&handle, None, caller.transport, self.is_observed))?;
+            read.inspect_err(|_| count_failed(&handle, None, caller.transport, self.is_observed))?;
         let name = hold.name(caller.client);
         let checking = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
         let reserved = self.outcome(checking).await;

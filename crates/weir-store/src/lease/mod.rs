@@ -122,7 +122,7 @@ pub enum Unpaid {
     Refused(Verdict),
     /// By the store.
     Ask(PendingCheck),
-    /// By the store: nothing is leased of this key.
+    /// By the store: nothing is leased of this key, or the cost is above its limit.
     NotLeased,
 }
 

@@ -104,7 +104,7 @@ impl Held {
                 Some(_) if subtree => false,
                 _ => return true,
             };
-            let counted = kept.ledger.forget_expired(now);
+            let counted = kept.ledger.forget_expired(now) && kept.expires > now;
             done.removed |= counted;
             done.existed |= counted && is_own;
             let is_empty = kept.ledger.holds().is_empty();

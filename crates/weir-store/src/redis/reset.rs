@@ -12,6 +12,7 @@ use super::{
     io::Io,
     node::Node,
     reply::Answers,
+    retry::retried,
     scan::id_of,
     servers::Servers,
 };
@@ -24,6 +25,8 @@ use crate::{Failure, ResetDone, failure::RefusalCode};
 const START: &[u8] = b"0";
 /// Keys that a server is asked to look at in one page of a scan.
 const PAGE: &[u8] = b"1000";
+/// How often a reset of several pages begins, where its server changes each time.
+const MAX_STARTS: u32 = 8;
 /// Attempts at one page in a row.
 const PAGE_TRIES: u32 = 8;
 /// The pause before the second of them; it doubles, so that the last comes after six seconds.
@@ -61,27 +64,35 @@ impl Forgotten {
 /// Why it is not certain that all is forgotten.
 pub(super) async fn own(io: &Io, now: Option<Micros>, forgotten: &Forgotten) -> Result<ResetDone, Failure> {
     let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
-    // Known where there are several pages: they are those of one server, or mean nothing.
-    let (mut server, mut tries) = (None::<(Arc<Node>, u64)>, 0);
+    // Which server it is, known from the second page on. The first is read again then, and so are all others of another server.
+    let (mut server, mut tries) = (None::<(Arc<Node>, ServerId)>, 0);
     loop {
         let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
         let (reply, node) = io.servers.script(&forgotten.hash, &call, io.deadline()).await?;
         let (next, found) = Answers::reset(&reply)?;
         done.existed |= found.existed;
         done.removed |= found.removed;
+        let id = || retried(io.deadline(), || server_id(&node));
         let is_same = server.as_ref().is_some_and(|(before, _)| Arc::ptr_eq(before, &node));
         match (next, &server) {
             (None, None) => return Ok(done),
             (Some(next), _) if is_same => cursor = next,
-            (None, Some((_, id))) if is_same && id_of(&node).await? == *id => return Ok(done),
-            _ if tries == PAGE_TRIES => return Err(Failure::Lost("its server changed again and again".into())),
-            // What has been forgotten is gone, so to begin anew costs little.
+            (None, Some((_, before))) if is_same && id().await? == *before => return Ok(done),
+            _ if tries == MAX_STARTS => return Err(Failure::Lost("its server changed again and again".into())),
             _ => {
-                (cursor, tries) = (START.to_vec(), tries + 1);
-                server = Some((Arc::clone(&node), id_of(&node).await?));
+                let id = id().await?;
+                (cursor, tries, server) = (START.to_vec(), tries + 1, Some((node, id)));
             }
         }
     }
+}
+
+/// What changes with the server behind a name: a Sentinel's choice, and the process.
+type ServerId = (u64, u64);
+
+async fn server_id(node: &Node) -> Result<ServerId, Failure> {
+    let changes = node.changes();
+    Ok((changes, id_of(node).await?))
 }
 
 /// Removes all keys of one server whose names begin with `beginning`: how many there were.

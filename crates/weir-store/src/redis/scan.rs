@@ -211,12 +211,14 @@ fn is_elsewhere(failure: &Failure) -> bool {
 }
 
 /// What tells a server from every other, also from the one that it was before it started anew: that has its keys in another order.
-/// Without the right to `INFO` its address.
+/// Without `INFO`, or the right to it, its address.
 pub(super) async fn id_of(node: &Node) -> Result<u64, Failure> {
     let name = match node.command(&command(&[b"INFO", b"server"]), false).await {
         Ok(Value::VerbatimString { text, .. }) => run_id(&text),
         Ok(Value::BulkString(bytes)) => run_id(&String::from_utf8_lossy(&bytes)),
-        Err(failure) if failure.refusal() != Some(RefusalCode::NoPerm) => return Err(failure),
+        Err(failure) if failure.refusal() != Some(RefusalCode::NoPerm) && !matches!(failure, Failure::Server(_)) => {
+            return Err(failure);
+        }
         _ => None,
     };
     let name = name.unwrap_or_else(|| node.address().to_string());

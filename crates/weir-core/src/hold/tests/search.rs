@@ -120,7 +120,7 @@ impl Search {
             let mut next = node.clone();
             next.left.resets -= 1;
             next.level = 0;
-            next.store.reset();
+            next.store.reset(next.now);
             if self.broken == Some(Break::ResetForgetsWhatIsHeld) {
                 next.store.ledgers = Default::default();
             }

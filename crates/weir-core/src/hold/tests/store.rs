@@ -95,11 +95,11 @@ impl Store {
         }
     }
 
-    /// Forgets the states, but not what is held.
-    pub(super) fn reset(&mut self) {
+    /// Forgets the states, but not what is held and has not expired.
+    pub(super) fn reset(&mut self, now: Micros) {
         self.states = Default::default();
         for ledger in &mut self.ledgers {
-            ledger.forget_expired(self.now);
+            ledger.forget_expired(now);
         }
     }
 }

@@ -239,7 +239,7 @@ impl<'a> World<'a> {
                 self.after(faults.cut_every, Event::Cut);
             }
             Event::Reset => {
-                self.store.reset();
+                self.store.reset(self.now);
                 if self.is(Break::ResetForgetsWhatIsHeld) {
                     self.store.ledgers = Default::default();
                 }

@@ -4,8 +4,7 @@ if task == 0 then return pack(decide_all()) end
 
 -- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
 -- time: where the next page begins ('0': nowhere), whether the key itself had a state that had not expired, and whether any
--- of these fields had. What is held of a state stays until its deadline: who holds it goes on spending. What has passed it counts as
--- spent before.
+-- of these fields had. What is held of a state stays until its deadline: who holds it goes on spending. Holds past it are dropped.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
   local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
@@ -27,7 +26,7 @@ local function reset()
         if read and type(ledger) == 'table' then
           load_holds()
           local whole, unexpired, burnt = pcall(holds.live, ledger, now)
-          if whole then live, counts = unexpired, counts or burnt end
+          if whole then live, counts = unexpired, counts or (burnt and expires > now) end
         end
         if counts then
           removed = 1
