@@ -1,5 +1,7 @@
 //! Overrides and bans: what they change, for whom, how long, and who may set them.
 
+use std::{fs, os::unix::fs::PermissionsExt};
+
 use serde_json::json;
 use tonic::Code;
 use weir::proto::{
@@ -256,8 +258,8 @@ async fn explain_says_what_exported_overrides_change() {
     set(&server, over(&["user", "alex", "trade"], Change::Unlimited(true))).await;
     set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
     let (policy, exported) = (server.dir.path().join("policy.yaml"), server.dir.path().join("overrides.jsonl"));
-    std::fs::write(&policy, POLICY).expect("written");
-    std::fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
+    fs::write(&policy, POLICY).expect("written");
+    fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
     let explain = |key: &[&str]| {
         let mut explain = weir();
         explain.args(["limits", "explain"]).arg(&policy).args(key).arg("--overrides").arg(&exported);
@@ -272,7 +274,7 @@ async fn explain_says_what_exported_overrides_change() {
         explain(&["user", "eve"]).out.contains("refused by the ban ")
             && !explain(&["user", "sam"]).out.contains("override")
     );
-    std::fs::write(&exported, "{}\n").expect("written");
+    fs::write(&exported, "{}\n").expect("written");
     let wrong = explain(&TRADE);
     assert!(wrong.code == 2 && wrong.err.contains("overrides.jsonl, line 1: "), "{}", wrong.err);
 }
@@ -291,8 +293,8 @@ descriptors:
     set(&server, over(&["user", "kim"], Change::Unlimited(true))).await;
     set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
     let (policy, exported) = (server.dir.path().join("edge.yaml"), server.dir.path().join("overrides.jsonl"));
-    std::fs::write(&policy, text).expect("written");
-    std::fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
+    fs::write(&policy, text).expect("written");
+    fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
     let explain = |words: &[&str]| {
         let mut explain = weir();
         explain.args(["limits", "explain"]).arg(&policy).args(["--domain", "edge"]).args(words);
@@ -348,9 +350,15 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
         set(&server, over(&["user", &user.to_string()], Change::Ban(true))).await;
     }
     assert!(end(&server, &["user", "7"]).await);
+    let file = dir.path("weir.snapshot.overrides");
+    let mode = || fs::metadata(&file).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600, "it has keys, reasons and authors");
     // By SIGKILL.
     drop(server);
+    // As an earlier version made it.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("changed");
     let server = start();
+    assert_eq!(mode(), 0o600);
     assert_eq!(server.run(&["overrides"]).out.lines().count(), 19);
     assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 21);
     assert!(!server.check(check(&["user", "3"])).await.allowed && server.check(check(&["user", "7"])).await.allowed);

@@ -67,6 +67,14 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     file.write_all(contents)?;
     file.sync_all()?;
     fs::rename(beside, path)?;
+    sync_folder_of(path)
+}
+
+/// Syncs the directory of a file to the disk, so that the file is there after a crash. Blocks meanwhile.
+///
+/// # Errors
+/// The system's error.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| is_set(folder)).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }

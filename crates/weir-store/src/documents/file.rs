@@ -1,18 +1,23 @@
 //! The log of documents in a file: a change a line, as JSON, written before it is answered.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Seek, SeekFrom, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
 };
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use weir_settings::file;
 
 use super::{Changed, MAX_LOG};
 
 /// Changes that a file which is written anew keeps of those that no document needs.
 const KEPT: usize = MAX_LOG / 10;
+
+/// The permissions of the file.
+const MODE: u32 = 0o600;
 
 /// The file.
 pub(super) struct LogFile {
@@ -80,12 +85,9 @@ impl LogFile {
             let first = log.len() - KEPT;
             let kept = log.iter().enumerate().filter(|(index, changed)| *index >= first || needed(changed));
             let lines: Vec<u8> = kept.flat_map(|(_, changed)| line(changed)).collect();
-            let aside = path.with_extension("new");
-            fs::write(&aside, lines).and_then(|()| File::open(&aside)?.sync_all()).map_err(at(&aside))?;
-            fs::rename(&aside, path).map_err(at(path))?;
+            file::replace(path, &lines).map_err(at(path))?;
         }
-        let file =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(at(path))?;
+        let file = open(path).map_err(at(path))?;
         let end = end_of_lines(&fs::read(path).map_err(at(path))?) as u64;
         Ok(Self { file, end })
     }
@@ -104,6 +106,18 @@ impl LogFile {
         self.end += line.len() as u64;
         Ok(())
     }
+}
+
+/// Opens the file or creates it. Only its owner can read it: it has keys, reasons and authors.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).read(true).write(true).mode(MODE).open(path)?;
+    if file.metadata()?.permissions().mode() & !MODE & 0o777 != 0 {
+        // An earlier version let others read it. It stays so where it is another user's.
+        let _ = file.set_permissions(Permissions::from_mode(MODE));
+    }
+    file::sync_folder_of(path)?;
+    Ok(file)
 }
 
 /// Where the last whole line ends.

@@ -12,6 +12,7 @@ use std::{
 use super::write::write;
 use crate::MemoryStore;
 use weir_core::domain::Clock;
+use weir_settings::file::sync_folder_of;
 
 /// Ends the name of a file that is being written.
 const TEMPORARY: &str = ".tmp";
@@ -45,7 +46,7 @@ fn save_beside<C: Clock>(store: &MemoryStore<C>, path: &Path, beside: &Path) -> 
     let (states, bytes) = write(store, &file)?;
     file.sync_all()?;
     fs::rename(beside, path)?;
-    File::open(folder_of(path))?.sync_all()?;
+    sync_folder_of(path)?;
     Ok(Saved { states, bytes })
 }
 
