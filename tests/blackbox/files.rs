@@ -75,6 +75,19 @@ async fn a_fifo_as_credentials_file_blocks_neither_reload_nor_shutdown() {
     assert_eq!(server.wait_for_end(), 0);
 }
 
+#[test]
+fn a_special_file_of_overrides_ends_the_start() {
+    let dir = Folder::new();
+    let path = dir.path("weir.snapshot.overrides");
+    fifo(Path::new(&path));
+    let mut serve = weir();
+    serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", dir.path("weir.snapshot"));
+    let run = finish(&mut serve);
+    assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
+    let expected = format!("the overrides in {path}: a FIFO, a socket or a device, not a regular file");
+    assert!(run.err.contains(&expected), "{}", run.err);
+}
+
 #[tokio::test]
 async fn a_special_or_oversized_policy_file_keeps_the_old_policy() {
     let server = Server::with_policy(POLICY);

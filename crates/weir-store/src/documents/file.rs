@@ -1,7 +1,7 @@
 //! The log of documents in a file: a change a line, as JSON, written before it is answered.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{File, OpenOptions, Permissions},
     io::{self, Seek, SeekFrom, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
@@ -16,6 +16,8 @@ use super::{Changed, MAX_LOG};
 /// Changes that a file which is written anew keeps of those that no document needs.
 const KEPT: usize = MAX_LOG / 10;
 
+/// The largest file that is read. It grows by some hundred bytes a change, until a start shortens it.
+const MAX_BYTES: u64 = 4 << 30;
 /// The permissions of the file.
 const MODE: u32 = 0o600;
 
@@ -62,7 +64,7 @@ struct Line {
 impl LogFile {
     /// The changes in a file, which need not exist. A last line without an end was never answered, and is left out.
     pub(super) fn read(path: &Path) -> Result<Vec<Changed>, FileError> {
-        let text = match fs::read(path) {
+        let text = match file::read(path, MAX_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(cause) => return Err(at(path)(cause)),
@@ -88,7 +90,7 @@ impl LogFile {
             file::replace(path, &lines).map_err(at(path))?;
         }
         let file = open(path).map_err(at(path))?;
-        let end = end_of_lines(&fs::read(path).map_err(at(path))?) as u64;
+        let end = end_of_lines(&file::read(path, MAX_BYTES).map_err(at(path))?) as u64;
         Ok(Self { file, end })
     }
 
