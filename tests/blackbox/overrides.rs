@@ -362,4 +362,19 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     assert_eq!(server.run(&["overrides"]).out.lines().count(), 19);
     assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 21);
     assert!(!server.check(check(&["user", "3"])).await.allowed && server.check(check(&["user", "7"])).await.allowed);
+
+    // What is set after the file was removed, or another was put in its place, is kept with what was set before.
+    for (user, put) in [("20", None), ("21", Some(""))] {
+        fs::remove_file(&file).expect("removed");
+        put.map(|text| fs::write(&file, text).expect("written"));
+        set(&server, over(&["user", user], Change::Ban(true))).await;
+    }
+    assert_eq!((server.log_lines("the file was removed or replaced: it is written anew").len(), mode()), (2, 0o600));
+    drop(server);
+    // A line that was not written whole.
+    let whole = fs::read(&file).expect("read");
+    fs::write(&file, [&whole[..], b"{\"id\":\"9"].concat()).expect("written");
+    let server = start();
+    assert_eq!(server.run(&["overrides"]).out.lines().count(), 21);
+    assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 23);
 }

@@ -1,14 +1,15 @@
 //! The log of documents in a file: a change a line, as JSON, written before it is answered.
 
 use std::{
-    fs::{File, OpenOptions, Permissions},
-    io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, ErrorKind, Seek, SeekFrom, Write},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tracing::warn;
 use weir_settings::file;
 
 use super::{Changed, MAX_LOG};
@@ -23,6 +24,7 @@ const MODE: u32 = 0o600;
 
 /// The file.
 pub(super) struct LogFile {
+    path: PathBuf,
     file: File,
     /// Where the next line begins. A line that was not written whole is behind it, and is overwritten.
     end: u64,
@@ -66,7 +68,7 @@ impl LogFile {
     pub(super) fn read(path: &Path) -> Result<Vec<Changed>, FileError> {
         let text = match file::read(path, MAX_BYTES) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(cause) => return Err(at(path)(cause)),
         };
         let mut changes = Vec::<Changed>::new();
@@ -91,12 +93,15 @@ impl LogFile {
         }
         let file = open(path).map_err(at(path))?;
         let end = end_of_lines(&file::read(path, MAX_BYTES).map_err(at(path))?) as u64;
-        Ok(Self { file, end })
+        Ok(Self { path: path.to_owned(), file, end })
     }
 
     /// Writes a change, which is on the disk when this returns.
     pub(super) fn append(&mut self, changed: &Changed) -> io::Result<()> {
         let line = line(changed);
+        if !self.is_in_place()? {
+            self.put_back()?;
+        }
         self.file.seek(SeekFrom::Start(self.end))?;
         self.file.set_len(self.end)?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
@@ -106,6 +111,26 @@ impl LogFile {
         }
         written?;
         self.end += line.len() as u64;
+        Ok(())
+    }
+
+    /// Whether a restart would read this file: it may have been removed or replaced meanwhile.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        match fs::metadata(&self.path) {
+            Ok(there) => Ok(place(there) == place(self.file.metadata()?)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the changes anew to the path. The open file still has them.
+    fn put_back(&mut self) -> io::Result<()> {
+        let mut lines = vec![0; usize::try_from(self.end).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut lines, 0)?;
+        file::replace(&self.path, &lines)?;
+        self.file = open(&self.path)?;
+        warn!(path = %self.path.display(), "the file was removed or replaced: it is written anew");
         Ok(())
     }
 }
