@@ -377,4 +377,6 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     let server = start();
     assert_eq!(server.run(&["overrides"]).out.lines().count(), 21);
     assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 23);
+    let torn = server.log_lines("a last line that was not written whole is ignored: its change was not answered");
+    assert_eq!((torn.len(), torn[0]["path"].as_str()), (1, Some(&*file)));
 }

@@ -71,9 +71,14 @@ impl LogFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(cause) => return Err(at(path)(cause)),
         };
-        let mut changes = Vec::<Changed>::new();
         // It may end within a character.
-        for (index, line) in text[..end_of_lines(&text)].split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let (whole, rest) = text.split_at(end_of_lines(&text));
+        if !rest.is_empty() {
+            let path = path.display();
+            warn!(%path, bytes = rest.len(), "a last line that was not written whole is ignored: its change was not answered");
+        }
+        let mut changes = Vec::<Changed>::new();
+        for (index, line) in whole.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let wrong = |cause| FileError::Line { path: path.display().to_string(), line: index + 1, cause };
             let Line { id, name, before, after, actor } = serde_json::from_slice(line).map_err(wrong)?;
             let id = id.parse().map_err(|error| wrong(serde::de::Error::custom(error)))?;
