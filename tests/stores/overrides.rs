@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tonic::{Code, Status};
 use weir::proto::{
     EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest,
     admin_client::AdminClient, r#override::Change,
@@ -24,6 +25,10 @@ schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1000000, 
 const SOON: Duration = Duration::from_secs(5);
 
 async fn set(server: &Server, user: &str, change: Change, seconds: Option<i64>) {
+    try_set(server, user, change, seconds).await.expect("it is set");
+}
+
+async fn try_set(server: &Server, user: &str, change: Change, seconds: Option<i64>) -> Result<(), Status> {
     let one = Override {
         key: vec!["user".to_owned(), user.to_owned()],
         change: Some(change),
@@ -32,7 +37,7 @@ async fn set(server: &Server, user: &str, change: Change, seconds: Option<i64>) 
     };
     let ttl = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
     let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
-    AdminClient::new(server.channel().await).set_override(request).await.expect("it is set");
+    AdminClient::new(server.channel().await).set_override(request).await.map(drop)
 }
 
 async fn is_banned(server: &Server, user: &str) -> bool {
@@ -125,6 +130,15 @@ fn an_end_that_cannot_be_stored_is_stored_later() {
     runtime().block_on(async {
         set(&service, "short", Change::Ban(true), Some(5)).await;
         refuse_writes("1");
+        for _ in 0..2 {
+            let refused = try_set(&service, "other", Change::Ban(true), None).await.expect_err("it is refused");
+            assert_eq!(refused.code(), Code::Unavailable);
+            assert!(refused.message().starts_with("the store answers with an error: NOREPLICAS"), "{refused}");
+        }
+        assert_eq!(
+            service.log_lines("an override cannot be stored; such warnings come once a minute at most").len(),
+            1
+        );
         let warning = "ended overrides cannot be removed";
         let is_warned = || service.log().iter().any(|line| line.contains(warning));
         eventually_async("its end is refused", async || is_warned().then_some(())).await;

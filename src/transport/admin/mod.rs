@@ -9,11 +9,12 @@ mod overrides;
 mod replicas;
 mod turns;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use weir_core::domain::Key;
 use weir_store::AnyStore;
+use weir_telemetry::LogLimit;
 
 use super::{audit::Actor, grpc::call::encoded, message, status::Rejected};
 use crate::{
@@ -96,12 +97,14 @@ pub struct AdminService {
     fleet: Arc<Fleet>,
     turns: Turns,
     overrides: Arc<OverrideService>,
+    override_warnings: LogLimit,
 }
 
 impl AdminService {
     /// The service of this replica, over its limiter.
     pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>, overrides: Arc<OverrideService>) -> Self {
-        Self { limiter, fleet, turns: Turns::default(), overrides }
+        let override_warnings = LogLimit::every(Duration::from_secs(60));
+        Self { limiter, fleet, turns: Turns::default(), overrides, override_warnings }
     }
 
     /// Answers a call of `actor`, of which nothing is read but these bytes.

@@ -10,7 +10,7 @@ use weir_core::{
     domain::{Key, Micros, time::SECOND},
 };
 use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
-use weir_store::{StoreError, documents::ChangeError};
+use weir_store::{Failure, StoreError, documents::ChangeError};
 
 use super::AdminService;
 use crate::{
@@ -50,7 +50,7 @@ impl AdminService {
             Some(ChangeMessage::Factor(factor)) => Change::Factor(factor),
             Some(ChangeMessage::Limits(limits)) => {
                 let limits = LimitChanges::parse(&limits, self.overrides.bounds());
-                Change::Limits(limits.map_err(|error| refused(SetError::Invalid(error)))?)
+                Change::Limits(limits.map_err(|error| self.refused(SetError::Invalid(error)))?)
             }
             Some(ChangeMessage::Unlimited(true)) => Change::Unlimited,
             Some(ChangeMessage::Shadow(true)) => Change::Shadow,
@@ -59,7 +59,7 @@ impl AdminService {
         };
         let new =
             NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
-        let set = self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(refused)?;
+        let set = self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(|error| self.refused(error))?;
         let counted = if request.dry_run { Some(self.keys_under(&set.what).await?) } else { None };
         let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
         Ok(SetOverrideResponse {
@@ -95,7 +95,11 @@ impl AdminService {
         request: &EndOverrideRequest,
         actor: &Actor,
     ) -> Result<EndOverrideResponse, Rejected> {
-        let ended = self.overrides.end(&request.domain, &request.key, &actor.name()).await.map_err(refused)?;
+        let ended = self
+            .overrides
+            .end(&request.domain, &request.key, &actor.name())
+            .await
+            .map_err(|error| self.refused(error))?;
         Ok(EndOverrideResponse { ended: ended.as_deref().map(message) })
     }
 
@@ -129,6 +133,24 @@ impl AdminService {
         };
         Ok(ListAuditResponse { events: events.into_iter().map(event).collect(), next_cursor })
     }
+
+    /// The answer where an override is not set or ended. The log has the cause where it is in the store or on the disk.
+    fn refused(&self, error: SetError) -> Rejected {
+        let is_failure =
+            matches!(error, SetError::Store(ChangeError::Store(StoreError::Unavailable(_)) | ChangeError::File(_)));
+        if is_failure && self.override_warnings.allows(Instant::now()) {
+            let error = &error as &dyn std::error::Error;
+            warn!(error, "an override cannot be stored; such warnings come once a minute at most");
+        }
+        match error {
+            SetError::Invalid(error) => {
+                CheckError::from(Invalid::field_error(format!("override.{}", error.field()), error.to_string())).into()
+            }
+            SetError::Store(ChangeError::Store(error)) | SetError::Read(error) => away(error),
+            SetError::Store(error @ ChangeError::Full) => Rejected::new(Code::ResourceExhausted, error.to_string()),
+            SetError::Store(error @ ChangeError::File(_)) => Rejected::new(Code::Unavailable, error.to_string()),
+        }
+    }
 }
 
 fn page_of(wanted: u32, usual: usize) -> usize {
@@ -144,20 +166,11 @@ fn unknown_cursor() -> Rejected {
 }
 
 fn away(error: StoreError) -> Rejected {
-    CheckError::Store(error).into()
-}
-
-fn refused(error: SetError) -> Rejected {
     match error {
-        SetError::Invalid(error) => {
-            CheckError::from(Invalid::field_error(format!("override.{}", error.field()), error.to_string())).into()
+        StoreError::Unavailable(Failure::Refused { text, .. } | Failure::Server(text) | Failure::Corrupt(text)) => {
+            Rejected::new(Code::Unavailable, format!("the store answers with an error: {text}"))
         }
-        SetError::Store(ChangeError::Store(error)) | SetError::Read(error) => away(error),
-        SetError::Store(error @ ChangeError::Full) => Rejected::new(Code::ResourceExhausted, error.to_string()),
-        SetError::Store(error @ ChangeError::File(_)) => {
-            warn!(error = &error as &dyn std::error::Error, "an override cannot be stored");
-            Rejected::new(Code::Unavailable, error.to_string())
-        }
+        error => CheckError::Store(error).into(),
     }
 }
 
