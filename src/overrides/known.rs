@@ -54,10 +54,17 @@ impl Known {
                 }
             }
             Changes::All(documents, since) => {
+                // The log does not go back by itself.
+                let is_older = since < self.since;
                 self.since = since;
                 self.ended.clear();
-                edits.extend(std::mem::take(&mut self.by_name).into_values().map(|entry| Edit::Removed(entry.what)));
+                let before = std::mem::take(&mut self.by_name);
+                edits.extend(before.values().map(|entry| Edit::Removed(Arc::clone(&entry.what))));
                 documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds, &mut edits));
+                let gone = before.keys().filter(|name| !self.by_name.contains_key(*name)).count();
+                if is_older && gone > 0 {
+                    warn!("the stored overrides were lost: {gone} are no longer in force");
+                }
             }
         }
         for edit in &edits {

@@ -123,7 +123,7 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
 }
 
 #[test]
-fn an_end_that_cannot_be_stored_is_stored_later() {
+fn refusals_and_losses_of_the_store_are_told_and_an_end_is_stored_later() {
     let redis = Redis::start(Options::socket());
     let service = patient(&redis.url()).policy(POLICY).start();
     let refuse_writes = |replicas: &str| redis.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
@@ -151,6 +151,15 @@ fn an_end_that_cannot_be_stored_is_stored_later() {
         })
         .await;
         assert_eq!(end.actor, "weir (its end)");
+
+        for user in ["alex", "sam"] {
+            set(&service, user, Change::Ban(true), None).await;
+        }
+        redis.command(&["FLUSHALL"]);
+        eventually_async("they are lost", async || (!is_banned(&service, "alex").await).then_some(())).await;
+        service.wait_for_log("the stored overrides were lost: 2 are no longer in force");
+        set(&service, "alex", Change::Ban(true), None).await;
+        assert!(is_banned(&service, "alex").await);
     });
 }
 
