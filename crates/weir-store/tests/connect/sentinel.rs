@@ -57,6 +57,17 @@ async fn unknown_masters_and_wrong_servers_are_reported() {
     assert!(failure.contains("is a Sentinel; use redis-sentinel://"), "{failure}");
 }
 
+/// So the log has one line, although another Sentinel is asked first each time.
+#[tokio::test]
+async fn sentinels_that_are_all_away_have_one_cause() {
+    let ports = [free_port(), free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let pool = pool(&format!("redis-sentinel://{}/mymaster", ports.join(",")), &patient(), 1);
+    for _ in 0..4 {
+        let failure = pool.get().await.err().expect("no Sentinel").to_string();
+        assert!(failure.contains(&ports[0]), "{failure}");
+    }
+}
+
 #[tokio::test]
 async fn sentinels_have_their_own_credentials() {
     let master = Server::tcp(&["requirepass servers"]);

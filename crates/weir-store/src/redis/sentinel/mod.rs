@@ -50,7 +50,8 @@ impl Sentinels {
     /// master (any more) leaves the word to the next; each gets its share of the time that is left.
     ///
     /// # Errors
-    /// The last one's [`Failure`].
+    /// A master's [`Failure`], or else a Sentinel's: of several that of the first in the list, so that an outage has one cause, and the
+    /// log one line, whichever is asked first.
     pub(crate) async fn connect_to_master<T, F>(
         &self,
         deadline: Instant,
@@ -60,32 +61,36 @@ impl Sentinels {
         F: Future<Output = Result<T, Failure>>,
     {
         let (count, first) = (self.addresses.len(), self.first.load(Ordering::Relaxed));
-        let mut failure = Failure::Connect("no Sentinel is named".into());
+        // Whether it is a Sentinel's, and the Sentinel's place.
+        let mut failures = Vec::<(bool, usize, Failure)>::new();
         for (left, place) in zip((1..=count).rev(), first..) {
             let place = place % count;
             let now = Instant::now();
             let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            let connected = match self.look_up(&self.addresses[place], now + share).await {
-                Ok(master) => {
-                    let connected = connect(master.clone(), now + share).await;
-                    if connected.as_ref().err().and_then(Failure::refusal) == Some(RefusalCode::ReadOnly) {
-                        self.demoted(&master);
-                    }
-                    connected
+            let master = match self.look_up(&self.addresses[place], now + share).await {
+                Ok(master) => master,
+                Err(failure) => {
+                    failures.push((true, place, failure));
+                    continue;
                 }
-                Err(failure) => Err(failure),
             };
-            match connected {
+            match connect(master.clone(), now + share).await {
                 Ok(connection) => {
                     self.first.store(place, Ordering::Relaxed);
                     return Ok(connection);
                 }
-                Err(next) => failure = next,
+                Err(failure) => {
+                    if failure.refusal() == Some(RefusalCode::ReadOnly) {
+                        self.demoted(&master);
+                    }
+                    failures.push((false, place, failure));
+                }
             }
         }
         // Another begins next time: the first may have led astray so slowly that the others had little time.
         self.first.store((first + 1) % count.max(1), Ordering::Relaxed);
-        Err(failure)
+        let cause = failures.into_iter().min_by_key(|(is_of_sentinel, place, _)| (*is_of_sentinel, *place));
+        Err(cause.map_or_else(|| Failure::Connect("no Sentinel is named".into()), |(.., failure)| failure))
     }
 
     async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
