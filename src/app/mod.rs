@@ -25,7 +25,7 @@ use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMeter,
 };
-use weir_settings::file::is_set;
+use weir_settings::file::{follow_links, is_set};
 use weir_store::{AnyStore, memory::MemoryStats};
 
 pub use check::{Certificates, check};
@@ -98,7 +98,7 @@ impl App {
     ///
     /// # Errors
     /// [`AppError`] names the cause.
-    pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
+    pub async fn bind(mut settings: Settings, start_empty: bool) -> Result<Self, AppError> {
         // Also without files: SIGHUP would end a process that does not listen to it.
         let files = if settings.control_plane().is_some() { PathBuf::new() } else { settings.limits.clone() };
         let metrics = Metrics::with_settings(&settings.metrics);
@@ -119,6 +119,8 @@ impl App {
             );
         }
         let mut security = Security::open(&settings, &metrics)?;
+        // Processes that name one file by several links lock one file.
+        settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);
         let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -242,16 +243,22 @@ async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
 #[test]
 fn a_second_server_with_the_same_snapshot_does_not_start() {
     let dir = SnapshotDir::new();
-    let first = dir.start();
-    for argument in [None, Some("--start-empty")] {
+    // By a link to a file that does not exist yet, and by one to that.
+    let links = ["link", "second"].map(|name| dir.dir.path().join(name));
+    symlink("weir.snapshot", &links[0]).expect("linked");
+    symlink(&links[0], &links[1]).expect("linked");
+    let first = dir.setup().snapshot(&links[1]).env("WEIR_STORE__SNAPSHOT__EVERY", "1d").start();
+    for (argument, named) in [(None, &dir.snapshot()), (Some("--start-empty"), &dir.snapshot()), (None, &links[0])] {
         let mut serve = weir();
-        serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", dir.snapshot()).args(argument);
+        serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", named).args(argument);
         let run = finish(&mut serve);
         let path = dir.snapshot().display().to_string();
         assert_eq!(run.code, 2, "{run:?}");
         assert!(run.err.contains(&format!("the snapshot {path} is in use by another process")), "{}", run.err);
     }
     stop(first);
+    assert!(links.iter().all(|link| link.is_symlink()), "links stay");
+    assert!(dir.snapshot().is_file());
     // A kill gives it up too.
     dir.start().signal(Signal::KILL);
     stop(dir.start());

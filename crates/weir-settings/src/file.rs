@@ -7,8 +7,11 @@ use std::{
     fs::{self, File, Metadata},
     io::{self, ErrorKind, Read, Write},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
+
+/// Most links in a row, as on Linux. Where there are more, the file cannot be opened.
+const MAX_LINKS: usize = 40;
 
 /// Whether a setting names a file: an empty path is none.
 pub fn is_set(path: &Path) -> bool {
@@ -75,8 +78,21 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| is_set(folder)).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
+}
+
+/// Follows symbolic links at the path of a file, which need not exist: a file that is replaced is not to replace a link to it.
+pub fn follow_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = folder_of(&path).join(target);
+    }
+    path
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| is_set(folder)).unwrap_or(Path::new("."))
 }
 
 fn check_regular(metadata: &Metadata) -> io::Result<()> {

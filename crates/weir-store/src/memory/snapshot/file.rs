@@ -12,7 +12,7 @@ use std::{
 use super::write::write;
 use crate::MemoryStore;
 use weir_core::domain::Clock;
-use weir_settings::file::sync_folder_of;
+use weir_settings::file::{follow_links, sync_folder_of};
 
 /// Ends the name of a file that is being written.
 const TEMPORARY: &str = ".tmp";
@@ -58,7 +58,7 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    let beside = temporary(path);
+    let beside = temporary(&follow_links(path));
     create(&beside)?;
     fs::remove_file(beside)
 }
