@@ -19,10 +19,10 @@ const SOON: Duration = Duration::from_secs(30 * 86_400);
 /// Validate settings, policy, certificates and credentials without serving
 ///
 /// Opens no port and no connection to the store. Prints when certificates expire, with a warning if that is within 30 days.
-/// Prints the most memory that these settings allow; HTTP request bodies and HTTP/2 send buffers of slow clients are not
-/// included.
+/// Prints the most memory that these settings allow, without the policy and overrides.
 ///
-/// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem, with file, line and column.
+/// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem found, with file, line and column; of values
+/// out of range it is the first.
 #[derive(Args)]
 pub(super) struct Check {
     /// The settings file; overrides --config and WEIR_CONFIG

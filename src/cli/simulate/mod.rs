@@ -42,8 +42,9 @@ use crate::config::{Flags, Settings};
 ///
 /// The trace has one JSON object a line: {"at_us":0,"key":["user","alex","trade"]}, with domain, cost, max_wait_us, factor,
 /// limits (as a policy writes them, with a depth) and charge where needed; or {"at_us":9,"reset":["user","alex"],
-/// "subtree":true}. Each line is answered by one line. An invalid line or a store error ends the run with exit code 2, and the
-/// error has the number of the line.
+/// "subtree":true}. Each line is answered by one line, with an `error` where a service would reject the request (an unknown
+/// domain, a negative factor). A line that is not written so, or a store error, ends the run with exit code 2, and the error has
+/// the number of the line.
 ///
 /// With --compare the exit code is 0 when both policies treat every request alike, 1 when they differ, and 2 on errors.
 #[derive(Args)]
