@@ -366,7 +366,9 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     // What is set after the file was removed, or another was put in its place, is kept with what was set before.
     for (user, put) in [("20", None), ("21", Some(""))] {
         fs::remove_file(&file).expect("removed");
-        put.map(|text| fs::write(&file, text).expect("written"));
+        if let Some(text) = put {
+            fs::write(&file, text).expect("written");
+        }
         set(&server, over(&["user", user], Change::Ban(true))).await;
     }
     assert_eq!((server.log_lines("the file was removed or replaced: it is written anew").len(), mode()), (2, 0o600));
