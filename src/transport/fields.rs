@@ -55,10 +55,20 @@ impl<'a> Fields<'a> {
         self.take(most + 1).try_fold(0, |count, field| field.map(|_| count + 1))
     }
 
+    /// The numbers of a packed field, all of one wire type. Ends at bytes that are not one.
+    pub fn numbers(mut self, kind: WireType) -> impl Iterator<Item = Value<'a>> {
+        std::iter::from_fn(move || self.value(0, kind as u64))
+    }
+
     #[inline]
     fn field(&mut self) -> Option<(u64, Value<'a>)> {
         let (number, kind) = self.tag()?;
-        let value = match kind {
+        Some((number, self.value(number, kind)?))
+    }
+
+    #[inline]
+    fn value(&mut self, number: u64, kind: u64) -> Option<Value<'a>> {
+        Some(match kind {
             0 => Value::Varint(self.varint()?),
             1 => Value::Fixed64(u64::from_le_bytes(self.cut(8)?.try_into().ok()?)),
             2 => {
@@ -68,8 +78,7 @@ impl<'a> Fields<'a> {
             3 => self.skip_group(number).map(|()| Value::Other)?,
             5 => self.cut(4).map(|_| Value::Other)?,
             _ => return None,
-        };
-        Some((number, value))
+        })
     }
 
     /// Skips an unknown group, with nested groups.

@@ -12,7 +12,7 @@ use weir::proto::{
     admin_client::AdminClient, rate_limiter_client::RateLimiterClient,
 };
 
-use crate::support::{Server, requests::check, server::Setup};
+use crate::support::{Server, http::Client, requests::check, server::Setup};
 
 const POLICY: &str = "
 schema:
@@ -141,6 +141,10 @@ async fn prefixes_are_whole_segments_of_one_domain_or_all() {
     let found = all(&channel, prefix(&["long", &long])).await;
     assert_eq!((found.len(), &found[0].hashed[..], found[0].used), (1, &[1][..], 1), "{found:?}");
     assert!(found[0].key[1].starts_with("hash:"), "{found:?}");
+    let listed = Client::connect(&server.http)
+        .expect("a connection")
+        .post("/v1/admin/list_keys", &json!({ "prefix": ["long"] }));
+    assert_eq!((listed.status, &listed.json()["keys"][0]["hashed"]), (200, &json!([1])));
 }
 
 #[tokio::test]

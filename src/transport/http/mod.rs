@@ -8,7 +8,7 @@ mod settings;
 pub mod site;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -22,8 +22,10 @@ use axum::{
 };
 use bytes::BytesMut;
 use serde::Serialize;
+use tracing::error;
 use weir_core::plan::Ban;
 use weir_store::Store;
+use weir_telemetry::LogLimit;
 
 use super::{
     Peer,
@@ -53,6 +55,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Most values in the JSON of a check; twice what a valid one can have.
 const MAX_VALUES: usize = 512;
+
+/// Answers that cannot be written are logged once a minute.
+static UNWRITABLE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duration::from_secs(60)));
 
 /// The API over one limiter.
 pub struct Api<S> {
@@ -313,8 +318,11 @@ fn detail(binding: Option<&Quota<'_>>) -> String {
 fn response(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Response {
     let mut response = match serde_json::to_vec(body) {
         Ok(body) => Response::new(Body::from(body)),
-        // Not for messages whose every value is a text or a number.
-        Err(_) => {
+        Err(error) => {
+            // Not for messages whose every value is a text or a number.
+            if UNWRITABLE.allows(Instant::now()) {
+                error!(%error, "500 answered: the answer cannot be written as JSON");
+            }
             return axum::response::IntoResponse::into_response(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""));
         }
     };

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     limiter::Invalid,
     proto::{self, CheckRequest, CheckResponse, LevelResult},
-    transport::{decode::MAX_BATCH, rls},
+    transport::{decode::MAX_BATCH, fields, rls},
 };
 
 const MAX_VALUES: usize = 512;
@@ -120,6 +120,45 @@ fn envoy_answers_are_encoded_like_prost_reflect() {
     prost::encoding::message::encode(6, &metadata, &mut bytes);
     assert_written_as_reflected(weir_envoy::RATE_LIMIT_SERVICE, message, &bytes, false);
     assert_written_as_reflected(weir_envoy::RATE_LIMIT_SERVICE, message, &[], false);
+}
+
+#[test]
+fn packed_numbers_are_encoded_like_prost_reflect() {
+    let row =
+        |hashed: &[u32]| proto::KeyUsage { key: vec!["k".to_owned()], hashed: hashed.to_vec(), ..Default::default() };
+    let keys = vec![row(&[0, 1, u32::MAX]), row(&[])];
+    let bytes = proto::ListKeysResponse { keys, ..Default::default() }.encode_to_vec();
+    assert_written_as_reflected(proto::DESCRIPTORS, ".weir.v1.ListKeysResponse", &bytes, true);
+    // Numbers of any type, in one field and one by one.
+    let types = [
+        (Type::Bool, &[1, 0][..]),
+        (Type::Int32, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
+        (Type::Int64, &[0x96, 1, 5]),
+        (Type::Uint64, &[0x96, 1, 5]),
+        (Type::Double, &[0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0, 0, 0, 0, 0, 0, 0xf8, 0x3f]),
+    ];
+    let fields = (1..).zip(types).map(|(number, (kind, _))| FieldDescriptorProto {
+        name: Some(format!("f{number}")),
+        json_name: Some(format!("f{number}")),
+        number: Some(number),
+        label: Some(Label::Repeated.into()),
+        r#type: Some(kind.into()),
+        ..Default::default()
+    });
+    let message = DescriptorProto { name: Some("M".to_owned()), field: fields.collect(), ..Default::default() };
+    let file = prost_types::FileDescriptorProto {
+        name: Some("p.proto".to_owned()),
+        package: Some("p".to_owned()),
+        message_type: vec![message],
+        syntax: Some("proto3".to_owned()),
+        ..Default::default()
+    };
+    let descriptors = FileDescriptorSet { file: vec![file] }.encode_to_vec();
+    let mut bytes = vec![8, 1];
+    for (number, (_, packed)) in (1..).zip(types) {
+        fields::put_bytes(number, packed, &mut bytes);
+    }
+    assert_written_as_reflected(&descriptors, ".p.M", &bytes, true);
 }
 
 fn level() -> impl Strategy<Value = LevelResult> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use prost::Message;
+use prost::{Message, encoding::WireType};
 use prost_types::{Duration, FieldDescriptorProto, Timestamp, field_descriptor_proto::Type};
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 
@@ -29,7 +29,15 @@ impl<'a> Json<'a> {
     /// The values of a field, in order; of a field that is not repeated the last counts.
     fn values(self, field: &FieldDescriptorProto) -> impl Iterator<Item = Value<'a>> {
         let number = u64::from(field.number().unsigned_abs());
-        Fields::new(self.bytes).flatten().filter(move |(found, _)| *found == number).map(|(_, value)| value)
+        let packable = packable(field);
+        let found = Fields::new(self.bytes).flatten().filter(move |(found, _)| *found == number);
+        found.flat_map(move |(_, value)| {
+            let (value, packed) = match (value, packable) {
+                (Value::Bytes(numbers), Some(kind)) => (None, Some(Fields::new(numbers).numbers(kind))),
+                _ => (Some(value), None),
+            };
+            value.into_iter().chain(packed.into_iter().flatten())
+        })
     }
 
     /// The entries of a map, by their keys.
@@ -45,6 +53,17 @@ impl<'a> Json<'a> {
             Some((key, Content { json, field: value }))
         };
         self.values(map).filter_map(entry).collect()
+    }
+}
+
+/// The wire type of the numbers of a list, which may stand together in one field (packed); `None` for other fields.
+fn packable(field: &FieldDescriptorProto) -> Option<WireType> {
+    match field.r#type() {
+        _ if !is_list(field) => None,
+        Type::String | Type::Bytes | Type::Message | Type::Group => None,
+        Type::Double | Type::Fixed64 | Type::Sfixed64 => Some(WireType::SixtyFourBit),
+        Type::Float | Type::Fixed32 | Type::Sfixed32 => Some(WireType::ThirtyTwoBit),
+        _ => Some(WireType::Varint),
     }
 }
 
