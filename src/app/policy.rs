@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use tracing::{error, info, warn};
 use weir_core::domain::key::domain_name;
-use weir_policy::{Diff, Loaded, Policy};
+use weir_policy::{Diff, HOLDS_NOTHING, Loaded, Policy};
 use weir_settings::{Problems, file::is_set};
 use weir_store::{AnyStore, SharedStore};
 
@@ -36,10 +36,14 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, Problems> {
     for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "not a policy file: skipped");
     }
-    for empty in &loaded.empty {
+    Ok(loaded)
+}
+
+/// Warns of the empty files of a policy in force.
+pub(super) fn warn_of_empty(files: &[PathBuf]) {
+    for empty in files {
         warn!(path = %empty.display(), "the policy file is empty: it limits nothing");
     }
-    Ok(loaded)
 }
 
 impl PolicyInForce {
@@ -93,8 +97,9 @@ impl PolicyInForce {
     /// A file that has become empty is taken for one that is being written.
     fn check(&mut self, Loaded { policy, empty, hash, .. }: Loaded) -> Result<(Policy, String), Problems> {
         if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
-            return Err(Problems::of_file(emptied, "the file holds nothing; to lift all limits write `schema: {}`"));
+            return Err(Problems::of_file(emptied, HOLDS_NOTHING));
         }
+        warn_of_empty(&empty);
         self.empty = empty;
         Ok((policy, hash))
     }

@@ -44,7 +44,9 @@ impl Source {
             return Ok((Self::Nothing, Loaded::nothing(&rules)));
         }
         let Some(address) = settings.control_plane() else {
-            return Ok((Self::Files, policy::load(settings).map_err(AppError::Policy)?));
+            let loaded = policy::load(settings).map_err(AppError::Policy)?;
+            policy::warn_of_empty(&loaded.empty);
+            return Ok((Self::Files, loaded));
         };
         let client = Client::new(address, &settings.xds, metrics.xds_connected());
         let mut client = Box::new(client.map_err(AppError::Setting)?);

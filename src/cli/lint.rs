@@ -55,8 +55,7 @@ impl Lint {
             Ok(report) => report,
             Err(problems) => return self.invalid(&problems),
         };
-        let mut warnings = lint::warnings(&loaded.policy);
-        warnings.extend(loaded.empty.iter().map(|path| format!("{} is empty", path.display())));
+        let warnings = lint::warnings(&loaded.policy);
         let changes = match &self.against {
             Some(old) => {
                 let old = weir_policy::load(old, &Rules { require_end_marker: false, ..rules })?;

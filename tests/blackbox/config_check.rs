@@ -12,7 +12,7 @@ const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400
 
 #[test]
 fn config_check_prints_the_effective_settings_or_the_error() {
-    let dir = Folder::of(&[("limits.yaml", POLICY)]);
+    let dir = Folder::of(&[("limits.yaml", POLICY), ("empty.yaml", "# none\n")]);
     let path = |name: &str| dir.path(name);
     let checked = |settings: &str| {
         let limits = if settings.contains("limits:") { "" } else { "\nlimits: limits.yaml" };
@@ -32,6 +32,8 @@ fn config_check_prints_the_effective_settings_or_the_error() {
         assert!(good.out.contains(expected), "{expected}: {}", good.out);
     }
     assert!(!good.out.contains("geheim"), "{}", good.out);
+    let unlimited = checked("limits: empty.yaml\nlimits_allow_empty: true");
+    assert!(unlimited.out.contains("policy          1 domains, 0 limits\n"), "{unlimited:?}");
     let authority = Authority::new("a CA");
     let [pair, soon, old] = [
         Leaf::host("localhost"),
@@ -63,6 +65,7 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     for (settings, expected) in [
         ("grpc: { message_timeout: 1us }", "grpc.message_timeout is 100ms to 1d".to_owned()),
         ("limits: nowhere.yaml", "nowhere.yaml".to_owned()),
+        ("limits: empty.yaml", format!("{}limits: {}: the file holds nothing; to lift", at("1:9"), path("empty.yaml"))),
         ("auth: { file: nowhere.yaml }", format!("{}auth.file: {}", at("1:15"), path("nowhere.yaml"))),
         (
             "store: { snapshot: { path: nowhere/w.snapshot } }",

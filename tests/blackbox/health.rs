@@ -13,7 +13,7 @@ use crate::support::{Server, plain::Plain};
 
 #[test]
 fn the_health_command_prints_the_serving_status() {
-    let mut server = Server::with_policy("");
+    let mut server = Server::with_policy("schema: {}");
     let output = server.run(&["health"]);
     assert_eq!((output.code, output.out.as_str()), (0, "SERVING\n"));
     let output = server.run(&["health", "--service", "weir.v1.RateLimiter", "--json"]);
@@ -89,7 +89,7 @@ reflection!(reflection_v1alpha, v1alpha);
 
 #[tokio::test]
 async fn reflection_lists_services_and_returns_their_files() {
-    let server = Server::with_policy("");
+    let server = Server::with_policy("schema: {}");
     let channel = server.channel().await;
     reflection_v1::lists_services_and_returns_their_files(&channel).await;
     reflection_v1alpha::lists_services_and_returns_their_files(&channel).await;

@@ -109,6 +109,7 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
         policy(10).replace("[[9, 1, 86400]]", "[{ magic: {} }]"),
         policy(10).replace("[[9, 1, 86400]]", "[[9, 0, 86400]]"),
         "schema: { a: , a: }".to_owned(),
+        "# nothing\n".to_owned(),
     ];
     for (index, yaml) in bad.iter().enumerate() {
         server.replace_policy(yaml);
@@ -121,6 +122,7 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
     });
     assert_eq!(lines.len(), bad.len());
     assert!(lines[1]["problem"].as_str().expect("what").contains("limits.yaml:1:1: unknown key `shcema`"));
+    assert!(server.log_lines("the policy file is empty: it limits nothing").is_empty());
     assert_eq!((server.metric(GOOD), server.metric(SUCCESSFUL)), (0.0, 0.0));
 
     fs::remove_file(server.dir.path().join("limits.yaml")).expect("removed");

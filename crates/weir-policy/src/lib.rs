@@ -26,7 +26,7 @@ use std::{collections::HashMap, sync::Arc};
 pub use diff::{Diff, Difference};
 pub use legacy::Bucket as LegacyBucket;
 pub use limits::WrittenLimit;
-pub use load::{Loaded, Rules, Tests, TextHash, load, parse, skipped};
+pub use load::{HOLDS_NOTHING, Loaded, Rules, Tests, TextHash, load, parse, skipped};
 pub use near::Near;
 pub use overrides::Overrides;
 pub use spec::{Spec, SpecError};

@@ -21,6 +21,8 @@ const MAX_POLICY_BYTES: u64 = 64 << 20;
 const MAX_ENTRIES: usize = 100_000;
 /// The line of YAML that ends a document, for files that must have it.
 const END_MARKER: &str = "...";
+/// What is wrong with a file that is empty, or has comments only.
+pub const HOLDS_NOTHING: &str = "the file holds nothing; to lift all limits write `schema: {}`";
 
 /// The policy at a path.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ pub struct Loaded {
     pub policy: Policy,
     /// Entries of the directory that are not policy files.
     pub skipped: Vec<PathBuf>,
-    /// Files that hold nothing, as one does while it is being written. They are valid, and bring no domain.
+    /// Files that hold nothing, as one does while it is being written, where the rules allow them. They bring no domain.
     pub empty: Vec<PathBuf>,
     /// The tests that stand in its files, in the order of the files.
     pub tests: Vec<Tests>,
@@ -104,7 +106,7 @@ pub struct Rules {
     pub require_end_marker: bool,
     /// Requests may not bring limits of their own, where their domain does not say otherwise.
     pub denies_specs: bool,
-    /// A directory may have no policy file: the policy is empty then.
+    /// A directory may have no policy file, and a file may hold nothing: the policy is empty then.
     pub allows_empty: bool,
 }
 
@@ -124,7 +126,8 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let mut tests = Vec::new();
     for path in files {
         match reader.read(&path) {
-            Ok(None) => empty.push(path),
+            Ok(None) if rules.allows_empty => empty.push(path),
+            Ok(None) => problems.0.extend(Problems::of_file(&path, HOLDS_NOTHING).0),
             Ok(Some(document)) => {
                 tests.extend(Tests::of(&path, &document));
                 problems.0.extend(domains.add(path, &document).err().into_iter().flat_map(|found| found.0))
