@@ -70,8 +70,9 @@ pub(super) fn run(settings: Settings, file: Option<&Path>, start_empty: bool) ->
         .enable_all()
         .build()?;
     let ended = runtime.block_on(serve(settings, start_empty, signals));
-    // To drop it would wait for threads that read files, of which one may hang for ever.
-    runtime.shutdown_background();
+    // The process ends next. To drop it would wait for threads that read files, of which one may hang for ever; a start that still waits
+    // for something would panic in one that is shut down.
+    std::mem::forget(runtime);
     ended
 }
 

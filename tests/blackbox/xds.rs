@@ -286,6 +286,18 @@ async fn a_file_that_hangs_holds_up_no_policy() {
     }
 }
 
+#[test]
+fn a_service_that_waits_for_its_first_policy_is_stopped() {
+    for _ in 0..10 {
+        let mut server = Setup::new().limits("xds://127.0.0.1:1".into()).spawn();
+        server.wait_for_log("waiting for a policy: the ports are closed until there is one");
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait_for_end(), 0);
+        server.wait_for_log("stopped during startup");
+        assert!(!server.log().iter().any(|line| line.contains("panicked")), "{:#?}", server.log());
+    }
+}
+
 #[tokio::test]
 async fn without_a_policy_checks_fail_and_readiness_as_set() {
     for (start, status) in [("not_ready", 503), ("ready", 200)] {
