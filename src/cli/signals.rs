@@ -6,22 +6,25 @@ use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    time::{Instant, timeout_at},
 };
 use tracing::warn;
 
 /// The exit code after a second signal.
 const ENDED_AT_ONCE: i32 = 4;
+/// Signals within this time are of one stop: `timeout` of coreutils sends its signal to the process and to its group.
+const ONE_STOP: Duration = Duration::from_millis(100);
 /// How long a log line of a process that is to end at once may take.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// SIGTERM and SIGINT of a service, heard on a thread of its own, which nothing that hangs elsewhere can hold up. The second
-/// one ends the process there.
+/// SIGTERM and SIGINT of a service, heard on a thread of its own, which nothing that hangs elsewhere can hold up. A second
+/// one ends the process there, unless it comes at once.
 pub(super) struct StopSignals(watch::Receiver<&'static str>);
 
 impl StopSignals {
     /// From here on they do not end the process.
     pub(super) fn listen() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let (mut terminate, mut interrupt) = {
             let _within = runtime.enter();
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
@@ -35,6 +38,8 @@ impl StopSignals {
         let (sender, first) = watch::channel("");
         let listen = async move {
             sender.send_replace(next().await);
+            let one_stop = Instant::now() + ONE_STOP;
+            while timeout_at(one_stop, next()).await.is_ok() {}
             next().await;
             end_at_once();
         };

@@ -65,6 +65,8 @@ async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
         assert_eq!(answer.status, 200, "calls are still served");
 
         assert!(server.lives());
+        // Within 100 ms of the first it would be of the same stop.
+        tokio::time::sleep(Duration::from_millis(150)).await;
         server.signal(second);
         assert_eq!(server.wait_for_end(), 4, "{second:?} after {first:?} ends it at once");
         server.wait_for_log("second signal: ending at once");
@@ -73,16 +75,21 @@ async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
 
 #[tokio::test]
 async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
-    for signal in [Signal::TERM, Signal::INT] {
-        let mut server = Server::with_policy(POLICY);
+    for (signal, at_once) in [(Signal::TERM, Signal::INT), (Signal::INT, Signal::TERM)] {
+        let setup = Setup::new().policy(POLICY);
+        let snapshot = setup.path("weir.snapshot");
+        let mut server = setup.snapshot(&snapshot).start();
         let (_send, mut answers) = open_stream(&server).await;
         server.signal(signal);
+        // As `timeout` of coreutils does: the process, then its group.
+        server.signal(at_once);
         let status = answers.message().await.expect_err("the stream ends");
         assert_eq!((status.code(), status.message()), (Code::Unavailable, "the service is shutting down"));
         drop(answers);
         assert_eq!(server.wait_for_end(), 0);
         server.wait_for_log("stopped");
         assert!(server.log_lines(CUT).is_empty(), "nothing had to be cut");
+        assert!(snapshot.exists());
         for address in [&server.grpc, &server.http] {
             assert!(std::net::TcpStream::connect(address).is_err(), "new connections are refused");
         }
