@@ -1,6 +1,11 @@
 //! `weir serve`
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{
+    io::{self, ErrorKind},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::Args;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
@@ -39,9 +44,11 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    /// The same, with the settings in this file if none is named and there is such a file.
+    /// The same, with the settings in this file if none is named and there is such a file, which may be unreadable.
     pub(super) fn or_configured_by(mut self, config: &Path) -> Self {
-        self.settings.config = self.settings.config.or_else(|| config.is_file().then(|| config.to_owned()));
+        let is_missing = |error: io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        let is_there = || !config.symlink_metadata().is_err_and(is_missing);
+        self.settings.config = self.settings.config.or_else(|| is_there().then(|| config.to_owned()));
         self
     }
 

@@ -197,6 +197,16 @@ fn serving_without_a_policy_needs_allow_all() {
     assert!(allowed.out.contains("policy          1 domains, 0 limits\n"), "{allowed:?}");
     let limited = tried(&["config", "check", "--limits", "limits.yaml"], &both[1..]);
     assert!(limited.out.contains("policy          1 domains, 1 limits\n"), "{limited:?}");
+    // A settings file that cannot be read is not one that is not there.
+    std::fs::create_dir(dir.path("config")).expect("made");
+    for make in [|path: &str| std::os::unix::fs::symlink("nowhere", path), |path: &str| std::fs::create_dir(path)] {
+        let path = dir.path("config/weir.yaml");
+        make(&path).expect("made");
+        let refused = tried(&[], &[("WEIR_ALLOW_ALL", "true")]);
+        assert!(refused.code == 2 && refused.err.starts_with("weir: config/weir.yaml: "), "{refused:?}");
+        // Only the link is in the way of another.
+        let _ = std::fs::remove_file(&path);
+    }
 }
 
 #[test]
