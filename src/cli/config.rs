@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use time::{OffsetDateTime, macros::format_description};
 
-use super::{CommandResult, Failure, SettingsArgs, block_on, out::say};
+use super::{CommandResult, Failure, SettingsArgs, block_on, located, out::say};
 use crate::app::{self, AppError, Certificates};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -35,15 +35,9 @@ impl Check {
     pub(super) fn run(mut self) -> CommandResult {
         self.settings.config = self.file.or(self.settings.config);
         let (settings, places) = self.settings.load()?;
-        let in_place = |error: &AppError| match error {
-            AppError::Policy(problems) => match problems.0.as_slice() {
-                [problem] if problem.file == settings.limits => places.locate(&format!("limits: {problem}")),
-                _ => problems.to_string(),
-            },
-            error => places.locate(&error.to_string()),
-        };
         let checked = block_on(async { Ok(app::check(&settings)) })?;
-        let checked = checked.map_err(|errors| Failure(errors.iter().map(in_place).collect::<Vec<_>>().join("\n")))?;
+        let located = |error: &AppError| located(error, &settings.limits, &places);
+        let checked = checked.map_err(|errors| Failure(errors.iter().map(located).collect::<Vec<_>>().join("\n")))?;
         let authentication = if checked.is_authenticated { "on" } else { "off" };
         match &checked.policy {
             Some(policy) => {

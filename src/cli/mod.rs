@@ -41,7 +41,10 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use weir_server::cli::Failure;
 
-use crate::config::{ConfigError, Flags, Places, Settings};
+use crate::{
+    app::AppError,
+    config::{ConfigError, Flags, Places, Settings},
+};
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
 ///
@@ -130,6 +133,17 @@ impl SettingsArgs {
     fn load(self) -> Result<(Settings, Places), ConfigError> {
         let flags = Flags { limits: self.limits, allow_all: self.allow_all, store: self.store };
         Settings::load_with_places(self.config.as_deref(), variables(), &flags)
+    }
+}
+
+/// Why a service cannot start, behind the place of the setting; `limits` is its policy.
+fn located(error: &AppError, limits: &Path, places: &Places) -> String {
+    match error {
+        AppError::Policy(problems) => match problems.0.as_slice() {
+            [problem] if problem.file == limits => places.locate(&format!("limits: {problem}")),
+            _ => problems.to_string(),
+        },
+        error => places.locate(&error.to_string()),
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
 use weir_settings::file::is_set;
 
-use super::{CommandResult, Failure, SettingsArgs, signals::StopSignals};
+use super::{CommandResult, Failure, SettingsArgs, located, signals::StopSignals};
 use crate::{
-    app::{App, Stopped},
-    config::Settings,
+    app::{App, AppError, Stopped},
+    config::{Places, Settings},
     telemetry,
 };
 
@@ -54,14 +54,14 @@ impl Serve {
 
     pub(super) fn run(self) -> CommandResult {
         let file = self.settings.config.clone();
-        let (settings, _) = self.settings.load()?;
+        let (settings, places) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
-        run(settings, file.as_deref(), self.start_empty)
+        run(settings, Some(places), file.as_deref(), self.start_empty)
     }
 }
 
-/// Serves with these settings, which were read from this file.
-pub(super) fn run(settings: Settings, file: Option<&Path>, start_empty: bool) -> CommandResult {
+/// Serves with these settings, which were read from this file, and of which `places` says where each was set.
+pub(super) fn run(settings: Settings, places: Option<Places>, file: Option<&Path>, start_empty: bool) -> CommandResult {
     let path = |path: &Path| is_set(path).then(|| path.display().to_string());
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -76,20 +76,29 @@ pub(super) fn run(settings: Settings, file: Option<&Path>, start_empty: bool) ->
         .thread_name("weir-control")
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(serve(settings, start_empty, signals));
+    let ended = runtime.block_on(serve(settings, places, start_empty, signals));
     // The process ends next. To drop it would wait for threads that read files, of which one may hang for ever; a start that still waits
     // for something would panic in one that is shut down.
     std::mem::forget(runtime);
     ended
 }
 
-async fn serve(settings: Settings, start_empty: bool, mut signals: StopSignals) -> CommandResult {
-    let runtime = Handle::current();
+async fn serve(
+    settings: Settings,
+    places: Option<Places>,
+    start_empty: bool,
+    mut signals: StopSignals,
+) -> CommandResult {
+    let (runtime, limits) = (Handle::current(), settings.limits.clone());
+    let failure = |error: AppError| match &places {
+        Some(places) => Failure(located(&error, &limits, places)),
+        None => error.into(),
+    };
     // It reads files, and may hang there.
     let mut starting = spawn_blocking(move || runtime.block_on(App::bind(settings, start_empty)));
     let app = loop {
         tokio::select! {
-            bound = &mut starting => break bound??,
+            bound = &mut starting => break bound?.map_err(failure)?,
             signal = signals.first() => {
                 info!(signal, "stopped during startup");
                 return Ok(ExitCode::SUCCESS);

@@ -187,10 +187,18 @@ fn serving_without_a_policy_needs_allow_all() {
             assert!(refused.err.contains(expected), "{arguments:?}: {expected}: {}", refused.err);
         }
     }
+    let missing = "limits: nope.yaml: No such file or directory (os error 2)\n";
+    let flag = tried(&["serve", "--limits", "nope.yaml"], &[]);
+    assert_eq!((flag.code, flag.err.lines().last()), (2, Some(format!("weir: --limits: {missing}").trim_end())));
+    let variable = tried(&[], &[("WEIR_LIMITS", "nope.yaml")]);
+    assert_eq!(
+        (variable.code, variable.err.lines().last()),
+        (2, Some(format!("weir: WEIR_LIMITS: {missing}").trim_end()))
+    );
     let both = [("WEIR_LIMITS", policy.as_str()), ("WEIR_ALLOW_ALL", "true")];
     let refused = tried(&["serve"], &both);
     assert_eq!(refused.code, 2);
-    assert!(refused.err.contains("weir: allow_all is set, and so is limits ("), "{}", refused.err);
+    assert!(refused.err.contains("weir: WEIR_ALLOW_ALL: allow_all is set, and so is limits ("), "{}", refused.err);
     assert_eq!(tried(&["serve", "--allow-all", "--limits", "limits.yaml"], &[]).code, 2);
     // Flags override both.
     let allowed = tried(&["config", "check", "--allow-all"], &both[..1]);

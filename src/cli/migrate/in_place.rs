@@ -45,7 +45,7 @@ pub(crate) fn serve_in_place() -> CommandResult {
     for entry in &sheet.not_needed {
         info!(entry, "a variable is not needed");
     }
-    serve::run(settings, None, false)
+    serve::run(settings, None, None, false)
 }
 
 /// Files of any name, in directories too.
