@@ -239,6 +239,21 @@ async fn commands_set_list_and_end() {
     assert_eq!(server.run(&["unban", "user/mallory"]).code, 0);
     let again = server.run(&["unban", "user/mallory"]);
     assert_eq!((again.code, &*again.out), (1, "there is no override for user / mallory\n"));
+    for (limits, why) in [
+        (
+            "{ name: nope, gcra: { burst: 1, count: 1, period: 1s } }",
+            "no limit at the pattern or below is called `nope`",
+        ),
+        ("{ name: trades, gcra: { burst: 1, count: 1, period: 1s } }", "`trades` is a fixed_window"),
+        ("{ gcra: { burst: 1, count: 1, period: 1s } }", "no limit at the pattern or below is a gcra"),
+    ] {
+        let dry = server.run(&["override", "set", "user", "--limits", limits, "--reason", "x", "--dry-run"]);
+        assert!(dry.code == 0 && dry.out.contains(&format!("\n  changes no limit: {why}\n")), "{dry:?}");
+        assert!(!dry.out.contains("->"), "{dry:?}");
+    }
+    let changed = "[{ name: trades, fixed_window: { count: 5, period: 1d } }]";
+    let changed = server.run(&["override", "set", "user", "--limits", changed, "--reason", "x", "--dry-run"]);
+    assert!(changed.out.matches("->").count() == 1 && !changed.out.contains("changes no limit"), "{changed:?}");
     for (args, message) in [
         (&["override", "set", "user", "--factor", "0", "--reason", "x"][..], "a factor is 0.000001 to 1000000"),
         (&["override", "set", "user", "--limits", "{ gcra: { burts: 9 } }", "--reason", "x"], "burts"),

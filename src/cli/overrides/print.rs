@@ -2,7 +2,11 @@
 
 use prost_types::Timestamp;
 use serde_json::{Value, json};
-use weir_core::domain::{Micros, key::domain_label, time::SECOND};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Micros, key::domain_label, time::SECOND},
+};
+use weir_policy::overrides::{LimitChanges, MAX_EFFECTS};
 
 use crate::proto::{AuditEvent, Override, OverrideEffect, r#override::Change};
 
@@ -70,13 +74,37 @@ pub(super) fn set_text(
     if let Some(replaced) = replaced {
         text.push_str(&format!("\n  in place of {}", line(replaced)));
     }
-    for OverrideEffect { limit, before, after } in effects {
+    for OverrideEffect { limit, before, after } in effects.iter().filter(|effect| effect.before != effect.after) {
         text.push_str(&format!("\n  {limit}: {before} -> {after}"));
     }
-    if effects.is_empty() && !matches!(set.change, Some(Change::Ban(_))) {
-        text.push_str("\n  no limit of the policy is changed: the pattern meets none (see `weir limits explain`)");
+    match &set.change {
+        Some(Change::Ban(_)) => {}
+        // Where there may be more limits, one that is not told may be changed.
+        Some(Change::Limits(limits)) if effects.len() < MAX_EFFECTS => {
+            unmet(limits, effects).iter().for_each(|what| text.push_str(&format!("\n  changes no limit: {what}")));
+        }
+        _ if effects.is_empty() => {
+            text.push_str("\n  no limit of the policy is changed: the pattern meets none (see `weir limits explain`)");
+        }
+        _ => {}
     }
     text
+}
+
+/// Why parameters change no limit of the policy.
+fn unmet(limits: &str, effects: &[OverrideEffect]) -> Vec<String> {
+    let Ok(changes) = LimitChanges::parse(limits, &Bounds { max_period: Micros::MAX }) else { return Vec::new() };
+    let why = |(name, algorithm): (Option<&str>, &str)| {
+        let named = effects.iter().filter(|effect| name.is_none_or(|name| effect.limit == name));
+        let mut algorithms = named.filter_map(|effect| effect.before.split(' ').next());
+        match (name, algorithms.clone().next()) {
+            _ if algorithms.any(|its| its == algorithm) => None,
+            (Some(name), Some(other)) => Some(format!("`{name}` is a {other}")),
+            (Some(name), None) => Some(format!("no limit at the pattern or below is called `{name}`")),
+            (None, _) => Some(format!("no limit at the pattern or below is a {algorithm}")),
+        }
+    };
+    changes.targets().filter_map(why).collect()
 }
 
 /// The same as JSON.

@@ -5,7 +5,7 @@ use crate::{Domain, Policy, tree::NodeId};
 use weir_core::{algorithm::Params, plan::Limit};
 
 /// Most limits of which an effect is told.
-const MAX_EFFECTS: usize = 32;
+pub const MAX_EFFECTS: usize = 32;
 
 /// What an override does to one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn add(domain: &Domain, node: NodeId, change: &Change, effects: &mut Vec<Effect>
     if effects.len() >= MAX_EFFECTS {
         return;
     }
-    effects.extend(domain.limits_at(node).iter().map(|limit| Effect::new(limit, change)));
+    effects.extend(domain.limits_at(node).iter().filter_map(|limit| Effect::new(limit, change)));
     let mut children: Vec<_> = domain.children(node).collect();
     children.sort_unstable();
     for (_, child) in children {
@@ -50,7 +50,8 @@ fn add(domain: &Domain, node: NodeId, change: &Change, effects: &mut Vec<Effect>
 }
 
 impl Effect {
-    fn new(limit: &Limit, change: &Change) -> Self {
+    /// `None`: the change is of other limits.
+    fn new(limit: &Limit, change: &Change) -> Option<Self> {
         let shown = |params: &Params, shadow: bool| {
             format!("{} {}{}", params.name(), params.describe(), if shadow { ", shadow" } else { "" })
         };
@@ -62,8 +63,14 @@ impl Effect {
                 Ok(limit) => shown(&limit.params, limit.shadow),
                 Err(error) => format!("as before: {error}"),
             },
-            _ => change.of(limit).map_or_else(|| before.clone(), |limit| shown(&limit.params, limit.shadow)),
+            Change::Limits(limits) => match change.of(limit) {
+                Some(limit) => shown(&limit.params, limit.shadow),
+                // It is of another algorithm.
+                None if limits.targets().any(|(name, _)| name == Some(&*limit.name)) => before.clone(),
+                None => return None,
+            },
+            Change::Shadow => shown(&limit.params, true),
         };
-        Self { limit: limit.name.to_string(), before, after }
+        Some(Self { limit: limit.name.to_string(), before, after })
     }
 }

@@ -22,7 +22,7 @@ use weir_core::{
 };
 
 use crate::limits::{WrittenLimit, read_limits};
-pub use effect::{Effect, effects};
+pub use effect::{Effect, MAX_EFFECTS, effects};
 pub use tree::{Acting, Applied, Overrides};
 use weir_settings::{
     document::{self, Node, Value},
@@ -210,6 +210,11 @@ impl LimitChanges {
         }
         let change = |limit: WrittenLimit| LimitChange { name: limit.name.map(Into::into), params: limit.params };
         Ok(Self { text: text.into(), changes: written.into_iter().map(change).collect() })
+    }
+
+    /// The limits that get other parameters: the name, or `None` for all of the algorithm, and the algorithm.
+    pub fn targets(&self) -> impl Iterator<Item = (Option<&str>, &'static str)> {
+        self.changes.iter().map(|change| (change.name.as_deref(), change.params.name()))
     }
 
     /// As it was written.

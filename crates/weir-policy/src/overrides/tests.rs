@@ -198,6 +198,9 @@ fn effects_tell_what_becomes_of_the_limits_below_the_pattern() {
     };
     assert_eq!(effects_of("user/alex", Change::Ban).len(), 3);
     assert_eq!(effects_of("user/alex/read", Change::Ban), []);
+    let unmet =
+        "[{ name: nope, gcra: { burst: 1, count: 1, period: 1s } }, { smooth_bursty: { count: 1, period: 1s } }]";
+    assert_eq!(effects_of("user/alex", limits(unmet)), []);
     let [fixed, bucket] = &effects_of("user/*/trade", Change::Factor(0.5))[..] else { panic!("two limits") };
     assert_eq!((&*fixed.0, &*fixed.1), ("user/*/trade#fixed_window0", "fixed_window { count: 8, period: 1h }"));
     assert_eq!(
