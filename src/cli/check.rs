@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 use weir_core::{
     algorithm::message::duration,
     domain::{Micros, time::parse_duration},
@@ -38,8 +38,8 @@ pub(super) struct Check {
     #[arg(long)]
     all: bool,
     /// The request's own id, 1 to 64 bytes: repeated with the same id, it is charged once
-    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true, conflicts_with = "all")]
-    request_id: String,
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), conflicts_with = "all")]
+    request_id: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -82,7 +82,7 @@ impl Check {
             key,
             factor: self.factor,
             dry_run: self.dry_run,
-            request_id: self.request_id.clone(),
+            request_id: self.request_id.clone().unwrap_or_default(),
             max_wait: self.max_wait.map(duration),
             ..self.charged.request()
         }

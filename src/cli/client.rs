@@ -28,6 +28,9 @@ pub(super) struct Client {
 /// How tonic begins what it says of an answer without a gRPC status.
 const NOT_GRPC: &str = "grpc-status header missing";
 
+/// What tonic says of a call whose time is up, as if the client had cancelled it.
+const TIMED_OUT: &str = "Timeout expired";
+
 /// A service to which every call carries the token.
 pub(super) type Service = InterceptedService<Channel, ByToken>;
 
@@ -77,6 +80,11 @@ impl Client {
                 "an HTTP server answers there, and not gRPC: by default the gRPC port is 8081, and HTTP is 8080"
                     .to_owned(),
             );
+        }
+        if code == Code::Cancelled && status.message() == TIMED_OUT {
+            let service = self.destination.get().map(|destination| format!(" from {destination}")).unwrap_or_default();
+            let code = code_name(Code::DeadlineExceeded as i32);
+            return Failure(format!("no answer{service} within {:?} ({code})", self.options.timeout()));
         }
         // The cause of a broken connection, such as a rejected certificate, is not in the message.
         let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);

@@ -83,6 +83,16 @@ impl Which {
         self.pages(client, most, ask, take).await
     }
 
+    /// Warns on standard error where no key was found, and the prefix may be one argument for several segments.
+    pub(super) fn warn_of_slashes(&self) {
+        if self.prefix.iter().any(|segment| segment.contains('/')) {
+            let (prefix, split) =
+                (hint::shown(&self.prefix), self.prefix.iter().flat_map(|segment| segment.split('/')));
+            let meant = hint::shown(&split.map(str::to_owned).collect::<Vec<_>>());
+            eprintln!("weir: warning: no keys under `{prefix}`: each segment is an argument; did you mean `{meant}`?");
+        }
+    }
+
     /// The same for entries of a call that lists page by page.
     pub(super) async fn pages<R>(
         &self,
@@ -113,6 +123,9 @@ impl Which {
             }
             cursor = next;
             if cursor.is_empty() || count == most {
+                if count == 0 {
+                    self.warn_of_slashes();
+                }
                 return Ok(!cursor.is_empty());
             }
         }

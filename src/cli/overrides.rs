@@ -10,6 +10,7 @@ use weir_core::{
     algorithm::message::duration,
     domain::{Micros, time::parse_duration},
 };
+use weir_policy::overrides::FACTORS;
 
 use super::{CommandResult, Failure, client::Client, out::say};
 use crate::proto::{
@@ -94,7 +95,7 @@ struct ChangeArgs {
     #[arg(long)]
     factor: Option<f64>,
     /// Multiply the limits: 10 allows ten times as much, as `--factor 0.1`
-    #[arg(long, value_name = "TIMES")]
+    #[arg(long, value_name = "TIMES", value_parser = parse_times)]
     times: Option<f64>,
     /// Other parameters, as policy files write limits: `{ name: per-user, gcra: { burst: 99, count: 30, period: 60s } }`
     #[arg(long, value_name = "YAML")]
@@ -186,7 +187,7 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
     let Terms { reason, ttl, until, from, dry_run, json } = terms;
     let one = OverrideMessage {
         domain: pattern.domain,
-        key: segments(pattern.key),
+        key: segments(pattern.key)?,
         change: Some(change),
         reason,
         start: from,
@@ -211,7 +212,7 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
 
 impl End {
     pub(super) fn run(self) -> CommandResult {
-        let request = EndOverrideRequest { domain: self.pattern.domain, key: segments(self.pattern.key) };
+        let request = EndOverrideRequest { domain: self.pattern.domain, key: segments(self.pattern.key)? };
         let shown = print::pattern(&request.domain, &request.key);
         let ended = self.client.call(async |service| AdminClient::new(service).end_override(request).await)?.ended;
         match (&ended, self.json) {
@@ -225,7 +226,7 @@ impl End {
 
 impl List {
     pub(super) fn run(self) -> CommandResult {
-        let (prefix, mut cursor, mut count) = (segments(self.prefix), String::new(), 0);
+        let (prefix, mut cursor, mut count) = (segments(self.prefix)?, String::new(), 0);
         loop {
             let request =
                 ListOverridesRequest { domain: self.domain.clone(), prefix: prefix.clone(), page_size: 0, cursor };
@@ -248,10 +249,14 @@ impl Audit {
     pub(super) fn run(self) -> CommandResult {
         let (mut left, mut cursor) = (self.limit, String::new());
         while left > 0 {
-            let request = ListAuditRequest { page_size: left.min(PAGE as usize) as u32, cursor };
+            // One more than is shown tells whether there are more.
+            let request = ListAuditRequest { page_size: left.saturating_add(1).min(PAGE as usize) as u32, cursor };
             let page = self.client.call(async |service| AdminClient::new(service).list_audit(request).await)?;
-            for event in &page.events {
+            for event in page.events.iter().take(left) {
                 if self.json { say(print::event_json(event))? } else { say(print::event(event))? }
+            }
+            if page.events.len() > left && !self.json {
+                eprintln!("weir: there are more: --limit COUNT");
             }
             (cursor, left) = (page.next_cursor, left - page.events.len().min(left));
             if cursor.is_empty() {
@@ -263,8 +268,11 @@ impl Audit {
 }
 
 /// The segments of a key: one argument is split at its slashes.
-fn segments(key: Vec<String>) -> Vec<String> {
-    let [one] = &key[..] else { return key };
+///
+/// # Errors
+/// It ends within an escape.
+fn segments(key: Vec<String>) -> Result<Vec<String>, Failure> {
+    let [one] = &key[..] else { return Ok(key) };
     let (mut segments, mut escaped) = (vec![String::new()], false);
     for letter in one.chars() {
         match letter {
@@ -279,7 +287,17 @@ fn segments(key: Vec<String>) -> Vec<String> {
             }
         }
     }
-    segments
+    if escaped {
+        return Err(Failure(format!(
+            r"the key `{one}` ends with a `\` that escapes nothing; write `\\` for a backslash"
+        )));
+    }
+    Ok(segments)
+}
+
+fn parse_times(text: &str) -> Result<f64, String> {
+    let times = text.parse().ok().filter(|times: &f64| FACTORS.contains(&(1.0 / times)));
+    times.ok_or_else(|| format!("--times is {} to {}, not `{text}`", FACTORS.start(), FACTORS.end()))
 }
 
 fn parse_moment(text: &str) -> Result<Timestamp, String> {
@@ -299,8 +317,10 @@ mod tests {
             (&["a/b", "c"], &["a/b", "c"]),
             (&["user"], &["user"]),
         ] {
-            assert_eq!(segments(written.iter().map(|text| (*text).to_owned()).collect()), expected);
+            assert_eq!(segments(written.iter().map(|text| (*text).to_owned()).collect()).ok().unwrap(), expected);
         }
-        assert!(segments(Vec::new()).is_empty());
+        assert!(segments(Vec::new()).is_ok_and(|segments| segments.is_empty()));
+        let open = segments(vec![r"user\".to_owned()]).err().unwrap().0;
+        assert_eq!(open, r"the key `user\` ends with a `\` that escapes nothing; write `\\` for a backslash");
     }
 }

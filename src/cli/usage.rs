@@ -106,6 +106,9 @@ impl Usage {
         if answer.replicas == 0 {
             return Err(Failure("no replica samples hot keys: set http.ui.enabled".to_owned()));
         }
+        if answer.keys.is_empty() {
+            self.which.warn_of_slashes();
+        }
         self.format.hot_head()?;
         answer.keys.iter().try_for_each(|key: &HotKey| say(self.format.hot_key(key)))?;
         Ok(())

@@ -41,6 +41,9 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
         assert!(failed.err.contains(expected), "{args:?}: {}", failed.err);
     }
 
+    let late = server.run(&["check", "user", "alex", "--timeout", "0s"]);
+    assert_eq!(late.err, format!("weir: no answer from {} within 0ns (DEADLINE_EXCEEDED)\n", server.grpc));
+
     // An HTTP port is recognized.
     for command in [&["check", "a"][..], &["reset", "a"], &["health"]] {
         let failed = run(&[command, &["--addr", &server.http]].concat());
@@ -68,6 +71,14 @@ fn an_unmatched_key_is_a_warning_with_a_suggestion() {
         let reset = server.run(&[&["reset"], key].concat());
         assert_eq!((reset.code, reset.out), (0, format!("nothing to reset: {} had no state\n", key.join(" / "))));
         assert_eq!(reset.err, format!("weir: warning: no limit applies to {hint}"));
+    }
+    for (command, args) in
+        [("keys", &["user/alex"][..]), ("holds", &["user/alex", "--json"]), ("usage", &["user/alex"])]
+    {
+        let listed = server.run(&[&[command], args].concat());
+        let warning =
+            "weir: warning: no keys under `user/alex`: each segment is an argument; did you mean `user alex`?\n";
+        assert_eq!((listed.code, listed.err.as_str()), (0, warning), "{command}");
     }
     let lifted = server.run(&["check", "user", "alex", "--factor", "0"]);
     assert_eq!((lifted.code, lifted.err.as_str()), (0, ""));
@@ -241,6 +252,10 @@ fn invalid_arguments_are_explained() {
         (&["check", "a", "--cost", "1.5"], "`1.5` is not a cost"),
         (&["check", "a", "--factor", "half"], "'--factor <FACTOR>': `half` is not a factor; write a number from 0"),
         (&["check", "a", "--max-wait", "soon"], "'--max-wait <TIME>': `soon` is not a duration; write 500us"),
+        (&["check", "a", "--request-id", ""], "a value is required for '--request-id <ID>' but none was supplied"),
+        (&["override", "set", "a", "--reason", "x", "--times", "0"], "--times is 0.000001 to 1000000, not `0`"),
+        (&["override", "set", "a", "--reason", "x", "--times", "1e7"], "--times is 0.000001 to 1000000, not `1e7`"),
+        (&["ban", r"user/a\", "--reason", "x"], r"the key `user/a\` ends with a `\` that escapes nothing"),
         (&["check", "a", "--addr", "localhost"], "`localhost` has no port; write localhost:8081"),
         (&["check", "a", "--addr", "grpc://localhost:8081"], "`grpc://` is not a scheme"),
         (

@@ -239,6 +239,9 @@ async fn commands_set_list_and_end() {
     assert_eq!(server.run(&["unban", "user/mallory"]).code, 0);
     let again = server.run(&["unban", "user/mallory"]);
     assert_eq!((again.code, &*again.out), (1, "there is no override for user / mallory\n"));
+    let first = server.run(&["audit", "--limit", "2"]);
+    assert_eq!((first.out.lines().count(), &*first.err), (2, "weir: there are more: --limit COUNT\n"));
+    assert_eq!(server.run(&["audit", "--limit", "3"]).err, "");
     for (limits, why) in [
         (
             "{ name: nope, gcra: { burst: 1, count: 1, period: 1s } }",
@@ -352,6 +355,10 @@ async fn requests_out_of_bounds_name_the_field() {
         let status = client.set_override(request).await.expect_err("it is refused");
         assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status}");
     }
+    let ttl = Some(prost_types::Duration { seconds: 1 << 34, nanos: 0 });
+    let request = SetOverrideRequest { r#override: Some(over(&["a"], Change::Ban(true))), ttl, dry_run: false };
+    let status = client.set_override(request).await.expect_err("it is refused");
+    assert_eq!(status.message(), "ttl is 1us to 2^53us (285 years), in whole microseconds");
     let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
     assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
 }

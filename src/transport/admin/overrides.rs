@@ -40,7 +40,8 @@ impl AdminService {
         let one = request.r#override.ok_or_else(|| invalid("override", "the override is missing"))?;
         let start = one.start.map(|at| moment(&at, "override.start")).transpose()?;
         let end = one.end.map(|at| moment(&at, "override.end").map(Ending::At)).transpose()?;
-        let length = |ttl| micros(ttl).ok_or_else(|| invalid("ttl", "ttl is a duration in whole microseconds"));
+        let length =
+            |ttl| micros(ttl).ok_or_else(|| invalid("ttl", "ttl is 1us to 2^53us (285 years), in whole microseconds"));
         let after = request.ttl.as_ref().map(|ttl| length(ttl).map(Ending::After)).transpose()?;
         if end.is_some() && after.is_some() {
             return Err(invalid("ttl", "an override has an end or a ttl, not both").into());

@@ -40,7 +40,7 @@ const MAX_LIMITS_BYTES: usize = 16 << 10;
 /// Most limits of which an override changes the parameters.
 pub const MAX_LIMITS: usize = 16;
 /// The factors that an override may have.
-const FACTORS: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
+pub const FACTORS: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 /// An override.
 #[derive(Clone, Debug, PartialEq)]
