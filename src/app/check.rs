@@ -4,7 +4,10 @@ use std::{path::PathBuf, time::SystemTime};
 
 use weir_policy::Policy;
 use weir_server::tls::Loaded;
-use weir_settings::{file::is_set, tls::pem};
+use weir_settings::{
+    file::{follow_links, is_set},
+    tls::pem,
+};
 use weir_store::memory::snapshot;
 
 use super::{AppError, export, policy, worst_case::WorstCase};
@@ -55,7 +58,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     let snapshot = &settings.store.snapshot.path;
     if is_set(snapshot) {
         let wrong = |cause| AppError::SnapshotNotWritable { path: snapshot.display().to_string(), cause };
-        errors.extend(snapshot::check_writable(snapshot).err().map(wrong));
+        errors.extend(snapshot::check_writable(&follow_links(snapshot)).err().map(wrong));
     }
     let policy = match policy::is_named(settings) {
         Ok(true) => match settings.control_plane() {

@@ -91,7 +91,8 @@ pub fn follow_links(path: &Path) -> PathBuf {
     path
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// The directory that a file is in.
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| is_set(folder)).unwrap_or(Path::new("."))
 }
 

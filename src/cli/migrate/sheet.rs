@@ -68,7 +68,7 @@ impl Sheet {
     /// The same for switches: `true` where one is on.
     ///
     /// # Errors
-    /// A variable that is no switch's position, by name.
+    /// Names a variable whose value is neither on nor off.
     pub(super) fn switch(&mut self, environment: &Environment, names: &[&str]) -> Result<(), String> {
         for name in names {
             if let (true, Some(key)) = (environment.is_on(name)?, table::setting(name)) {

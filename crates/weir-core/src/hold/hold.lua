@@ -92,8 +92,8 @@ local function hold_expire(level, now)
   end
 end
 
--- The holds that have not expired, and whether any of the others counts: they would be burnt next.
-local function hold_live(ledger, now)
+-- The holds of a ledger that have not expired, and whether any of the others counts: they would be burnt next.
+local function hold_forget_expired(ledger, now)
   local live, counts = {}, false
   for index = 1, #ledger do
     local hold = ledger[index]

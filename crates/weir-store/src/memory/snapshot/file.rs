@@ -12,7 +12,7 @@ use std::{
 use super::write::write;
 use crate::MemoryStore;
 use weir_core::domain::Clock;
-use weir_settings::file::{follow_links, sync_folder_of};
+use weir_settings::file::sync_folder_of;
 
 /// Ends the name of a file that is being written.
 const TEMPORARY: &str = ".tmp";
@@ -58,7 +58,7 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    let beside = temporary(&follow_links(path));
+    let beside = temporary(path);
     create(&beside)?;
     fs::remove_file(beside)
 }
@@ -91,11 +91,6 @@ pub(super) fn is_temporary(name: &OsStr, path: &Path) -> bool {
         let digits = number.strip_prefix('.').unwrap_or_default();
         number.is_empty() || digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
     })
-}
-
-/// The directory that a file is in.
-pub(super) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

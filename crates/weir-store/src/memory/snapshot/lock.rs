@@ -12,7 +12,8 @@ use rustix::{
     io::Errno,
 };
 
-use super::file::{folder_of, is_temporary, with_suffix};
+use super::file::{is_temporary, with_suffix};
+use weir_settings::file::folder_of;
 
 /// Held by the process that loads and writes the snapshot at a path. The system releases it when the process ends, however
 /// it does.

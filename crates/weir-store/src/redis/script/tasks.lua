@@ -25,7 +25,7 @@ local function reset()
         local live, counts = {}, not (read and type(expires) == 'number' and (expires <= now or not words))
         if read and type(ledger) == 'table' then
           load_holds()
-          local whole, unexpired, burnt = pcall(holds.live, ledger, now)
+          local whole, unexpired, burnt = pcall(holds.forget_expired, ledger, now)
           if whole then live, counts = unexpired, counts or (burnt and expires > now) end
         end
         if counts then
