@@ -135,13 +135,11 @@ fn refusals_and_losses_of_the_store_are_told_and_an_end_is_stored_later() {
             assert_eq!(refused.code(), Code::Unavailable);
             assert!(refused.message().starts_with("the store answers with an error: NOREPLICAS"), "{refused}");
         }
-        assert_eq!(
-            service.log_lines("an override cannot be stored; such warnings come once a minute at most").len(),
-            1
-        );
         let warning = "ended overrides cannot be removed";
         let is_warned = || service.log().iter().any(|line| line.contains(warning));
         eventually_async("its end is refused", async || is_warned().then_some(())).await;
+        let refusals = "an override cannot be stored; such warnings come once a minute at most";
+        assert_eq!(service.log_lines(refusals).len(), 1);
         refuse_writes("0");
         let end = eventually_async("its end is in the log", async || {
             // The store also counts as away for some time after it has refused writes.
