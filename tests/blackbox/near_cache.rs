@@ -113,15 +113,15 @@ async fn local_resets_and_refunds_invalidate_the_cache() {
 #[tokio::test]
 async fn shadows_are_not_charged_for_refusals_that_are_known() {
     let redis = Redis::start(Options::socket());
-    let limit = |name: &str, count: u64| {
-        format!("{{ name: {name}, shadow: {}, fixed_window: {{ count: {count}, period: 31d }} }}", name == "trial")
-    };
-    let policy = format!(
-        "charge: independent\nschema: {{ user: {{ limits: [{}, {}] }} }}",
-        limit("hard", 2),
-        limit("trial", 100)
-    );
-    let server = cached(&redis, &policy);
+    let policy = "
+charge: independent
+schema:
+  user:
+    limits:
+      - { name: hard, fixed_window: { count: 2, period: 31d, charge_denied: true } }
+      - { name: trial, shadow: true, fixed_window: { count: 100, period: 31d } }
+";
+    let server = cached(&redis, policy);
     for number in 0..20 {
         let answer = server.check(check(&["user"])).await;
         assert_eq!(answer.allowed, number < 2);
