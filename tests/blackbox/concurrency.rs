@@ -1,7 +1,5 @@
 //! Limits on requests at the same time: slots, which reservations take and give back.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Status};
@@ -204,8 +202,8 @@ async fn slots_survive_resets_and_restarts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_slots_are_held_than_there_are() {
     let server = [Server::with_policy(POLICY)];
-    let seen = crowd(&server, &["crowd"], 5, Duration::from_secs(2)).await;
-    assert!(seen.most == 5 && seen.taken > 20 && seen.died > 0, "{seen:?}");
+    let seen = crowd(&server, &["crowd"], 5, || ()).await;
+    assert!(seen.most == 5 && seen.died > 0, "{seen:?}");
 }
 
 #[tokio::test]

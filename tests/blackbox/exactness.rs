@@ -9,7 +9,7 @@ const UNITS: u64 = 700;
 async fn every_algorithm_admits_exactly_the_limit_to_64_clients() {
     let server = [Server::with_policy(&crowd::schema(UNITS))];
     for algorithm in weir_core::algorithm::rates() {
-        crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
+        crowd::gets_exactly(crowd::CLIENTS, UNITS, &server, algorithm, "alex").await;
     }
 }
 
@@ -24,5 +24,5 @@ async fn the_multi_thread_runtime_admits_exactly_the_limit() {
         (threads.iter().filter(|name| *name == "weir-worker").count() == 3).then_some(())
     });
     let algorithm = weir_core::algorithm::find("gcra").expect("it is there");
-    crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
+    crowd::gets_exactly(crowd::CLIENTS, UNITS, &server, algorithm, "alex").await;
 }

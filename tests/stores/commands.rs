@@ -14,7 +14,7 @@ use crate::{
 /// Streams that ask at the same time, each for one thing after the other.
 const STREAMS: usize = 128;
 /// Checks of all streams together; `WEIR_CHECKS` says otherwise.
-const CHECKS: usize = 20_000;
+const CHECKS: usize = 8_000;
 /// Of all that is asked, keys that are asked for more than once.
 const USERS: usize = 1_000;
 

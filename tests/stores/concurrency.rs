@@ -1,7 +1,5 @@
 //! Slots that replicas share.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
@@ -29,17 +27,11 @@ schema:
 fn replicas_share_slots(url: &str) {
     let services = replicas(url, POLICY);
     runtime().block_on(async {
-        let seen = crowd(&services, &KEY, MAX, Duration::from_secs(3)).await;
+        let seen = crowd(&services, &KEY, MAX, || ()).await;
         println!("{seen:?}");
-        assert!(seen.most == MAX && seen.taken > 20 && seen.died > 0, "{seen:?}");
-        let killed = async {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            services[1].signal(Signal::KILL);
-        };
-        let (seen, ()) =
-            futures_util::future::join(crowd(&services, &OTHER, MAX, Duration::from_secs(3)), killed).await;
+        assert!(seen.most == MAX && seen.died > 0, "{seen:?}");
+        let seen = crowd(&services, &OTHER, MAX, || services[1].signal(Signal::KILL)).await;
         println!("{seen:?} while one was killed");
-        assert!(seen.taken > 20, "{seen:?}");
         let mut client = services[0].client().await;
         for key in [KEY, OTHER] {
             eventually_async("all slots are free", async || {

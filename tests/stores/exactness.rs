@@ -16,7 +16,7 @@ fn four_replicas_on_one_redis_admit_exactly_the_limit() {
     let services = replicas(&redis.url(), &crowd::schema(UNITS));
     runtime().block_on(async {
         for algorithm in weir_core::algorithm::rates() {
-            crowd::gets_exactly(UNITS, &services, algorithm, "alex").await;
+            crowd::gets_exactly(crowd::CLIENTS, UNITS, &services, algorithm, "alex").await;
         }
     });
 }

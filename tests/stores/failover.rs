@@ -16,11 +16,12 @@ use crate::{
 };
 
 /// More than is admitted before the master dies.
-const UNITS: u64 = 5_000;
+const UNITS: u64 = 2_500;
 /// Answers before it dies.
 const BEFORE: u64 = 1_000;
-/// What a crowd is given afterwards.
-const FRESH: u64 = 700;
+/// What a crowd of so many clients is given afterwards.
+const FRESH: u64 = 150;
+const CROWD: usize = 16;
 /// Clients that ask one check after the other, so that no more are under way.
 const ASKING: usize = 64;
 
@@ -69,7 +70,7 @@ fn a_failover_loses_only_unreplicated_and_degraded_charges() {
     assert_eq!(i128::from(admitted), i128::from(UNITS) + lost + i128::from(before.degraded_allowed - afterwards));
     assert!(before.degraded_allowed <= UNITS * REPLICAS as u64);
     for algorithm in weir_core::algorithm::rates() {
-        runtime.block_on(crowd::gets_exactly(FRESH, &services, algorithm, "fresh"));
+        runtime.block_on(crowd::gets_exactly(CROWD, FRESH, &services, algorithm, "fresh"));
     }
     services.iter().for_each(assert_no_panic);
 }

@@ -16,15 +16,17 @@ use super::{
     requests::{check, peek, short},
 };
 
-/// How many clients a crowd has.
+/// How many clients a large crowd has.
 pub const CLIENTS: usize = 64;
 /// Checks of a client by each of the three calls.
 const EACH: usize = 8;
 /// How long a crowd may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Checks of a crowd.
-pub const ASKED: u64 = (CLIENTS * EACH * 3) as u64;
+/// Checks of so many clients.
+pub const fn asked(clients: usize) -> u64 {
+    (clients * EACH * 3) as u64
+}
 
 /// How checks were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +115,7 @@ pub fn given(algorithm: &Entry, units: u64) -> u64 {
         state = next.or(state.take());
         decision.allowed
     };
-    (0..ASKED).take_while(passes).count() as u64
+    (0..asked(CLIENTS)).take_while(passes).count() as u64
 }
 
 /// For every algorithm the keys `[algorithm, user]` with twice so many units and `[algorithm, user, "trade"]` with so many.
@@ -137,13 +139,13 @@ pub async fn ask(services: &[Server], clients: usize, algorithm: &str, user: &st
     tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time").into_iter().sum()
 }
 
-/// A crowd gets exactly what one caller would get of `units`, under a policy of [`schema`], and the level above is charged
-/// as often.
-pub async fn gets_exactly(units: u64, services: &[Server], algorithm: &Entry, user: &str) {
+/// A crowd of so many clients gets exactly what one caller would get of `units`, under a policy of [`schema`], and the level above is
+/// charged as often.
+pub async fn gets_exactly(clients: usize, units: u64, services: &[Server], algorithm: &Entry, user: &str) {
     let (name, units_given) = (algorithm.name, given(algorithm, units));
-    assert!(ASKED > 2 * units_given);
-    let tally = ask(services, CLIENTS, name, user).await;
-    let expected = Tally { answered: ASKED, allowed: units_given, ..Tally::default() };
+    assert!(asked(clients) > 2 * units_given);
+    let tally = ask(services, clients, name, user).await;
+    let expected = Tally { answered: asked(clients), allowed: units_given, ..Tally::default() };
     assert_eq!(tally, expected, "{name}");
     for service in services {
         above_is_charged_as_often(units, service, algorithm, user).await;

@@ -1,7 +1,7 @@
 //! Many clients that hold slots of a concurrency limit.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,8 @@ use super::{
     reservations::{Client, cancel, commit},
 };
 
-const CLIENTS: u64 = 32;
+const CLIENTS: u64 = 16;
+const TAKEN: u64 = 300;
 /// How long a client holds a slot, and how long at most until all of them have been held at one time.
 const HOLDS: Duration = Duration::from_millis(5);
 const GATHER: Duration = Duration::from_secs(1);
@@ -31,54 +32,50 @@ pub fn slot<S: ToString>(key: &[S]) -> ReserveRequest {
 pub struct Seen {
     /// Most slots that were held at one time.
     pub most: u64,
-    /// Slots that were taken.
-    pub taken: u64,
-    /// Those of them whose holder died.
+    /// Those whose holder died.
     pub died: u64,
 }
 
-/// Clients that take slots of a key for some milliseconds, dealt to the services in turn, for so long. Now and then one dies with its
-/// slot, until half of them are lost. What fails, as on a service that is killed, is tried again elsewhere. Asserts that at most `max` slots
-/// are held at one time.
-pub async fn crowd(services: &[Server], key: &[&str], max: u64, lasts: Duration) -> Seen {
-    let (held, most, dead, is_over) = Default::default();
-    let shared = Shared { max, held, most, dead, is_over };
-    let end = async {
-        tokio::time::sleep(lasts).await;
-        shared.is_over.store(true, Ordering::Relaxed);
-    };
-    let clients = join_all((0..CLIENTS).map(|seed| shared.one(services, key, seed)));
-    let (counts, ()) = futures_util::future::join(clients, end).await;
-    let sum = |of: fn(&(u64, u64)) -> u64| counts.iter().map(of).sum();
-    Seen { most: shared.most.into_inner(), taken: sum(|(taken, _)| *taken), died: sum(|(_, died)| *died) }
+/// Clients that take slots of a key for some milliseconds, dealt to the services in turn, until [`TAKEN`] have been taken. Now and then one
+/// dies with its slot, until half of them are lost. Half-way `change` happens. What fails, as on a service that is killed, is tried again
+/// elsewhere. Asserts that at most `max` slots are held at one time.
+pub async fn crowd(services: &[Server], key: &[&str], max: u64, change: impl Fn()) -> Seen {
+    let (held, most, taken, dead) = Default::default();
+    let shared = Shared { max, held, most, taken, dead, change };
+    let counts = join_all((0..CLIENTS).map(|seed| shared.one(services, key, seed))).await;
+    Seen { most: shared.most.into_inner(), died: counts.into_iter().sum() }
 }
 
-struct Shared {
+struct Shared<F> {
     max: u64,
     held: AtomicU64,
     most: AtomicU64,
+    taken: AtomicU64,
     dead: AtomicU64,
-    is_over: AtomicBool,
+    change: F,
 }
 
-impl Shared {
-    /// How many slots it took, and with how many it died.
-    async fn one(&self, services: &[Server], key: &[&str], seed: u64) -> (u64, u64) {
+impl<F: Fn()> Shared<F> {
+    /// With how many slots it died.
+    async fn one(&self, services: &[Server], key: &[&str], seed: u64) -> u64 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut clients: Vec<Client> = join_all(services.iter().map(Server::client)).await;
-        let (mut taken, mut died) = (0, 0);
-        while !self.is_over.load(Ordering::Relaxed) {
+        let mut died = 0;
+        while self.taken.load(Ordering::Relaxed) < TAKEN {
             let client = rng.random_range(0..clients.len());
             let (asked, answer) = (Instant::now(), clients[client].reserve(slot(key)).await);
             let Some(answer) = answer.ok().map(tonic::Response::into_inner).filter(|answer| !answer.hold.is_empty())
             else {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(HOLDS).await;
                 continue;
             };
             let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
             self.most.fetch_max(held, Ordering::Relaxed);
             assert!(held <= self.max, "{held} slots of {} are held", self.max);
-            taken += 1;
+            let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+            if taken == TAKEN / 2 {
+                (self.change)();
+            }
             let since = Instant::now();
             tokio::time::sleep(HOLDS).await;
             // On a busy machine most of a slot's time is that of its calls, and few are held together.
@@ -105,6 +102,6 @@ impl Shared {
                 }
             }
         }
-        (taken, died)
+        died
     }
 }
