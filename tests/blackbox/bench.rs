@@ -200,7 +200,8 @@ fn errors_are_counted_by_code_and_only_errors_exit_with_2() {
         (&["--key", "user//{}", "--domain", "api"], "INVALID_ARGUMENT", 1),
     ] {
         // Longer than others: each has to meet one answer at least, however busy the machine is.
-        let run = server.bench(&[&["--format", "json", "--duration", "2s", "--warmup", "0s"], args].concat());
+        let run =
+            server.bench(&[&["--format", "json", "--duration", "2s", "--warmup", "0s", "--rate", "50"], args].concat());
         assert_eq!(run.code, 2, "{args:?}: {run:?}");
         let report = run.json();
         let errors = number(&report, &format!("/errors/by_code/{code}/count"));
