@@ -92,7 +92,7 @@ impl<F: Fn()> Shared<F> {
             assert!(asked.elapsed() < lasts, "the test was held up for longer than a slot lasts");
             // On whichever replica answers; else it ends by itself.
             for client in &mut clients {
-                let done = if taken % 2 == 0 {
+                let done = if taken.is_multiple_of(2) {
                     commit(client, &answer.hold, None).await.is_ok()
                 } else {
                     cancel(client, &answer.hold).await.is_ok()
