@@ -63,7 +63,8 @@ fn unix_sockets_replace_stale_ones_serve_both_ports_and_are_removed_at_shutdown(
 fn a_regular_file_is_not_replaced() {
     let dir = Folder::new();
     let path = dir.write("notes", "mine");
-    refused(&format!("unix:{path}"), "127.0.0.1:0");
+    let refused = refused(&format!("unix:{path}"), "127.0.0.1:0");
+    assert!(refused.err.contains("there is a file that is not a socket"), "{}", refused.err);
     assert_eq!(fs::read_to_string(&path).expect("still there"), "mine");
 }
 

@@ -244,12 +244,16 @@ fn unusable_tls_files_fail_the_start_and_are_named() {
     let dir = Folder::new();
     let (cert, key) = (dir.write("a.pem", &pair.cert), dir.write("a.key", &pair.key));
     let (other, half) = (dir.write("b.key", &other.key), dir.write("half.pem", &pair.cert[..pair.cert.len() / 2]));
-    let nothing = dir.write("nothing.pem", "");
+    let (nothing, cut) =
+        (dir.write("nothing.pem", ""), dir.write("cut.key", pair.key.rsplit_once("-----END").expect("an end").0));
+    let encrypted = dir.write("encrypted.key", pair.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"));
     for (cert, key, ca, setting, file) in [
         (&cert, &other, None, "grpc.tls: ", "b.key: not the key of the certificate in"),
         (&half, &key, None, "grpc.tls: ", "half.pem: "),
         (&nothing, &key, None, "grpc.tls: ", "nothing.pem: it contains no certificate"),
         (&cert, &nothing, None, "grpc.tls: ", "nothing.pem: no private key"),
+        (&cert, &cut, None, "grpc.tls: ", "cut.key: no private key: it is cut off"),
+        (&cert, &encrypted, None, "grpc.tls: ", "encrypted.key: no private key: the private key is encrypted"),
         (&cert, &key, Some(&nothing), "grpc.tls: ", "nothing.pem: it contains no certificate"),
         (&dir.path("gone.pem"), &key, None, "grpc.tls: ", "gone.pem: No such file"),
     ] {

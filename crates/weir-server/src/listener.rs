@@ -110,9 +110,11 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
-    // Connecting to a file that is not a socket is refused as well; such a file is not removed.
-    if !fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        return Ok(());
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {}
+        // Connecting to it is refused as well, and it is not ours to remove.
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket")),
+        Err(_) => return Ok(()),
     }
     match StdUnixStream::connect(path) {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process answers on this socket")),

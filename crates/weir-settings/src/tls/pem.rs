@@ -6,7 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer,
+    pem::{Error, PemObject},
+};
 use x509_parser::parse_x509_certificate;
 
 use crate::file;
@@ -29,7 +32,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
 /// A sentence that names the file.
 pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found.map_err(|error| about(path, error))? {
+    match found.map_err(|error| about(path, fault(&error)))? {
         none if none.is_empty() => Err(about(path, "it contains no certificate")),
         found => Ok(found),
     }
@@ -53,7 +56,23 @@ pub fn expiries(path: &Path, pem: &[u8]) -> Result<Vec<SystemTime>, String> {
 /// # Errors
 /// A sentence that names the file.
 pub fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| about(path, format_args!("no private key: {error}")))
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
+        let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
+        let what =
+            if is_encrypted { "the private key is encrypted; `openssl pkey` decrypts it" } else { fault(&error) };
+        about(path, format_args!("no private key: {what}"))
+    })
+}
+
+/// An error without what it quotes of the file.
+fn fault(error: &Error) -> &'static str {
+    match error {
+        Error::MissingSectionEnd { .. } => "it is cut off: a section has no end",
+        Error::IllegalSectionStart { .. } => "the line that begins a section is not whole",
+        Error::Base64Decode(_) => "a section is not Base64",
+        Error::NoItemsFound => "nothing of that kind is in it",
+        _ => "it cannot be read",
+    }
 }
 
 /// A sentence about what is wrong with a file.
