@@ -8,16 +8,17 @@ use std::{
 use futures_util::future::{join, join_all};
 use tonic::{Code, Status};
 use weir::proto::{
-    EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest,
+    CheckRequest, EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest,
     admin_client::AdminClient, r#override::Change,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
-    service::{patient, replicas, runtime},
+    service::{patient, replicas, runtime, window},
     support::{
         Server, eventually_async, in_time,
         requests::{check, peek},
+        reservations::{HOUR, commit, extend, left, reserve, settled, wanted},
     },
 };
 
@@ -241,4 +242,60 @@ fn a_ban_holds_under_load() {
         set(&services[0], "alex", Change::Ban(true), None).await;
     };
     runtime().block_on(in_time("all are banned", join(join_all(services.iter().map(load)), ban)));
+}
+
+/// Reservations and answers are found by the key, whichever of its limits are lifted meanwhile.
+async fn what_is_remembered_is_found_under_any_override(url: &str) {
+    let policy = format!(
+        "schema: {{ tenants: {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}",
+        window(10),
+        window(8)
+    );
+    let service = patient(url).policy(&policy).start();
+    let mut client = service.client().await;
+    let key = ["tenants", "vip"];
+    let lift = async || {
+        let change = Some(Change::Unlimited(true));
+        let one =
+            Override { key: key.map(str::to_owned).into(), change, reason: "a test".to_owned(), ..Default::default() };
+        let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
+        AdminClient::new(service.channel().await).set_override(request).await.expect("it is set");
+    };
+    let end = async || {
+        let request = EndOverrideRequest { key: key.map(str::to_owned).into(), ..Default::default() };
+        AdminClient::new(service.channel().await).end_override(request).await.expect("it ends");
+    };
+    lift().await;
+    let hold = reserve(&mut client, wanted(&key, 3, HOUR)).await.hold;
+    extend(&mut client, &hold, HOUR).await.expect("it is there");
+    assert_eq!(commit(&mut client, &hold, Some(1)).await.expect("it is there"), settled(1, 2, 0));
+    let hold = reserve(&mut client, wanted(&key, 3, HOUR)).await.hold;
+    end().await;
+    assert_eq!(commit(&mut client, &hold, Some(2)).await.expect("it is there"), settled(2, 1, 0));
+    assert_eq!(left(&mut client, &key[..1]).await, 7);
+
+    let request = |id: &str| CheckRequest { request_id: id.to_owned(), cost: Some(2), ..check(&key) };
+    let mut asked = async |id: &str| client.check(request(id)).await.expect("an answer").into_inner();
+    assert!(!asked("charged by both").await.repeated_request);
+    lift().await;
+    assert!(asked("charged by both").await.repeated_request && !asked("charged by one").await.repeated_request);
+    end().await;
+    assert!(asked("charged by both").await.repeated_request);
+    asked("charged by one").await;
+    assert_eq!(left(&mut client, &key[..1]).await, 3, "each is charged once");
+}
+
+#[test]
+fn what_is_remembered_is_found_in_memory_and_redis() {
+    let redis = Redis::start(Options::socket());
+    runtime().block_on(async {
+        what_is_remembered_is_found_under_any_override("memory").await;
+        what_is_remembered_is_found_under_any_override(&redis.url()).await;
+    });
+}
+
+#[test]
+fn what_is_remembered_is_found_on_a_cluster() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(what_is_remembered_is_found_under_any_override(&cluster.url()));
 }

@@ -64,6 +64,22 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
     assert_eq!(both_left().await, (0, 1_000));
 }
 
+/// Where another anchor refuses, a shadow tells all the same that it would have refused.
+async fn a_shadow_tells_beside_a_refusal(url: &str) {
+    let policy = format!(
+        "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {} }}, {{ {}, shadow: true }}] }} }} }} }}",
+        window(3),
+        window(9),
+        window(2)
+    );
+    let service = patient(url).policy(&policy).start();
+    let mut client = service.client().await;
+    for (cost, allowed) in [(2, [true; 3]), (2, [false, true, false])] {
+        let decision = reserve(&mut client, wanted(&TENANT, cost, HOUR)).await.decision.expect("a decision");
+        assert_eq!(decision.levels.iter().map(|level| level.allowed).collect::<Vec<_>>(), allowed, "{decision:?}");
+    }
+}
+
 const BUCKET: &str = "token_bucket: { capacity: 1000, count: 1, period: 1d }";
 
 #[test]
@@ -78,7 +94,10 @@ fn on_redis_replicas_settle_each_others_reservations() {
 #[test]
 fn on_a_cluster_replicas_settle_each_others_reservations() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(replicas_settle_each_others(&cluster.url(), BUCKET));
+    runtime().block_on(async {
+        replicas_settle_each_others(&cluster.url(), BUCKET).await;
+        a_shadow_tells_beside_a_refusal(&cluster.url()).await;
+    });
 }
 
 /// 64 clients reserve at once, and use less or more.

@@ -57,13 +57,20 @@ local function hold_step(level, now, cost, max_wait)
   local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
   local units, last = hold_outstanding(level.ledger)
   if units == 0 then return step(p, s, now, cost, max_wait, phase) end
-  local all = hold_on_top(level, now, units)
-  local decision, state = step(p, all, now, cost, max_wait, phase)
-  all = state or all
-  if state then
-    if cost > 0 then
+  local decision, state, all
+  if cost < 0 then
+    -- What is held is not given back.
+    decision, state = step(p, s, now, cost, max_wait, phase)
+    all = charge(p, state or s, now, units, phase) or state or s
+    local stands = step(p, all, now, 0, max_wait, phase)
+    decision[3], decision[5] = stands[3], stands[5]
+  else
+    all = hold_on_top(level, now, units)
+    decision, state = step(p, all, now, cost, max_wait, phase)
+    all = state or all
+    if state and cost > 0 then
       state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
-    else
+    elseif state then
       state = select(2, step(p, s, now, cost, max_wait, phase))
     end
   end

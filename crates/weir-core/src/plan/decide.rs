@@ -207,14 +207,23 @@ pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Mic
 #[cold]
 fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: &Ask) -> (Decision, Option<State>) {
     let params = &level.limit.params;
-    let charge = |units| params.charge(state, units, ask.now, ask.phase);
-    let all = charge(held.units);
-    let (mut decision, next) = level.params().step(all.as_ref().or(state), ask);
-    let next = match (next, ask.cost) {
-        (None, _) => None,
-        (Some(_), ..0) => level.params().step(state, ask).1,
+    let under = |state: Option<&State>, ask: &Ask| {
+        let all = params.charge(state, held.units, ask.now, ask.phase);
+        level.params().step(all.as_ref().or(state), ask)
+    };
+    let (mut decision, next) = if ask.cost < 0 {
+        // What is held is not given back.
+        let (refunded, next) = level.params().step(state, ask);
+        let stands = under(next.as_ref().or(state), &Ask { cost: 0, ..*ask }).0;
+        let Decision { remaining, reset_after, next_after, .. } = stands;
+        (Decision { remaining, reset_after, next_after, ..refunded }, next)
+    } else {
+        let (decision, next) = under(state, ask);
         // A refusal keeps a state that was cut.
-        (Some(_), cost) => charge(if decision.allowed { cost.unsigned_abs() } else { 0 }),
+        let units = if decision.allowed { ask.cost.unsigned_abs() } else { 0 };
+        let charged = || params.charge(state, units, ask.now, ask.phase);
+        let next = next.and_then(|_| if ask.cost > 0 { charged() } else { level.params().step(state, ask).1 });
+        (decision, next)
     };
     // What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
     // A window may begin in between.

@@ -261,6 +261,14 @@ impl<'a> Plan<'a> {
         (self.is_shadow, self.retry_jitter) = (false, 0.0);
     }
 
+    /// The encoded key by which the place of its records is found, if it has any: of its reservation, and of the answer to its id. It is that
+    /// of the key asked for, whichever of its limits are lifted, gone or new, and at whatever depth.
+    pub fn record_path(&self) -> Option<&'a [u8]> {
+        let Level { key, anchor, .. } = self.levels.last()?;
+        let keeps_records = self.reservation.is_some() || self.request.is_some();
+        keeps_records.then(|| key.prefix(key.depth().min((*anchor).into())))
+    }
+
     /// The levels, root first.
     pub fn levels(&self) -> &[Level<'a>] {
         &self.levels

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     MemorySettings, MemoryStore, WhenFull, brought_bytes,
-    locate::{StateLocation, locate_all},
+    locate::{StateLocation, hash, locate_all, shard_of},
     name::Name,
     shard::Shard,
 };
@@ -31,6 +31,8 @@ pub(super) struct View<'s, 'p, C> {
     plan: &'s Plan<'p>,
     guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
     found: SmallVec<[Found; 4]>,
+    /// Which guard holds the plan's records, if it may have any.
+    records: Option<usize>,
     /// New states for which room is taken.
     room: usize,
     added: usize,
@@ -53,7 +55,18 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     #[inline(always)]
     pub(super) fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
         let (guards, found) = (SmallVec::new(), SmallVec::new());
-        Self { store, plan, guards, found, room: 0, added: 0, is_held: false, lacked_room: false, now: 0 }
+        Self {
+            store,
+            plan,
+            guards,
+            found,
+            records: None,
+            room: 0,
+            added: 0,
+            is_held: false,
+            lacked_room: false,
+            now: 0,
+        }
     }
 
     /// Locks the shards of the plan, each once, in the order in which all plans lock.
@@ -64,31 +77,37 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         if self.found.len() > MAX_LEVELS {
             return self.lock_many();
         }
+        let records = self.records_shard();
         // The levels of one anchor are in one shard.
         if let Some(shard) = self.found.first().map(|found| found.location.shard)
             && self.found.iter().all(|found| found.location.shard == shard)
+            && records.is_none_or(|records| records == shard)
         {
+            self.records = records.map(|_| 0);
             return self.guards.push((shard, hold(&self.store.shards[shard])));
         }
-        let mut next = self.found.iter().map(|found| found.location.shard).min();
+        let mut next = self.shards(records).min();
         while let Some(shard) = next {
             let here = self.found.iter_mut().filter(|found| found.location.shard == shard);
             here.for_each(|found| found.guard = self.guards.len());
+            self.records = self.records.or_else(|| (records == Some(shard)).then_some(self.guards.len()));
             self.guards.push((shard, hold(&self.store.shards[shard])));
-            next = self.found.iter().map(|found| found.location.shard).filter(|other| *other > shard).min();
+            next = self.shards(records).filter(|other| *other > shard).min();
         }
     }
 
     /// The same for more levels than one path has, in time that grows with their number.
     #[cold]
     fn lock_many(&mut self) {
-        let mut shards: Vec<_> = self.found.iter().map(|found| found.location.shard).collect();
+        let records = self.records_shard();
+        let mut shards: Vec<_> = self.shards(records).collect();
         shards.sort_unstable();
         shards.dedup();
         self.guards.extend(shards.iter().map(|shard| (*shard, self.store.shards[*shard].lock())));
         for found in &mut self.found {
             found.guard = shards.partition_point(|shard| *shard < found.location.shard);
         }
+        self.records = records.map(|records| shards.partition_point(|shard| *shard < records));
     }
 
     /// Looks up the states, and makes room where new ones may need it; returns the moment for which they stand.
@@ -141,9 +160,17 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         (&mut self.guards[self.found[index].guard].1, level.path(), level.limit.ident())
     }
 
-    /// Where the plan's record is: at the anchor of its deepest level.
-    fn record_place(&self) -> Option<(usize, &'s [u8])> {
-        Some((self.found.last()?.guard, self.plan.levels().last()?.anchor_path()))
+    fn shards(&self, records: Option<usize>) -> impl Iterator<Item = usize> {
+        self.found.iter().map(|found| found.location.shard).chain(records)
+    }
+
+    fn records_shard(&self) -> Option<usize> {
+        self.plan.record_path().map(|path| shard_of(hash(&self.store.hasher, path), self.store.shards.len()))
+    }
+
+    /// Where the plan's records are: the guard of their shard, and the key.
+    fn record_place(&self) -> Option<(usize, &'p [u8])> {
+        Some((self.records?, self.plan.record_path()?))
     }
 
     /// Drops live states until there is room for `count` more. `false`: there is none, and what could be had is given back.

@@ -100,8 +100,20 @@ pub(crate) struct Part {
 impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
     /// each field of a level.
-    pub(crate) fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], time: &StoreTime, mode: Mode<'_>) -> Self {
-        let (keys, numbers) = keys(plan, indexes, prefix);
+    ///
+    /// `records`: the encoded key of the plan's records, where that may be another than those of the levels. The last key is the one that
+    /// has them.
+    pub(crate) fn new(
+        plan: &Plan<'_>,
+        indexes: &[usize],
+        records: Option<&[u8]>,
+        prefix: &[u8],
+        time: &StoreTime,
+        mode: Mode<'_>,
+    ) -> Self {
+        let (mut keys, numbers) = keys(plan, indexes, prefix);
+        let records = records.map(|path| [prefix, path].concat());
+        keys.extend(records.filter(|records| keys.last() != Some(records)));
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
         let charge = match plan.charge {
             Charge::AllOrNothing => 0,

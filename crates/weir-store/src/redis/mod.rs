@@ -241,7 +241,9 @@ impl RedisStore {
 
     fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode<'_>, deadline: Instant) -> impl Future<Output = Answer> {
         let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
-        let part = move || Part::new(plan, levels, &self.prefix, self.io.servers.time(), mode);
+        // In a Cluster each anchor has records of its own.
+        let records = if self.io.servers.decide_all_together() { plan.record_path() } else { None };
+        let part = move || Part::new(plan, levels, records, &self.prefix, self.io.servers.time(), mode);
         self.io.servers.ask(move || slot_of(&[&self.prefix[..], anchor].concat()), deadline, part)
     }
 

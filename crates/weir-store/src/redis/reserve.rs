@@ -39,8 +39,12 @@ impl RedisStore {
             let holders: Vec<Group> = may_hold.iter().map(|index| groups[*index].clone()).collect();
             let take_back = Mode::TakeBack(reservation.name);
             for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, take_back).await) {
-                // They tell how they stand since then.
-                answers[index] = answer.or_else(|_| answers[index].clone());
+                if let (Ok(decided), Ok(stands)) = (&mut answers[index], answer) {
+                    decided.at = stands.at;
+                    // They tell how they stand since then, but for shadows that would have refused.
+                    let levels = decided.decisions.iter_mut().zip(stands.decisions);
+                    levels.filter(|(told, _)| told.allowed).for_each(|(told, stands)| *told = stands);
+                }
             }
         }
         if let Some(failure) = failure {

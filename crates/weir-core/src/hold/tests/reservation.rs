@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     algorithm::{Held, Params, State, properties::examples},
-    domain::{Ask, Micros},
+    domain::{Ask, Decision, Micros},
     hold::{OnExpiry, Outcome, Record, Reservation, Reservations, Step, decide_held},
     plan::Decisions,
     testing::{OnPanic, cases},
@@ -97,11 +97,13 @@ impl<'a> Story<'a> {
         assert_eq!(self.ask(0, &open.name, Step::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);
     }
 
-    fn check(&mut self, cost: u64) {
-        let plan = self.limits.plan(cost as i64);
+    fn decided(&mut self, cost: i64) -> Decisions {
         self.store.at(self.now);
-        let (decisions, ..) = decide_held(&plan, &mut self.store, self.now);
-        if decisions.iter().all(|decision| decision.allowed) {
+        decide_held(&self.limits.plan(cost), &mut self.store, self.now).0
+    }
+
+    fn check(&mut self, cost: u64) {
+        if self.decided(cost as i64).iter().all(|decision| decision.allowed) {
             self.ideal.uses(cost, self.now);
         }
     }
@@ -178,5 +180,20 @@ fn a_reservation_that_was_never_made_or_has_expired_is_unknown() {
         story.now += 100_000;
         assert_eq!(story.ask(0, &[1, 0], Step::Cancel).1, Outcome::Unknown);
         assert_eq!(left(&mut story), if on_expiry == OnExpiry::Keep { before - 2 } else { before });
+    }
+}
+
+#[test]
+fn a_refund_tells_what_is_left_beside_what_is_reserved() {
+    for (_, params) in examples().filter(|(_, params)| params.holdable().is_ok() && params.as_concurrency().is_none()) {
+        let mut story = Story::new(&params);
+        let most = story.decided(0)[0].remaining;
+        story.reserve([0, 0], most.div_ceil(2), 60_000_000, OnExpiry::Keep);
+        story.decided(1);
+        let (refunded, stands) = (story.decided(-(most as i64)), story.decided(0));
+        for (refunded, stands) in refunded.iter().zip(&stands) {
+            let told = |it: &Decision| (it.remaining, it.next_after, it.reset_after);
+            assert!(refunded.allowed && told(refunded) == told(stands), "{refunded:?}, then {stands:?}: {params:?}");
+        }
     }
 }

@@ -28,7 +28,7 @@ local rules = {}
 
 -- The plan at hand. The fields of its levels stay where they are in the input, column after column: the item of a level
 -- is behind the column's start by the level's number. Copies, tables and calls are what takes most time here.
-local count, charge, over_limit_only, dry_run, max_wait, one_key, twins, charged_at
+local count, charge, over_limit_only, dry_run, max_wait, one_key, records_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
 local befores_at, afters_at, charged_units_at

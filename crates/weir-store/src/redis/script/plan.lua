@@ -44,6 +44,7 @@ end
 
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
+  records_key = KEYS[key_count + input[at + 2]]
   at = at + 3
   renewal, reservation, request = nil, nil, nil
   claims = charge >= CLAIMS

@@ -1,4 +1,4 @@
--- Records of requests, as reservation.rs and repeat.rs: fields of the hash of the plan's last level. Each has when it means
+-- Records of requests, as reservation.rs and repeat.rs: fields of the hash of the plan's last key. Each has when it means
 -- nothing any more, what it is, and then: while a reservation is open, the fields of the levels of which it holds units; of a
 -- request with an id, its answer, and whether another attempt relies on it.
 
@@ -16,7 +16,7 @@ end
 
 -- The record of this name: when it means nothing any more, and the rest. Nothing where it has expired.
 local function find_record(name)
-  local value = call('HMGET', key_of(count), RECORDS .. name)[1]
+  local value = call('HMGET', records_key, RECORDS .. name)[1]
   if not value then return end
   local expires, words, rest = unpacked(value)
   if expires > now then return expires, words, rest end
@@ -24,7 +24,7 @@ end
 
 -- Writes a record, and makes the hash last for as long.
 local function put_record(name, expires, words, rest)
-  local hash = key_of(count)
+  local hash = records_key
   local last = call('HMGET', hash, RECORDS)[1]
   last = last and unpacked(last) or 0
   local added
@@ -166,7 +166,7 @@ local function answer_of_record(task, value)
   if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
   if task ~= TAKE_BACK then return settle_reservation(expires, words, fields, value) end
   if request and is_relied_on() then return {RESERVED, expires - now, 0} end
-  call('HDEL', key_of(count), RECORDS .. reservation[1])
+  call('HDEL', records_key, RECORDS .. reservation[1])
   wrote = true
   return (settle_reservation(expires, words, fields, 0))
 end
@@ -232,5 +232,5 @@ end
 
 -- What a request has charged is taken back, so its answer is none.
 local function forget_answer()
-  call('HDEL', key_of(count), RECORDS .. request[1])
+  call('HDEL', records_key, RECORDS .. request[1])
 end
