@@ -24,7 +24,7 @@ thread_local! {
     static SERVICE: (Runtime, Router) = {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let checks = scene::checks();
-        let envoy = rls::json::routes(Rls::new(checks.clone(), EnvoySettings::default()), MAX_BODY_BYTES);
+        let envoy = rls::json::routes(Rls::new(checks.clone(), EnvoySettings::default()), MAX_BODY_BYTES, Sites::default());
         let own = http::routes(
             checks,
             http::schema().expect("descriptors"),

@@ -36,7 +36,7 @@ pub(super) fn routes(
 ) -> Result<Router, AppError> {
     let pages = on_control(admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default()));
     let most = settings.grpc.max_message_bytes;
-    let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most)?;
+    let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most, sites.clone())?;
     let schema = http::schema()?;
     let operators = http::admin::routes(operators, Arc::clone(&schema), most, sites.clone());
     let api = http::routes(service, schema, settings.http.headers, most, sites);

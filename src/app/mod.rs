@@ -1,6 +1,7 @@
 //! From settings to a running service, and to its end.
 
 mod check;
+mod descriptors;
 mod error;
 mod export;
 mod host;
@@ -118,6 +119,7 @@ impl App {
                 "policy loaded"
             );
         }
+        descriptors::raise_limit(settings.grpc.max_connections + settings.http.max_connections + MAX_SCRAPERS);
         let mut security = Security::open(&settings, &metrics)?;
         // Processes that name one file by several links lock one file.
         settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);

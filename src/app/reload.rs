@@ -14,7 +14,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::Semaphore,
     task::spawn_blocking,
-    time::{sleep, timeout},
+    time::{self, sleep, timeout},
 };
 use tracing::error;
 use weir_settings::FileWatch;
@@ -28,6 +28,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HUNG_READS: usize = 32;
 /// The first and the longest pause after a read that failed; in between they double.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How long after files that could not be used they are read again, unchanged: a moment without free file descriptors must not keep what
+/// was revoked in force.
+const RETRY_UNUSABLE: Duration = Duration::from_secs(60);
 /// How often to log that files cannot be read.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -48,19 +51,20 @@ impl Reload {
     }
 
     /// Looks at the files every `poll`, or less often where they are very many, for ever. `read` makes of them what `apply`
-    /// puts in force; what a read that was given up comes to in the end is dropped, because a later one may have read newer
-    /// files.
+    /// puts in force, and tells whether it could; what a read that was given up comes to in the end is dropped, because a later one may
+    /// have read newer files.
     pub(super) async fn run<T: Send + 'static>(
         self,
         poll: Duration,
         read: impl Fn() -> T + Clone + Send + 'static,
-        mut apply: impl FnMut(T) + Send + 'static,
+        mut apply: impl FnMut(T) -> bool + Send + 'static,
     ) {
         let Self { setting, mut watch, mut hangup, given_up, timeout: read_timeout } = self;
         let (hung, log) = (Arc::new(Semaphore::new(MAX_HUNG_READS)), LogLimit::every(LOG_EVERY));
-        let (mut asked, mut retry_pause) = (false, RETRY_PAUSES.0);
+        let (mut asked, mut retry_pause, mut retry_at) = (false, RETRY_PAUSES.0, None);
         loop {
             asked |= pause(watch.pause(poll), &mut hangup).await;
+            asked |= retry_at.is_some_and(|at| time::Instant::now() >= at);
             let mut reading = match Arc::clone(&hung).try_acquire_owned() {
                 Err(_) => None,
                 Ok(place) => {
@@ -93,13 +97,15 @@ impl Reload {
                     if let Some(read) = read {
                         // On this pool too, as it takes a while for a large policy.
                         let applied = spawn_blocking(move || {
-                            apply(read);
-                            apply
+                            let is_in_force = apply(read);
+                            (apply, is_in_force)
                         });
-                        match applied.await {
-                            Ok(back) => apply = back,
+                        let is_in_force;
+                        (apply, is_in_force) = match applied.await {
+                            Ok(done) => done,
                             Err(cause) => return panic_as(cause),
-                        }
+                        };
+                        retry_at = (!is_in_force).then(|| time::Instant::now() + RETRY_UNUSABLE);
                     }
                 }
                 Err(cause) => {
@@ -174,7 +180,10 @@ mod tests {
         let applied = Arc::new(Mutex::new(Vec::new()));
         let apply = {
             let applied = Arc::clone(&applied);
-            move |is_first| applied.lock().unwrap().push(is_first)
+            move |is_first| {
+                applied.lock().unwrap().push(is_first);
+                true
+            }
         };
         let running = tokio::spawn(reload.run(Duration::from_millis(1), read, apply));
         let wait_for = async |condition: &dyn Fn() -> bool| {
@@ -198,10 +207,36 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
         let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), counter().0);
-        let running = tokio::spawn(reload.run(Duration::from_millis(1), || (), |()| panic!("a fault")));
+        let running = tokio::spawn(reload.run(Duration::from_millis(1), || (), |()| -> bool { panic!("a fault") }));
         std::fs::write(file.path(), "1").unwrap();
         let ended = timeout(Duration::from_secs(60), running).await.expect("it ends");
         assert!(ended.unwrap_err().is_panic());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unusable_files_are_read_again_until_they_are_used() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), counter().0);
+        let (reads, applied) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let read = {
+            let reads = Arc::clone(&reads);
+            move || reads.fetch_add(1, Ordering::SeqCst)
+        };
+        let apply = {
+            let applied = Arc::clone(&applied);
+            move |read| applied.fetch_add(1, Ordering::SeqCst) == read && read >= 2
+        };
+        let began = time::Instant::now();
+        let running = tokio::spawn(reload.run(Duration::from_millis(100), read, apply));
+        std::fs::write(file.path(), "1").unwrap();
+        while applied.load(Ordering::SeqCst) < 3 {
+            sleep(Duration::from_millis(100)).await;
+        }
+        assert!(began.elapsed() >= 2 * RETRY_UNUSABLE, "not at each look");
+        sleep(3 * RETRY_UNUSABLE).await;
+        assert_eq!(reads.load(Ordering::SeqCst), 3, "no more once they are in force");
+        running.abort();
     }
 
     /// A counter, and what it counts.

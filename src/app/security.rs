@@ -106,12 +106,14 @@ impl Security {
                     info!(callers = callers.count(), "credentials reloaded");
                     auth.replace(callers);
                     reloads.count(true);
+                    true
                 }
                 Err(problems) => {
                     for problem in &problems.0 {
                         error!(%problem, "auth.file on disk is not valid; the previous credentials stay in force");
                     }
                     reloads.count(false);
+                    false
                 }
             }
         };
@@ -170,8 +172,10 @@ fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<
     if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(loaded) }
 }
 
-fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) {
-    tls.meter().reloads.count(loaded.is_ok());
+/// Whether they are in force.
+fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) -> bool {
+    let is_usable = loaded.is_ok();
+    tls.meter().reloads.count(is_usable);
     match loaded {
         Ok(loaded) => {
             info!(listener, "certificates reloaded");
@@ -181,4 +185,5 @@ fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) {
             error!(listener, %problem, "{listener}.tls on disk cannot be used; the previous certificates stay in force");
         }
     }
+    is_usable
 }

@@ -74,15 +74,20 @@ impl Source {
         let settings = Arc::new(settings.clone());
         if matches!(self, Self::Files) {
             // What is wrong with it has been logged.
-            let apply = move |loaded| drop(in_force.reload(loaded));
+            let apply = move |loaded| in_force.reload(loaded).is_ok();
             return vec![reload.run(poll, move || policy::load(&settings), apply).boxed()];
         }
-        let mut tasks = vec![reload.run(poll, || (), |()| info!("no policy to reload")).boxed()];
+        let mut tasks = vec![reload.run(poll, || (), nothing_to_reload).boxed()];
         if let Self::ControlPlane(client, last) = self {
             tasks.push(receive(*client, last, in_force, settings, readiness).boxed());
         }
         tasks
     }
+}
+
+fn nothing_to_reload((): ()) -> bool {
+    info!("no policy to reload");
+    true
 }
 
 /// Puts each policy of a control plane in force, for ever.

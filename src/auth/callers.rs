@@ -94,16 +94,26 @@ impl Callers {
         self.named_by(bearer).map(|found| found.roles).reduce(Roles::and)
     }
 
-    /// The name of the client that a token, or else a certificate, belongs to; of several that the certificate names the first.
-    pub fn name(&self, token: Option<&TokenHash>, bearer: Option<&Bearer>, now: SystemTime) -> Option<Arc<str>> {
-        match (token, bearer) {
-            (Some(token), _) => Some(Arc::clone(&self.token(token, now).ok()?.client)),
-            (None, Some(bearer)) => self.named_by(bearer).next().map(|found| Arc::clone(&found.client)),
-            (None, None) => None,
+    /// The name of the client that has a role: by its token, or else by its certificate; of several that the certificate names the one that
+    /// it names most precisely, of those the first.
+    pub fn name(
+        &self,
+        token: Option<&TokenHash>,
+        bearer: Option<&Bearer>,
+        role: Role,
+        now: SystemTime,
+    ) -> Option<Arc<str>> {
+        if let Some(token) = token {
+            let token = self.token(token, now).ok()?;
+            if token.roles.has(role) {
+                return Some(Arc::clone(&token.client));
+            }
         }
+        let named = self.named_by(bearer?).filter(|found| found.roles.has(role));
+        named.rev().max_by_key(|found| found.pattern.precision()).map(|found| Arc::clone(&found.client))
     }
 
-    fn named_by(&self, bearer: &Bearer) -> impl Iterator<Item = &Certificate> {
+    fn named_by(&self, bearer: &Bearer) -> impl DoubleEndedIterator<Item = &Certificate> {
         self.certificates.iter().filter(|found| bearer.is(&found.pattern))
     }
 

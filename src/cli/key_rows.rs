@@ -5,7 +5,10 @@ use std::{borrow::Cow, io};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{out::say, render::shown};
+use super::{
+    out::{printable, say},
+    render::shown,
+};
 use crate::proto::{HotKey, KeyUsage};
 
 /// The columns of CSV, which are also the members of JSON.
@@ -155,11 +158,6 @@ pub(super) fn shown_name(domain: &str, key: &[String], limit_name: &str, shadow:
     let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
     let shadow = if shadow { " (shadow)" } else { "" };
     printable(&format!("{domain}{}  {limit_name}{shadow}", path(key)))
-}
-
-/// A name as a terminal may get it: whoever chose it does not control the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
 #[cfg(test)]

@@ -35,3 +35,8 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
 pub(super) fn say(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }
+
+/// What somebody else has chosen, as a terminal may get it: who chose it does not control the terminal, nor begins lines.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}

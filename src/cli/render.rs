@@ -3,6 +3,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use weir_core::domain::{Decision, Micros, Summary};
 
+use super::out::printable;
 use crate::{limiter::Answer, proto, transport::decision_json};
 
 /// A decision as `simulate` and `--json` print it. Without a limit: limit, remaining and binding are null.
@@ -133,7 +134,7 @@ impl Decided {
 
 impl Decided {
     fn banned(&self) -> String {
-        let reason = self.ban_reason.as_deref().unwrap_or_default();
+        let reason = printable(self.ban_reason.as_deref().unwrap_or_default());
         match self.summary.decision.retry_after {
             Some(ends) => format!("refused by a ban, which ends in {}: {reason}\n", shown(ends)),
             None => format!("refused by a ban: {reason}\n"),

@@ -87,10 +87,10 @@ impl ConnectionIdentity {
         if access == Access::Known {
             request.extensions_mut().insert(grant.roles);
         }
-        if matches!(access, Access::Named(_)) {
+        if let Access::Named(role) = access {
             let token = token(request.headers())?.map(TokenHash::of);
             let callers = self.authentication.auth.callers();
-            if let Some(name) = callers.name(token.as_ref(), self.bearer.as_deref(), SystemTime::now()) {
+            if let Some(name) = callers.name(token.as_ref(), self.bearer.as_deref(), role, SystemTime::now()) {
                 request.extensions_mut().insert(ClientName(name));
             }
         }
@@ -158,7 +158,7 @@ impl StreamAuthorization {
             denied = lost => denied,
         };
         debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "stream closed");
-        meter.refused(true).increment(1);
+        meter.refused(denied.is_unauthenticated()).increment(1);
         denied
     }
 }

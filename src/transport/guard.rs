@@ -126,6 +126,7 @@ impl<R: Routes> Serve for Guarded<R> {
             (Err(rejected), _) => {
                 let mut response = R::reject(rejected);
                 return_id(given_id(request.headers()), response.headers_mut());
+                self.connected.answered_by_its_head(request);
                 (response, InFlight::default())
             }
         };

@@ -66,13 +66,13 @@ async fn others_are_answered<T: Send + 'static>(
 }
 
 /// Calls that are taken back as soon as they are made, thousands at a time, until the connection is closed.
-fn reset_until_closed(address: &str) -> (u32, Option<u32>) {
+fn reset_until_closed(address: &str, path: &str) -> (u32, Option<u32>) {
     const AT_ONCE: u32 = 1_000;
     const MOST: u32 = 1_000_000;
     let mut raw = Raw::connect(address, 65_535).expect("a connection");
     let mut sent = 0;
     while sent < MOST {
-        match raw.take_back(CHECK, AT_ONCE) {
+        match raw.take_back(path, AT_ONCE) {
             Ok(()) => sent += AT_ONCE,
             Err(error) => {
                 assert!(is_closed(&error), "{error}");
@@ -87,7 +87,9 @@ fn reset_until_closed(address: &str) -> (u32, Option<u32>) {
 #[tokio::test]
 async fn rapid_reset_closes_the_connection() {
     let server = server();
-    let ended = others_are_answered(&server, reset_until_closed).await;
+    // Also of calls that are answered by their head alone.
+    let mut ended = others_are_answered(&server, |address| reset_until_closed(address, CHECK)).await;
+    ended.extend(others_are_answered(&server, |address| reset_until_closed(address, "/weir.v1.Nobody/Call")).await);
     assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
     let open = async || (server.metric("weir_connections{listener=\"grpc\"}") == 0.0).then_some(());
     eventually_async("no connection is open", open).await;

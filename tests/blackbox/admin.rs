@@ -29,6 +29,29 @@ const PAGES: [&str; 8] = [
     "/v1/admin/set_override",
 ];
 
+/// One that ends between two pages hides none of those behind it.
+#[tokio::test]
+async fn pages_of_overrides_hold_each_that_lasts() {
+    let server = Server::with_policy(POLICY);
+    for user in ["a", "b", "c", "d", "e"] {
+        let set = json!({ "override": { "key": ["user", user], "ban": true, "reason": "a test" } });
+        assert_eq!(post(&server, "/v1/admin/set_override", None, &set).status, 200);
+    }
+    let page = |cursor: &Value| {
+        post(&server, "/v1/admin/list_overrides", None, &json!({ "pageSize": 2, "cursor": cursor })).json()
+    };
+    let users = |page: &Value| -> Vec<Value> {
+        page["overrides"].as_array().expect("a list").iter().map(|one| one["key"][1].clone()).collect()
+    };
+    let first = page(&json!(""));
+    post(&server, "/v1/admin/end_override", None, &json!({ "key": ["user", "a"] }));
+    let second = page(&first["nextCursor"]);
+    post(&server, "/v1/admin/end_override", None, &json!({ "key": ["user", "d"] }));
+    let third = page(&second["nextCursor"]);
+    assert_eq!([&first, &second, &third].map(users), [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
+    assert_eq!(third["nextCursor"], "");
+}
+
 /// What a call comes to over gRPC and over HTTP.
 async fn list_replicas(server: &Server, token: Option<&str>) -> (Result<Vec<Replica>, Status>, Answer) {
     let mut client = AdminClient::new(server.channel().await);

@@ -160,6 +160,10 @@ fn any_method_and_all_proto3_json_forms_are_accepted() {
         let answer = client.ask(request, &[header], body).expect("an answer");
         assert_eq!(short(&answer), expected, "{request}");
     }
+    for header in [("sec-fetch-site", "cross-site"), ("origin", "https://elsewhere.example")] {
+        let answer = client.ask("POST /json", &[("content-type", "text/plain"), header], body).expect("an answer");
+        assert_eq!(answer.status, 403, "of another site's page: {header:?}");
+    }
     assert_bad(&client.ask("GET /json", &[], b"").expect("an answer"), "no body");
     assert_eq!(client.ask("POST /json/", &[], body).expect("an answer").status, 404);
 

@@ -101,6 +101,23 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     }
 }
 
+/// A page of another site can send these without asking, also to a port of this machine.
+#[tokio::test]
+async fn what_is_not_grpc_by_its_type_is_not_executed() {
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("multipart/form-data")] {
+        assert_eq!(plain.status(path::CHECK, kind, message(&alex())).await, 415, "{kind:?}");
+    }
+    assert_eq!(plain.status(path::CHECK, Some("application/grpc+proto"), message(&alex())).await, 200);
+    assert!(
+        server
+            .get("/metrics")
+            .1
+            .contains("weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"} 1\n")
+    );
+}
+
 #[tokio::test]
 async fn calls_end_at_their_deadline_and_are_not_executed_past_it() {
     let server = Server::with_policy(POLICY);

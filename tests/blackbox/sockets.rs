@@ -69,6 +69,19 @@ fn a_regular_file_is_not_replaced() {
 }
 
 #[test]
+fn the_socket_of_a_successor_is_left_to_it() {
+    let dir = Folder::new();
+    let address = format!("unix:{}", dir.path("grpc.sock"));
+    let start = || Setup::new().env("WEIR_GRPC__LISTEN", &address).start();
+    let mut first = start();
+    fs::remove_file(dir.path("grpc.sock")).expect("removed");
+    let second = start();
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait_for_end(), 0);
+    assert_eq!(second.run(&["health"]).code, 0);
+}
+
+#[test]
 fn a_port_in_use_is_reported() {
     let server = Setup::new().start();
     let refused = refused("127.0.0.1:0", &server.http);

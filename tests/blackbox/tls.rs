@@ -3,7 +3,7 @@
 use std::{io::Read, net::TcpStream, path::Path};
 
 use tonic::Code;
-use weir::proto::rate_limiter_client::RateLimiterClient;
+use weir::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
 
 use crate::support::{
     Folder, Run, Server, TIMEOUT, eventually, finish, http,
@@ -171,6 +171,31 @@ async fn a_self_signed_client_certificate_in_the_ca_bundle_is_accepted() {
     let other = leaf().self_signed();
     for refused in [&ended, &unnamed, &other] {
         assert_eq!(is_let_in(&server, &authority, Some(refused)).await, Err(Code::Unavailable));
+    }
+}
+
+/// Several clients may have a part in one certificate: the log names the one by which the call is allowed.
+#[tokio::test]
+async fn the_client_of_a_certificate_is_the_one_with_the_role_that_it_names_best() {
+    let authority = Authority::new("ours");
+    let server = Setup::new()
+        .policy(POLICY)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
+        .callers(
+            "callers: { all: { roles: [check], certificates: ['*'] }, hosts: { roles: [reset], certificates: ['*.example'] }, ops: { roles: \
+             [check, reset], certificates: [ops.example] } }",
+        )
+        .start();
+    for (host, client) in [("ops.example", "ops"), ("other.example", "hosts")] {
+        let shown = authority.sign(Leaf::host(host));
+        let mut calls =
+            RateLimiterClient::new(channel(&server.grpc, &authority, Some(&shown)).await.expect("connected"));
+        let reset = ResetRequest { key: vec![host.to_owned()], ..ResetRequest::default() };
+        calls.reset(reset).await.expect("it may");
+        let logged = || server.log_lines("reset").into_iter().find(|line| line.to_string().contains(host));
+        let line = eventually("the reset is logged", logged);
+        assert!(line.to_string().contains(&format!("\"client\":\"{client}\"")), "{line}");
     }
 }
 

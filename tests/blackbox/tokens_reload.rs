@@ -78,6 +78,20 @@ async fn revoked_tokens_are_rejected_at_once_and_others_are_kept() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_when_its_client_loses_the_role() {
+    let (app, metrics) = (token(), token());
+    let others = caller("m", "metrics", &metrics, "");
+    let server = start(&[caller("app", "check", &app, ""), others.clone()]);
+    let (_silent, mut ended) = open_stream(&server, &app).await;
+    change(&server, &[caller("app", "reset", &app, ""), others]);
+    assert_eq!(in_time("the stream ends", ended.message()).await.expect_err("ended").code(), Code::PermissionDenied);
+    for (reason, count) in [("permission_denied", 1.0), ("unauthenticated", 0.0)] {
+        let series = format!("weir_auth_rejected_total{{listener=\"grpc\",reason=\"{reason}\"}}");
+        assert_eq!(server.metric_by(&metrics.token, &series), count, "{series}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_are_rotated_without_a_restart() {
     let (old, new) = (token(), token());
     let entry = |tokens: &[&Token]| {

@@ -3,13 +3,19 @@
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use hyper::{
+    Request, Version,
+    body::{Body as _, Incoming},
+};
 use tokio_util::sync::CancellationToken;
 use weir_core::domain::time::SECOND;
 
@@ -122,6 +128,18 @@ impl Connected {
         let (rate, too_many) = &*self.taken_back;
         if rate.take().is_err() {
             too_many.cancel();
+        }
+    }
+
+    /// A call is answered without reading more than its head; it may have been taken back by now.
+    pub fn answered_by_its_head(&self, request: Request<Incoming>) {
+        // To look at the body of another version may ask the client for it.
+        if request.version() == Version::HTTP_2 {
+            let mut body = request.into_body();
+            let looked = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+            if matches!(looked, Poll::Ready(Some(Err(_)))) {
+                self.taken_back();
+            }
         }
     }
 

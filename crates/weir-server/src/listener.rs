@@ -2,7 +2,10 @@
 
 use std::{
     fs, io,
-    os::unix::{fs::FileTypeExt, net::UnixStream as StdUnixStream},
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt},
+        net::UnixStream as StdUnixStream,
+    },
     path::{Path, PathBuf},
 };
 
@@ -22,14 +25,32 @@ pub enum Listener {
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// The file of a unix socket; removed on drop.
-pub struct SocketFile(PathBuf);
+/// The file of a unix socket; removed on drop, where it is still that one.
+pub struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode.
+    file: (u64, u64),
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: file(path)? })
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Already gone is as good.
-        let _ = fs::remove_file(&self.0);
+        // Another process may have been started with it.
+        if file(&self.path).is_ok_and(|file| file == self.file) {
+            // Already gone is as good.
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// The device and the inode of a file.
+fn file(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Listener {
@@ -42,7 +63,8 @@ impl Listener {
             Listen::Tcp(address) => bind_tcp(address).await,
             Listen::Unix(path) => {
                 remove_stale(path)?;
-                Ok(Self::Unix(UnixListener::bind(path)?, Some(SocketFile(path.clone()))))
+                let listener = UnixListener::bind(path)?;
+                Ok(Self::Unix(listener, Some(SocketFile::at(path)?)))
             }
         }
     }
@@ -86,7 +108,9 @@ impl Listener {
     pub fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
-            Self::Unix(_, file) => file.as_ref().map(|file| format!("unix:{}", file.0.display())).unwrap_or_default(),
+            Self::Unix(_, file) => {
+                file.as_ref().map(|file| format!("unix:{}", file.path.display())).unwrap_or_default()
+            }
         }
     }
 }

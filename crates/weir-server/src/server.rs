@@ -1,6 +1,10 @@
 //! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hyper::{
     Request, Response,
@@ -12,6 +16,7 @@ use tokio::{
     time::sleep,
 };
 use tracing::{debug, warn};
+use weir_telemetry::LogLimit;
 
 use crate::{
     Listener, Traffic,
@@ -29,6 +34,8 @@ use crate::{
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// How often to log that it has none.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Most connections that are still taken, of those that wait when the listener closes.
 const MAX_LAST_CONNECTIONS: usize = 4_096;
 
@@ -100,6 +107,7 @@ impl<R: Serve> Server<R> {
     async fn run(mut self) {
         let (seats, meter) = (Seats::new(self.settings.max_connections), Arc::new(self.meter.clone()));
         let room = Room { seats, unread: unread::of_port(), meter };
+        let warnings = LogLimit::every(WARN_EVERY);
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -111,7 +119,9 @@ impl<R: Serve> Server<R> {
                 // A client that has gone again must not keep the others waiting.
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection");
+                    if warnings.allows(Instant::now()) {
+                        warn!(%error, "cannot accept connections");
+                    }
                     sleep(ACCEPT_BACKOFF).await;
                 }
             }

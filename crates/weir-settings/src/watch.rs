@@ -12,14 +12,14 @@ const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
-/// Device, inode, size, and the time of the last change in seconds and nanoseconds.
+/// Device, inode, size, and the time of the last change in seconds and nanoseconds: also of the mode, which a write does not change.
 type Stamp = (u64, u64, u64, i64, i64);
 
 impl Stamps {
     fn at(files: Vec<PathBuf>) -> Self {
         let stamp = |path: PathBuf| {
             let meta = fs::metadata(&path).ok();
-            (path, meta.map(|meta| (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())))
+            (path, meta.map(|meta| (meta.dev(), meta.ino(), meta.size(), meta.ctime(), meta.ctime_nsec())))
         };
         Self(files.into_iter().map(stamp).collect())
     }

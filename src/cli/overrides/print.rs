@@ -8,7 +8,10 @@ use weir_core::{
 };
 use weir_policy::overrides::{LimitChanges, MAX_EFFECTS};
 
-use crate::proto::{AuditEvent, Override, OverrideEffect, r#override::Change};
+use crate::{
+    cli::out::printable,
+    proto::{AuditEvent, Override, OverrideEffect, r#override::Change},
+};
 
 /// A pattern, with its domain where that is not the default one.
 pub(super) fn pattern(domain: &str, key: &[String]) -> String {
@@ -40,7 +43,7 @@ pub(super) fn line(one: &Override) -> String {
     let start = start.filter(|start| Some(start) != set_at.as_ref()).map(|start| format!(" from {start}"));
     let end = end.map_or(", until it is ended".to_owned(), |end| format!(" until {end}"));
     let start = start.unwrap_or_default();
-    format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one))
+    printable(&format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one)))
 }
 
 /// An override as JSON, in the form in which it is stored.
@@ -126,7 +129,7 @@ pub(super) fn set_json(
 
 /// A line about a change.
 pub(super) fn event(AuditEvent { at, actor, before, after, .. }: &AuditEvent) -> String {
-    let at = at.map(|at| at.to_string()).unwrap_or_default();
+    let (at, actor) = (at.map(|at| at.to_string()).unwrap_or_default(), printable(actor));
     match (before, after) {
         (None, Some(after)) => format!("{at}  {actor} set {}", line(after)),
         (Some(before), Some(after)) => format!("{at}  {actor} set {}, in place of {}", line(after), line(before)),
@@ -141,4 +144,18 @@ pub(super) fn event_json(AuditEvent { id, at, actor, before, after }: &AuditEven
         "id": id, "at": at.map(|at| at.to_string()), "actor": actor,
         "before": before.as_ref().map(json), "after": after.as_ref().map(json),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_chosen_stays_on_its_line() {
+        let reason = "x\n2026-11-28T08:00:00Z  alice set \u{1b}[2J\u{9b}2J".to_owned();
+        let after =
+            Override { reason, change: Some(Change::Ban(true)), author: "a\rb".to_owned(), ..Default::default() };
+        let event = event(&AuditEvent { actor: "\u{7}ops".to_owned(), after: Some(after), ..Default::default() });
+        assert!(!event.contains(char::is_control) && event.contains("alice set"), "{event:?}");
+    }
 }

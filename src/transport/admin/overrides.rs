@@ -1,6 +1,9 @@
 //! `SetOverride`, `EndOverride`, `ListOverrides`, `ListAudit`.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use prost_types::Timestamp;
 use tonic::Code;
@@ -109,13 +112,23 @@ impl AdminService {
         request: ListOverridesRequest,
     ) -> Result<ListOverridesResponse, Rejected> {
         let ListOverridesRequest { domain, prefix, page_size, cursor } = request;
-        let first: usize = if cursor.is_empty() { Ok(0) } else { cursor.parse() }.map_err(|_| unknown_cursor())?;
+        // The last one of the page before, since others may have ended or been set meanwhile.
+        let last = Some(&cursor).filter(|cursor| !cursor.is_empty()).map(|cursor| serde_json::from_str(cursor));
+        let last: Option<(String, Vec<String>)> = last.transpose().map_err(|_| unknown_cursor())?;
         let most = page_of(page_size, MAX_PAGE);
         let all = self.overrides.list(domain.as_deref(), &prefix).await.map_err(away)?;
-        let next = first.saturating_add(most);
-        let next_cursor = if next < all.len() { next.to_string() } else { String::new() };
-        let overrides = all.iter().skip(first).take(most).map(|one| message(one)).collect();
-        Ok(ListOverridesResponse { overrides, next_cursor })
+        let is_before = |one: &Arc<Override>| {
+            let place = (&*one.domain, one.pattern.iter().map(|segment| &**segment));
+            last.as_ref().is_some_and(|(domain, pattern)| {
+                place.0.cmp(domain).then_with(|| place.1.cmp(pattern.iter().map(String::as_str))).is_le()
+            })
+        };
+        let left = &all[all.partition_point(is_before)..];
+        let page = &left[..most.min(left.len())];
+        let next = page.last().filter(|_| page.len() < left.len());
+        let place = next.map(|one| serde_json::json!((&*one.domain, &*one.pattern)).to_string());
+        let overrides = page.iter().map(|one| message(one)).collect();
+        Ok(ListOverridesResponse { overrides, next_cursor: place.unwrap_or_default() })
     }
 
     pub(super) async fn list_audit(&self, request: &ListAuditRequest) -> Result<ListAuditResponse, Rejected> {

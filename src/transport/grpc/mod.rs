@@ -22,7 +22,11 @@ use std::{future::ready, pin::pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
-use hyper::{Request, Response, body::Incoming, header::HeaderValue};
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderValue},
+};
 use tonic::{Status, Streaming, body::Body};
 use tonic_health::server::HealthReporter;
 use tower::service_fn;
@@ -290,6 +294,14 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     }
 
     async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
+        // A page of another site can send no such type unasked.
+        let of_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+        if !request.headers().get(CONTENT_TYPE).is_some_and(of_grpc) {
+            self.connected.answered_by_its_head(request);
+            let mut response = Response::new(Body::default());
+            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return response;
+        }
         let (id, deadline) = (given_id(request.headers()), Deadline::of(request.headers()));
         let call = async {
             let unary = match request.uri().path() {
@@ -318,7 +330,10 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 }
                 other => match AdminCall::of_path(other) {
                     Some(call) => Unary::Admin(call),
-                    None => return Status::unimplemented("unknown method").into_http(),
+                    None => {
+                        self.connected.answered_by_its_head(request);
+                        return Status::unimplemented("unknown method").into_http();
+                    }
                 },
             };
             self.unary(unary, request, deadline).await

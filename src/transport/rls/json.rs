@@ -23,7 +23,7 @@ use super::{
 use crate::{
     limiter::descriptors::MAX_DESCRIPTORS,
     transport::{
-        http::body,
+        http::{Sites, body},
         json::{Damaged, Schema},
     },
 };
@@ -42,18 +42,22 @@ struct Json<S> {
     rls: Rls<S>,
     schema: Schema,
     max_body_bytes: usize,
+    sites: Sites,
 }
 
-/// The path. A body is at most `max_body_bytes` long.
+/// The path. A body is at most `max_body_bytes` long, and no page of another site may send one.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
-pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize) -> Result<Router, Damaged> {
-    let json = Json { rls, schema: Schema::new(weir_envoy::RATE_LIMIT_SERVICE, MAX_VALUES)?, max_body_bytes };
+pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize, sites: Sites) -> Result<Router, Damaged> {
+    let json = Json { rls, schema: Schema::new(weir_envoy::RATE_LIMIT_SERVICE, MAX_VALUES)?, max_body_bytes, sites };
     Ok(Router::new().route("/json", any(answer::<S>)).with_state(Arc::new(json)))
 }
 
 async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) -> Response {
+    if let Err(problem) = json.sites.check(&request) {
+        return problem.into_response();
+    }
     let body = match body::bytes(request.into_body(), json.max_body_bytes).await {
         Err(problem) if problem.is_overload() => return problem.into_response(),
         body => body.ok(),

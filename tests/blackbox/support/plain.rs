@@ -48,6 +48,18 @@ impl Plain {
         Self(send)
     }
 
+    /// The HTTP status of a call of this type, or of none.
+    pub async fn status(&self, path: &str, kind: Option<&str>, body: Bytes) -> u16 {
+        let mut request = Request::post(format!("http://localhost{path}"));
+        if let Some(kind) = kind {
+            request = request.header("content-type", kind);
+        }
+        let mut send = self.0.clone().ready().await.expect("open");
+        let (answer, mut stream) = send.send_request(request.body(()).expect("a request"), false).expect("sent");
+        stream.send_data(body, true).expect("sent");
+        in_time("an answer", answer).await.expect("an answer").status().as_u16()
+    }
+
     /// Makes a call of this body, and waits for its end.
     pub async fn call(&self, path: &str, headers: &[(&'static str, &str)], body: Bytes) -> Answer {
         in_time("an answer", self.begin(path, headers, body, true)).await

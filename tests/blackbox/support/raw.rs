@@ -170,9 +170,13 @@ impl Raw {
 
     /// Opens so many calls and takes each back at once, all in one write.
     pub fn take_back(&mut self, path: &str, count: u32) -> io::Result<()> {
-        // POST and http by their numbers in the static table, then the path as it is.
-        let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).expect("short")];
-        block.extend_from_slice(path.as_bytes());
+        // POST and http by their numbers in the static table, then the path and the type as they are.
+        let mut block = vec![0x83, 0x86];
+        for (name, value) in [(&[0x04][..], path), (&[0x0f, 0x10], "application/grpc")] {
+            block.extend_from_slice(name);
+            block.push(u8::try_from(value.len()).expect("short"));
+            block.extend_from_slice(value.as_bytes());
+        }
         let mut bytes = Vec::new();
         for _ in 0..count {
             put_frame(&mut bytes, HEADERS, END_HEADERS, self.next, &block);

@@ -7,8 +7,7 @@ mod dry_run;
 mod limit;
 #[cfg(test)]
 mod tests;
-
-use std::{collections::HashMap, hash::Hash};
+mod twins;
 
 use smallvec::SmallVec;
 
@@ -16,6 +15,8 @@ pub use decide::{Decisions, States, decide, decide_into};
 pub(crate) use decide::{no_room, passes, peek, put_if_room};
 pub(crate) use dry_run::dry_run;
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
+pub use twins::firsts;
+use twins::{find_twins_of_many, totals};
 
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},
@@ -261,12 +262,11 @@ impl<'a> Plan<'a> {
         (self.is_shadow, self.retry_jitter) = (false, 0.0);
     }
 
-    /// The encoded key by which the place of its records is found, if it has any: of its reservation, and of the answer to its id. It is that
-    /// of the key asked for, whichever of its limits are lifted, gone or new, and at whatever depth.
+    /// The encoded key that says where its records are, if it may have any, of its reservation and its id: that of the key asked for,
+    /// whichever of its limits are lifted, gone or new.
     pub fn record_path(&self) -> Option<&'a [u8]> {
-        let Level { key, anchor, .. } = self.levels.last()?;
-        let keeps_records = self.reservation.is_some() || self.request.is_some();
-        keeps_records.then(|| key.prefix(key.depth().min((*anchor).into())))
+        let level = self.levels.last().filter(|_| self.reservation.is_some() || self.request.is_some())?;
+        Some(level.key.prefix(level.key.depth().min(level.anchor.into())))
     }
 
     /// The levels, root first.
@@ -364,41 +364,4 @@ impl<'a> Plan<'a> {
     fn total_cost(&self, index: usize) -> i64 {
         if self.has_twins() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }
-}
-
-/// Finds the twins among more levels than one path has, in time that grows with their number.
-fn find_twins_of_many(levels: &mut [Level<'_>]) -> bool {
-    // A key's path and an ident behind it name one state.
-    let firsts = firsts(levels.iter().map(|level| (level.path(), level.limit.ident())));
-    let mut twins = false;
-    for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
-        levels[index].twin = Some(first as u16);
-        twins = true;
-    }
-    twins
-}
-
-/// Where in a row each value stands first. In time that grows with the row's length, and at once where that is short.
-pub fn firsts<K: Eq + Hash>(row: impl ExactSizeIterator<Item = K>) -> SmallVec<[usize; 4]> {
-    if row.len() <= MAX_LEVELS {
-        let mut seen = SmallVec::<[K; 4]>::new();
-        return row
-            .enumerate()
-            .map(|(index, value)| {
-                let first = seen.iter().position(|before| *before == value).unwrap_or(index);
-                seen.push(value);
-                first
-            })
-            .collect();
-    }
-    let mut seen = HashMap::<K, usize, foldhash::fast::RandomState>::default();
-    row.enumerate().map(|(index, value)| *seen.entry(value).or_insert(index)).collect()
-}
-
-fn totals(levels: &[Level<'_>]) -> Box<[i64]> {
-    let mut totals = vec![0; levels.len()];
-    for (index, level) in levels.iter().enumerate() {
-        totals[level.twin.map_or(index, usize::from)] += level.cost;
-    }
-    totals.into()
 }

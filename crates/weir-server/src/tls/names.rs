@@ -126,6 +126,17 @@ impl Meant {
     }
 }
 
+impl NamePattern {
+    /// Greater for patterns that name fewer.
+    pub fn precision(&self) -> usize {
+        match &self.0 {
+            Meant::All => 0,
+            Meant::Label(part) | Meant::Below(part) => part.len(),
+            Meant::Plain(_) | Meant::Uri(_) => usize::MAX,
+        }
+    }
+}
+
 impl TryFrom<String> for NamePattern {
     type Error = String;
 

@@ -99,10 +99,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
-    /// each field of a level.
-    ///
-    /// `records`: the encoded key of the plan's records, where that may be another than those of the levels. The last key is the one that
-    /// has them.
+    /// each field of a level. `records`: the key of its records, where that may be another one; the last key has them.
     pub(crate) fn new(
         plan: &Plan<'_>,
         indexes: &[usize],
@@ -120,9 +117,8 @@ impl Part {
             Charge::Independent => 1,
             Charge::OverLimitOnly => 129,
         };
-        let how = charge + 16 * i64::from(plan.dry_run);
         let request = plan.request.filter(|_| mode.tells_id());
-        let how = how + if request.is_some() { 64 } else { 0 };
+        let how = charge + 16 * i64::from(plan.dry_run) + 64 * i64::from(request.is_some());
         head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
         columns(&mut body, plan, indexes, &numbers, None);
         for level in indexes.iter().map(|index| &plan.levels()[*index]) {
@@ -272,7 +268,7 @@ fn columns(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize], keys: &[i64],
     let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
     keys.iter().for_each(|number| int(body, *number));
     levels().for_each(|level| field(body, level));
-    levels().for_each(|level| rule(body, level));
+    levels().for_each(|level| text(body, &rule_of(level)));
     levels().for_each(|level| int(body, cost.unwrap_or(level.cost)));
 }
 
@@ -305,10 +301,6 @@ fn field(body: &mut ByteBuf, level: &Level<'_>) {
     text_head(body, rest.len() + ident.len());
     body.as_mut_vec().extend_from_slice(rest);
     body.as_mut_vec().extend_from_slice(ident);
-}
-
-fn rule(body: &mut ByteBuf, level: &Level<'_>) {
-    text(body, &rule_of(level));
 }
 
 /// What the script must know of a level's limit.

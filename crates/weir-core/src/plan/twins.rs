@@ -1,0 +1,46 @@
+//! Levels that share a state.
+
+use std::{collections::HashMap, hash::Hash};
+
+use smallvec::SmallVec;
+
+use super::Level;
+use crate::domain::ask::MAX_LEVELS;
+
+/// Finds the twins among more levels than one path has, in time that grows with their number.
+pub(super) fn find_twins_of_many(levels: &mut [Level<'_>]) -> bool {
+    // A key's path and an ident behind it name one state.
+    let firsts = firsts(levels.iter().map(|level| (level.path(), level.limit.ident())));
+    let mut twins = false;
+    for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
+        levels[index].twin = Some(first as u16);
+        twins = true;
+    }
+    twins
+}
+
+/// Where in a row each value stands first. In time that grows with the row's length, and at once where that is short.
+pub fn firsts<K: Eq + Hash>(row: impl ExactSizeIterator<Item = K>) -> SmallVec<[usize; 4]> {
+    if row.len() <= MAX_LEVELS {
+        let mut seen = SmallVec::<[K; 4]>::new();
+        return row
+            .enumerate()
+            .map(|(index, value)| {
+                let first = seen.iter().position(|before| *before == value).unwrap_or(index);
+                seen.push(value);
+                first
+            })
+            .collect();
+    }
+    let mut seen = HashMap::<K, usize, foldhash::fast::RandomState>::default();
+    row.enumerate().map(|(index, value)| *seen.entry(value).or_insert(index)).collect()
+}
+
+/// By the first level on each state, what all levels on it ask for together.
+pub(super) fn totals(levels: &[Level<'_>]) -> Box<[i64]> {
+    let mut totals = vec![0; levels.len()];
+    for (index, level) in levels.iter().enumerate() {
+        totals[level.twin.map_or(index, usize::from)] += level.cost;
+    }
+    totals.into()
+}
