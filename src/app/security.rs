@@ -48,13 +48,18 @@ impl Security {
         };
         security.grpc = security.tls("grpc", &settings.grpc.tls, GRPC)?;
         security.http = security.tls("http", &settings.http.tls, HTTP)?;
-        let path = &settings.auth.file;
+        let (path, ports) = (&settings.auth.file, [("grpc", &settings.grpc.tls), ("http", &settings.http.tls)]);
         if is_set(path) {
             security.auth = Some(security.callers(path.clone())?);
-        } else if settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients() {
+        } else if ports.iter().any(|(_, tls)| tls.asks_clients()) {
             info!(
                 "clients are authenticated by certificate alone and have the role check; for the roles reset, metrics and admin set `auth.file`"
             );
+            for (name, _) in ports.iter().filter(|(_, tls)| !tls.asks_clients()) {
+                warn!(
+                    "{name}.listen rejects all calls: no client can authenticate there; set {name}.tls.client_ca or auth.file"
+                );
+            }
             security.auth = Some(Arc::new(Auth::new(Callers::by_certificate_alone())));
         }
         Ok(security)

@@ -23,7 +23,7 @@ impl Settings {
         self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections)?;
         self.grpc.traffic().check("grpc")?;
         self.http.traffic().check("http")?;
-        self.metrics_listen().map(drop)?;
+        self.check_listeners()?;
         self.envoy.check()?;
         self.rlqs.check()?;
         self.tracing.check()?;
@@ -41,6 +41,9 @@ impl Settings {
             ("http.max_concurrent_requests", self.http.max_concurrent_requests),
         ] {
             ensure(count <= MAX_CONCURRENT_REQUESTS, format!("{key} is 0 to 10000000"))?;
+        }
+        for (key, time) in [("shutdown.delay", self.shutdown.delay), ("shutdown.timeout", self.shutdown.timeout)] {
+            ensure((0..=DAY).contains(&time.0), format!("{key} is 0 to 1d"))?;
         }
         let timeout = self.grpc.message_timeout.0;
         ensure((SECOND / 10..=DAY).contains(&timeout), "grpc.message_timeout is 100ms to 1d")?;
@@ -62,5 +65,20 @@ impl Settings {
             ensure(count <= 1_024, format!("{key} is at most 1024; 0 means one for each core"))?;
         }
         Ok(self)
+    }
+
+    /// No two ports have one address, unless each takes any that is free.
+    fn check_listeners(&self) -> Result<(), String> {
+        let metrics = self.metrics_listen()?;
+        let (grpc, http) = (("grpc.listen", &self.grpc.listen), ("http.listen", &self.http.listen));
+        let ports: Vec<_> =
+            [grpc, http].into_iter().chain(metrics.iter().map(|listen| ("metrics.listen", listen))).collect();
+        for (index, (name, listen)) in ports.iter().enumerate() {
+            let takes_any = listen.to_string().ends_with(":0");
+            if let Some((other, _)) = ports[..index].iter().find(|(_, other)| other == listen && !takes_any) {
+                return Err(format!("{name} is the address of {other}: {listen}"));
+            }
+        }
+        Ok(())
     }
 }

@@ -184,6 +184,12 @@ fn errors_name_the_key_and_its_position() {
         ("", &[("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", "some")], "grpc.max_concurrent_requests"),
         ("http: { max_concurrent_requests: 10000001 }", &[], "max_concurrent_requests is 0 to 10000000"),
         ("grpc: { message_timeout: 99ms }", &[], "grpc.message_timeout is 100ms to 1d"),
+        (
+            "{ grpc: { listen: 'a:1' }, metrics: { listen: 'a:1' } }",
+            &[],
+            "metrics.listen is the address of grpc.listen: a:1",
+        ),
+        ("shutdown: { delay: 2d }", &[], "shutdown.delay is 0 to 1d"),
         ("envoy: { headers: on }", &[], "envoy.headers"),
         ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is not a header name"),
         ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is not a header name"),

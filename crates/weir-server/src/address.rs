@@ -31,7 +31,8 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return match path.trim_start_matches("//") {
+            // As a URL with an empty host too.
+            return match path.strip_prefix("//").unwrap_or(path) {
                 "" => Err(format!("`{text}` names no path")),
                 path => Ok(Self::Unix(path.into())),
             };
