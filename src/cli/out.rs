@@ -36,7 +36,7 @@ pub(super) fn say(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }
 
-/// What somebody else has chosen, as a terminal may get it: who chose it does not control the terminal, nor begins lines.
+/// Text without control characters, which end lines and control terminals: for what others have written, as keys and reasons.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

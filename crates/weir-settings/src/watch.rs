@@ -12,7 +12,7 @@ const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
-/// Device, inode, size, and the time of the last change in seconds and nanoseconds: also of the mode, which a write does not change.
+/// Device, inode, size, and the time of the last change in seconds and nanoseconds, which may be one of the mode alone.
 type Stamp = (u64, u64, u64, i64, i64);
 
 impl Stamps {
