@@ -20,7 +20,7 @@ mod worst_case;
 use std::{path::PathBuf, sync::Arc};
 
 use tokio::{task::JoinSet, time::MissedTickBehavior};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch};
 use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
@@ -308,11 +308,7 @@ impl App {
         });
         let panicked = tokio::select! {
             () = shutdown => false,
-            // Without its reloads or snapshots a service would look healthy, and be wrong.
-            error = panicked(&mut background) => {
-                error!(%error, "a background task has panicked: the service stops, and should be started again");
-                true
-            }
+            () = panicked(&mut background, self.limiter.store().shared()) => true,
         };
         info!("draining: readiness fails, calls are still served");
         if let Some(following) = following {

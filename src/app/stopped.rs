@@ -2,7 +2,12 @@
 
 use std::{future::pending, panic::resume_unwind};
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    select,
+    task::{JoinError, JoinSet},
+};
+use tracing::error;
+use weir_store::SharedStore;
 
 /// How a service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +20,24 @@ pub enum Stopped {
     Panicked,
 }
 
-/// The first of these tasks that panics. Those that end otherwise are none of its concern.
-pub(super) async fn panicked(tasks: &mut JoinSet<()>) -> JoinError {
+/// Waits until one of these tasks panics, or one of the shared store's: without reloads, snapshots or the store's connections a
+/// service would look healthy, and be wrong.
+pub(super) async fn panicked(tasks: &mut JoinSet<()>, shared: Option<&SharedStore>) {
+    let of_the_store = async {
+        match shared {
+            Some(shared) => shared.redis().panicked().await,
+            None => pending().await,
+        }
+    };
+    let error = select! {
+        error = first_panic(tasks) => error.to_string(),
+        () = of_the_store => "one of the store's".to_owned(),
+    };
+    error!(error, "a background task has panicked: the service stops, and should be started again");
+}
+
+/// The first that panics. Those that end otherwise are none of its concern.
+async fn first_panic(tasks: &mut JoinSet<()>) -> JoinError {
     loop {
         match tasks.join_next().await {
             Some(Err(error)) => return error,
@@ -46,9 +67,9 @@ mod tests {
         let mut tasks = JoinSet::new();
         tasks.spawn(async {});
         tasks.spawn(pending());
-        assert!(timeout(Duration::from_secs(1), panicked(&mut tasks)).await.is_err());
+        assert!(timeout(Duration::from_secs(1), first_panic(&mut tasks)).await.is_err());
         tasks.spawn(async { panic!("a fault") });
-        let error = timeout(Duration::from_secs(1), panicked(&mut tasks)).await.unwrap();
+        let error = timeout(Duration::from_secs(1), first_panic(&mut tasks)).await.unwrap();
         assert!(error.is_panic());
         tasks.abort_all();
     }

@@ -109,7 +109,7 @@ impl SharedStore {
     /// Gives back what is leased, has the shared store charged for what was admitted without it, if it answers, and gives up
     /// the rest. To be called when nothing is decided any more.
     pub async fn finish(&self) {
-        self.leases.close(&self.redis.io.runtime).await;
+        self.leases.close(&self.redis.io.tasks.handle).await;
         let Some(charges) = self.outage_charges() else { return };
         let since = tokio::time::Instant::now();
         while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < LAST_CHARGES.0 {

@@ -162,7 +162,7 @@ impl Leases {
             meter: LeaseMeter::new(registry),
             io: redis.io.clone(),
         });
-        let renewals = redis.io.runtime.spawn(renewals::run(Arc::clone(&shared)));
+        let renewals = redis.io.tasks.spawn(renewals::run(Arc::clone(&shared)));
         Self {
             shared,
             hot_keys: HotKeyFilter::default(),

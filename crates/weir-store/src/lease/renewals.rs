@@ -22,7 +22,7 @@ const SWEEP: u64 = 50;
 impl Shared {
     /// Sends a renewal in the background.
     pub(super) fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        self.io.runtime.spawn(Arc::clone(self).renew(lease, renewal, sent));
+        self.io.tasks.spawn(Arc::clone(self).renew(lease, renewal, sent));
     }
 
     /// Sends a renewal and has the lease know what became of it.

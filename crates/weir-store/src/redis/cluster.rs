@@ -50,9 +50,9 @@ impl Cluster {
     /// A Cluster that is found through `seeds`; a task keeps its map true.
     pub(super) fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
         let (map, change, refresh, topology) = Default::default();
-        let runtime = factory.runtime.clone();
+        let tasks = factory.tasks.clone();
         let shared = Arc::new(Shared { factory, seeds, map, change, refresh, topology });
-        let task = runtime.spawn(refresh::run(Arc::clone(&shared)));
+        let task = tasks.spawn(refresh::run(Arc::clone(&shared)));
         Self { shared, task }
     }
 

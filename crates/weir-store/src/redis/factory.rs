@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::Value;
-use tokio::{runtime::Handle, time::timeout_at};
+use tokio::time::timeout_at;
 
 use super::{
     batch::{CallSettings, Grouping},
     breaker::Breaker,
     command::{command, query},
     connector::{Connector, Purpose},
+    io::Tasks,
     node::Node,
     pool::{Pool, Target},
     probe::ProbeKey,
@@ -37,7 +38,7 @@ pub(crate) struct NodeFactory {
     /// Connects to them.
     pub connector: Arc<Connector>,
     /// Where their tasks run.
-    pub runtime: Handle,
+    pub tasks: Tasks,
     /// What time they have, about.
     pub time: Arc<StoreTime>,
     machine: Arc<dyn Machine>,
@@ -48,18 +49,18 @@ pub(crate) struct NodeFactory {
 }
 
 impl NodeFactory {
-    /// Of nodes whose tasks run on `runtime`, on this machine.
+    /// Of nodes whose tasks run there, on this machine.
     pub(crate) fn new(
         url: &RedisUrl,
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
         least_ttl_millis: i64,
         meter: Arc<StoreMeter>,
-        (machine, runtime): (Arc<dyn Machine>, Handle),
+        (machine, tasks): (Arc<dyn Machine>, Tasks),
     ) -> Self {
         let connector = Arc::new(Connector::new(Arc::clone(&machine), url, settings));
         let time = Arc::new(StoreTime::new(Arc::clone(&machine), clock.clone()));
-        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime, time, machine }
+        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, tasks, time, machine }
     }
 
     /// The only server, or the master of the moment.
@@ -97,7 +98,7 @@ impl NodeFactory {
             meter: Arc::clone(&self.meter),
         };
         let queues = (0..settings.pool_size).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
-        Node::start(address, queues, self.machine.random(), context, &self.runtime)
+        Node::start(address, queues, self.machine.random(), context, &self.tasks)
     }
 
     /// How long a check may take in the store.

@@ -4,6 +4,7 @@ use std::{io, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime::{Builder, Handle},
+    task::JoinHandle,
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -12,11 +13,49 @@ use weir_telemetry::request;
 use super::servers::Servers;
 use crate::{Failure, StoreError};
 
-/// The servers, the runtime on which their connections live, and how long a command may take.
+/// The runtime on which connections and the tasks that use them live, and whether one of these tasks has panicked.
+#[derive(Clone)]
+pub(crate) struct Tasks {
+    pub handle: Handle,
+    panicked: CancellationToken,
+}
+
+impl Tasks {
+    pub(super) fn on(handle: Handle) -> Self {
+        Self { handle, panicked: CancellationToken::new() }
+    }
+
+    /// Runs what the store cannot do without and nobody awaits.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        let noticed = Noticed(self.panicked.clone());
+        self.handle.spawn(async move {
+            let _noticed = noticed;
+            task.await;
+        })
+    }
+
+    /// Waits until one that was spawned here panics.
+    pub(crate) async fn panicked(&self) {
+        self.panicked.cancelled().await;
+    }
+}
+
+/// Tells that the task which has it panics.
+struct Noticed(CancellationToken);
+
+impl Drop for Noticed {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+/// The servers, where what asks them runs, and how long a command may take.
 #[derive(Clone)]
 pub(crate) struct Io {
     pub servers: Arc<Servers>,
-    pub runtime: Handle,
+    pub tasks: Tasks,
     pub timeout: Duration,
 }
 
@@ -32,7 +71,7 @@ impl Io {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let done = self.runtime.spawn(request::carried(work(self.clone()))).await;
+        let done = self.tasks.handle.spawn(request::carried(work(self.clone()))).await;
         done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
     }
 }
@@ -65,5 +104,26 @@ impl IoThread {
 impl Drop for IoThread {
     fn drop(&mut self) {
         self.end.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_is_noticed_and_one_that_ends_or_is_aborted_is_not() {
+        let tasks = Tasks::on(Handle::current());
+        tasks.spawn(async {}).await.unwrap();
+        let aborted = tasks.spawn(pending());
+        aborted.abort();
+        aborted.await.unwrap_err();
+        assert!(timeout(Duration::from_secs(1), tasks.panicked()).await.is_err());
+        tasks.spawn(async { panic!("a fault") });
+        timeout(Duration::from_secs(1), tasks.clone().panicked()).await.unwrap();
     }
 }

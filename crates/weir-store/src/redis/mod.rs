@@ -48,7 +48,7 @@ use self::{
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
     holds::granted,
-    io::IoThread,
+    io::{IoThread, Tasks},
     reply::{Answer, Decided},
     reset::Forgotten,
     script::Task,
@@ -148,16 +148,22 @@ impl RedisStore {
         meter: Arc<StoreMeter>,
     ) -> Self {
         let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
-        let place = (Arc::clone(&machine), runtime.clone());
+        let tasks = Tasks::on(runtime);
+        let place = (Arc::clone(&machine), tasks.clone());
         let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), place);
         let servers = Arc::new(Servers::start(&url.topology, factory));
-        let io = Io { servers, runtime, timeout: settings.command_timeout.duration() };
+        let io = Io { servers, tasks, timeout: settings.command_timeout.duration() };
         Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, meter, machine, _thread: None }
     }
 
     /// Whether every server is asked, that is, has not failed of late.
     pub fn is_up(&self) -> bool {
         self.io.servers.is_up()
+    }
+
+    /// Waits until a task panics without which it does not work.
+    pub async fn panicked(&self) {
+        self.io.tasks.panicked().await;
     }
 
     /// How its servers are now.
@@ -227,7 +233,7 @@ impl RedisStore {
     /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
     pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
         let charging = Afterwards { charges, io: self.io.clone(), prefix: Arc::clone(&self.prefix) };
-        AbortOnDropHandle::new(self.io.runtime.spawn(charging.run()))
+        AbortOnDropHandle::new(self.io.tasks.spawn(charging.run()))
     }
 
     /// The levels that are decided in one step each.

@@ -10,7 +10,6 @@ use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedC
 use foldhash::fast::FixedState;
 use futures_util::future::{Either, ready};
 use tokio::{
-    runtime::Handle,
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
@@ -20,6 +19,7 @@ use super::{
     breaker::RELAPSE,
     command::{query, send_all},
     encode::Part,
+    io::Tasks,
     pool::Pool,
     probe::{ProbeKey, probe},
     queue::Queue,
@@ -43,18 +43,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a node's tasks on `runtime`; they end when it is dropped. `seed` decides which worker has which key.
-    pub(super) fn start(
-        address: Address,
-        queues: Vec<Arc<Queue>>,
-        seed: u64,
-        context: Context,
-        runtime: &Handle,
-    ) -> Self {
+    /// Starts a node's tasks; they end when it is dropped. `seed` decides which worker has which key.
+    pub(super) fn start(address: Address, queues: Vec<Arc<Queue>>, seed: u64, context: Context, tasks: &Tasks) -> Self {
         let context = Arc::new(context);
-        let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
-        let mut tasks: Vec<_> = workers.collect();
-        tasks.push(runtime.spawn(watch(Arc::clone(&context))));
+        let workers = queues.iter().map(|queue| tasks.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
+        let watch = tasks.spawn(watch(Arc::clone(&context)));
+        let tasks = workers.chain([watch]).collect();
         Self { address, context, queues, hasher: FixedState::with_seed(seed), tasks }
     }
 

@@ -76,7 +76,7 @@ impl Servers {
                 let node = factory.only(Target::Sentinel(Arc::clone(&sentinels)), address);
                 let pool = Arc::clone(node.pool());
                 let pause = factory.command_timeout();
-                let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool, pause).await });
+                let watch = factory.tasks.spawn(async move { watch(&sentinels, &pool, pause).await });
                 watching = Some(AbortOnDropHandle::new(watch));
                 Kind::One(Arc::new(node))
             }
