@@ -66,7 +66,7 @@ fn is_kept(path: &str, version: &str) -> bool {
 #[tokio::test]
 async fn responses_are_acknowledged_and_replace_the_whole_policy() {
     let plane = ControlPlane::start();
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let port = TcpListener::bind(ControlPlane::FREE).expect("a port").local_addr().expect("an address");
     let server = setup(&plane)
         .env("WEIR_GRPC__LISTEN", &port.to_string())
         .env("WEIR_XDS__NODE_ID", "edge")
@@ -347,12 +347,11 @@ async fn counts_of_a_file_go_on_under_the_same_policy_of_a_control_plane() {
 async fn certificates_are_read_for_each_connection() {
     let (ours, theirs, new) = (Authority::new("ours"), Authority::new("theirs"), Authority::new("new"));
     let server_pair = ours.sign(Leaf::host("localhost"));
-    let plane = ControlPlane::at("127.0.0.1:0", Some(acceptor(&server_pair, Some(&ours))));
-    let (_, port) = plane.address().rsplit_once(':').expect("a port");
-    let port = port.to_owned();
+    let plane = ControlPlane::at(ControlPlane::FREE, Some(acceptor(&server_pair, Some(&ours))));
+    let address = plane.address().to_owned();
     let client = |authority: &Authority| authority.sign(Leaf::common("weir"));
     let setup = Setup::new()
-        .limits(format!("xds://127.0.0.1:{port}").into())
+        .limits(plane.limits().into())
         .env("WEIR_XDS__TLS__ENABLED", "true")
         .env("WEIR_XDS__TLS__SERVER_NAME", "localhost")
         .env("WEIR_XDS__BACKOFF__INITIAL", "10ms")
@@ -372,8 +371,7 @@ async fn certificates_are_read_for_each_connection() {
 
     // Everything changes: the control plane's certificate, its authority and whom it trusts.
     drop(plane);
-    let plane =
-        ControlPlane::at(&format!("127.0.0.1:{port}"), Some(acceptor(&new.sign(Leaf::host("localhost")), Some(&new))));
+    let plane = ControlPlane::at(&address, Some(acceptor(&new.sign(Leaf::host("localhost")), Some(&new))));
     fs::write(dir.join("ca.pem"), &new.pem).expect("written");
     client(&new).write(&dir, "xds");
     assert_eq!(plane.request(0).version_info, "1");

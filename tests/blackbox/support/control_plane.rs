@@ -75,9 +75,12 @@ impl AggregatedDiscoveryService for State {
 }
 
 impl ControlPlane {
+    /// A free port, at an address that no connection of a client has: none takes the port before it is listened to again.
+    pub const FREE: &str = "127.0.0.2:0";
+
     /// One on a free port.
     pub fn start() -> Self {
-        Self::at("127.0.0.1:0", None)
+        Self::at(Self::FREE, None)
     }
 
     /// One at this address.
