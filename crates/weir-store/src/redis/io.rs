@@ -25,25 +25,25 @@ impl Tasks {
         Self { handle, panicked: CancellationToken::new() }
     }
 
-    /// Runs what the store cannot do without and nobody awaits.
+    /// Runs a background task of the store. If it panics, [`Self::panicked`] is ready.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        let noticed = Noticed(self.panicked.clone());
+        let guard = PanicGuard(self.panicked.clone());
         self.handle.spawn(async move {
-            let _noticed = noticed;
+            let _guard = guard;
             task.await;
         })
     }
 
-    /// Waits until one that was spawned here panics.
+    /// Waits until a task of [`Self::spawn`] panics.
     pub(crate) async fn panicked(&self) {
         self.panicked.cancelled().await;
     }
 }
 
-/// Tells that the task which has it panics.
-struct Noticed(CancellationToken);
+/// Cancels its token when it is dropped by a panic.
+struct PanicGuard(CancellationToken);
 
-impl Drop for Noticed {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.cancel();
@@ -124,6 +124,6 @@ mod tests {
         aborted.await.unwrap_err();
         assert!(timeout(Duration::from_secs(1), tasks.panicked()).await.is_err());
         tasks.spawn(async { panic!("a fault") });
-        timeout(Duration::from_secs(1), tasks.clone().panicked()).await.unwrap();
+        timeout(Duration::from_secs(1), tasks.panicked()).await.unwrap();
     }
 }

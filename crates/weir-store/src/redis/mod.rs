@@ -161,7 +161,7 @@ impl RedisStore {
         self.io.servers.is_up()
     }
 
-    /// Waits until a task panics without which it does not work.
+    /// Waits until one of its background tasks panics.
     pub async fn panicked(&self) {
         self.io.tasks.panicked().await;
     }
