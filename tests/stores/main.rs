@@ -14,7 +14,6 @@ mod expiry;
 mod failover;
 mod floods;
 mod idempotency;
-mod lease_client;
 mod leases;
 mod moving_slots;
 mod outages;

@@ -40,7 +40,7 @@ async fn unusable_sentinels_are_skipped() {
     let sentinels = [free_port(), silent, other.port, stale.port, astray.port, good.port];
     let hosts: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let url = format!("redis-sentinel://{}/mymaster", hosts.join(","));
-    let settings = RedisSettings { connect_timeout: Time::seconds(10), ..RedisSettings::default() };
+    let settings = RedisSettings { connect_timeout: Time::seconds(5), ..RedisSettings::default() };
     assert_eq!(through(&url, &settings).await, Ok(master.port));
 }
 

@@ -54,7 +54,11 @@ impl Server {
 
     /// A Sentinel that watches the master on this port, with more lines of its file.
     pub fn sentinel(master: u16, lines: &[&str]) -> Self {
-        Self::start(Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {master} 1")), lines)
+        let watching = Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {master} 1"));
+        let sentinel = Self::start(watching, lines);
+        // It asks the master for replicas every ten seconds, which is long for a test.
+        sentinel.run("SENTINEL DEBUG INFO-PERIOD 300");
+        sentinel
     }
 
     fn start(options: Options, lines: &[&str]) -> Self {
