@@ -56,8 +56,8 @@ impl Server {
     pub fn sentinel(master: u16, lines: &[&str]) -> Self {
         let watching = Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {master} 1"));
         let sentinel = Self::start(watching, lines);
-        // It asks the master for replicas every ten seconds, which is long for a test.
-        sentinel.run("SENTINEL DEBUG INFO-PERIOD 300");
+        // It looks at what it watches every ten seconds, and at who was demoted after eight: long for a test.
+        sentinel.run("SENTINEL DEBUG INFO-PERIOD 300 PUBLISH-PERIOD 300");
         sentinel
     }
 
