@@ -190,13 +190,14 @@ impl<S: Store> Limiter<S> {
         self.sample(request, answer);
     }
 
-    /// Forgets a key, with `subtree` all below it too.
+    /// Forgets a key, with `subtree` all below it too. One that counts together with others is forgotten with them.
     ///
     /// # Errors
     /// [`CheckError`] when the store cannot tell.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, CheckError> {
         let handle = self.policy_handle();
         let anchor = request.anchor(&handle.policy);
-        Ok(self.store.reset(&request.key, anchor, subtree).await?)
+        let shared = handle.policy.domain(&request.domain).and_then(|domain| domain.shared_key(&request.key));
+        Ok(self.store.reset(shared.as_ref().unwrap_or(&request.key), anchor, subtree).await?)
     }
 }

@@ -149,7 +149,10 @@ impl<'a> Shown<'a> {
             _ => None,
         };
         let until_reset = match window {
-            Some(window) if decision.reset_after == 0 => window.until_end(at, phase),
+            // Refused without a look at the count.
+            Some(window) if decision.reset_after == 0 => {
+                decision.retry_after.unwrap_or_else(|| window.until_end(at, phase))
+            }
             Some(_) => decision.reset_after,
             None => decision.retry_after.unwrap_or(decision.reset_after),
         };

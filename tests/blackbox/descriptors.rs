@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Folder, run};
+use crate::support::{Folder, Server, run};
 
 const FILE: &str = "domain: d
 descriptors:
@@ -70,4 +70,17 @@ path=/: found by the descriptor without a value
             "key": "user", "value": "b", "found": "any", "descriptor": "*", "limits": [], "counts": true,
             "unlimited": false, "shadow_mode": false, "quota_mode": false, "share_threshold": false }] })
     );
+}
+
+#[test]
+fn a_reset_of_one_value_forgets_what_all_of_a_pattern_count() {
+    let server = Server::with_policy(FILE);
+    let told = |words: &[&str]| server.run(&[words, &["--domain", "d", "--json"]].concat()).json();
+    for (user, left) in [("alex", 4), ("abel", 3)] {
+        assert_eq!(told(&["check", "user", user])["remaining"], left);
+    }
+    assert_eq!(told(&["reset", "user", "abel"])["existed"], true);
+    assert_eq!(told(&["check", "user", "alex"])["remaining"], 4);
+    assert_eq!(told(&["reset", "user", "abel", "--subtree"])["removed"], true);
+    assert_eq!(told(&["reset", "user", "abel"])["existed"], false);
 }

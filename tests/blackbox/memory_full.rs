@@ -2,11 +2,13 @@
 
 use serde_json::json;
 use weir::proto::{CheckResponse, SlidingLog, limit::Algorithm};
+use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::{
     logs::fields,
     support::{
         Server,
+        envoy::{descriptor, should_rate_limit},
         requests::{check, limit, peek, seconds_long, short, with_limits},
         server::Setup,
     },
@@ -61,6 +63,20 @@ async fn deny_refuses_new_keys_for_a_second_and_keeps_known_ones() {
     assert_counts(&server, "deny", 2.0, 0.0);
     assert_eq!(server.run(&["reset", "user", "known 0"]).code, 0);
     assert_eq!(server.run(&["check", "user", "new"]).code, 0);
+}
+
+#[tokio::test]
+async fn deny_refuses_new_descriptors_for_a_second() {
+    let policy = "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 9 } }]";
+    let server = Setup::new().policy(policy).env("WEIR_STORE__MAX_KEYS", "1").start();
+    let mut times = Vec::new();
+    for user in ["known", "new"] {
+        let descriptors = vec![descriptor(&["user", user], 1)];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..Default::default() };
+        let answer = should_rate_limit(server.channel().await, request).await.expect("an answer");
+        times.push(answer.statuses[0].duration_until_reset.map(|time| time.seconds));
+    }
+    assert!(times[0] > Some(1) && times[1] == Some(1), "{times:?}");
 }
 
 #[tokio::test]

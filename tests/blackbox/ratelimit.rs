@@ -167,11 +167,15 @@ fn what_would_be_decided_otherwise_stops_the_start() {
     fs::create_dir_all(root.join("config/more")).expect("a directory");
     fs::write(root.join("config/rules"), "domain: d").expect("written");
     fs::write(root.join("config/more/rules.yaml"), "domain: d").expect("written");
-    let run = setup.env("RUNTIME_ROOT", root.to_str().expect("a path")).run();
-    for name in ["rules", "more"] {
-        let expected = format!("root/config/{name} is not read: name policy files *.yaml or *.yml in one directory");
+    fs::write(root.join("config.yaml"), "domain: d").expect("written");
+    let mut setup = setup.env("RUNTIME_ROOT", root.to_str().expect("a path"));
+    let run = setup.run();
+    for name in ["config/rules", "config/more", "config.yaml"] {
+        let expected = format!("root/{name} is not read: name policy files *.yaml or *.yml in one directory");
         assert!(run.code == 2 && run.err.contains(&expected), "{run:?}");
     }
+    let run = setup.variables("RUNTIME_WATCH_ROOT=false").run();
+    assert!(run.code == 2 && !run.err.contains("config.yaml"), "{run:?}");
     let run = Setup::ratelimit().arg("--help").run();
     assert!(run.code == 2 && run.err.contains("takes no arguments"), "{run:?}");
 }

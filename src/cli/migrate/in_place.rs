@@ -1,6 +1,9 @@
 //! `ratelimit`: this program under the name of that service's, started by its variables.
 
-use std::{env, fs, path::Path};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use tracing::{info, warn};
 use weir_settings::file::is_set;
@@ -11,6 +14,8 @@ use crate::{
     config::Settings,
     telemetry,
 };
+
+const WATCHES_ROOT: &str = "RUNTIME_WATCH_ROOT";
 
 /// Serves by the variables of envoyproxy/ratelimit as `weir migrate` translates them. They override `WEIR_…` variables, which
 /// set what that service has no variable for. What has no equivalent is logged.
@@ -27,8 +32,12 @@ pub(crate) fn serve_in_place() -> CommandResult {
     let mut settings = Settings::of_values(sheet.values(), variables())?;
     settings.allow_all = false;
     if settings.control_plane().is_none() && is_set(&settings.limits) {
-        let read_there = weir_policy::skipped(&settings.limits).into_iter().filter(|path| is_read_there(path));
-        obstacles.extend(read_there.map(|path| {
+        let beside = match environment.text(WATCHES_ROOT) {
+            Some(_) if !environment.is_on(WATCHES_ROOT).map_err(Failure)? => Vec::new(),
+            _ => beside(&settings.limits),
+        };
+        let skipped = weir_policy::skipped(&settings.limits).into_iter().chain(beside);
+        obstacles.extend(skipped.filter(|path| is_read_there(path)).map(|path| {
             format!("RUNTIME_ROOT: {} is not read: name policy files *.yaml or *.yml in one directory", path.display())
         }));
     }
@@ -46,6 +55,17 @@ pub(crate) fn serve_in_place() -> CommandResult {
         info!(entry, "a variable is not needed");
     }
     serve::run(settings, None, None, false)
+}
+
+/// What that service reads besides the directory `config` where it watches the root: all that begins with `config.`.
+fn beside(directory: &Path) -> Vec<PathBuf> {
+    let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Vec::new() };
+    let prefix = [name.as_encoded_bytes(), b"."].concat();
+    let entries = fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok);
+    entries
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// Files of any name, in directories too.

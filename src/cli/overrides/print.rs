@@ -6,7 +6,7 @@ use weir_core::{
     algorithm::Bounds,
     domain::{Micros, key::domain_label, time::SECOND},
 };
-use weir_policy::overrides::{LimitChanges, MAX_EFFECTS};
+use weir_policy::overrides::{ANY, LimitChanges, MAX_EFFECTS};
 
 use crate::{
     cli::out::printable,
@@ -79,6 +79,12 @@ pub(super) fn set_text(
     }
     for OverrideEffect { limit, before, after } in effects.iter().filter(|effect| effect.before != effect.after) {
         text.push_str(&format!("\n  {limit}: {before} -> {after}"));
+    }
+    for segment in set.key.iter().filter(|segment| segment.contains('*') && *segment != ANY) {
+        text.push_str(&format!(
+            "\n  `{}` is no wildcard: only a segment of just that text meets it",
+            printable(segment)
+        ));
     }
     match &set.change {
         Some(Change::Ban(_)) => {}

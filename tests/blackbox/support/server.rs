@@ -100,7 +100,7 @@ impl Setup {
     }
 
     /// Runs it to its end.
-    pub fn run(mut self) -> super::Run {
+    pub fn run(&mut self) -> super::Run {
         super::finish(&mut self.command)
     }
 

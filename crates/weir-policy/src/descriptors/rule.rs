@@ -126,7 +126,7 @@ impl Rule {
 impl Domain {
     /// The key under which `key` counts together with others; `None` where that is its own. It has the same way through the
     /// tree: a pattern fits itself, and one before it that did would have fitted the value.
-    pub(crate) fn shared_key(&self, key: &Key) -> Option<Key> {
+    pub fn shared_key(&self, key: &Key) -> Option<Key> {
         let descriptors = self.descriptors.as_ref().filter(|descriptors| descriptors.shares)?;
         let (mut segments, mut shares) = (Vec::new(), false);
         let mut walk = self.walk(key).map(|(_, _, node)| descriptors.rule(node).and_then(Rule::shared));

@@ -18,35 +18,37 @@ pub struct Effect {
     pub after: String,
 }
 
-/// What an override does to the limits of this policy at its pattern and below; of the first 32. A segment that matches any is
-/// taken for the policy's own `*`.
+/// What an override does to the limits of this policy at its pattern and below; of the first 32.
 pub fn effects(policy: &Policy, one: &Override) -> Vec<Effect> {
-    let Some(domain) = policy.domain(&one.domain) else { return Vec::new() };
-    let mut node = 0;
-    for segment in &one.pattern {
-        let next = match &**segment {
-            ANY => domain.children(node).find(|(name, _)| *name == ANY).map(|(_, id)| id),
-            segment => domain.child(node, segment.as_bytes()).map(|(_, id)| id),
-        };
-        let Some(next) = next else { return Vec::new() };
-        node = next;
-    }
     let mut effects = Vec::new();
-    add(domain, node, &one.change, &mut effects);
+    if let Some(domain) = policy.domain(&one.domain) {
+        add(domain, 0, &one.pattern, &one.change, &mut effects);
+    }
+    effects.truncate(MAX_EFFECTS);
     effects
 }
 
-fn add(domain: &Domain, node: NodeId, change: &Change, effects: &mut Vec<Effect>) {
+/// Adds those of the limits below a node that the rest of a pattern matches.
+fn add(domain: &Domain, node: NodeId, pattern: &[Box<str>], change: &Change, effects: &mut Vec<Effect>) {
     if effects.len() >= MAX_EFFECTS {
         return;
     }
-    effects.extend(domain.limits_at(node).iter().filter_map(|limit| Effect::new(limit, change)));
+    let below = match pattern.split_first() {
+        Some((segment, rest)) if &**segment != ANY => {
+            let child = domain.child(node, segment.as_bytes());
+            return child.into_iter().for_each(|(_, child)| add(domain, child, rest, change, effects));
+        }
+        Some((_, rest)) => rest,
+        None => {
+            effects.extend(domain.limits_at(node).iter().filter_map(|limit| Effect::new(limit, change)));
+            pattern
+        }
+    };
     let mut children: Vec<_> = domain.children(node).collect();
     children.sort_unstable();
     for (_, child) in children {
-        add(domain, child, change, effects);
+        add(domain, child, below, change, effects);
     }
-    effects.truncate(MAX_EFFECTS);
 }
 
 impl Effect {

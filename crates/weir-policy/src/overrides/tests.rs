@@ -210,6 +210,19 @@ fn effects_tell_what_becomes_of_the_limits_below_the_pattern() {
 }
 
 #[test]
+fn any_segment_is_every_child_of_the_policy() {
+    let limits = "limits: [{ name: most, fixed_window: { count: 3, period: 1h } }]";
+    let policy = format!(
+        "schema: {{ user: {{ children: {{ alex: {{ {limits}, children: {{ trade: {{ {limits} }} }} }}, sam: {{ {limits} }}, '*': {{ \
+         children: {{ trade: {{ {limits} }} }} }} }} }} }}"
+    );
+    let policy = crate::parse(&policy, &Bounds::default()).unwrap();
+    for (pattern, expected) in [("user/*", 4), ("user/*/trade", 2), ("*/alex", 2), ("user/tom", 1), ("*/*/*/*", 0)] {
+        assert_eq!(effects(&policy, &one(pattern, Change::Unlimited)).len(), expected, "{pattern}");
+    }
+}
+
+#[test]
 fn bounds_name_the_field() {
     let long = "x".repeat(1_025);
     for (change, field) in [
