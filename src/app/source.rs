@@ -136,6 +136,7 @@ async fn first(client: &mut Client, last: &LastPolicy, rules: &Rules, metrics: &
         match xds::compile(&response, rules) {
             Ok(loaded) => {
                 client.accept(&response);
+                metrics.policy_reload(true);
                 last.keep(response);
                 return loaded;
             }

@@ -1,7 +1,11 @@
 //! The client of one control plane: a stream of responses, each answered by ACK or NACK.
 
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher, Hash, Hasher},
+    time::Duration,
+};
 
+use foldhash::quality::RandomState;
 use futures_util::stream;
 use metrics::Gauge;
 use prost::Name;
@@ -34,6 +38,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REQUESTS: usize = 2;
 /// Problems that a NACK tells.
 const MAX_LISTED_PROBLEMS: usize = 10;
+/// A response that repeats one that was rejected is rejected after a pause of at most this.
+const MAX_PAUSE_OF_REPEATED: Duration = Duration::from_secs(5);
+/// A connection without a sign of life for so long is asked for one. grpc-go's servers end those that ask more often than every
+/// five minutes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(330);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A subscription to the policy of a control plane, for the life of the process.
 pub struct Client {
@@ -45,11 +55,20 @@ pub struct Client {
     version: String,
     stream: Option<Stream>,
     pause: Duration,
+    hasher: RandomState,
 }
 
 struct Stream {
     requests: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,
+    rejected: Option<Rejected>,
+}
+
+/// The last response of a stream, which was rejected.
+struct Rejected {
+    hash: u64,
+    error: rpc::Status,
+    pause: Duration,
 }
 
 impl Client {
@@ -72,7 +91,8 @@ impl Client {
             ..Node::default()
         };
         let (address, pause) = (address.to_owned(), settings.backoff.initial.duration());
-        Ok(Self { address, settings: settings.clone(), node, connected, version: String::new(), stream: None, pause })
+        let (settings, hasher) = (settings.clone(), RandomState::default());
+        Ok(Self { address, settings, node, connected, version: String::new(), stream: None, pause, hasher })
     }
 
     /// The next response, over as many connections as that takes.
@@ -89,7 +109,10 @@ impl Client {
                 Some(stream) => match stream.responses.message().await {
                     Ok(Some(response)) => {
                         self.pause = self.settings.backoff.initial.duration();
-                        return response;
+                        if !self.reject_again(&response).await {
+                            return response;
+                        }
+                        continue;
                     }
                     Ok(None) => "it ended the stream".to_owned(),
                     Err(status) => reason(&status),
@@ -112,6 +135,9 @@ impl Client {
     /// Acknowledges a response, which is in force (ACK).
     pub fn accept(&mut self, response: &DiscoveryResponse) {
         self.version.clone_from(&response.version_info);
+        if let Some(stream) = &mut self.stream {
+            stream.rejected = None;
+        }
         self.send(&response.nonce, None);
     }
 
@@ -120,7 +146,34 @@ impl Client {
         let listed: Vec<_> = problems.0.iter().take(MAX_LISTED_PROBLEMS).map(ToString::to_string).collect();
         let error =
             rpc::Status { code: Code::InvalidArgument as i32, message: listed.join("\n"), ..Default::default() };
+        let (hash, pause) = (self.hash(response), self.settings.backoff.initial.duration());
+        if let Some(stream) = &mut self.stream {
+            stream.rejected = Some(Rejected { hash, error: error.clone(), pause });
+        }
         self.send(&response.nonce, Some(error));
+    }
+
+    /// Whether a response repeats the one that was rejected last: it is rejected once more, after a pause, as a control plane that
+    /// answers each NACK with the same response would never rest (go-control-plane's SnapshotCache).
+    async fn reject_again(&mut self, response: &DiscoveryResponse) -> bool {
+        let hash = self.hash(response);
+        let rejected = self.stream.as_mut().and_then(|stream| stream.rejected.as_mut());
+        let Some(rejected) = rejected.filter(|rejected| rejected.hash == hash) else { return false };
+        let (pause, error) = (rejected.pause, rejected.error.clone());
+        rejected.pause = (2 * pause).min(MAX_PAUSE_OF_REPEATED);
+        sleep(pause).await;
+        self.send(&response.nonce, Some(error));
+        true
+    }
+
+    /// Of all but the nonce.
+    fn hash(&self, response: &DiscoveryResponse) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        (&response.version_info, &response.type_url).hash(&mut hasher);
+        for resource in &response.resources {
+            (&resource.type_url, &resource.value).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     fn send(&mut self, nonce: &str, error: Option<rpc::Status>) {
@@ -150,7 +203,10 @@ impl Client {
             let (settings, address) = (self.settings.clone(), self.address.clone());
             let destination =
                 spawn_blocking(move || settings.destination(&address)).await.map_err(|it| it.to_string())??;
-            let channel = dial::channel(&destination, |endpoint| endpoint).await;
+            let channel = dial::channel(&destination, |endpoint| {
+                endpoint.http2_keep_alive_interval(KEEPALIVE_INTERVAL).keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            });
+            let channel = channel.await;
             channel.map_err(|error| destination.unexpected().map_or_else(|| error.to_string(), str::to_owned))
         };
         let too_late = |_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
@@ -173,7 +229,7 @@ impl Client {
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.settings.max_message_bytes);
         // Some servers send their headers with the first response only.
         let responses = service.stream_aggregated_resources(call).await.map_err(|status| reason(&status))?;
-        Ok(Stream { requests, responses: responses.into_inner() })
+        Ok(Stream { requests, responses: responses.into_inner(), rejected: None })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages of a control plane as the documents that the same policy would be in files, so that one reader compiles both.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prost::{Message, Name};
 use prost_types::{Struct, Value as ProtoValue, value::Kind};
@@ -23,6 +23,10 @@ use super::DiscoveryResponse;
 /// All that is wrong, with the resource, the domain and the descriptor.
 pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Problems> {
     let (mut places, mut problems, mut documents) = (Places::default(), Problems::default(), Vec::new());
+    if !["", &RateLimitConfig::type_url()].contains(&&*response.type_url) {
+        let wrong = format!("the response is of `{}`", response.type_url.escape_debug());
+        problems = Problems::of_file(Path::new("xds"), wrong);
+    }
     for (index, resource) in response.resources.iter().enumerate() {
         let wrong = |message: String| Problems::of_file(&PathBuf::from(format!("xds:#{index}")), message);
         if resource.type_url != RateLimitConfig::type_url() {

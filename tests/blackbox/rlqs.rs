@@ -216,6 +216,11 @@ fn a_changed_policy_is_told_at_once() {
         stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         server.replace_policy(&POLICY.replace("count: 1000", "count: 100"));
         stream.until("alex", |assignment| assignment.rate() > 0.0 && assignment.rate() <= 100.0).await;
+        // In other steps.
+        server.replace_policy(
+            &POLICY.replace("capacity: 1000, count: 1000, period: 1s", "capacity: 30, count: 30, period: 60s"),
+        );
+        stream.until("alex", |assignment| assignment.rate() > 0.0 && assignment.rate() <= 0.5).await;
         server.replace_policy("domain: api\nschema: { user: { limits: [] } }");
         stream.until("alex", |assignment| assignment == Assignment::AllowAll).await;
     });

@@ -1,6 +1,8 @@
 //! What is known of buckets, levels and streams: all that happens under the one lock.
 
 mod standings;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
@@ -90,6 +92,8 @@ struct Stream {
 struct Holding {
     member: Option<MemberId>,
     is_pending: bool,
+    /// When it was last asked for anything.
+    asked: Micros,
 }
 
 impl Book {
@@ -221,7 +225,10 @@ impl Book {
             Rule::AllowAll => path.levels.is_empty(),
             Rule::DenyAll => path.levels.iter().any(|level| level.rate == 0),
             Rule::Divided(division) => {
-                path.levels.iter().all(|level| level.rate > 0)
+                // In other steps the rates and bursts that its holders have cannot be told.
+                let rate = path.levels.iter().map(|level| level.rate).min().unwrap_or(0);
+                rate > 0
+                    && Steps::of(rate) == division.steps
                     && path.levels.iter().map(|level| &level.name).eq(&division.path)
             }
         };
@@ -254,7 +261,7 @@ impl Book {
     pub fn report(&mut self, stream: u64, number: u32, usage: &Usage, now: Micros) -> Result<Option<Action>, Full> {
         let Some(bucket) = self.buckets.get_mut(&number) else { return Ok(None) };
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(None) };
-        let Some(holding) = known.buckets.get(&number).copied() else {
+        let Some(holding) = known.buckets.get_mut(&number) else {
             // Those that have left are known to the divider for a while.
             let holders = self.holdings.max(self.divider.counts().1);
             if holders >= self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET) {
@@ -263,22 +270,25 @@ impl Book {
             bucket.streams += 1;
             self.holdings += 1;
             let member = bucket.rule.join(&mut self.divider, stream, usage, now);
-            known.buckets.insert(number, Holding { member, is_pending: false });
+            known.buckets.insert(number, Holding { member, is_pending: false, asked: now });
             return Ok(bucket.rule.blanket());
         };
-        let (Rule::Divided(division), Some(member)) = (&bucket.rule, holding.member) else {
-            return Ok(bucket.rule.blanket());
-        };
-        Ok(match self.divider.report(division.bucket, member, usage, now) {
-            Some(Standing::Renewed(assignment)) => Some(action(assignment, division.steps)),
-            Some(Standing::Waits) | None => None,
-            Some(Standing::Abandoned) => {
-                known.buckets.remove(&number);
-                bucket.streams -= 1;
-                self.holdings -= 1;
-                Some(Action::Abandon)
-            }
-        })
+        if usage.allowed > 0 || usage.denied > 0 {
+            holding.asked = now;
+        }
+        match (&bucket.rule, holding.member) {
+            (Rule::Divided(division), Some(member)) => match self.divider.report(division.bucket, member, usage, now) {
+                Some(Standing::Renewed(assignment)) => return Ok(Some(action(assignment, division.steps))),
+                Some(Standing::Waits) | None => return Ok(None),
+                Some(Standing::Abandoned) => {}
+            },
+            (rule, _) if now - holding.asked < self.divider.terms().idle => return Ok(rule.blanket()),
+            _ => {}
+        }
+        known.buckets.remove(&number);
+        bucket.streams -= 1;
+        self.holdings -= 1;
+        Ok(Some(Action::Abandon))
     }
 
     /// A bucket that a stream is to be told of, and what.

@@ -117,11 +117,16 @@ impl ControlPlane {
 
     /// Sends a policy to the newest stream, and waits for the answer to it.
     pub fn send(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
+        self.send_as(&RateLimitConfig::type_url(), version, resources)
+    }
+
+    /// Sends resources of this type.
+    pub fn send_as(&self, type_url: &str, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
         let number = self.requests();
         let response = DiscoveryResponse {
             version_info: version.to_owned(),
             nonce: format!("nonce of {version}"),
-            type_url: RateLimitConfig::type_url(),
+            type_url: type_url.to_owned(),
             resources,
             ..DiscoveryResponse::default()
         };

@@ -101,15 +101,16 @@ impl Bucket {
         let step = |rate: u64| (rate / HYSTERESIS).max(quantum);
         let demands = self.demands(now);
         let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
-        let joining =
-            demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
         // Holders that are back come before those that would grow.
         let kept = self.live_of_others(now).max(self.back(now).min(free));
         let divided = share.saturating_sub(kept);
-        let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
-        let targets = spread(divided / quantum, &quanta).into_iter().map(|quanta| quanta * quantum);
-        let targets: Vec<(usize, u64)> = demands.iter().map(|(id, _)| *id).zip(targets).collect();
+        let targets_of = |divided: u64| -> Vec<(usize, u64)> {
+            let targets = spread(divided / quantum, &quanta).into_iter().map(|quanta| quanta * quantum);
+            demands.iter().map(|(id, _)| *id).zip(targets).collect()
+        };
+        let fair = targets_of(divided);
+        let targets = targets_of(divided - self.reserve(&fair, divided, debit(burst, steps)));
 
         let (mut lacking, mut releasing) = (0, 0);
         for ((id, target), quanta) in targets.iter().zip(&quanta) {
@@ -119,6 +120,7 @@ impl Bucket {
             // What is spare does not shrink the shares of others.
             let needed = (*target).min(quanta * quantum);
             lacking += match rate {
+                0 if *target == 0 => 0,
                 0 => target + debit(burst, steps),
                 _ if needed >= rate + step(rate) => needed - rate,
                 _ => 0,
@@ -138,7 +140,7 @@ impl Bucket {
             }
         }
         let mut wants = Vec::new();
-        for (id, target) in &targets {
+        for ((id, target), (_, fair)) in targets.iter().zip(&fair) {
             let Some(member) = self.members.get_mut(*id) else { continue };
             let (rate, before) = (member.rate(), member.live);
             if rate > 0 {
@@ -150,7 +152,7 @@ impl Bucket {
             let first = (*target).min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
             if first > 0 {
                 tell(*id, member.begin(first, burst, steps, terms, now));
-            } else if member.is_to_be_denied(terms, now) {
+            } else if member.is_to_be_denied(divided >= quantum && *fair == 0, terms, now) {
                 tell(*id, member.assign(0, terms, now));
             }
             free -= member.live - before;
@@ -183,6 +185,19 @@ impl Bucket {
         }
         let is_unsettled = self.members.iter().any(|(_, member)| member.is_unsettled());
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
+    }
+
+    /// The rate that is kept for the full buckets of those that may begin, by what each is to have.
+    fn reserve(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> u64 {
+        let (mut beginning, mut held) = (0, 0);
+        for (id, target) in fair {
+            match self.members.get(*id).map_or(0, Member::rate) {
+                0 => beginning += u64::from(*target > 0),
+                rate => held += rate.min(*target),
+            }
+        }
+        let begin = (divided - held) / (self.steps.quantum + debit);
+        (beginning.min(begin) * debit).min(divided / 2)
     }
 
     /// Those that take part, and what they are to have, in quanta.

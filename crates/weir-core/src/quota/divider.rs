@@ -45,6 +45,11 @@ impl Divider {
         Self { terms, ..Self::default() }
     }
 
+    /// How it hands out rates.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// A limit of this rate below another, with no budget yet.
     pub fn add_level(&mut self, parent: Option<LevelId>, rate: u64) -> LevelId {
         let level = Level {

@@ -131,9 +131,9 @@ impl Member {
         true
     }
 
-    /// Whether no share came for so long that it is to be told so.
-    pub(super) fn is_to_be_denied(&self, terms: &Terms, now: Micros) -> bool {
-        self.assigned.is_none() && self.waits_until + terms.ttl <= now
+    /// Whether it is to be told that it has no share: there is none, or none came for long.
+    pub(super) fn is_to_be_denied(&self, is_none: bool, terms: &Terms, now: Micros) -> bool {
+        self.assigned.is_none() && (is_none || self.waits_until + terms.ttl <= now)
     }
 
     /// It gets another rate. A higher one before it counts for the lag.

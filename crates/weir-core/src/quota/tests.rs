@@ -297,6 +297,21 @@ fn a_hundred_that_join_together_store_a_tenth_of_a_second_together() {
 }
 
 #[test]
+fn where_there_are_more_than_steps_nearly_all_are_handed_out_and_the_others_are_denied_soon() {
+    let (mut world, bucket) = World::new(100);
+    for _ in 0..120 {
+        world.join(bucket, 2, 0);
+    }
+    world.run(1);
+    assert_eq!(world.holders.iter().filter(|holder| holder.changes == 1).count(), 70, "50 begin, 20 are denied");
+    world.run(19);
+    assert_eq!(world.rates().iter().sum::<u64>(), 99, "one more would not have room for its full bucket");
+    world.leave(0);
+    world.run(20);
+    assert_eq!(world.rates().iter().sum::<u64>(), 99);
+}
+
+#[test]
 fn the_idle_are_forgotten() {
     let (mut world, bucket) = World::new(100);
     let idle = world.join(bucket, 50, 0);
