@@ -187,17 +187,14 @@ impl Bucket {
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
     }
 
-    /// The rate that is kept for the full buckets of those that may begin, by what each is to have.
+    /// The rate that is kept for the full buckets of those that may begin, by what each is to have: no more of them than there
+    /// is room for beside a step of each holder.
     fn reserve(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> u64 {
-        let (mut beginning, mut held) = (0, 0);
-        for (id, target) in fair {
-            match self.members.get(*id).map_or(0, Member::rate) {
-                0 => beginning += u64::from(*target > 0),
-                rate => held += rate.min(*target),
-            }
-        }
-        let begin = (divided - held) / (self.steps.quantum + debit);
-        (beginning.min(begin) * debit).min(divided / 2)
+        let rates =
+            fair.iter().filter(|(_, target)| *target > 0).map(|(id, _)| self.members.get(*id).map_or(0, Member::rate));
+        let (holding, beginning): (Vec<u64>, Vec<u64>) = rates.partition(|rate| *rate > 0);
+        let room = divided.saturating_sub(holding.len() as u64 * self.steps.quantum) / (self.steps.quantum + debit);
+        (room.min(beginning.len() as u64) * debit).min(divided / 2)
     }
 
     /// Those that take part, and what they are to have, in quanta.
