@@ -126,7 +126,7 @@ func (c *Client) ask(ctx context.Context, request *Request, step *leaseStep) (an
 		}
 	}
 	answer, failure = c.check(ctx, request)
-	if failure == nil && !answer.GetAllowed() {
+	if failure == nil && refusedForNow(answer) {
 		c.leases.checked(step, request.cost())
 	}
 	return answer, failure

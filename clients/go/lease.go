@@ -71,11 +71,16 @@ func (l *lease) message(r hold.Request, summaryOnly bool) *weirv1.LeaseRequest {
 	}
 }
 
+// refusedForNow tells of a decision; a check that is never admitted, as one of more than the limit, says nothing of when others are.
+func refusedForNow(d *weirv1.CheckResponse) bool {
+	return !d.GetAllowed() && !d.GetNever()
+}
+
 // leaseAnswer reads an answer.
 func leaseAnswer(a *weirv1.LeaseResponse) *hold.Answer {
 	read := &hold.Answer{Lease: int64(a.GetLease()), Sequence: int64(a.GetSequence())}
 	if d := a.GetDecision(); d != nil {
-		read.Refused = !d.GetAllowed()
+		read.Refused = refusedForNow(d)
 	}
 	if g := a.GetGrant(); g != nil {
 		read.Grant = &hold.Grant{

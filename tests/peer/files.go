@@ -81,6 +81,9 @@ var readOtherwise = map[string]func(peer, weir reading) bool{
 	"second-document": func(peer, weir reading) bool {
 		return peer.accepted && strings.Contains(weir.text, "a second document in one file")
 	},
+	"text-continued": func(peer, weir reading) bool {
+		return peer.accepted && strings.Contains(weir.text, "invalid indentation in quoted scalar")
+	},
 	"list-of-limits": func(peer, _ reading) bool {
 		return strings.Contains(peer.text, "cannot unmarshal !!seq into config.YamlRateLimit")
 	},

@@ -222,7 +222,7 @@ impl Client {
                 },
                 Route::Ordinary(Some(report)) => {
                     let answer = self.ordinary(check).await;
-                    answer.inspect(|answer| inner.leases.checked(&report, !answer.allowed))
+                    answer.inspect(|answer| inner.leases.checked(&report, answer))
                 }
                 _ => self.ordinary(check).await,
             };

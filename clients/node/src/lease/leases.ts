@@ -6,7 +6,7 @@ import { checkRequest, type CheckOptions, type Key } from "../request.js";
 import type { CallContext, Rpc } from "../rpc.js";
 import { MAX_COST } from "./holder.js";
 import { LeaseMachine, type Renewal } from "./machine.js";
-import { fromMessage, toMessage } from "./message.js";
+import { fromMessage, isRefusedForNow, toMessage } from "./message.js";
 
 const MAX_KEYS = 10_000;
 const TICK_MS = 20;
@@ -96,7 +96,7 @@ export class Leases {
     sentUs: number,
   ): Promise<CheckResponse> {
     const response = await this.ordinary(request, context);
-    machine.checked(cost, !response.allowed, sentUs, monotonicUs());
+    machine.checked(cost, isRefusedForNow(response), sentUs, monotonicUs());
     return response;
   }
 

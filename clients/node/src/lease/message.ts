@@ -1,5 +1,5 @@
 import { microseconds } from "../duration.js";
-import type { CheckRequest, LeaseRequest, LeaseResponse } from "../generated/weir/v1/weir.js";
+import type { CheckRequest, CheckResponse, LeaseRequest, LeaseResponse } from "../generated/weir/v1/weir.js";
 import type { Answer, Renewal } from "./machine.js";
 
 /** A renewal for the wire, with the check that is decided by it; where there is none, `check` has the key alone. */
@@ -8,11 +8,16 @@ export function toMessage(holder: Buffer, { cost, ...renewal }: Renewal, check: 
   return { ...renewal, holder, check: { ...check, cost, requestId: "" } };
 }
 
+/** A check that is never admitted, as one of more than the limit, says nothing of when others are. */
+export function isRefusedForNow({ allowed, never }: CheckResponse): boolean {
+  return !allowed && !never;
+}
+
 export function fromMessage({ lease, sequence, decision, grant, terms }: LeaseResponse): Answer {
   return {
     lease,
     sequence,
-    isRefused: decision !== undefined && !decision.allowed,
+    isRefused: decision !== undefined && isRefusedForNow(decision),
     grant: grant ? { ...grant, refusedForUs: microseconds(grant.refusedFor) } : null,
     terms: terms
       ? {

@@ -276,7 +276,7 @@ class AsyncClient(ClientBase):
         else:
             reply = await self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
         if leased:
-            self._leases.checked(leased, allowed=reply.allowed)
+            self._leases.checked(leased, reply)
         return reply
 
     async def _send(

@@ -287,7 +287,7 @@ class Client(ClientBase):
         else:
             reply = self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
         if leased:
-            self._leases.checked(leased, allowed=reply.allowed)
+            self._leases.checked(leased, reply)
         return reply
 
     def _send(

@@ -10,7 +10,7 @@ use weir_core::{
 use super::entry::Entry;
 use crate::{
     Check,
-    proto::{self, CheckRequest, LeaseGrant, LeaseResponse, LeaseTerms},
+    proto::{self, CheckRequest, CheckResponse, LeaseGrant, LeaseResponse, LeaseTerms},
 };
 
 /// A request as it is sent, whose check is answered with every limit if so.
@@ -38,8 +38,13 @@ pub(super) fn answer(answer: &LeaseResponse) -> LeaseAnswer {
     let offer = terms.as_ref().and_then(|LeaseTerms { generation, ttl, hold_off, scarce }| {
         Some(Offer::new(*generation, micros(ttl.as_ref())?, micros(hold_off.as_ref())?, *scarce))
     });
-    let is_refused = decision.as_ref().is_some_and(|decision| !decision.allowed);
+    let is_refused = decision.as_ref().is_some_and(is_refused_for_now);
     LeaseAnswer { lease: *lease, sequence: *sequence, is_refused, grant, offer }
+}
+
+/// A check that is never admitted, as one of more than the limit, says nothing of when others are.
+pub(crate) fn is_refused_for_now(decision: &CheckResponse) -> bool {
+    !decision.allowed && !decision.never
 }
 
 fn micros(duration: Option<&prost_types::Duration>) -> Option<Micros> {

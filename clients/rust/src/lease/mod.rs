@@ -136,7 +136,8 @@ impl Leases {
     }
 
     /// Tells what an ordinary check was answered.
-    pub(crate) fn checked(&self, report: &CheckReport, is_refused: bool) {
+    pub(crate) fn checked(&self, report: &CheckReport, answer: &CheckResponse) {
+        let is_refused = message::is_refused_for_now(answer);
         report.entry.lease().checked(report.cost, is_refused, report.sent, self.now());
     }
 

@@ -90,6 +90,18 @@ async fn a_decision_tells_its_source() {
 }
 
 #[tokio::test]
+async fn more_than_the_limit_is_never_admitted_and_no_reason_to_hold_off() {
+    let dir = dir();
+    let service = Setup::new(&dir, &policy(UNITS)).start();
+    let weir = leasing(&service.address);
+    until_leased(&weir).await;
+    for _ in 0..3 {
+        let decision = weir.check(Check::new(KEY).cost(UNITS as i64 + 1)).await.unwrap();
+        assert!(decision.never && decision.source == Source::Service, "{decision:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_example_of_the_readme() {
     let dir = dir();
     let service = Setup::new(&dir, &policy(UNITS)).start();

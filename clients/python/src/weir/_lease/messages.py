@@ -25,6 +25,11 @@ def request_of(holder: bytes, renewal: Renewal, domain: str, key: Sequence[str],
     )
 
 
+def is_refused_for_now(decision: pb.CheckResponse) -> bool:
+    """A check that is never admitted, as one of more than the limit, says nothing of when others are."""
+    return not (decision.allowed or decision.never)
+
+
 def answer_of(message: pb.LeaseResponse) -> Answer:
     """As the machine takes it."""
     grant = terms = None
@@ -37,7 +42,7 @@ def answer_of(message: pb.LeaseResponse) -> Answer:
         terms = Terms(
             offered.generation, offered.ttl.ToMicroseconds(), offered.hold_off.ToMicroseconds(), offered.scarce
         )
-    is_refused = message.HasField("decision") and not message.decision.allowed
+    is_refused = message.HasField("decision") and is_refused_for_now(message.decision)
     return Answer(message.lease, message.sequence, is_refused, grant, terms)
 
 

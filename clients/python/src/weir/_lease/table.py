@@ -14,9 +14,10 @@ from weir._breaker import Breaker
 from weir._decision import Decision
 from weir._lease.holder import MAX_COST, Refuse, Renewal
 from weir._lease.machine import Answer, LeaseMachine
-from weir._lease.messages import answer_of, request_of
+from weir._lease.messages import answer_of, is_refused_for_now, request_of
 from weir._lease.requests import Outcome, Rejected, Request, Requests
 from weir.errors import CircuitOpen, Outage, WeirError
+from weir.v1 import weir_pb2 as pb
 
 TICK_SECONDS = 0.02
 _MAX_KEYS = 10_000
@@ -106,10 +107,10 @@ class Leases:
             return Decision.by_lease(False, balance.units, what.retry_after), None
         return ToAsk(entry, what, cost, now), None
 
-    def checked(self, asked: ToAsk, *, allowed: bool) -> None:
+    def checked(self, asked: ToAsk, reply: pb.CheckResponse) -> None:
         """An ordinary check was answered."""
         with asked.entry.lock:
-            asked.entry.machine.checked(asked.cost, not allowed, asked.sent, _now())
+            asked.entry.machine.checked(asked.cost, is_refused_for_now(reply), asked.sent, _now())
 
     def ask(
         self, entry: Entry, renewal: Renewal, ends_at: float, waiter: Callable[[Outcome], None], *, levels: bool

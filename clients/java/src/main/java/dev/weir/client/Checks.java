@@ -68,7 +68,7 @@ final class Checks {
         }
         var request = request(check);
         return caller.protect(() -> send(request, until)).whenComplete((response, failure) -> {
-            if (failure == null && !response.getAllowed() && step instanceof Leases.Ordinary ordinary) {
+            if (failure == null && Lease.isRefusedForNow(response) && step instanceof Leases.Ordinary ordinary) {
                 leases.refused(ordinary, check.cost());
             }
         });

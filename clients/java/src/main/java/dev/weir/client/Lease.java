@@ -10,6 +10,7 @@ import java.security.SecureRandom;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import weir.v1.Weir.CheckRequest;
+import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.LeaseRequest;
 import weir.v1.Weir.LeaseResponse;
 
@@ -77,8 +78,13 @@ final class Lease {
             terms = Optional.of(
                     new Terms(from.getGeneration(), us(from.getTtl()), us(from.getHoldOff()), units(from.getScarce())));
         }
-        var refused = response.hasDecision() && !response.getDecision().getAllowed();
+        var refused = response.hasDecision() && isRefusedForNow(response.getDecision());
         return new Answer(response.getLease(), response.getSequence(), refused, grant, terms);
+    }
+
+    /** A check that is never admitted, as one of more than the limit, says nothing of when others are. */
+    static boolean isRefusedForNow(CheckResponse decision) {
+        return !decision.getAllowed() && !decision.getNever();
     }
 
     /** Above 2^63 a number of the protocol is negative here. */
