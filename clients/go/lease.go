@@ -71,7 +71,7 @@ func (l *lease) message(r hold.Request, summaryOnly bool) *weirv1.LeaseRequest {
 	}
 }
 
-// refusedForNow tells of a decision; a check that is never admitted, as one of more than the limit, says nothing of when others are.
+// refusedForNow tells of a decision; a check that is never admitted is told so by the service, each time.
 func refusedForNow(d *weirv1.CheckResponse) bool {
 	return !d.GetAllowed() && !d.GetNever()
 }

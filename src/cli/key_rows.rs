@@ -135,8 +135,11 @@ fn csv(row: &KeyUsage) -> String {
     format!("{texts},true,{used},{limit},{remaining},{reset},{outstanding},{at_limit},{shadow}")
 }
 
-/// A text as CSV has it (RFC 4180).
+/// A text as CSV has it (RFC 4180). One that a spreadsheet would run as a formula begins with an apostrophe, which makes it a text.
 fn quoted(text: &str) -> Cow<'_, str> {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        return quoted(&format!("'{text}")).into_owned().into();
+    }
     if text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\"")).into();
     }
@@ -181,5 +184,6 @@ mod tests {
         let unknown = KeyUsage { known: false, ..row };
         assert_eq!(csv(&unknown).matches(',').count(), COLUMNS.matches(',').count() + 1, "and one within the key");
         assert!(as_json(&unknown).get("used").is_none());
+        assert_eq!([quoted("=1+2"), quoted("-a,b"), quoted("a=b")], ["'=1+2", "\"'-a,b\"", "a=b"]);
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use weir_core::domain::time::parse_duration;
+use weir_core::domain::time::{SECOND, parse_duration};
 use weir_policy::limits::is_name;
 
 use super::{CommandResult, Failure, out::say};
@@ -65,6 +65,9 @@ impl Token {
 /// The moment after so long a time, to the second.
 fn end(after: &str) -> Result<String, String> {
     let micros = parse_duration(after)?;
+    if micros < SECOND {
+        return Err("--expires is at least 1s".to_owned());
+    }
     let end = OffsetDateTime::now_utc().checked_add(time::Duration::microseconds(micros));
     let end = end.and_then(|end| end.replace_nanosecond(0).ok()).ok_or("the expiry is too far in the future")?;
     end.format(&Rfc3339).map_err(|error| error.to_string())

@@ -190,7 +190,7 @@ impl<S: Store> Limiter<S> {
         self.sample(request, answer);
     }
 
-    /// Forgets a key, with `subtree` all below it too. One that counts together with others is forgotten with them.
+    /// Forgets a key, with `subtree` all below it too. A key that counts together with others is forgotten with them.
     ///
     /// # Errors
     /// [`CheckError`] when the store cannot tell.

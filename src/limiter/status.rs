@@ -149,7 +149,7 @@ impl<'a> Shown<'a> {
             _ => None,
         };
         let until_reset = match window {
-            // Refused without a look at the count.
+            // Refused without reading the count.
             Some(window) if decision.reset_after == 0 => {
                 decision.retry_after.unwrap_or_else(|| window.until_end(at, phase))
             }

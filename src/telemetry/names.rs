@@ -86,7 +86,7 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
         "Units charged to each limit, by domain and limit: the costs of the requests that passed, and of refused ones where \
          the policy charges those. Refunds are not subtracted.",
     ),
-    (NEAR_LIMIT, "Allowed requests that left less than a fifth of the limit, by domain and limit."),
+    (NEAR_LIMIT, "Decisions that allowed and left less than a fifth of the limit, by domain and limit."),
     (NEAR_CACHE_REFUSALS, "Refusals of a limit answered from the near cache, by domain and limit."),
     (DEGRADED, "Checks decided without the shared store, by domain and mode (local, allow, deny, error)."),
     (EVICTIONS, "States removed from memory, by reason (expired, evicted, snapshot)."),

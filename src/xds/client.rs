@@ -1,9 +1,6 @@
 //! The client of one control plane: a stream of responses, each answered by ACK or NACK.
 
-use std::{
-    hash::{BuildHasher, Hash, Hasher},
-    time::Duration,
-};
+use std::{hash::BuildHasher, time::Duration};
 
 use foldhash::quality::RandomState;
 use futures_util::stream;
@@ -56,15 +53,16 @@ pub struct Client {
     stream: Option<Stream>,
     pause: Duration,
     hasher: RandomState,
+    /// The last response, where it was rejected.
+    rejected: Option<Rejected>,
 }
 
 struct Stream {
     requests: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,
-    rejected: Option<Rejected>,
 }
 
-/// The last response of a stream, which was rejected.
+/// A response that was rejected.
 struct Rejected {
     hash: u64,
     error: rpc::Status,
@@ -92,7 +90,8 @@ impl Client {
         };
         let (address, pause) = (address.to_owned(), settings.backoff.initial.duration());
         let (settings, hasher) = (settings.clone(), RandomState::default());
-        Ok(Self { address, settings, node, connected, version: String::new(), stream: None, pause, hasher })
+        let (version, stream, rejected) = (String::new(), None, None);
+        Ok(Self { address, settings, node, connected, version, stream, pause, hasher, rejected })
     }
 
     /// The next response, over as many connections as that takes.
@@ -135,9 +134,7 @@ impl Client {
     /// Acknowledges a response, which is in force (ACK).
     pub fn accept(&mut self, response: &DiscoveryResponse) {
         self.version.clone_from(&response.version_info);
-        if let Some(stream) = &mut self.stream {
-            stream.rejected = None;
-        }
+        self.rejected = None;
         self.send(&response.nonce, None);
     }
 
@@ -146,10 +143,8 @@ impl Client {
         let listed: Vec<_> = problems.0.iter().take(MAX_LISTED_PROBLEMS).map(ToString::to_string).collect();
         let error =
             rpc::Status { code: Code::InvalidArgument as i32, message: listed.join("\n"), ..Default::default() };
-        let (hash, pause) = (self.hash(response), self.settings.backoff.initial.duration());
-        if let Some(stream) = &mut self.stream {
-            stream.rejected = Some(Rejected { hash, error: error.clone(), pause });
-        }
+        let pause = self.settings.backoff.initial.duration().min(MAX_PAUSE_OF_REPEATED);
+        self.rejected = Some(Rejected { hash: self.hash(response), error: error.clone(), pause });
         self.send(&response.nonce, Some(error));
     }
 
@@ -157,8 +152,7 @@ impl Client {
     /// answers each NACK with the same response would never rest (go-control-plane's SnapshotCache).
     async fn reject_again(&mut self, response: &DiscoveryResponse) -> bool {
         let hash = self.hash(response);
-        let rejected = self.stream.as_mut().and_then(|stream| stream.rejected.as_mut());
-        let Some(rejected) = rejected.filter(|rejected| rejected.hash == hash) else { return false };
+        let Some(rejected) = self.rejected.as_mut().filter(|rejected| rejected.hash == hash) else { return false };
         let (pause, error) = (rejected.pause, rejected.error.clone());
         rejected.pause = (2 * pause).min(MAX_PAUSE_OF_REPEATED);
         sleep(pause).await;
@@ -166,14 +160,12 @@ impl Client {
         true
     }
 
-    /// Of all but the nonce.
+    /// Of all but the nonce, and of the resources in any order, as control planes send them.
     fn hash(&self, response: &DiscoveryResponse) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        (&response.version_info, &response.type_url).hash(&mut hasher);
-        for resource in &response.resources {
-            (&resource.type_url, &resource.value).hash(&mut hasher);
-        }
-        hasher.finish()
+        let head = self.hasher.hash_one((&response.version_info, &response.type_url));
+        let resources =
+            response.resources.iter().map(|resource| self.hasher.hash_one((&resource.type_url, &resource.value)));
+        resources.fold(head, u64::wrapping_add)
     }
 
     fn send(&mut self, nonce: &str, error: Option<rpc::Status>) {
@@ -229,7 +221,7 @@ impl Client {
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.settings.max_message_bytes);
         // Some servers send their headers with the first response only.
         let responses = service.stream_aggregated_resources(call).await.map_err(|status| reason(&status))?;
-        Ok(Stream { requests, responses: responses.into_inner(), rejected: None })
+        Ok(Stream { requests, responses: responses.into_inner() })
     }
 }
 

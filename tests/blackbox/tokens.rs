@@ -209,6 +209,7 @@ fn the_token_command_prints_a_valid_credentials_entry() {
     {
         assert_eq!(run(args).code, 2, "{args:?}");
     }
+    assert_eq!(run(&["token", "a", "--expires", "0d"]).code, 2, "it would be over");
 }
 
 #[tokio::test]

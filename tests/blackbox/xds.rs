@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{TcpListener, TcpStream},
+    time::{Duration, Instant},
 };
 
 use prost_types::{Any, Struct, Value, value::Kind};
@@ -153,11 +154,15 @@ async fn one_bad_resource_rejects_the_whole_response() {
     assert_eq!(server.metric("weir_policy_last_reload_successful"), 0.0);
     const NOT_VALID: &str = "the new policy is not valid; the previous one stays in force";
     assert_eq!(server.log_lines(NOT_VALID).len(), count + 1);
-    // Some control planes answer each NACK with the same response, which is told once.
-    for _ in 0..2 {
-        let nack = plane.send("2", vec![config("bad", "", Vec::new())]);
+    // Some control planes answer each NACK with the same response, in any order: it is told once, and rejected after a pause.
+    let begun = Instant::now();
+    let mut resources = vec![good(), config("bad", "", Vec::new())];
+    for _ in 0..5 {
+        let nack = plane.send("2", resources.clone());
         assert!(nack.error_detail.is_some_and(|error| error.message.contains("names its domain")));
+        resources.reverse();
     }
+    assert!(begun.elapsed() >= Duration::from_millis(10 + 20 + 40 + 80), "{:?}", begun.elapsed());
     let ack = plane.send("2", vec![good()]);
     assert_eq!((ack.version_info.as_str(), ack.error_detail), ("2", None));
     assert_eq!((server.metric(REJECTED), server.log_lines(NOT_VALID).len()), (count as f64 + 2.0, count + 2));

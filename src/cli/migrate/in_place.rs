@@ -57,7 +57,8 @@ pub(crate) fn serve_in_place() -> CommandResult {
     serve::run(settings, None, None, false)
 }
 
-/// What that service reads besides the directory `config` where it watches the root: all that begins with `config.`.
+/// What that service reads besides its directory of policies where it watches the root: all that begins with the directory's name
+/// and a dot.
 fn beside(directory: &Path) -> Vec<PathBuf> {
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Vec::new() };
     let prefix = [name.as_encoded_bytes(), b"."].concat();

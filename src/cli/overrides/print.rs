@@ -82,7 +82,7 @@ pub(super) fn set_text(
     }
     for segment in set.key.iter().filter(|segment| segment.contains('*') && *segment != ANY) {
         text.push_str(&format!(
-            "\n  `{}` is no wildcard: only a segment of just that text meets it",
+            "\n  `{}` is not a wildcard: only a segment of just that text matches it",
             printable(segment)
         ));
     }

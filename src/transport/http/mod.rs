@@ -226,7 +226,7 @@ struct Refusal<'a> {
     kind: Kind,
     status: u16,
     detail: String,
-    /// The limits that refuse, root first.
+    /// The limits that refuse, root first, each once.
     #[serde(rename = "violated-policies")]
     violated: Vec<&'a str>,
     #[serde(flatten)]
@@ -279,12 +279,19 @@ impl<S: Store> Api<S> {
             response(StatusCode::OK, JSON, &message)
         } else {
             let refusing = levels.filter(|level| !level.shadow && !level.decision.allowed);
+            let mut violated = Vec::new();
+            for name in refusing.map(|level| &*level.limit.name) {
+                // Several checks may be refused by one limit.
+                if !violated.contains(&name) {
+                    violated.push(name);
+                }
+            }
             let status = StatusCode::TOO_MANY_REQUESTS;
             let refusal = Refusal {
                 kind: QUOTA_EXCEEDED,
                 status: status.as_u16(),
                 detail: ban.map_or_else(|| detail(quota.as_ref()), |ban| format!("banned: {}", ban.reason)),
-                violated: refusing.map(|level| &*level.limit.name).collect(),
+                violated,
                 answer: message,
             };
             self::response(status, PROBLEM_JSON, &refusal)

@@ -8,7 +8,7 @@ export function toMessage(holder: Buffer, { cost, ...renewal }: Renewal, check: 
   return { ...renewal, holder, check: { ...check, cost, requestId: "" } };
 }
 
-/** A check that is never admitted, as one of more than the limit, says nothing of when others are. */
+/** A check that is never admitted is told so by the service, each time. */
 export function isRefusedForNow({ allowed, never }: CheckResponse): boolean {
   return !allowed && !never;
 }

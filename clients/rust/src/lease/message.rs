@@ -42,7 +42,7 @@ pub(super) fn answer(answer: &LeaseResponse) -> LeaseAnswer {
     LeaseAnswer { lease: *lease, sequence: *sequence, is_refused, grant, offer }
 }
 
-/// A check that is never admitted, as one of more than the limit, says nothing of when others are.
+/// A check that is never admitted is told so by the service, each time.
 pub(crate) fn is_refused_for_now(decision: &CheckResponse) -> bool {
     !decision.allowed && !decision.never
 }

@@ -110,7 +110,9 @@ impl Bucket {
             demands.iter().map(|(id, _)| *id).zip(targets).collect()
         };
         let fair = targets_of(divided);
-        let targets = targets_of(divided - self.reserve(&fair, divided, debit(burst, steps)));
+        let (beginning, room) = self.beginners(&fair, divided, debit(burst, steps));
+        let targets = targets_of(divided - (beginning.min(room) * debit(burst, steps)).min(divided / 2));
+        let are_too_many = divided >= quantum && self.rate / quantum <= demands.len() as u64;
 
         let (mut lacking, mut releasing) = (0, 0);
         for ((id, target), quanta) in targets.iter().zip(&quanta) {
@@ -152,7 +154,7 @@ impl Bucket {
             let first = (*target).min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
             if first > 0 {
                 tell(*id, member.begin(first, burst, steps, terms, now));
-            } else if member.is_to_be_denied(divided >= quantum && *fair == 0, terms, now) {
+            } else if member.is_to_be_denied(are_too_many && (*fair == 0 || room == 0), terms, now) {
                 tell(*id, member.assign(0, terms, now));
             }
             free -= member.live - before;
@@ -187,14 +189,14 @@ impl Bucket {
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
     }
 
-    /// The rate that is kept for the full buckets of those that may begin, by what each is to have: no more of them than there
-    /// is room for beside a step of each holder.
-    fn reserve(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> u64 {
+    /// How many may begin, by what each is to have; and for how many there is room, with their full buckets, beside a step of each
+    /// holder.
+    fn beginners(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> (u64, u64) {
         let rates =
             fair.iter().filter(|(_, target)| *target > 0).map(|(id, _)| self.members.get(*id).map_or(0, Member::rate));
         let (holding, beginning): (Vec<u64>, Vec<u64>) = rates.partition(|rate| *rate > 0);
         let room = divided.saturating_sub(holding.len() as u64 * self.steps.quantum) / (self.steps.quantum + debit);
-        (room.min(beginning.len() as u64) * debit).min(divided / 2)
+        (beginning.len() as u64, room)
     }
 
     /// Those that take part, and what they are to have, in quanta.

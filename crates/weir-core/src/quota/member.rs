@@ -132,8 +132,8 @@ impl Member {
     }
 
     /// Whether it is to be told that it has no share: there is none, or none came for long.
-    pub(super) fn is_to_be_denied(&self, is_none: bool, terms: &Terms, now: Micros) -> bool {
-        self.assigned.is_none() && (is_none || self.waits_until + terms.ttl <= now)
+    pub(super) fn is_to_be_denied(&self, has_no_share: bool, terms: &Terms, now: Micros) -> bool {
+        self.assigned.is_none() && (has_no_share || self.waits_until + terms.ttl <= now)
     }
 
     /// It gets another rate. A higher one before it counts for the lag.

@@ -1,15 +1,16 @@
 //! Max-min fairness.
 
+use std::cmp::Reverse;
+
 /// Divides `amount` among these demands: none gets more than it demands, or less than another while it demands more than
-/// it has. What does not divide evenly goes to the first of those that want more.
+/// it has. What does not divide evenly goes to the largest demands, of equal ones to the first.
 pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
-    order.sort_unstable_by_key(|index| demands[*index]);
+    order.sort_unstable_by_key(|index| (demands[*index], Reverse(*index)));
     let (mut left, mut shares) = (amount, vec![0; demands.len()]);
     for (place, index) in order.iter().enumerate() {
         let others = (demands.len() - place) as u64;
-        // Rounded up for the first, so that nothing is left over.
-        shares[*index] = demands[*index].min(left.div_ceil(others));
+        shares[*index] = demands[*index].min(left / others);
         left -= shares[*index];
     }
     shares
@@ -41,6 +42,7 @@ mod tests {
             (100, &[20, 30], &[20, 30]),
             (7, &[9, 9], &[4, 3]),
             (1, &[5, 5, 5], &[1, 0, 0]),
+            (2, &[1, 9, 1], &[1, 1, 0]),
             (5, &[], &[]),
         ] {
             assert_eq!(max_min(amount, demands), shares);

@@ -26,7 +26,7 @@ def request_of(holder: bytes, renewal: Renewal, domain: str, key: Sequence[str],
 
 
 def is_refused_for_now(decision: pb.CheckResponse) -> bool:
-    """A check that is never admitted, as one of more than the limit, says nothing of when others are."""
+    """A check that is never admitted is told so by the service, each time."""
     return not (decision.allowed or decision.never)
 
 

@@ -82,7 +82,7 @@ final class Lease {
         return new Answer(response.getLease(), response.getSequence(), refused, grant, terms);
     }
 
-    /** A check that is never admitted, as one of more than the limit, says nothing of when others are. */
+    /** A check that is never admitted is told so by the service, each time. */
     static boolean isRefusedForNow(CheckResponse decision) {
         return !decision.getAllowed() && !decision.getNever();
     }
