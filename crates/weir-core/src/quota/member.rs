@@ -8,6 +8,9 @@ const MEASURED_OVER_MIN: Micros = SECOND / 4;
 /// Reports after which the demand is known: the first one tells of a moment.
 const REPORTS_UNTIL_KNOWN: u8 = 2;
 
+/// Above every demand.
+const CLAIM_OF_HOLDER: u64 = 1 << 48;
+
 /// One holder.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
@@ -79,6 +82,13 @@ impl Member {
     pub(super) fn demand(&self, steps: Steps, known_floor: u64, floor: u64) -> u64 {
         let floor = if self.reports < REPORTS_UNTIL_KNOWN { floor } else { known_floor };
         (self.demand + self.demand / 10).div_ceil(steps.quantum).max(floor)
+    }
+
+    /// The larger, the sooner it has one of too few steps: first who has one already, unless nothing is asked of him and his full
+    /// bucket has stopped counting, so that another can begin with it; then who is asked for most. Above 0.
+    pub(super) fn claim(&self, quanta: u64) -> u64 {
+        let keeps = self.rate() > 0 && (self.demand > 0 || self.debit.0 > 0);
+        quanta.max(1) + if keeps { CLAIM_OF_HOLDER } else { 0 }
     }
 
     /// What it uses, as its bucket tells rates; at least one step.

@@ -324,6 +324,27 @@ fn where_there_are_more_than_steps_those_that_are_asked_for_most_have_them() {
 }
 
 #[test]
+fn a_step_stays_with_its_holder_while_it_is_asked_for_anything() {
+    let mut divider = Divider::new(Terms::default());
+    let level = divider.add_level(None, 2);
+    divider.set_budget(level, 2, 0);
+    let bucket = divider.add_bucket(level);
+    let asked = Usage { denied: 5, ..Usage::default() };
+    let members: Vec<_> = (0..4).filter_map(|_| divider.join(bucket, &asked, 0)).collect();
+    let mut changes = Vec::new();
+    for round in 0..10 {
+        divider.tick(round * REPORT, &mut changes);
+        for (index, member) in members.iter().enumerate() {
+            let usage = Usage { denied: 5 + 2 * index as u64, ..Usage::default() };
+            divider.report(bucket, *member, &usage, round * REPORT + TICK);
+            divider.tick(round * REPORT + SECOND, &mut changes);
+        }
+    }
+    let held = |change: &&Change| change.assignment.rate > 0;
+    assert_eq!((changes.iter().filter(held).count(), changes.len()), (1, 4), "{changes:?}");
+}
+
+#[test]
 fn the_idle_are_forgotten() {
     let (mut world, bucket) = World::new(100);
     let idle = world.join(bucket, 50, 0);
