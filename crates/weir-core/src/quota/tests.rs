@@ -1,6 +1,7 @@
 //! Holders that behave as Envoy's client does, and a record of what may be in use that knows nothing of the divider.
 
 mod levels;
+mod scarce;
 
 use proptest::prelude::*;
 
@@ -294,54 +295,6 @@ fn a_hundred_that_join_together_store_a_tenth_of_a_second_together() {
     assert!(world.holders.iter().all(|holder| holder.rate > 0 && holder.burst == 10));
     world.run(10);
     assert!(world.rates().iter().all(|rate| (95..=105).contains(rate)), "{:?}", world.rates());
-}
-
-#[test]
-fn where_there_are_more_than_steps_nearly_all_are_handed_out_and_the_others_are_denied_soon() {
-    let (mut world, bucket) = World::new(100);
-    for _ in 0..120 {
-        world.join(bucket, 2, 0);
-    }
-    world.run(1);
-    let told = world.holders.iter().filter(|holder| holder.changes > 0).count();
-    assert!((65..=75).contains(&told), "50 begin, 20 are denied: {told}");
-    world.run(19);
-    assert_eq!(world.rates().iter().sum::<u64>(), 99, "one more would not have room for its full bucket");
-    assert!(world.holders.iter().all(|holder| holder.changes > 0), "the last one is denied too");
-    world.leave(0);
-    world.run(20);
-    assert_eq!(world.rates().iter().sum::<u64>(), 99);
-}
-
-#[test]
-fn where_there_are_more_than_steps_those_that_are_asked_for_most_have_them() {
-    let (mut world, bucket) = World::new(100);
-    let idle: Vec<usize> = (0..110).map(|_| world.join(bucket, 0, 0)).collect();
-    let busy: Vec<usize> = (0..10).map(|_| world.join(bucket, 50, 0)).collect();
-    world.run(30);
-    assert!(busy.iter().all(|index| world.rates()[*index] > 0), "{:?}", world.rates());
-    assert!(idle.iter().any(|index| world.rates()[*index] == 0), "{:?}", world.rates());
-}
-
-#[test]
-fn a_step_stays_with_its_holder_while_it_is_asked_for_anything() {
-    let mut divider = Divider::new(Terms::default());
-    let level = divider.add_level(None, 2);
-    divider.set_budget(level, 2, 0);
-    let bucket = divider.add_bucket(level);
-    let asked = Usage { denied: 5, ..Usage::default() };
-    let members: Vec<_> = (0..4).filter_map(|_| divider.join(bucket, &asked, 0)).collect();
-    let mut changes = Vec::new();
-    for round in 0..10 {
-        divider.tick(round * REPORT, &mut changes);
-        for (index, member) in members.iter().enumerate() {
-            let usage = Usage { denied: 5 + 2 * index as u64, ..Usage::default() };
-            divider.report(bucket, *member, &usage, round * REPORT + TICK);
-            divider.tick(round * REPORT + SECOND, &mut changes);
-        }
-    }
-    let held = |change: &&Change| change.assignment.rate > 0;
-    assert_eq!((changes.iter().filter(held).count(), changes.len()), (1, 4), "{changes:?}");
 }
 
 #[test]
