@@ -151,8 +151,9 @@ impl Client {
     /// Whether a response repeats the one that was rejected last: it is rejected once more, after a pause, as a control plane that
     /// answers each NACK with the same response would never rest (go-control-plane's SnapshotCache).
     async fn reject_again(&mut self, response: &DiscoveryResponse) -> bool {
-        let hash = self.hash(response);
-        let Some(rejected) = self.rejected.as_mut().filter(|rejected| rejected.hash == hash) else { return false };
+        // A large response is hashed only where there is one to compare it with.
+        let is_repeated = self.rejected.as_ref().is_some_and(|rejected| rejected.hash == self.hash(response));
+        let Some(rejected) = self.rejected.as_mut().filter(|_| is_repeated) else { return false };
         let (pause, error) = (rejected.pause, rejected.error.clone());
         rejected.pause = (2 * pause).min(MAX_PAUSE_OF_REPEATED);
         sleep(pause).await;

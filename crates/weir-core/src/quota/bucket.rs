@@ -105,12 +105,12 @@ impl Bucket {
         let kept = self.live_of_others(now).max(self.back(now).min(free));
         let divided = share.saturating_sub(kept);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
-        // Where there are fewer steps than holders, by whose they are to be.
-        let claims: Vec<u64> =
-            demands.iter().map(|(id, quanta)| self.members.get(*id).map_or(0, |it| it.claim(*quanta))).collect();
+        // They decide where there are fewer steps than holders.
+        let priorities: Vec<u64> =
+            demands.iter().map(|(id, quanta)| self.members.get(*id).map_or(0, |it| it.priority(*quanta))).collect();
         let targets_of = |divided: u64| -> Vec<(usize, u64)> {
             let (amount, are_scarce) = (divided / quantum, divided / quantum < quanta.len() as u64);
-            let targets = spread(amount, if are_scarce { &claims } else { &quanta });
+            let targets = spread(amount, if are_scarce { &priorities } else { &quanta });
             demands.iter().map(|(id, _)| *id).zip(targets.into_iter().map(|quanta| quanta * quantum)).collect()
         };
         let fair = targets_of(divided);

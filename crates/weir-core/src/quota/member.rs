@@ -9,7 +9,7 @@ const MEASURED_OVER_MIN: Micros = SECOND / 4;
 const REPORTS_UNTIL_KNOWN: u8 = 2;
 
 /// Above every demand.
-const CLAIM_OF_HOLDER: u64 = 1 << 48;
+const HOLDER_PRIORITY: u64 = 1 << 48;
 
 /// One holder.
 #[derive(Clone, Debug)]
@@ -84,11 +84,11 @@ impl Member {
         (self.demand + self.demand / 10).div_ceil(steps.quantum).max(floor)
     }
 
-    /// The larger, the sooner it has one of too few steps: first who has one already, unless nothing is asked of him and his full
-    /// bucket has stopped counting, so that another can begin with it; then who is asked for most. Above 0.
-    pub(super) fn claim(&self, quanta: u64) -> u64 {
+    /// Its priority for one of too few steps; above 0. A holder keeps its step while it is asked for anything, and while its full
+    /// bucket counts, since no other can begin with the step until then. The rest go by demand, in quanta.
+    pub(super) fn priority(&self, quanta: u64) -> u64 {
         let keeps = self.rate() > 0 && (self.demand > 0 || self.debit.0 > 0);
-        quanta.max(1) + if keeps { CLAIM_OF_HOLDER } else { 0 }
+        quanta.max(1) + if keeps { HOLDER_PRIORITY } else { 0 }
     }
 
     /// What it uses, as its bucket tells rates; at least one step.
