@@ -26,7 +26,7 @@ end
 local function decay_at(p, s, now)
   local slot = floor(now / p[2])
   if not (s and s[2] > 0) then return slot, 0 end
-  local known_slot, known_amount = floor(s[1] / p[2]), s[2]
+  local known_slot, known_amount = floor(s[1] / p[2]), math.min(s[2], p[6])
   local latest = math.max(slot, known_slot)
   local amount = decay_left(known_amount, p[3], latest - known_slot)
   return amount > 0 and latest or slot, amount, known_slot, known_amount
@@ -42,7 +42,7 @@ local function decay(p, s, now, cost, max_wait, phase)
   elseif amount > room then
     allowed, changed = 0, p[4] == 1 and cost > 0 or nil
     if changed then
-      amount = math.min(amount + cost, 4294967296)
+      amount = math.min(amount + cost, p[6])
       known_slot, known_amount = slot, amount
     end
     if room < 0 then never = 1 else retry = decay_until(p, known_slot, known_amount, room, now) end
@@ -60,7 +60,7 @@ end
 
 local function decay_charge(p, s, now, units, phase)
   local slot, amount = decay_at(p, s, now)
-  return {slot * p[2], math.min(amount + units, 4294967296)}
+  return {slot * p[2], math.min(amount + units, p[6])}
 end
 
 -- When one unit passes. A refusal that is charged would come first.

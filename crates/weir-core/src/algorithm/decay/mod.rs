@@ -46,6 +46,10 @@ pub struct Decay {
     fields: Fields,
     /// The natural logarithm of `decay`: only ever the start of a search, as libraries differ in it.
     ln_decay: f64,
+    /// Twice `max`; with `charge_denied`, under which refusals raise the counter, 2^32. Charges beyond what fits raise it no
+    /// further, and a counter that stands higher, raised while the limit was another, counts as standing here: nobody waits
+    /// for what the limit itself would never have let in.
+    highest: f64,
 }
 
 /// What a counter stood at in the slot in which it last changed.
@@ -89,7 +93,7 @@ impl Decay {
     fn at(&self, state: Option<&Counter>, now: Micros) -> Now {
         let slot = now.div_euclid(self.fields.resolution);
         if let Some(Counter { start, amount }) = state.copied().filter(|state| state.amount > 0.0) {
-            let known = start.div_euclid(self.fields.resolution);
+            let (known, amount) = (start.div_euclid(self.fields.resolution), amount.min(self.highest));
             let slot = slot.max(known);
             let left = left_after((slot - known).unsigned_abs(), amount, self.fields.decay);
             if left > 0.0 {
@@ -149,14 +153,15 @@ impl Algorithm for Decay {
     type State = Counter;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        let Fields { max, resolution, decay, .. } = fields;
+        let Fields { max, resolution, decay, charge_denied } = fields;
         if !(max > 0.0 && max <= MOST) {
             return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
         }
         if !(1.001..=1e6).contains(&decay) {
             return Err(ParamError::new("decay", format!("decay is 1.001 to 1000000, not {decay}")));
         }
-        let params = Self { fields, ln_decay: decay.ln() };
+        let highest = if charge_denied { MOST } else { MOST.min(2.0 * max) };
+        let params = Self { fields, ln_decay: decay.ln(), highest };
         if params.slots_until(MOST, NOTHING) > MAX_DEPTH / resolution {
             let reason = "decay is so slow at this resolution that 2^32 units would take over 2^50 us (35 years) to be \
                           forgotten";
@@ -188,7 +193,7 @@ impl Algorithm for Decay {
             return (Decision::pass(self.limit(), remaining, reset_after), None);
         }
         if self.fields.charge_denied && ask.cost > 0 {
-            let amount = (counter.amount + ask.cost as f64).min(MOST);
+            let amount = (counter.amount + ask.cost as f64).min(self.highest);
             let (Decision { limit, remaining, reset_after, .. }, changed) = self.change(counter, amount, now);
             let retry_after = (room >= 0.0).then(|| self.until(room, (counter.slot, amount), now));
             return (Decision::refuse(limit, remaining, retry_after, reset_after), Some(changed));
@@ -212,7 +217,7 @@ impl Algorithm for Decay {
 
     fn charge(&self, state: Option<&Counter>, units: u64, now: Micros, _: Micros) -> Option<Counter> {
         let Now { slot, amount, .. } = self.at(state, now);
-        Some(Counter { start: slot * self.fields.resolution, amount: (amount + units as f64).min(MOST) })
+        Some(Counter { start: slot * self.fields.resolution, amount: (amount + units as f64).min(self.highest) })
     }
 
     /// Rounded up and at least 1, as whole counts are; but a factor from 1 up never gives more than there was.
@@ -236,7 +241,7 @@ impl Algorithm for Decay {
     }
 
     fn lua_params(&self) -> Vec<f64> {
-        [self.fields.numbers(), vec![self.ln_decay]].concat()
+        [self.fields.numbers(), vec![self.ln_decay, self.highest]].concat()
     }
 }
 

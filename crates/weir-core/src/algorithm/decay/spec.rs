@@ -116,14 +116,14 @@ fn max_can_be_a_fraction() {
 }
 
 #[test]
-fn a_lowered_max_keeps_spent_units() {
+fn a_lowered_max_keeps_spent_units_up_to_twice_itself() {
     let large = parse("decay", &[("max", "100"), ("resolution", "1s"), ("decay", "2")]);
     let small = parse("decay", &[("max", "10"), ("resolution", "1s"), ("decay", "2")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 100), pass(100, 0, 37 * S));
-    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, 4 * S, 37 * S));
-    assert_eq!(key.ask(&small, 0, 4), refuse(10, 0, 5 * S, 37 * S));
-    assert_eq!(key.ask(&small, 5 * S, 4), pass(10, 2, 33 * S));
+    assert_eq!(key.ask(&large, 0, 18), pass(100, 82, 35 * S));
+    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, S, 35 * S));
+    assert_eq!(key.ask(&small, 0, 4), refuse(10, 0, 2 * S, 35 * S));
+    assert_eq!(key.ask(&small, 2 * S, 4), pass(10, 1, 33 * S));
 }
 
 #[test]
@@ -201,7 +201,9 @@ fn retry_after_is_exact_in_rust_and_lua_despite_logarithms() {
         if max > NOTHING {
             key.state = counter(amount);
             for (max, slots) in [(max, slots), (max.next_down(), slots + 1)] {
-                let answer = key.ask(&Params::Decay(second(max, decay)), 0, 0);
+                // A counter this far above `max` is cut, but where refusals raised it.
+                let fields = Fields { max, resolution: S, decay, charge_denied: true };
+                let answer = key.ask(&Params::Decay(checked(fields, &Bounds::default()).unwrap()), 0, 0);
                 assert_eq!(answer.retry_after, Some(slots * S), "{amount} to {max} by {decay}");
             }
         }

@@ -36,8 +36,9 @@ fields! {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeakyBucket {
     fields: Fields,
-    /// What drips within [`MAX_DEPTH`]. A bucket that holds more, filled while the limit was another, counts as holding
-    /// this, so that no duration passes what a double holds.
+    /// Twice `size`, or what drips within [`MAX_DEPTH`] where that is less. Charges beyond what fits fill it no further, and
+    /// one that holds more, filled while the limit was another, counts as holding this: nobody waits for what the limit
+    /// itself would never have let in.
     fullest: u64,
     /// Where it was made, which is where a factor may take it.
     bounds: Bounds,
@@ -92,7 +93,7 @@ impl Algorithm for LeakyBucket {
             let reason = "size would take over 2^50 us (35 years) to run out at this drip_size and drip_rate";
             return Err(ParamError::new("size", reason));
         }
-        let fullest = most_ticks.saturating_mul(fields.drip_size).min(MAX_COUNT);
+        let fullest = most_ticks.saturating_mul(fields.drip_size).min(2 * fields.size).min(MAX_COUNT);
         Ok(Self { fields, fullest, bounds: *bounds })
     }
 

@@ -127,16 +127,19 @@ fn a_factor_scales_size_and_drip_rate_rounding_up() {
     assert_eq!(daily.unwrap().scale(2.0).unwrap_err().field, "drip_rate", "beyond max_period");
 }
 
-/// A count that was spent under a limit 2^32 times as generous is forgotten as far as it would take over 35 years.
+/// A count that was spent under a limit 2^32 times as generous is forgotten beyond twice the new size, and beyond 35 years.
 #[test]
-fn an_overfull_bucket_stays_within_double_precision() {
+fn what_a_much_larger_bucket_held_is_cut() {
     let large = parse("leaky_bucket", &[("size", "4294967296"), ("drip_size", "4294967296"), ("drip_rate", "31d")]);
-    let small = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "31d")]);
-    let mut key = Key::new();
-    assert!(key.ask(&large, 0, 1 << 32).allowed);
-    let ticks = (1 << 50) / (31 * DAY);
-    assert_eq!(key.ask(&small, 0, 1), refuse(1, 0, ticks * 31 * DAY, ticks * 31 * DAY));
-    assert_eq!(key.ask(&small, ticks * 31 * DAY, 1), pass(1, 0, 31 * DAY));
+    let one = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "31d")]);
+    let many = parse("leaky_bucket", &[("size", "300"), ("drip_rate", "31d")]);
+    for (small, size, ticks) in [(one, 1, 2), (many, 300, 420)] {
+        let mut key = Key::new();
+        assert!(key.ask(&large, 0, 1 << 32).allowed);
+        let retry = (ticks - size + 1) * 31 * DAY;
+        assert_eq!(key.ask(&small, 0, 1), refuse(size as u64, 0, retry, ticks * 31 * DAY));
+        assert_eq!(key.ask(&small, retry, 1), pass(size as u64, 0, size * 31 * DAY));
+    }
 }
 
 #[test]

@@ -39,6 +39,25 @@ fn a_charge_that_fits_is_that_of_a_step() {
     });
 }
 
+/// What was spent under another limit counts for no longer than a charge of twice this one; but a window in use ends as it
+/// was told to.
+#[test]
+fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
+    replay(60, 60, Events { back: false, changes: true, refunds: true }, |step, random| {
+        let other = &step.others[random.below(step.others.len())];
+        let is_window = matches!(other, Params::FixedWindow(_) | Params::Cycle(_));
+        if other.holdable().is_err() || is_window {
+            return;
+        }
+        let Ask { now, phase, .. } = step.under(other);
+        let peek = |state: Option<&State>| other.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0;
+        // One more, as a limit may be a fraction.
+        let units = peek(None).limit + 1;
+        let twice = (0..2).fold(None, |state, _| other.charge(state.as_ref(), units, now, phase));
+        assert!(peek(step.state).reset_after <= peek(twice.as_ref()).reset_after, "{other:?} {step:?}");
+    });
+}
+
 /// Of all units what fits is charged, so nothing more passes then, and what did not fit is not there later either.
 #[test]
 fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
