@@ -88,11 +88,7 @@ impl<S: Store> CheckService<S> {
     /// Reads a check.
     #[inline]
     fn request<'m>(&self, message: &CheckMessage<'m>) -> Result<Request<'m>, Invalid> {
-        let mut request = decode::check(message, &self.bounds)?;
-        if let Some(id) = &mut request.id {
-            id.window = self.repeat_window;
-        }
-        Ok(request)
+        decode::check(message, &self.bounds, self.repeat_window)
     }
 
     /// The same service, whose decisions take one of these permits while they wait for the store.

@@ -18,6 +18,9 @@ use crate::{
 /// Most checks of a batch.
 pub const MAX_BATCH: usize = 1_000;
 
+/// Checks that are decided together take no id.
+const NO_REPEAT: Micros = 0;
+
 /// A check as a surface read it, or why it could not be read.
 pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 
@@ -26,12 +29,12 @@ pub fn too_many_checks() -> Invalid {
     Invalid::field_error("checks", format!("at most {MAX_BATCH} checks in a batch"))
 }
 
-/// A check's request.
+/// A check's request, whose limits stay within `bounds`, and whose id is remembered for `repeat_window`.
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
 #[inline]
-pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'a>, Invalid> {
+pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds, repeat_window: Micros) -> Result<Request<'a>, Invalid> {
     let max_wait = match &message.max_wait {
         None => None,
         Some(wait) => {
@@ -46,7 +49,7 @@ pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds) -> Result<Request<
         request.spec = Some(limit_spec::read(spec, &request.key, bounds)?);
     }
     if !message.request_id.is_empty() {
-        request.id = Some(idempotency::request_id(message)?);
+        request.id = Some(idempotency::request_id(message, repeat_window)?);
     }
     Ok(request)
 }
@@ -92,7 +95,7 @@ pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
 /// [`Invalid`] names the check and the field at fault.
 pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<CheckAll<'a>, Invalid> {
     let check = |(index, message): (usize, Message<'a>)| {
-        let request = message.and_then(|message| check(&message, bounds));
+        let request = message.and_then(|message| check(&message, bounds, NO_REPEAT));
         request.map_err(|invalid| invalid.in_check(index))
     };
     CheckAll::new(messages.into_iter().enumerate().map(check).collect::<Result<_, _>>()?)

@@ -3,7 +3,7 @@
 use prost::Message;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use weir_core::hold::RequestId;
+use weir_core::{domain::Micros, hold::RequestId};
 use weir_settings::Time;
 
 use super::message::CheckMessage;
@@ -33,12 +33,12 @@ fn short_digest(request: &CheckRequest) -> [u8; 8] {
     short
 }
 
-/// The id by which the request of this message is known again, for no time yet.
+/// The id by which the request of this message is known again for so long.
 ///
 /// # Errors
 /// [`Invalid`] for one that is too long, and in a dry run.
 #[cold]
-pub fn request_id(message: &CheckMessage<'_>) -> Result<RequestId, Invalid> {
+pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestId, Invalid> {
     let wrong = |reason: String| Err(Invalid::field_error("request_id", reason));
     if message.request_id.len() > MAX_REQUEST_ID_BYTES {
         return wrong(format!("a request_id is 1 to {MAX_REQUEST_ID_BYTES} bytes, not {}", message.request_id.len()));
@@ -51,5 +51,5 @@ pub fn request_id(message: &CheckMessage<'_>) -> Result<RequestId, Invalid> {
     let fingerprint = short_digest(&request);
     // Of the same id each key has its own.
     let key = short_digest(&CheckRequest { domain: request.domain, key: request.key, ..CheckRequest::default() });
-    Ok(RequestId { name: [message.request_id.as_bytes(), &key].concat().into(), fingerprint, window: 0 })
+    Ok(RequestId { name: [message.request_id.as_bytes(), &key].concat().into(), fingerprint, window })
 }

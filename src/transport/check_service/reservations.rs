@@ -136,7 +136,7 @@ impl<S: Store> CheckService<S> {
     pub async fn settle(&self, hold: &str, call: SettleCall, caller: &Caller<'_>) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy_handle();
         let hold = Hold::decode(hold)?;
-        let request = decode::check(&hold.check()?, &self.bounds).map_err(|_| malformed())?;
+        let request = self.request(&hold.check()?).map_err(|_| malformed())?;
         if self.is_observed {
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
             request::summarize(|summary| summary.domain = Some(domain.into()));

@@ -103,7 +103,8 @@ pub fn write_error(rejected: Rejected, out: &mut BytesMut) {
     out.put_slice(&answer.encode_to_vec());
 }
 
-/// The longest that the fields of a decision become: four lengths of time of 19 bytes, three numbers of 11, five flags of 2.
+/// The longest that the fields of a decision become: four lengths of time of 19 bytes, three numbers of 11, five flags of 2. A
+/// power of two, so that an index needs no check.
 const MOST: usize = 128;
 
 /// A few fields on their way. Fields that hold what is their default are left out, as proto3 does.
@@ -127,7 +128,7 @@ impl Short {
 
     #[inline]
     fn push(&mut self, byte: u8) {
-        self.buffer[self.length] = byte;
+        self.buffer[self.length % MOST] = byte;
         self.length += 1;
     }
 
@@ -164,11 +165,14 @@ impl Short {
         self.push(field << 3 | LENGTH);
         let length = self.length;
         self.push(0);
-        let micros = micros.max(0).unsigned_abs();
+        if micros <= 0 {
+            return;
+        }
+        let micros = micros.unsigned_abs();
         let second = SECOND.unsigned_abs();
         self.number(1, micros / second);
         self.number(2, micros % second * 1_000);
-        self.buffer[length] = (self.length - length - 1) as u8;
+        self.buffer[length % MOST] = (self.length - length - 1) as u8;
     }
 
     #[inline]
