@@ -2,7 +2,7 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{runtime::Handle, task::JoinSet};
@@ -15,7 +15,7 @@ use crate::{
     check::charges,
     lease::{Leases, Route},
     net::{Connection, Dialer, Pool},
-    proto::{CheckAllRequest, CheckBatchRequest, CheckResponse},
+    proto::{CheckAllRequest, CheckBatchRequest, CheckRequest, CheckResponse},
     telemetry::Telemetry,
     token::Token,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     coalesce: bool,
     lease: bool,
     leases: Arc<Leases>,
-    telemetry: Arc<Telemetry>,
+    pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) logged: crate::guard::Logged,
     /// They keep the connections and the leases, and end with this.
     tasks: Mutex<JoinSet<()>>,
@@ -215,11 +215,17 @@ impl Client {
         let decide = async {
             let on_failure = self.on_failure(&check).unwrap_or_default();
             let answer = match route {
-                Route::Requested(answer) => match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
-                    Ok(None) => self.ordinary(check).await,
-                    Ok(Some(answer)) => Ok(answer),
-                    Err(error) => Err(error),
-                },
+                Route::Requested(answer) => {
+                    let since = Instant::now();
+                    match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
+                        Ok(None) => {
+                            let deadline = check.deadline.unwrap_or(inner.deadline);
+                            self.ordinary(check.deadline(deadline.saturating_sub(since.elapsed()))).await
+                        }
+                        Ok(Some(answer)) => Ok(answer),
+                        Err(error) => Err(error),
+                    }
+                }
                 Route::Ordinary(Some(report)) => {
                     let answer = self.ordinary(check).await;
                     answer.inspect(|answer| inner.leases.checked(&report, answer))
@@ -251,18 +257,23 @@ impl Client {
         let checks: Vec<_> = checks.into_iter().map(|check| self.prepared(check.into()).into_request()).collect();
         let charged_twice = |check| Repeat::from(check) == Repeat::IfUnsent;
         let repeat = if checks.iter().any(charged_twice) { Repeat::IfUnsent } else { Repeat::Safe };
-        let (count, message) = (checks.len(), CheckBatchRequest { checks });
-        let call = self.call(None, message, repeat, unary!(check_batch));
+        let domains = domains(&checks);
+        let call = self.call(None, CheckBatchRequest { checks }, repeat, unary!(check_batch));
         let on_failure = self.inner.on_failure.unwrap_or_default();
         let decide = |result: Result<CheckResponse, Error>| match result {
             Ok(CheckResponse { error: Some(error), .. }) => Decision::fallback(on_failure, error.into()),
             Ok(response) => Ok(response.into()),
             Err(error) => Decision::fallback(on_failure, error),
         };
-        match call.await {
+        let results: Vec<_> = match call.await {
             Ok(response) => response.results.into_iter().map(|response| decide(Ok(response))).collect(),
-            Err(error) => (0..count).map(|_| decide(Err(error.clone()))).collect(),
+            Err(error) => domains.iter().map(|_| decide(Err(error.clone()))).collect(),
+        };
+        for (domain, result) in domains.iter().zip(&results) {
+            let decided = result.as_ref().ok();
+            self.inner.telemetry.count(domain, decided.map(|decision| (decision.allowed, &decision.source)));
         }
+        results
     }
 
     /// Decides 1 to 32 checks of one domain together: either all are charged or none. Such a call has no `request_id`, so one
@@ -273,12 +284,17 @@ impl Client {
     pub async fn check_all(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Result<Together, Error> {
         let checks: Vec<_> = checks.into_iter().map(|check| check.into().into_request()).collect();
         let repeat = if checks.iter().any(charges) { Repeat::IfUnsent } else { Repeat::Safe };
+        let domains = domains(&checks);
         let answer = self.call(None, CheckAllRequest { checks }, repeat, unary!(check_all)).await;
-        answer.map(Together::from).or_else(|error| {
+        let all = answer.map(Together::from).or_else(|error| {
             let Decision { allowed, source, .. } =
                 Decision::fallback(self.inner.on_failure.unwrap_or_default(), error)?;
             Ok(Together { allowed, decisions: Vec::new(), source })
-        })
+        });
+        for domain in &domains {
+            self.inner.telemetry.count(domain, all.as_ref().ok().map(|all| (all.allowed, &all.source)));
+        }
+        all
     }
 
     /// Forgets the state of a key, and with [`subtree`](Reset::subtree) those of all keys below it. Returns whether there was any.
@@ -323,4 +339,8 @@ impl Client {
     pub(crate) fn prepared(&self, check: Check) -> Check {
         if self.inner.caller.retries > 0 { check.repeatable() } else { check }
     }
+}
+
+fn domains(checks: &[CheckRequest]) -> Vec<String> {
+    checks.iter().map(|check| check.domain.clone()).collect()
 }

@@ -25,7 +25,7 @@ use crate::{Check, Client, Refusal, Verdict};
 ///
 /// # fn layers(weir: Client) {
 /// let by_user = GuardLayer::new(weir.clone(), key::header::<()>("user", "x-user"));
-/// let by_route = GuardLayer::new(weir, |request: &http::Request<()>| Some(Check::new(["route", request.uri().path()])));
+/// let by_route = GuardLayer::new(weir, key::route::<()>("route", "/trades/{id}"));
 /// # }
 /// ```
 #[derive(Clone, Debug)]
@@ -135,9 +135,10 @@ pub mod key {
         }
     }
 
-    /// `[prefix, METHOD, PATH]`.
-    pub fn route<B>(prefix: &'static str) -> impl Fn(&Request<B>) -> Option<Check> + Clone {
-        move |request| Some(Check::new([prefix, request.method().as_str(), request.uri().path()]))
+    /// `[prefix, METHOD, PATTERN]`, for a layer of the route with this pattern, as `/trades/{id}`: with the path itself each of its
+    /// spellings, and each value in it, would have counts of its own.
+    pub fn route<B>(prefix: &'static str, pattern: &'static str) -> impl Fn(&Request<B>) -> Option<Check> + Clone {
+        move |request| Some(Check::new([prefix, request.method().as_str(), pattern]))
     }
 
     /// `[prefix, PRINCIPAL]` of what an authentication before this layer put into the request's extensions; without it the request

@@ -8,10 +8,7 @@ use crate::{
     Check, Client, Decision, Error,
     call::{Repeat, unary},
     limit::duration,
-    proto::{
-        CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, OnExpiry, ReserveRequest,
-        ReserveResponse,
-    },
+    proto::{CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, OnExpiry, ReserveRequest},
 };
 
 /// What to reserve, and for how long.
@@ -135,28 +132,28 @@ impl Client {
         let repeat = Repeat::from(&*check.request);
         let deadline = check.deadline;
         let on_failure = self.on_failure(&check).unwrap_or_default();
+        let domain = check.request.domain.clone();
         let message = ReserveRequest {
             check: Some(check.into_request()),
             ttl: ttl.and_then(duration),
             on_expiry: on_expiry.into(),
         };
-        let response = match self.call(deadline, message, repeat, unary!(reserve)).await {
-            Ok(response) => response,
-            Err(error) => {
-                let decision = Decision::fallback(on_failure, error)?;
-                return Ok(self.acquired(decision, String::new(), ttl.unwrap_or_default()));
+        let (mut hold, mut lasts) = (String::new(), ttl.unwrap_or_default());
+        let decide = async {
+            match self.call(deadline, message, repeat, unary!(reserve)).await {
+                Ok(response) => {
+                    hold = response.hold;
+                    lasts = response.expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
+                    Ok(response.decision.unwrap_or_default().into())
+                }
+                Err(error) => Decision::fallback(on_failure, error),
             }
         };
-        let ReserveResponse { decision, hold, expires_after } = response;
-        let expires_after = expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
-        Ok(self.acquired(decision.unwrap_or_default().into(), hold, expires_after))
-    }
-
-    fn acquired(&self, decision: Decision, hold: String, expires_after: Duration) -> Acquired<Reservation> {
+        let decision = self.inner.telemetry.observe(&domain, &self.inner.caller.breaker, decide).await?;
         if !decision.allowed {
-            return Acquired::Refused(Box::new(decision));
+            return Ok(Acquired::Refused(Box::new(decision)));
         }
-        Acquired::Held(Reservation { client: self.clone(), hold: Hold(hold), decision, expires_after })
+        Ok(Acquired::Held(Reservation { client: self.clone(), hold: Hold(hold), decision, expires_after: lasts }))
     }
 }
 

@@ -7,7 +7,7 @@ pub(crate) use none::Telemetry;
 
 #[cfg(not(feature = "opentelemetry"))]
 mod none {
-    use crate::{Decision, Error, breaker::Breaker};
+    use crate::{Decision, Error, Source, breaker::Breaker};
 
     pub(crate) struct Telemetry;
 
@@ -15,6 +15,8 @@ mod none {
         pub(crate) fn new() -> Self {
             Self
         }
+
+        pub(crate) fn count(&self, _domain: &str, _decided: Option<(bool, &Source)>) {}
 
         pub(crate) fn count_leased(&self, _domain: &str, _allowed: bool, _count: u64) {}
 
@@ -91,32 +93,36 @@ mod api {
             breaker: &Breaker,
             check: impl Future<Output = Result<Decision, Error>>,
         ) -> Result<Decision, Error> {
-            let name = name(domain);
-            let domain = KeyValue::new("domain", name.to_owned());
             let mut span = self.tracer.span_builder("weir.check").with_kind(SpanKind::Client).start(&self.tracer);
-            span.set_attribute(KeyValue::new("weir.domain", name.to_owned()));
+            span.set_attribute(KeyValue::new("weir.domain", name(domain).to_owned()));
             let since = Instant::now();
             let result = check.await;
-            self.duration.record(since.elapsed().as_secs_f64(), std::slice::from_ref(&domain));
-            let (outcome, source) = match &result {
-                Ok(decision) => (
-                    outcome(decision.allowed),
-                    if matches!(decision.source, Source::Fallback(_)) { "fallback" } else { "service" },
-                ),
-                Err(_) => ("error", "service"),
-            };
-            self.checks.add(1, &[domain, KeyValue::new("outcome", outcome), KeyValue::new("source", source)]);
+            let label = KeyValue::new("domain", name(domain).to_owned());
+            self.duration.record(since.elapsed().as_secs_f64(), &[label]);
+            self.count(domain, result.as_ref().ok().map(|decision| (decision.allowed, &decision.source)));
             describe(&mut span, &result);
             span.end();
             self.record_breaker(breaker.state());
             result
         }
 
+        /// Counts a check, whether it may pass, and who decided that; `None`: an error.
+        pub(crate) fn count(&self, domain: &str, decided: Option<(bool, &Source)>) {
+            let source = match decided {
+                Some((_, Source::Fallback(_))) => "fallback",
+                _ => "service",
+            };
+            self.add(domain, decided.map_or("error", |(allowed, _)| outcome(allowed)), source, 1);
+        }
+
         /// Counts checks that a lease has decided. They have no spans, and no durations.
         pub(crate) fn count_leased(&self, domain: &str, allowed: bool, count: u64) {
+            self.add(domain, outcome(allowed), "lease", count);
+        }
+
+        fn add(&self, domain: &str, outcome: &'static str, source: &'static str, count: u64) {
             let domain = KeyValue::new("domain", name(domain).to_owned());
-            let labels = [domain, KeyValue::new("outcome", outcome(allowed)), KeyValue::new("source", "lease")];
-            self.checks.add(count, &labels);
+            self.checks.add(count, &[domain, KeyValue::new("outcome", outcome), KeyValue::new("source", source)]);
         }
 
         fn record_breaker(&self, state: BreakerState) {

@@ -5,7 +5,7 @@
 #[path = "client/support.rs"]
 mod support;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use opentelemetry::{KeyValue, global};
 use opentelemetry_sdk::{
@@ -15,7 +15,7 @@ use opentelemetry_sdk::{
     },
     trace::{InMemorySpanExporter, SdkTracerProvider},
 };
-use weir_client::{BreakerSettings, Check, OnFailure};
+use weir_client::{BreakerSettings, Check, OnFailure, Reserve};
 
 use support::{TRADE, Weir, dir, patient};
 
@@ -61,6 +61,10 @@ async fn checks_are_counted_timed_and_traced() {
     weir.check(Check::new(TRADE).cost(3)).await.unwrap();
     weir.check(TRADE).await.unwrap();
     weir.check(Check::new(TRADE).domain("unknown")).await.unwrap_err();
+    let batch = weir.check_batch([Check::new(TRADE), Check::new(TRADE).domain("unknown")]).await;
+    assert!(batch[0].is_ok() && batch[1].is_err(), "{batch:?}");
+    assert!(!weir.check_all([TRADE, ["user", "berta", "trade"]]).await.unwrap().allowed);
+    weir.reserve(Reserve::new(["user", "cleo"]).ttl(Duration::from_secs(9))).await.unwrap().into_result().unwrap();
     drop(service);
     weir.check(TRADE).await.unwrap_err();
     weir.check(Check::new(TRADE).on_failure(OnFailure::Allow)).await.unwrap();
@@ -70,11 +74,11 @@ async fn checks_are_counted_timed_and_traced() {
     let expected = [
         ("weir.client.breaker{}", 2),
         ("weir.client.checks{domain=default,outcome=allowed,source=fallback}", 1),
-        ("weir.client.checks{domain=default,outcome=allowed,source=service}", 1),
+        ("weir.client.checks{domain=default,outcome=allowed,source=service}", 2),
         ("weir.client.checks{domain=default,outcome=error,source=service}", 1),
-        ("weir.client.checks{domain=default,outcome=refused,source=service}", 1),
-        ("weir.client.checks{domain=unknown,outcome=error,source=service}", 1),
-        ("weir.client.duration{domain=default}", 4),
+        ("weir.client.checks{domain=default,outcome=refused,source=service}", 4),
+        ("weir.client.checks{domain=unknown,outcome=error,source=service}", 2),
+        ("weir.client.duration{domain=default}", 5),
         ("weir.client.duration{domain=unknown}", 1),
     ];
     assert_eq!(series, expected.map(|(name, value)| (name.to_owned(), value)).into());
@@ -92,5 +96,5 @@ async fn checks_are_counted_timed_and_traced() {
     );
     // Of an outage too.
     assert!(!format!("{spans:?}").contains("alex"));
-    assert_eq!(spans.len(), 5);
+    assert_eq!(spans.len(), 6);
 }

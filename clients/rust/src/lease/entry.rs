@@ -2,14 +2,22 @@ use std::{
     hash::{Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use weir_core::hold::{Balance, ClientLease};
+use weir_core::{
+    domain::Micros,
+    hold::{Balance, ClientLease},
+};
 
-use crate::{Decision, proto::CheckRequest, telemetry::Telemetry};
+use super::message;
+use crate::{
+    Decision,
+    proto::{CheckRequest, CheckResponse},
+    telemetry::Telemetry,
+};
 
 /// A check, known by its domain and key alone.
 #[derive(Clone)]
@@ -36,6 +44,8 @@ pub(super) struct Entry {
     pub(super) holder: [u8; 16],
     pub(super) balance: Balance,
     lease: Mutex<ClientLease>,
+    /// When the check passes that the service refused, as it said; 0 if it has allowed one since.
+    retry_at: AtomicI64,
     /// Decisions of the lease that are not yet in the metrics: refused, allowed.
     decided: [AtomicU64; 2],
 }
@@ -47,6 +57,7 @@ impl Entry {
             holder: rand::random(),
             balance: Balance::default(),
             lease: Mutex::default(),
+            retry_at: AtomicI64::default(),
             decided: Default::default(),
         })
     }
@@ -55,9 +66,28 @@ impl Entry {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The decision on a check that is decided here: refused where there is a time after which it is asked again.
-    pub(super) fn decide(&self, retry_after: Option<Duration>) -> Decision {
-        let allowed = retry_after.is_none();
+    /// The service has decided a check.
+    pub(super) fn decided_by_service(&self, decision: &CheckResponse, now: Micros) {
+        let retry_at = match message::micros(decision.retry_after.as_ref()) {
+            _ if decision.allowed => 0,
+            Some(after) => now.saturating_add(after),
+            None => return,
+        };
+        self.retry_at.store(retry_at, Relaxed);
+    }
+
+    /// A check that is paid by what is held.
+    pub(super) fn allow(&self) -> Decision {
+        self.decide(true, None)
+    }
+
+    /// A check that is refused here, and may be asked again after so long. It passes when the service said so, if that is later.
+    pub(super) fn refuse(&self, retry_after: Micros, now: Micros) -> Decision {
+        let retry_after = retry_after.max(self.retry_at.load(Relaxed) - now);
+        self.decide(false, Some(message::time(retry_after)))
+    }
+
+    fn decide(&self, allowed: bool, retry_after: Option<Duration>) -> Decision {
         self.decided[usize::from(allowed)].fetch_add(1, Relaxed);
         Decision::leased(allowed, self.balance.units(), retry_after)
     }

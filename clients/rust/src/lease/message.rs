@@ -47,7 +47,7 @@ pub(crate) fn is_refused_for_now(decision: &CheckResponse) -> bool {
     !decision.allowed && !decision.never
 }
 
-fn micros(duration: Option<&prost_types::Duration>) -> Option<Micros> {
+pub(super) fn micros(duration: Option<&prost_types::Duration>) -> Option<Micros> {
     Micros::try_from(Duration::try_from(*duration?).ok()?.as_micros()).ok()
 }
 

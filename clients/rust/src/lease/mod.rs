@@ -118,7 +118,7 @@ impl Leases {
                 let on_check = entry.lease().short(&entry.balance, cost, now);
                 match on_check {
                     OnCheck::Refuse { retry_after } => {
-                        return Route::Here(entry.decide(Some(message::time(retry_after))));
+                        return Route::Here(entry.refuse(retry_after, now));
                     }
                     OnCheck::Check => {
                         return Route::Ordinary(Some(CheckReport { entry: Arc::clone(entry), cost, sent: now }));
@@ -132,13 +132,15 @@ impl Leases {
                 }
             }
         }
-        Route::Here(entry.decide(None))
+        Route::Here(entry.allow())
     }
 
     /// Tells what an ordinary check was answered.
     pub(crate) fn checked(&self, report: &CheckReport, answer: &CheckResponse) {
         let is_refused = message::is_refused_for_now(answer);
-        report.entry.lease().checked(report.cost, is_refused, report.sent, self.now());
+        let now = self.now();
+        report.entry.lease().checked(report.cost, is_refused, report.sent, now);
+        report.entry.decided_by_service(answer, now);
     }
 
     /// Sends a request that no check waits for.

@@ -238,7 +238,9 @@ impl Leases {
         let Flight { job, permit, .. } = flight;
         permit.record(false);
         let answer = message::answer(response);
-        let give_back = job.entry.lease().answered(&job.entry.balance, &answer, self.now());
+        let now = self.now();
+        let give_back = job.entry.lease().answered(&job.entry.balance, &answer, now);
+        job.entry.decided_by_service(&decision, now);
         give_back.into_iter().for_each(|request| self.renew(&job.entry, request));
         job.reply(Ok(Some(decision)));
     }

@@ -13,7 +13,7 @@ use weir_client::{BreakerSettings, BreakerState, Check, Client, OnFailure, Sourc
 
 use crate::{
     leased::import,
-    support::{Redis, Setup, Weir, dir, eventually, patient, streaming},
+    support::{Redis, Setup, TIMEOUT, Weir, dir, eventually, patient, streaming},
 };
 
 const KEY: [&str; 2] = ["api", "alex"];
@@ -99,6 +99,24 @@ async fn more_than_the_limit_is_never_admitted_and_no_reason_to_hold_off() {
         let decision = weir.check(Check::new(KEY).cost(UNITS as i64 + 1)).await.unwrap();
         assert!(decision.never && decision.source == Source::Service, "{decision:?}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_by_a_lease_tells_when_the_check_passes() {
+    let dir = dir();
+    let service = Setup::new(&dir, &policy(UNITS)).start();
+    let weir = leasing(&service.address);
+    exhaust(&weir).await;
+    let refusal_by = async |source: Source| {
+        eventually("a refusal", async || {
+            let decision = weir.check(KEY).await.unwrap();
+            decision.retry_after.filter(|_| decision.source == source)
+        })
+        .await
+    };
+    let by_service = refusal_by(Source::Service).await;
+    let by_lease = refusal_by(Source::Lease).await;
+    assert!(by_lease <= by_service && by_lease + TIMEOUT > by_service, "{by_lease:?} {by_service:?}");
 }
 
 #[tokio::test]

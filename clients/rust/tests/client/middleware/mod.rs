@@ -88,7 +88,7 @@ async fn ready_functions_make_keys() {
     let mut request = http::Request::post("/orders").header("x-user", "alex").body(()).unwrap();
     assert_eq!(key::header("user", "x-user")(&request), Some(["user", "alex"].into()));
     assert_eq!(key::header("user", "x-other")(&request), Some(["user", "-"].into()));
-    assert_eq!(key::route("route")(&request), Some(["route", "POST", "/orders"].into()));
+    assert_eq!(key::route("route", "/{all}")(&request), Some(["route", "POST", "/{all}"].into()));
     let principal = key::principal::<Principal, ()>("client");
     assert_eq!(principal(&request), None);
     request.extensions_mut().insert(Principal("shop"));
