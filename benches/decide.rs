@@ -140,7 +140,7 @@ mod request {
         let (bytes, bounds) = (message(shape), Bounds::default());
         bencher.bench_local(|| {
             let message = CheckMessage::read(black_box(&bytes[..])).expect("a message");
-            drop(black_box(decode::check(&message, &bounds)));
+            drop(black_box(decode::check(&message, &bounds, 0)));
         });
     }
 }

@@ -1,10 +1,7 @@
 //! The fields of a message as they stand on the wire: read, borrowed from its bytes, and written.
 
-use bytes::BufMut;
-use prost::encoding::{WireType, encode_key, encode_varint};
-
-/// Deepest nesting of groups.
-pub const MAX_GROUPS: usize = 16;
+use bytes::{Buf, BufMut};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +21,7 @@ pub enum Value<'a> {
 pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Option<(u64, Value<'a>)>;
+    type Item = Option<(u32, Value<'a>)>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -57,88 +54,28 @@ impl<'a> Fields<'a> {
 
     /// The numbers of a packed field, all of one wire type. Ends at bytes that are not one.
     pub fn numbers(mut self, kind: WireType) -> impl Iterator<Item = Value<'a>> {
-        std::iter::from_fn(move || self.value(0, kind as u64))
+        std::iter::from_fn(move || self.value(0, kind))
     }
 
     #[inline]
-    fn field(&mut self) -> Option<(u64, Value<'a>)> {
-        let (number, kind) = self.tag()?;
+    fn field(&mut self) -> Option<(u32, Value<'a>)> {
+        let (number, kind) = decode_key(&mut self.0).ok()?;
         Some((number, self.value(number, kind)?))
     }
 
     #[inline]
-    fn value(&mut self, number: u64, kind: u64) -> Option<Value<'a>> {
+    fn value(&mut self, number: u32, kind: WireType) -> Option<Value<'a>> {
         Some(match kind {
-            0 => Value::Varint(self.varint()?),
-            1 => Value::Fixed64(u64::from_le_bytes(self.cut(8)?.try_into().ok()?)),
-            2 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.cut(length)?)
+            WireType::Varint => Value::Varint(decode_varint(&mut self.0).ok()?),
+            WireType::SixtyFourBit => Value::Fixed64(self.0.try_get_u64_le().ok()?),
+            WireType::LengthDelimited => {
+                let length = usize::try_from(decode_varint(&mut self.0).ok()?).ok()?;
+                let (taken, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                Value::Bytes(taken)
             }
-            3 => self.skip_group(number).map(|()| Value::Other)?,
-            5 => self.cut(4).map(|_| Value::Other)?,
-            _ => return None,
+            _ => skip_field(kind, number, &mut self.0, DecodeContext::default()).map(|()| Value::Other).ok()?,
         })
-    }
-
-    /// Skips an unknown group, with nested groups.
-    #[cold]
-    fn skip_group(&mut self, number: u64) -> Option<()> {
-        let mut open = vec![number];
-        while let Some(innermost) = open.last() {
-            let (number, kind) = self.tag()?;
-            match kind {
-                0 => drop(self.varint()?),
-                1 => drop(self.cut(8)?),
-                2 => {
-                    let length = usize::try_from(self.varint()?).ok()?;
-                    self.cut(length)?;
-                }
-                3 if open.len() < MAX_GROUPS => open.push(number),
-                4 if number == *innermost => drop(open.pop()),
-                5 => drop(self.cut(4)?),
-                _ => return None,
-            }
-        }
-        Some(())
-    }
-
-    /// The number of the next field and the kind of its value.
-    #[inline]
-    fn tag(&mut self) -> Option<(u64, u64)> {
-        let tag = self.varint()?;
-        (tag >> 3 > 0 && tag <= u64::from(u32::MAX)).then_some((tag >> 3, tag & 7))
-    }
-
-    #[inline]
-    fn cut(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    #[inline]
-    fn varint(&mut self) -> Option<u64> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        if *first < 0x80 { Some(u64::from(*first)) } else { self.long_varint(*first) }
-    }
-
-    fn long_varint(&mut self, first: u8) -> Option<u64> {
-        let mut value = u64::from(first & 0x7f);
-        for shift in (7..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            // The tenth byte has one bit.
-            if shift == 63 && *byte > 1 {
-                return None;
-            }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
     }
 }
 

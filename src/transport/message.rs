@@ -23,26 +23,26 @@ pub const MAX_FIELDS: usize = 128;
 
 /// The fields of `CheckRequest`, by their numbers.
 mod field {
-    pub(super) const DOMAIN: u64 = 1;
-    pub(super) const KEY: u64 = 2;
-    pub(super) const LIMIT_SPEC: u64 = 3;
-    pub(super) const COST: u64 = 4;
-    pub(super) const MAX_WAIT: u64 = 5;
-    pub(super) const FACTOR: u64 = 6;
-    pub(super) const SUMMARY_ONLY: u64 = 7;
-    pub(super) const REQUEST_ID: u64 = 8;
-    pub(super) const DRY_RUN: u64 = 9;
+    pub(super) const DOMAIN: u32 = 1;
+    pub(super) const KEY: u32 = 2;
+    pub(super) const LIMIT_SPEC: u32 = 3;
+    pub(super) const COST: u32 = 4;
+    pub(super) const MAX_WAIT: u32 = 5;
+    pub(super) const FACTOR: u32 = 6;
+    pub(super) const SUMMARY_ONLY: u32 = 7;
+    pub(super) const REQUEST_ID: u32 = 8;
+    pub(super) const DRY_RUN: u32 = 9;
 }
 
 /// The fields of `ReserveRequest`.
 mod reserve_field {
-    pub(super) const CHECK: u64 = 1;
-    pub(super) const TTL: u64 = 2;
-    pub(super) const ON_EXPIRY: u64 = 3;
+    pub(super) const CHECK: u32 = 1;
+    pub(super) const TTL: u32 = 2;
+    pub(super) const ON_EXPIRY: u32 = 3;
 }
 
 /// The field of `CheckBatchRequest` that holds checks.
-const CHECKS: u64 = 1;
+const CHECKS: u32 = 1;
 
 /// The error for a message that cannot be decoded.
 pub const UNREADABLE: &str = "the message cannot be read, or has far more fields than it may";

@@ -207,6 +207,7 @@ impl<'s> Reader<'s> {
             (Type::Uint64 | Type::Uint32 | Type::Sint64, Scalar::Text(text)) => {
                 self.append(field, Scalar::Whole(text.parse().ok()?))?;
             }
+            (Type::Enum, Scalar::Float(_)) => return None,
             (_, Scalar::Float(number)) if number.fract() == 0.0 => self.append(field, Scalar::Whole(number as i128))?,
             _ => return None,
         }

@@ -83,6 +83,7 @@ fn errors_name_the_innermost_field() {
         (r#"{"limitSpec":{"limits":[{"gcra":{},"cycle":{}}]}}"#, "limit_spec.limits[0]"),
         (r#"{"limitSpec":{"limits":[{"gcra":{"count":1,"count":1}}]}}"#, "limit_spec.limits[0].gcra.count"),
         (r#"{"key":["a"],"maxWait":{"seconds":1}}"#, "max_wait"),
+        (r#"{"limitSpec":{"charge":0E0}}"#, "limit_spec.charge"),
         (r#"{"key":[["a"]]}"#, "key[0]"),
         (r#"{"key":["a", null]}"#, "key[1]"),
         (r#"{"cost":1,"factor":[]}"#, "factor"),

@@ -28,7 +28,7 @@ impl Schema {
 impl<'a> Json<'a> {
     /// The values of a field, in order; of a field that is not repeated the last counts.
     fn values(self, field: &FieldDescriptorProto) -> impl Iterator<Item = Value<'a>> {
-        let number = u64::from(field.number().unsigned_abs());
+        let number = field.number().unsigned_abs();
         let packable = packable(field);
         let found = Fields::new(self.bytes).flatten().filter(move |(found, _)| *found == number);
         found.flat_map(move |(_, value)| {

@@ -8,14 +8,14 @@ use crate::{
 
 /// The fields of `LeaseRequest`.
 mod field {
-    pub(super) const CHECK: u64 = 1;
-    pub(super) const HOLDER: u64 = 2;
-    pub(super) const LEASE: u64 = 3;
-    pub(super) const SEQUENCE: u64 = 4;
-    pub(super) const SPENT: u64 = 5;
-    pub(super) const KEPT: u64 = 6;
-    pub(super) const WANT: u64 = 7;
-    pub(super) const GENERATION: u64 = 8;
+    pub(super) const CHECK: u32 = 1;
+    pub(super) const HOLDER: u32 = 2;
+    pub(super) const LEASE: u32 = 3;
+    pub(super) const SEQUENCE: u32 = 4;
+    pub(super) const SPENT: u32 = 5;
+    pub(super) const KEPT: u32 = 6;
+    pub(super) const WANT: u32 = 7;
+    pub(super) const GENERATION: u32 = 8;
 }
 
 /// A `LeaseRequest`.

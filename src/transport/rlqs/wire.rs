@@ -25,19 +25,19 @@ use crate::transport::fields::{Fields, Value, put_bytes};
 /// The fields of the messages, by their numbers.
 mod field {
     /// Of reports.
-    pub(super) const DOMAIN: u64 = 1;
-    pub(super) const USAGES: u64 = 2;
+    pub(super) const DOMAIN: u32 = 1;
+    pub(super) const USAGES: u32 = 2;
     /// Of one report, and of an answer to it.
-    pub(super) const BUCKET_ID: u64 = 1;
-    pub(super) const ELAPSED: u64 = 2;
-    pub(super) const ALLOWED: u64 = 3;
-    pub(super) const DENIED: u64 = 4;
+    pub(super) const BUCKET_ID: u32 = 1;
+    pub(super) const ELAPSED: u32 = 2;
+    pub(super) const ALLOWED: u32 = 3;
+    pub(super) const DENIED: u32 = 4;
     /// Of a bucket's id, and of its entries.
-    pub(super) const ENTRIES: u64 = 1;
-    pub(super) const KEY: u64 = 1;
-    pub(super) const VALUE: u64 = 2;
+    pub(super) const ENTRIES: u32 = 1;
+    pub(super) const KEY: u32 = 1;
+    pub(super) const VALUE: u32 = 2;
     /// Of a duration.
-    pub(super) const SECONDS: u64 = 1;
+    pub(super) const SECONDS: u32 = 1;
     /// Of answers.
     pub(super) const ACTION: u32 = 1;
 }
@@ -168,9 +168,9 @@ pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
     let (mut id, mut one) = (Vec::new(), Vec::new());
     for (key, value) in entries {
         one.clear();
-        put_bytes(field::KEY as u32, key.as_bytes(), &mut one);
-        put_bytes(field::VALUE as u32, value.as_bytes(), &mut one);
-        put_bytes(field::ENTRIES as u32, &one, &mut id);
+        put_bytes(field::KEY, key.as_bytes(), &mut one);
+        put_bytes(field::VALUE, value.as_bytes(), &mut one);
+        put_bytes(field::ENTRIES, &one, &mut id);
     }
     id
 }
@@ -199,7 +199,7 @@ pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut Byt
     let id_bytes = 1 + encoded_len_varint(bucket.len() as u64) + bucket.len();
     encode_key(field::ACTION, WireType::LengthDelimited, out);
     encode_varint((id_bytes + action.encoded_len()) as u64, out);
-    put_bytes(field::BUCKET_ID as u32, bucket, out);
+    put_bytes(field::BUCKET_ID, bucket, out);
     // It fails where there is no room, and this makes its own.
     let _ = action.encode(out);
 }

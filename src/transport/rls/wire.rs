@@ -21,11 +21,11 @@ const MAX_ENTRIES: usize = 17;
 
 /// The fields of the messages, by their numbers.
 mod field {
-    pub(super) const DOMAIN: u64 = 1;
-    pub(super) const DESCRIPTORS: u64 = 2;
-    pub(super) const ENTRIES: u64 = 1;
-    pub(super) const KEY: u64 = 1;
-    pub(super) const VALUE: u64 = 2;
+    pub(super) const DOMAIN: u32 = 1;
+    pub(super) const DESCRIPTORS: u32 = 2;
+    pub(super) const ENTRIES: u32 = 1;
+    pub(super) const KEY: u32 = 1;
+    pub(super) const VALUE: u32 = 2;
 }
 
 /// A request as it came.
