@@ -6,7 +6,7 @@ use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::Renewed};
 use crate::{
     algorithm::State,
     domain::{Ask, Decision, Micros},
-    plan::{Decisions, Plan, States, decide, peek, put_if_room},
+    plan::{Decisions, Plan, States, decide, matters_for, put_if_room},
 };
 
 /// States of which units may be held. Indexes are those of [`Plan::state_of`].
@@ -123,7 +123,7 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
 
 /// Remembers a level's state for as long as it may matter to what is outstanding, which may be charged at its deadline.
 pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
-    let reset_after = peek(plan, states, index, now).reset_after;
+    let reset_after = matters_for(plan, states, index, now);
     if let Some(state) = states.get(index).cloned() {
         states.put(index, state, reset_after);
     }

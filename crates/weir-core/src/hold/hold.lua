@@ -1,6 +1,7 @@
 -- Holds, as ledger.rs and authority.rs. A ledger is a list of {id, sequence, spent, units, granted, deadline}, a renewal is {id,
--- sequence, spent, kept, want, ttl}. A level is a table of step, charge, p, s, ledger, phase: the two functions of its
--- algorithm, its parameters, its state or false, and its ledger; and whether what is held are slots.
+-- sequence, spent, kept, want, ttl}. A level is a table of step, charge, p, base, s, ledger, phase: the two functions of its
+-- algorithm, its parameters, those without the request's factor, by which units are held, its state or false, and its ledger; and
+-- whether what is held are slots.
 
 -- As MAX_HOLDS and MAX_TTL.
 local HOLDS, HOLD_TTL = 128, 60000000
@@ -28,7 +29,7 @@ end
 local function hold_lasts(level, now, state, units, last)
   local known = level.lasts
   if known and known[1] == state and known[2] == units and known[3] == last and known[4] == now then return known[5] end
-  local step, charge, p, phase, late = level.step, level.charge, level.p, level.phase, math.max(last, now)
+  local step, charge, p, phase, late = level.step, level.charge, level.base, level.phase, math.max(last, now)
   local lasts = step(p, charge(p, state, late, units, phase) or state, late, 0, -1, phase)[5]
   if state then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, -1, phase)[5]) end
   level.lasts = {state, units, last, now, late - now + lasts}
@@ -39,7 +40,7 @@ end
 local function hold_on_top(level, now, units)
   local known, state = level.on_top, level.s
   if known and known[1] == state and known[2] == units and known[3] == now then return known[4] end
-  local all = level.charge(level.p, state, now, units, level.phase) or state
+  local all = level.charge(level.base, state, now, units, level.phase) or state
   level.on_top = {state, units, now, all}
   return all
 end
@@ -48,7 +49,7 @@ end
 -- never less than what a step says now.
 local function hold_reset(level, now)
   local units, last = hold_outstanding(level.ledger)
-  if units == 0 then return level.step(level.p, level.s, now, 0, -1, level.phase)[5] end
+  if units == 0 then return level.step(level.base, level.s, now, 0, -1, level.phase)[5] end
   return hold_lasts(level, now, level.s, units, last)
 end
 
@@ -61,7 +62,7 @@ local function hold_step(level, now, cost, max_wait)
   if cost < 0 then
     -- What is held is not given back.
     decision, state = step(p, s, now, cost, max_wait, phase)
-    all = charge(p, state or s, now, units, phase) or state or s
+    all = charge(level.base, state or s, now, units, phase) or state or s
     local stands = step(p, all, now, 0, max_wait, phase)
     decision[3], decision[5] = stands[3], stands[5]
   else
@@ -80,7 +81,7 @@ end
 
 -- A slot that is not held any more counts for nothing.
 local function hold_charge(level, units, at)
-  if units > 0 and not level.slots then level.s = level.charge(level.p, level.s, at, units, level.phase) or level.s end
+  if units > 0 and not level.slots then level.s = level.charge(level.base, level.s, at, units, level.phase) or level.s end
 end
 
 -- Burns what is held beyond its deadline, the earliest first.

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Level, Plan, dry_run::dry_run};
+use super::{Plan, dry_run::dry_run};
 use crate::{
-    algorithm::State,
+    algorithm::{Params, State},
     domain::{Ask, Charge, Decision, Micros, time::SECOND},
     hold::Outstanding,
 };
@@ -190,12 +190,29 @@ fn charges_anyway(plan: &Plan<'_>, index: usize, cost: i64) -> bool {
 }
 
 fn step(plan: &Plan<'_>, states: &impl States, index: usize, cost: i64, now: Micros) -> (Decision, Option<State>) {
+    step_by(plan.levels[index].params(), plan, states, index, cost, now)
+}
+
+#[inline]
+fn step_by(
+    params: &Params,
+    plan: &Plan<'_>,
+    states: &impl States,
+    index: usize,
+    cost: i64,
+    now: Micros,
+) -> (Decision, Option<State>) {
     let (ask, place) = (plan.ask(index, cost, now), plan.state_of(index));
-    let (level, state) = (&plan.levels[index], states.get(place));
+    let state = states.get(place);
     match states.outstanding(place) {
-        Outstanding { units: 0, .. } => level.params().step(state, &ask),
-        held => step_under(level, state, held, &ask),
+        Outstanding { units: 0, .. } => params.step(state, &ask),
+        held => step_under(params, &plan.levels[index].limit.params, state, held, &ask),
     }
+}
+
+/// For how long a level's state and what is held of it matter, whatever the factor of the request.
+pub(crate) fn matters_for(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
+    step_by(&plan.levels[index].limit.params, plan, states, index, 0, now).0.reset_after
 }
 
 /// How a level stands.
@@ -203,17 +220,23 @@ pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Mic
     step(plan, states, index, 0, now).0
 }
 
-/// The same where units of the level are held: judged as if they were spent now, but remembered without them.
+/// The same where units of the level are held: judged as if they were spent now, but remembered without them. They are held by
+/// `base`, the limit without the request's factor.
 #[cold]
-fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: &Ask) -> (Decision, Option<State>) {
-    let params = &level.limit.params;
+fn step_under(
+    params: &Params,
+    base: &Params,
+    state: Option<&State>,
+    held: Outstanding,
+    ask: &Ask,
+) -> (Decision, Option<State>) {
     let under = |state: Option<&State>, ask: &Ask| {
-        let all = params.charge(state, held.units, ask.now, ask.phase);
-        level.params().step(all.as_ref().or(state), ask)
+        let all = base.charge(state, held.units, ask.now, ask.phase);
+        params.step(all.as_ref().or(state), ask)
     };
     let (mut decision, next) = if ask.cost < 0 {
         // What is held is not given back.
-        let (refunded, next) = level.params().step(state, ask);
+        let (refunded, next) = params.step(state, ask);
         let stands = under(next.as_ref().or(state), &Ask { cost: 0, ..*ask }).0;
         let Decision { remaining, reset_after, next_after, .. } = stands;
         (Decision { remaining, reset_after, next_after, ..refunded }, next)
@@ -222,7 +245,7 @@ fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: 
         // A refusal keeps a state that was cut.
         let units = if decision.allowed { ask.cost.unsigned_abs() } else { 0 };
         let charged = || params.charge(state, units, ask.now, ask.phase);
-        let next = next.and_then(|_| if ask.cost > 0 { charged() } else { level.params().step(state, ask).1 });
+        let next = next.and_then(|_| if ask.cost > 0 { charged() } else { params.step(state, ask).1 });
         (decision, next)
     };
     // What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
@@ -230,8 +253,8 @@ fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: 
     let (late, left) = (held.until.max(ask.now), next.as_ref().or(state));
     let peek = Ask { now: late, cost: 0, ..*ask };
     let lasts = |state: Option<&State>| {
-        let all = params.charge(state, held.units, late, ask.phase);
-        late - ask.now + params.step(all.as_ref().or(state), &peek).0.reset_after
+        let all = base.charge(state, held.units, late, ask.phase);
+        late - ask.now + base.step(all.as_ref().or(state), &peek).0.reset_after
     };
     decision.reset_after = decision.reset_after.max(lasts(left)).max(lasts(None));
     (decision, next)

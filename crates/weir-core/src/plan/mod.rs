@@ -12,7 +12,7 @@ mod twins;
 use smallvec::SmallVec;
 
 pub use decide::{Decisions, States, decide, decide_into};
-pub(crate) use decide::{no_room, passes, peek, put_if_room};
+pub(crate) use decide::{matters_for, no_room, passes, peek, put_if_room};
 pub(crate) use dry_run::dry_run;
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
 pub use twins::firsts;

@@ -11,7 +11,7 @@ use weir_core::{
     algorithm::{Params, TakesBack},
     domain::{Charge, Micros},
     hold::{OnExpiry, Renewal, RequestId, Reservation, Step},
-    plan::{Level, Limit, Plan, firsts},
+    plan::{Level, Plan, firsts},
 };
 
 /// The greatest whole number of a double.
@@ -305,24 +305,20 @@ fn field(body: &mut ByteBuf, level: &Level<'_>) {
 
 /// What the script must know of a level's limit.
 pub(crate) fn rule_of<'l>(level: &'l Level<'_>) -> Cow<'l, [u8]> {
-    match &level.scaled {
-        None => Cow::Borrowed(level.limit.encoded(|| encoded_rule(level, level.limit))),
-        Some(_) => Cow::Owned(encoded_rule(level, level.limit).into()),
-    }
+    let encoded = || encoded_rule(level);
+    if level.scaled.is_some() { Cow::Owned(encoded().into()) } else { Cow::Borrowed(level.limit.encoded(encoded)) }
 }
 
 /// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1
-/// never, -2 by its mark, -3 within its window.
-fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
-    let (params, mut body) = (level.params(), ByteBuf::new());
-    let slots = i64::from(params.as_concurrency().is_some());
-    let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied()) + 4 * slots;
-    array_head(&mut body, 4);
+/// never, -2 by its mark, -3 within its window; under a request's factor also the parameters without it.
+fn encoded_rule(level: &Level<'_>) -> Box<[u8]> {
+    let (limit, params, mut body) = (level.limit, level.params(), ByteBuf::new());
+    let flags = [limit.shadow, params.charges_denied(), params.as_concurrency().is_some()];
+    let flags = flags.iter().rev().fold(0, |flags, flag| 2 * flags + i64::from(*flag));
+    array_head(&mut body, 4 + usize::from(level.scaled.is_some()));
     int(&mut body, params.number() as i64 + 1);
     int(&mut body, flags);
-    let words = params.lua_params();
-    array_head(&mut body, words.len());
-    words.into_iter().for_each(|word| number(&mut body, word));
+    numbers(&mut body, &params.lua_params());
     let takes_back = match params.takes_back() {
         TakesBack::WhileItLasts => 0,
         TakesBack::WithinPeriod(period) => period,
@@ -331,6 +327,7 @@ fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
         TakesBack::WithinWindow => -3,
     };
     int(&mut body, takes_back);
+    level.scaled.iter().for_each(|_| numbers(&mut body, &limit.params.lua_params()));
     body.into_vec().into()
 }
 
@@ -380,6 +377,11 @@ fn number(body: &mut ByteBuf, value: f64) {
     } else {
         let _ = write_f64(body, value);
     }
+}
+
+fn numbers(body: &mut ByteBuf, words: &[f64]) {
+    array_head(body, words.len());
+    words.iter().for_each(|word| number(body, *word));
 }
 
 fn array_head(body: &mut ByteBuf, length: usize) {

@@ -30,6 +30,7 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 pub const START: Micros = 1_700_000_000_000_000;
 const STEPS: usize = 40;
 const STORIES: u64 = 8;
+const FACTORS: [f64; 6] = [1.0, 1.0, 1.0, 0.1, 0.5, 3.0];
 
 /// The limits on two keys that share the first level.
 pub struct Limits {
@@ -45,8 +46,16 @@ impl Limits {
     }
 
     pub fn plan(&self, key: usize, cost: i64) -> Plan<'_> {
-        let level = |depth: u8| Level::new(&self.keys[key], depth, 1, &self.limits[usize::from(depth) - 1], cost);
-        Plan::new(smallvec![level(1), level(2)], Charge::AllOrNothing, None)
+        self.plan_under(1.0, key, cost).expect("levels without a factor")
+    }
+
+    /// The same of a request with a factor; `None` where that takes a limit beyond its bounds.
+    fn plan_under(&self, factor: f64, key: usize, cost: i64) -> Option<Plan<'_>> {
+        let level = |depth: u8| {
+            let level = Level::new(&self.keys[key], depth, 1, &self.limits[usize::from(depth) - 1], cost);
+            level.under_factor(factor).ok().flatten()
+        };
+        Some(Plan::new(smallvec![level(1)?, level(2)?], Charge::AllOrNothing, None))
     }
 }
 
@@ -219,7 +228,8 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         let kind = random.below(kinds);
         // What is reserved is at least nothing; all others may be refunds.
         let costs: &[i64] = if kind == 0 { &[0, 0, 1, 1, 5] } else { &[0, 0, 1, 1, 5, -1, -3] };
-        let mut plan = limits.plan(key, random.pick(costs));
+        let (cost, factor) = (random.pick(costs), random.pick(if kind == 1 { &FACTORS } else { &[1.0] }));
+        let Some(mut plan) = limits.plan_under(factor, key, cost) else { continue };
         plan.reservation = (kind == 0).then_some(reservation);
         if kind == 1 {
             plan.charge = random.pick(&[Charge::AllOrNothing, Charge::Independent, Charge::OverLimitOnly]);
@@ -302,6 +312,33 @@ async fn a_cluster_grants_what_the_reference_grants() {
 async fn memory_holds_what_the_reference_holds() {
     let clock = Arc::new(ManualClock::default());
     stories(&mut Authority::Memory(in_memory(&clock)), &clock).await;
+}
+
+/// Units are held, and burnt, by the limit itself; what a request asks for beside them is charged under its own factor.
+#[tokio::test]
+async fn a_factor_changes_nothing_of_what_is_held() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    let fields: &[(&str, &str)] = &[("capacity", "100"), ("count", "10"), ("period", "10d")];
+    let params = (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default());
+    let params = params.expect("a limit");
+    for store in [on_redis(&server.url(), &clock), Authority::Memory(in_memory(&clock))] {
+        clock.set(START);
+        let limits = Limits::new(&[params.clone(), params.clone()]);
+        let mut reserve = limits.plan(0, 50);
+        let step = Step::Reserve { ttl: 1_000_000, on_expiry: OnExpiry::Keep };
+        reserve.reservation = Some(Reservation { name: b"one", step });
+        assert!(store.verdict(&reserve).await.decisions[1].allowed);
+        let left = async |factor, cost| {
+            let plan = limits.plan_under(factor, 0, cost).expect("a limit under a factor");
+            store.verdict(&plan).await.decisions[1].remaining
+        };
+        // Of 1,000, of which half are held.
+        assert_eq!((left(0.1, 10).await, left(1.0, 0).await), (490, 49));
+        assert_eq!((left(10.0, 1).await, left(1.0, 0).await), (3, 39));
+        // They are burnt by a peek under a factor.
+        clock.set(START + 2_000_000);
+        assert_eq!((left(0.1, 0).await, left(1.0, 0).await), (390, 39));
+    }
 }
 
 /// However full a store is: what it counts is what it has, so that when all has expired it counts nothing.

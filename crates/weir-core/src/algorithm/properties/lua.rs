@@ -67,7 +67,7 @@ impl Halves {
         let level = self.lua.create_table().unwrap();
         level.set("step", &self.steps[params.name()]).unwrap();
         level.set("charge", &self.charges[params.name()]).unwrap();
-        level.set("p", params.lua_params()).unwrap();
+        ["p", "base"].into_iter().for_each(|name| level.set(name, params.lua_params()).unwrap());
         level.set("s", false).unwrap();
         level.set("ledger", self.lua.create_table().unwrap()).unwrap();
         level

@@ -28,15 +28,15 @@ local function load_holds()
 end
 
 local function read_limit(text)
-  local number, flags, params, period = unpack(unpacked(text))
+  local number, flags, params, period, base = unpack(unpacked(text))
   local algorithm = algorithms[number]
   if not algorithm then
     algorithm = {algorithm_functions(number)}
     algorithms[number] = algorithm
   end
   local limit = {
-    step = algorithm[1], charge = algorithm[2], next = algorithm[3], without = algorithm[4], params = params, period = period,
-    shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
+    step = algorithm[1], charge = algorithm[2], next = algorithm[3], without = algorithm[4], params = params, base = base or params,
+    period = period, shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
   }
   limits[text] = limit
   return limit

@@ -42,7 +42,7 @@ local function add_level(index, ledger)
   if type(ledger) ~= 'table' or not rule.charge or input[places_at + index] ~= index then return end
   load_holds()
   levels[index] = {
-    step = rule.step, charge = rule.charge, p = rule.params, s = states[index], ledger = ledger,
+    step = rule.step, charge = rule.charge, p = rule.params, base = rule.base, s = states[index], ledger = ledger,
     phase = input[phases_at + index], slots = rule.slots,
   }
 end
