@@ -3,8 +3,9 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -144,6 +145,29 @@ fn a_stopped_replica_gives_back_what_it_holds() {
     stops.signal(Signal::TERM);
     assert_eq!(stops.wait_for_end(), 0);
     assert_eq!(left(&stays), QUOTA - admitted, "at once, and not when the lease has run out");
+}
+
+#[test]
+fn an_override_of_another_key_burns_nothing() {
+    const QUOTA: u64 = 1_000_000;
+    let redis = Redis::start(Options::socket());
+    let [mut leases, stays] = two(&redis.url(), &policy(&window(QUOTA)));
+    let are_set = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        let bans = scope.spawn(|| {
+            let ban = |user: u32| leases.run(&["ban", &format!("user/{user}"), "--reason", "abuse", "--for", "1h"]);
+            let bans: Vec<_> = (0..5).map(ban).collect();
+            are_set.store(true, Relaxed);
+            bans
+        });
+        let is_over = |seen: &Seen| seen.leased.load(Relaxed) > 1_000 && are_set.load(Relaxed);
+        let seen = runtime().block_on(flood(std::slice::from_ref(&leases), is_over));
+        assert!(bans.join().expect("they are set").iter().all(|ban| ban.code == 0));
+        seen
+    });
+    leases.signal(Signal::TERM);
+    assert_eq!(leases.wait_for_end(), 0);
+    assert_eq!(left(&stays), QUOTA - seen.admitted.load(Relaxed));
 }
 
 #[test]

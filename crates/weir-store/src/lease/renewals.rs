@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-/// Renews leases that are due though nothing is spent, and drops those that are idle.
+/// Renews leases that are due though nothing is spent, gives back those of older policies, and drops those that are idle.
 pub(super) async fn run(shared: Arc<Shared>) {
     let (mut ticks, mut number) = (interval(TICK), 0_u64);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,9 +51,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let now = shared.clock.now();
         let (mut due, mut held) = (Vec::new(), 0);
         let newest = shared.policy_version.load(Relaxed);
-        for (_, lease) in shared.table.pin().iter().filter(|(name, _)| name.policy_version >= newest) {
+        for (name, lease) in &shared.table.pin() {
+            let renewal = if name.policy_version < newest { lease.close(now) } else { lease.due(now) };
             held += lease.units();
-            due.extend(lease.due(now).map(|renewal| (Arc::clone(lease), renewal)));
+            due.extend(renewal.map(|renewal| (Arc::clone(lease), renewal)));
         }
         for (lease, renewal) in due {
             shared.send(lease, renewal, now);
