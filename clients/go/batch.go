@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -17,24 +18,28 @@ type Result struct {
 }
 
 // CheckBatch decides up to 1,000 checks in order, each by itself, in one call. The results are in the order of the requests; an invalid
-// one fails alone. The longest of their deadlines is the call's.
+// one fails alone. The longest of their deadlines is the call's; that of a request without is the client's.
 func (c *Client) CheckBatch(ctx context.Context, requests ...Request) []Result {
 	requests = c.identified(requests)
 	message := &weirv1.CheckBatchRequest{}
-	for _, request := range requests {
-		message.Checks = append(message.Checks, request.message)
+	malformed := make([]*Error, len(requests))
+	for i, request := range requests {
+		// One that cannot be encoded would fail the whole call.
+		if malformed[i] = request.malformed(); malformed[i] == nil {
+			message.Checks = append(message.Checks, request.message)
+		}
 	}
 	var answer *weirv1.CheckBatchResponse
-	failure := c.call(ctx, longest(requests), true, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+	failure := c.call(ctx, c.longest(requests), true, func(ctx context.Context, options ...grpc.CallOption) (err error) {
 		answer, err = c.service.CheckBatch(ctx, message, options...)
 		return err
 	})
-	results := make([]Result, len(requests))
+	results, answers := make([]Result, len(requests)), answer.GetResults()
 	for i, request := range requests {
-		failure := failure
+		failure := cmp.Or(malformed[i], failure)
 		var entry *weirv1.CheckResponse
-		if failure == nil && i < len(answer.GetResults()) {
-			entry = answer.GetResults()[i]
+		if failure == nil && len(answers) > 0 {
+			entry, answers = answers[0], answers[1:]
 			if entry.GetError() != nil {
 				failure = entryError(entry.GetError())
 			}
@@ -67,7 +72,7 @@ func (c *Client) CheckAll(ctx context.Context, requests ...Request) (AllDecision
 		repeatable = repeatable && request.free()
 	}
 	var answer *weirv1.CheckAllResponse
-	failure := c.call(ctx, longest(requests), repeatable, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+	failure := c.call(ctx, c.longest(requests), repeatable, func(ctx context.Context, options ...grpc.CallOption) (err error) {
 		answer, err = c.service.CheckAll(ctx, message, options...)
 		return err
 	})
@@ -115,9 +120,10 @@ func (c *Client) identified(requests []Request) []Request {
 	return identified
 }
 
-func longest(requests []Request) (deadline time.Duration) {
+// longest is the longest of the requests' deadlines, of which that of one without is the client's.
+func (c *Client) longest(requests []Request) (deadline time.Duration) {
 	for _, request := range requests {
-		deadline = max(deadline, request.deadline)
+		deadline = max(deadline, cmp.Or(request.deadline, c.deadline))
 	}
 	return deadline
 }

@@ -1,11 +1,13 @@
 package weir_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"github.com/OWNER/weir/clients/go/weirv1"
 )
 
 func TestCheckBatch(t *testing.T) {
@@ -72,4 +74,42 @@ func TestCheckAllWithoutService(t *testing.T) {
 	succeeded(t, err)
 	equal(t, "allowed", all.Allowed, true)
 	equal(t, "source", all.Decisions[1].Source, weir.Fallback)
+}
+
+func TestAMalformedCheckOfABatchFailsAlone(t *testing.T) {
+	_, client := started(t)
+	results := client.CheckBatch(ctx,
+		weir.NewRequest(trade),
+		weir.NewRequest(weir.Key{"\xff"}),
+		weir.NewRequest(trade, weir.Domain("unknown")),
+		weir.NewRequest(trade, weir.RequestID("\xff"), weir.OnFailure(weir.Allow)),
+		weir.NewRequest(trade, weir.Limits(&weirv1.Limit{Name: "\xff"})),
+		weir.NewRequest(trade))
+	equal(t, "results", len(results), 6)
+	succeeded(t, results[0].Err)
+	equal(t, "remaining", results[0].Remaining, 2)
+	failed(t, results[1].Err, weir.ErrInvalidRequest)
+	failed(t, results[2].Err, weir.ErrNotFound)
+	failed(t, results[3].Err, weir.ErrInvalidRequest)
+	failed(t, results[4].Err, weir.ErrInvalidRequest)
+	succeeded(t, results[5].Err)
+	equal(t, "remaining", results[5].Remaining, 1)
+}
+
+func TestTheLongestDeadlineOfABatchMayBeTheClients(t *testing.T) {
+	var left time.Duration
+	server := weirtest.Start(t, weirtest.Limits)
+	client := connect(t, server.Grpc, weir.WithDialOptions(intercepting("CheckBatch", func(ctx context.Context) error {
+		deadline, _ := ctx.Deadline()
+		left = time.Until(deadline)
+		return nil
+	})))
+	client.CheckBatch(ctx, weir.NewRequest(trade), weir.NewRequest(trade, weir.Deadline(5*time.Millisecond)))
+	if left < weirtest.Patient/2 {
+		t.Errorf("the deadline of one without is %v", left)
+	}
+	client.CheckBatch(ctx, weir.NewRequest(trade, weir.Deadline(time.Second)), weir.NewRequest(trade, weir.Deadline(2*time.Second)))
+	if left > 2*time.Second {
+		t.Errorf("the longest of two is %v", left)
+	}
 }

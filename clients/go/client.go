@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/OWNER/weir/clients/go/weirv1"
@@ -26,7 +27,8 @@ type Client struct {
 	coalescer *coalescer
 	leases    *leases
 	// Whether checks without UseLease may use leases.
-	lease bool
+	lease  bool
+	closed atomic.Bool
 }
 
 // New connects to a target, without waiting for it: host:port, unix:PATH, dns:///NAME:PORT, or a list host:port,host:port. Calls are
@@ -36,7 +38,7 @@ func New(target string, options ...Option) (*Client, error) {
 	for _, option := range options {
 		option(&config)
 	}
-	conn, err := dial(target, &config)
+	conn, bearer, err := dial(target, &config)
 	if err != nil {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
@@ -57,14 +59,16 @@ func New(target string, options ...Option) (*Client, error) {
 	// So that the first check need not wait for it.
 	conn.Connect()
 	if config.inFlight > 0 {
-		c.coalescer = newCoalescer(c.service, config.inFlight, config.deadline/2)
+		c.coalescer = newCoalescer(c.service, bearer, config.inFlight, config.deadline/2)
 	}
 	c.leases = newLeases(c.service, c.breaker)
 	return c, nil
 }
 
-// Close gives leases back, within the deadline of a call, and ends the connection. Calls in flight fail.
+// Close gives leases back, within the deadline of a call, and ends the connection. Calls in flight and later ones fail with
+// ErrUnavailable, so that OnFailure applies to them.
 func (c *Client) Close() error {
+	c.closed.Store(true)
 	c.leases.close(c.deadline)
 	if c.coalescer != nil {
 		c.coalescer.close()
@@ -120,14 +124,17 @@ var scratch = sync.Pool{New: func() any { return &Request{message: &weirv1.Check
 // ask has the service decide, by the request of a lease or by a check.
 func (c *Client) ask(ctx context.Context, request *Request, step *leaseStep) (answer *weirv1.CheckResponse, failure *Error) {
 	if step.verdict == leaseAsks {
-		answer, failure, served := c.leases.ask(ctx, step, request, cmp.Or(request.deadline, c.deadline))
+		until := time.Now().Add(cmp.Or(request.deadline, c.deadline))
+		answer, failure, served := c.leases.ask(ctx, step, request, until)
 		if served {
 			return answer, failure
 		}
+		// 0 would be the client's.
+		request.deadline = max(time.Until(until), 1)
 	}
 	answer, failure = c.check(ctx, request)
 	if failure == nil && refusedForNow(answer) {
-		c.leases.checked(step, request.cost())
+		c.leases.checked(step, request.cost(), answer)
 	}
 	return answer, failure
 }
@@ -203,6 +210,10 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 		failure = again
 	}
 	c.breaker.leave(probe, outcomeOf(ctx, failure))
+	if failure != nil && failure.Code == codes.Canceled && ctx.Err() == nil && c.closed.Load() {
+		// gRPC's status would be context.Canceled, though the caller has cancelled nothing.
+		return asError(errClosed)
+	}
 	return failure
 }
 

@@ -3,11 +3,15 @@ package weir_test
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 const streamed = `weir_checks_total{domain="default",transport="grpc_stream",outcome="allowed"}`
@@ -49,6 +53,19 @@ func TestCoalescedChecksAreAsOthers(t *testing.T) {
 	_, err = unary.Check(ctx, weir.Key{"\xff"})
 	failed(t, err, weir.ErrInvalidRequest)
 	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
+}
+
+func TestChecksOfAStreamThatEndsAreRepeated(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	var ended atomic.Int64
+	client := connect(t, server.Grpc, weir.WithCoalescing(0), weir.WithDialOptions(endingStreams("CheckStream", metadata.MD{}, func() error {
+		ended.Add(1)
+		return status.Error(codes.Unauthenticated, "the token is revoked")
+	})))
+	weirtest.Until(t, "a check over a stream that ends", func() bool {
+		check(t, client, many)
+		return ended.Load() > 0
+	})
 }
 
 func TestConcurrentCoalescedChecksGetTheirOwnAnswers(t *testing.T) {

@@ -31,8 +31,8 @@ type Decision struct {
 	Limit uint64
 	// Remaining is the largest cost that would still pass. Of a Lease it is what the client still holds.
 	Remaining uint64
-	// RetryAfter is, of a refusal, the time after which the same check passes. 0: no wait helps. Of a Lease it is the time after which the
-	// service is asked again.
+	// RetryAfter is, of a refusal, the time after which the same check passes. 0: no wait helps. Of a Lease whose service has not told that
+	// it is the time after which the service is asked again.
 	RetryAfter time.Duration
 	// ResetAfter is the time until every limit is full again.
 	ResetAfter time.Duration

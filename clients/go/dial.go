@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -36,44 +37,47 @@ var dialOptions = []grpc.DialOption{
 	}),
 }
 
-func dial(target string, c *config) (*grpc.ClientConn, error) {
+// dial returns the token that calls carry, too; nil where they carry none.
+func dial(target string, c *config) (*grpc.ClientConn, *token, error) {
 	options := dialOptions[:len(dialOptions):len(dialOptions)]
 	transport, err := transportCredentials(c.tls)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	options = append(options, grpc.WithTransportCredentials(transport))
-	switch {
-	case c.tokenFile != "":
-		file, err := newTokenFile(c.tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("token file: %w", err)
-		}
-		options = append(options, grpc.WithPerRPCCredentials(file))
-	case c.token != "":
-		options = append(options, grpc.WithPerRPCCredentials(&token{value: c.token}))
+	bearer, err := newToken(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if bearer != nil {
+		options = append(options, grpc.WithPerRPCCredentials(bearer))
 	}
 	if strings.Contains(target, ",") {
-		list, err := newList(target)
+		list, err := newList(target, c.tls)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		options = append(options, grpc.WithResolvers(list))
 		target = listScheme + ":///" + target
 	}
-	return grpc.NewClient(target, append(options, c.dialOption...)...)
+	conn, err := grpc.NewClient(target, append(options, c.dialOption...)...)
+	return conn, bearer, err
 }
 
 // newList resolves host:port,host:port to all of them.
-func newList(target string) (resolver.Builder, error) {
+func newList(target string, files *TLS) (resolver.Builder, error) {
+	name := ""
+	if files != nil {
+		name = files.ServerName
+	}
 	var state resolver.State
 	for address := range strings.SplitSeq(target, ",") {
 		address = strings.TrimSpace(address)
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
+		if _, _, err := net.SplitHostPort(address); err != nil {
 			return nil, fmt.Errorf("target: %w", err)
 		}
-		one := resolver.Address{Addr: address, ServerName: host}
+		// Also the authority of calls, in which an IPv6 address needs its brackets. TLS takes the host out of it.
+		one := resolver.Address{Addr: address, ServerName: cmp.Or(name, address)}
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{one}})
 	}
 	list := manual.NewBuilderWithScheme(listScheme)

@@ -165,3 +165,39 @@ func TestErrorsAreTyped(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCallsOfAClosedClient(t *testing.T) {
+	server, client := started(t)
+	succeeded(t, client.Close())
+	_, err := client.Check(ctx, trade)
+	e := failed(t, err, weir.ErrUnavailable)
+	equal(t, "message", e.Message, "the client is closed")
+	for _, mode := range []weir.FailureMode{weir.Allow, weir.Deny} {
+		equal(t, "allowed", check(t, client, trade, weir.OnFailure(mode)).Allowed, mode == weir.Allow)
+		equal(t, "passes", client.Guard(ctx, trade, weir.OnFailure(mode)).Pass, mode == weir.Allow)
+	}
+	_, err = client.Reserve(ctx, trade, 1, weir.TTL(time.Minute))
+	failed(t, err, weir.ErrUnavailable)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = client.Check(gone, trade)
+	failed(t, err, context.Canceled)
+
+	// So are those in flight.
+	for _, options := range [][]weir.Option{nil, {weir.WithCoalescing(0)}} {
+		client = connect(t, server.Grpc, options...)
+		if options != nil {
+			streaming(t, client, server)
+		}
+		check(t, client, trade, weir.Cost(0))
+		server.Freeze(t)
+		inFlight := make(chan error)
+		go func() {
+			_, err := client.Check(ctx, trade, weir.Cost(0))
+			inFlight <- err
+		}()
+		succeeded(t, client.Close())
+		failed(t, <-inFlight, weir.ErrUnavailable)
+		server.Thaw()
+	}
+}

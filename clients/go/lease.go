@@ -28,6 +28,8 @@ type lease struct {
 
 	mu      sync.Mutex
 	machine *hold.Lease
+	// When a check of at least this cost passes, by the last refusal of the service, which began the present hold-off. 0: not known.
+	retryAt, retryCost int64
 	// It is in the table no more, or the client is closed.
 	dropped bool
 }
@@ -53,6 +55,29 @@ func (l *lease) timeout() time.Duration {
 		return min(most, time.Duration(ttl/2)*time.Microsecond)
 	}
 	return most
+}
+
+// refused remembers when the service lets a check of this cost pass.
+func (l *lease) refused(cost int64, d *weirv1.CheckResponse, now int64) {
+	l.retryAt, l.retryCost = now+d.GetRetryAfter().AsDuration().Microseconds(), cost
+}
+
+// heard takes from an answer when a check passes. A renewal that was granted nothing does not tell.
+func (l *lease) heard(cost int64, a *weirv1.LeaseResponse, now int64) {
+	switch {
+	case a.GetDecision() != nil && refusedForNow(a.GetDecision()) && cost > 0:
+		l.refused(cost, a.GetDecision(), now)
+	case cost > 0 || a.GetGrant() == nil || a.GetGrant().GetUnits() > 0:
+		l.retryAt = 0
+	}
+}
+
+// retryAfter is the time after which a check passes that the hold-off refuses: not before the hold-off is over.
+func (l *lease) retryAfter(cost, heldOff, now int64) time.Duration {
+	if cost >= l.retryCost {
+		heldOff = max(heldOff, l.retryAt-now)
+	}
+	return time.Duration(heldOff) * time.Microsecond
 }
 
 // message is what carries a request.

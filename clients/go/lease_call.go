@@ -85,10 +85,10 @@ func (s *leases) renew(l *lease, request hold.Request) {
 }
 
 // ask decides a check by the request of its lease. Where the service does not serve that, the check must be an ordinary one.
-func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, timeout time.Duration) (
+func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, until time.Time) (
 	answer *weirv1.CheckResponse, failure *Error, served bool) {
 	l := step.lease
-	call, failure := s.send(l, step.request, request.message.SummaryOnly, time.Now().Add(timeout))
+	call, failure := s.send(l, step.request, request.message.SummaryOnly, until)
 	if call == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -129,17 +129,18 @@ func (s *leases) tell(call *leaseCall) {
 	l := call.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	answer := &hold.Answer{Lease: call.request.Lease, Sequence: call.request.Sequence}
+	answer, now := &hold.Answer{Lease: call.request.Lease, Sequence: call.request.Sequence}, s.now()
 	switch {
 	case call.failure == nil:
 		answer = leaseAnswer(call.answer)
+		l.heard(call.request.Cost, call.answer, now)
 	case call.rejected && l.machine.TTL() == 0:
 		// As of a key that is not leased: it is not asked for again for a second.
 	default:
-		l.machine.Lost(answer.Lease, answer.Sequence, s.now())
+		l.machine.Lost(answer.Lease, answer.Sequence, now)
 		return
 	}
-	if request, send := l.machine.Answered(answer, s.now()); send {
+	if request, send := l.machine.Answered(answer, now); send {
 		s.renew(l, request)
 	}
 }

@@ -62,7 +62,7 @@ func (s *leaseStream) run(ctx context.Context) {
 var (
 	errStuck  = status.Error(codes.Unavailable, "the stream of leases does not answer")
 	errLate   = status.Error(codes.DeadlineExceeded, "no answer in time")
-	errClosed = status.Error(codes.Canceled, "the client is closed")
+	errClosed = status.Error(codes.Unavailable, "the client is closed")
 )
 
 func (s *leaseStream) drain() {

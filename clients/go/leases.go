@@ -108,7 +108,7 @@ func (s *leases) short(hash uint64, domain string, key Key, cost int64) (Decisio
 	switch outcome {
 	case hold.Refuse:
 		step.verdict = leaseDecides
-		return Decision{Leased: true, RetryAfter: time.Duration(retryAfter) * time.Microsecond, Source: Lease}, step
+		return Decision{Leased: true, RetryAfter: l.retryAfter(cost, retryAfter, now), Source: Lease}, step
 	case hold.Ask:
 		step.verdict, step.request = leaseAsks, request
 	}
@@ -195,11 +195,13 @@ func (s *leases) sweep() bool {
 }
 
 // checked tells the lease of a refused ordinary check.
-func (s *leases) checked(step *leaseStep, cost int64) {
+func (s *leases) checked(step *leaseStep, cost int64, answer *weirv1.CheckResponse) {
 	if l := step.lease; l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.machine.Checked(cost, step.sent, s.now())
+		now := s.now()
+		l.machine.Checked(cost, step.sent, now)
+		l.refused(cost, answer, now)
 	}
 }
 

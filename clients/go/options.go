@@ -63,7 +63,7 @@ func WithToken(token string) Option {
 }
 
 // WithTokenFile sends the token that a file has. The file is read again at a call, at most once a second, so a new token is used
-// without a restart. While it cannot be read, the last token is.
+// without a restart. While it cannot be read, or has no token of printable ASCII, the last token is sent, which is logged.
 func WithTokenFile(path string) Option {
 	return func(c *config) { c.tokenFile = path }
 }
@@ -105,7 +105,7 @@ func WithLease() Option {
 	return func(c *config) { c.lease = true }
 }
 
-// WithLogger logs failures of Guard. Default slog.Default().
+// WithLogger logs failures of Guard and of the token file. Default slog.Default().
 func WithLogger(logger *slog.Logger) Option {
 	return func(c *config) { c.logger = logger }
 }

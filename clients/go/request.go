@@ -7,6 +7,9 @@ import (
 
 	"github.com/OWNER/weir/clients/go/internal/hold"
 	"github.com/OWNER/weir/clients/go/weirv1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -139,6 +142,17 @@ func (r *Request) leasable(lease bool) bool {
 // free reports whether the check changes nothing, so that it may be repeated at will.
 func (r *Request) free() bool {
 	return r.message.DryRun || r.cost() == 0
+}
+
+// malformed is the error of a check that cannot be encoded: protobuf has only text that is UTF-8.
+func (r *Request) malformed() *Error {
+	if encodable(r.message) {
+		return nil
+	}
+	if _, err := proto.Marshal(r.message); err != nil {
+		return asError(status.Error(codes.InvalidArgument, err.Error()))
+	}
+	return nil
 }
 
 // identify gives a check that charges or gives back an id of 128 random bits, by which it does so once however often it is sent.

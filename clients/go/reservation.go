@@ -110,7 +110,8 @@ func (c *Client) reserve(ctx context.Context, request *reserveRequest) (*Reserva
 }
 
 // Commit settles the reservation by what it really cost; what is beyond the reserved units is charged in any case. It is idempotent:
-// the first settlement counts. ErrNotFound: it has expired. An outage: repeat it, for as long as it is worth to you.
+// the first settlement counts. ErrNotFound: it has expired. An outage: repeat it, for as long as it is worth to you; Cancel does nothing
+// after a Commit that failed.
 func (r *Reservation) Commit(ctx context.Context, actual int64) (Settlement, error) {
 	return r.commit(ctx, &weirv1.CommitRequest{Hold: r.hold, Actual: &actual})
 }
@@ -121,6 +122,8 @@ func (r *Reservation) CommitAll(ctx context.Context) (Settlement, error) {
 }
 
 func (r *Reservation) commit(ctx context.Context, request *weirv1.CommitRequest) (Settlement, error) {
+	// Also if the call fails: what was used must not be given back by a deferred Cancel.
+	r.settled.Store(true)
 	if r.hold == "" {
 		return Settlement{Degraded: true}, nil
 	}
@@ -132,7 +135,6 @@ func (r *Reservation) commit(ctx context.Context, request *weirv1.CommitRequest)
 	if failure != nil {
 		return Settlement{}, failure
 	}
-	r.settled.Store(true)
 	return Settlement{
 		Charged:  answer.GetCharged(),
 		Refunded: answer.GetRefunded(),
@@ -141,8 +143,8 @@ func (r *Reservation) commit(ctx context.Context, request *weirv1.CommitRequest)
 	}, nil
 }
 
-// Cancel gives back all that was reserved. After a Commit it does nothing, so it can be deferred. It is sent also where the context has
-// ended. An error means that the reservation ends by its TTL.
+// Cancel gives back all that was reserved. After a Commit, also one that failed, it does nothing, so it can be deferred. It is sent also
+// where the context has ended. An error means that the reservation ends by its TTL.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.hold == "" || r.settled.Load() {
 		return nil

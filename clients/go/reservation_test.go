@@ -8,6 +8,8 @@ import (
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 var (
@@ -57,6 +59,28 @@ func TestCancelIsSentAfterTheContextHasEnded(t *testing.T) {
 	cancel()
 	succeeded(t, reservation.Cancel(gone))
 	equal(t, "left", remaining(t, client, user), 100)
+}
+
+func TestACommitThatFailedIsNotCancelled(t *testing.T) {
+	outage := status.Error(codes.Unavailable, "an outage")
+	server := weirtest.Start(t, weirtest.Limits)
+	client := connect(t, server.Grpc, weir.WithDialOptions(intercepting("Commit", func(context.Context) error { return outage })))
+	func() {
+		reservation := reserve(t, client, 10)
+		defer func() { succeeded(t, reservation.Cancel(ctx)) }()
+		_, err := reservation.Commit(ctx, 4)
+		failed(t, err, weir.ErrUnavailable)
+		equal(t, "held", remaining(t, client, user), 90)
+	}()
+	equal(t, "not given back", remaining(t, client, user), 90)
+
+	reservation := reserve(t, client, 10)
+	_, err := reservation.CommitAll(ctx)
+	failed(t, err, weir.ErrUnavailable)
+	outage = nil
+	settlement, err := reservation.Commit(ctx, 4)
+	succeeded(t, err)
+	equal(t, "repeated", settlement, weir.Settlement{Charged: 4, Refunded: 6})
 }
 
 func TestRefusedReservations(t *testing.T) {
@@ -173,6 +197,47 @@ func TestASlotIsExtendedWhileItIsHeld(t *testing.T) {
 	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)
 	succeeded(t, slot.Release(ctx))
 	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 1)
+}
+
+func TestASlotOutlivesTheContextOfItsCall(t *testing.T) {
+	server, client := started(t)
+	call, cancel := context.WithCancel(ctx)
+	slot, err := client.Slot(call, exports, weir.TTL(600*time.Millisecond))
+	succeeded(t, err)
+	began := time.Now()
+	cancel()
+	if slot.Context().Err() == nil {
+		t.Error("the context of the work outlives that of the call")
+	}
+	weirtest.Until(t, "it is extended", func() bool {
+		return server.Metric(t, extended) >= 4 && time.Since(began) > 700*time.Millisecond || slot.Lost()
+	})
+	equal(t, "lost", slot.Lost(), false)
+	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)
+	succeeded(t, slot.Release(ctx))
+	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 1)
+
+	call, cancel = context.WithCancel(ctx)
+	slot, err = client.Slot(call, exports, weir.TTL(300*time.Millisecond))
+	succeeded(t, err)
+	cancel()
+	server.Kill()
+	weirtest.Until(t, "it is lost", slot.Lost)
+}
+
+func TestASlotIsLostWhenItsTimeIsOver(t *testing.T) {
+	server, client := started(t)
+	const ttl = 600 * time.Millisecond
+	slot, err := client.Slot(ctx, exports, weir.TTL(ttl))
+	succeeded(t, err)
+	over := time.Now().Add(ttl)
+	// The last attempt to extend it hangs.
+	server.Freeze(t)
+	weirtest.Until(t, "its time is over", func() bool { return time.Now().After(over) })
+	equal(t, "lost", slot.Lost(), true)
+	equal(t, "cause", context.Cause(slot.Context()), weir.ErrSlotLost)
+	server.Thaw()
+	succeeded(t, slot.Release(ctx))
 }
 
 func TestALostSlotIsNoticed(t *testing.T) {

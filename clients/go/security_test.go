@@ -3,15 +3,23 @@ package weir_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"google.golang.org/grpc"
 )
 
 // token is a new one, and its hash for the credentials file.
@@ -60,6 +68,40 @@ func TestTLSAndTokens(t *testing.T) {
 	failed(t, err, weir.ErrUnavailable)
 }
 
+func TestAListVerifiesTheNameOfEachAddress(t *testing.T) {
+	cert, key := weirtest.Certificate(t, "weir")
+	server := weirtest.Start(t, weirtest.Limits, "WEIR_GRPC__TLS__CERT="+cert, "WEIR_GRPC__TLS__KEY="+key)
+	_, port, err := net.SplitHostPort(server.Grpc)
+	succeeded(t, err)
+	address := "localhost:" + port
+	for _, tls := range []struct {
+		weir.TLS
+		want error
+	}{
+		{weir.TLS{CA: cert}, weir.ErrUnavailable},
+		{weir.TLS{CA: cert, ServerName: "weir"}, nil},
+	} {
+		client := connect(t, address+","+address, weir.WithTLS(tls.TLS), weir.WithRetries(0))
+		if _, err := client.Check(context.Background(), trade); !errors.Is(err, tls.want) {
+			t.Errorf("%+v: %v", tls.TLS, err)
+		}
+	}
+}
+
+func TestAListOfIPv6Addresses(t *testing.T) {
+	if listener, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("this machine has no IPv6")
+	} else {
+		listener.Close()
+	}
+	cert, key := weirtest.Certificate(t, "weir")
+	listen := "WEIR_GRPC__LISTEN=[::1]:0"
+	plain := weirtest.Start(t, weirtest.Limits, listen).Grpc
+	check(t, connect(t, plain+","+plain), trade)
+	encrypted := weirtest.Start(t, weirtest.Limits, listen, "WEIR_GRPC__TLS__CERT="+cert, "WEIR_GRPC__TLS__KEY="+key).Grpc
+	check(t, connect(t, encrypted+","+encrypted, weir.WithTLS(weir.TLS{CA: cert})), trade)
+}
+
 func TestMutualTLS(t *testing.T) {
 	cert, key := weirtest.Certificate(t, "weir")
 	ours, oursKey := weirtest.Certificate(t, "shop")
@@ -98,6 +140,105 @@ func TestTokenFileRotates(t *testing.T) {
 		_, err := client.Check(context.Background(), trade, weir.Cost(0))
 		return err == nil
 	})
+}
+
+func TestATokenFileWithoutATokenLeavesTheLastOne(t *testing.T) {
+	value, hash := token(t)
+	directory := t.TempDir()
+	callers, file := filepath.Join(directory, "callers.yaml"), filepath.Join(directory, "token")
+	write(t, callers, credentials(hash))
+	write(t, file, value)
+	server := weirtest.Start(t, weirtest.Limits, "WEIR_AUTH__FILE="+callers)
+	for _, bad := range []string{"", "two\nlines", "t\u00f6k\u00e9n", value + "\xff", strings.Repeat("x", 5000)} {
+		write(t, file, value)
+		logged := make(chan string, 100)
+		client := connect(t, server.Grpc, weir.WithTokenFile(file), weir.WithLogger(slog.New(slog.NewTextHandler(lines(logged), nil))))
+		write(t, file, bad)
+		weirtest.Until(t, "the file is read again", func() bool {
+			check(t, client, trade, weir.Cost(0))
+			return len(logged) > 0
+		})
+		matches(t, "log", <-logged, "(?s).*level=WARN.*the last token is sent.*"+regexp.QuoteMeta(file)+".*")
+		if _, err := weir.New(server.Grpc, weir.WithTokenFile(file)); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+	if _, err := weir.New(server.Grpc, weir.WithToken("two\nlines")); err == nil {
+		t.Error("a token of two lines: no error")
+	}
+}
+
+// lines are what a logger writes.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	first, firstHash := token(t)
+	second, secondHash := token(t)
+	directory := t.TempDir()
+	callers, file := filepath.Join(directory, "callers.yaml"), filepath.Join(directory, "token")
+	write(t, callers, strings.Replace(credentials(firstHash), "}]", "}, { sha256: "+secondHash+" }]", 1))
+	write(t, file, first)
+	server := weirtest.Start(t, weirtest.Limits, "WEIR_AUTH__FILE="+callers, "WEIR_LIMITS_POLL=10ms")
+	var opened, sent atomic.Int64
+	count := func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
+		options ...grpc.CallOption) (grpc.ClientStream, error) {
+		opened.Add(1)
+		stream, err := open(ctx, desc, conn, method, options...)
+		return countedStream{stream, &sent}, err
+	}
+	client := connect(t, server.Grpc, weir.WithTokenFile(file), weir.WithCoalescing(0), weir.WithRetries(0),
+		weir.WithDialOptions(grpc.WithStreamInterceptor(count)))
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := client.Check(context.Background(), trade, weir.Cost(0)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	streams := func() {
+		before := sent.Load()
+		weirtest.Until(t, "checks over the stream", func() bool { return sent.Load() > before+100 })
+	}
+	streams()
+	write(t, file, second)
+	weirtest.Until(t, "another stream", func() bool { return opened.Load() == 2 })
+	streams()
+	write(t, callers, credentials(secondHash))
+	old := connect(t, server.Grpc, weir.WithToken(first))
+	weirtest.Until(t, "the first token is revoked", func() bool {
+		_, err := old.Check(context.Background(), trade, weir.Cost(0))
+		return err != nil
+	})
+	streams()
+	close(stop)
+	workers.Wait()
+	equal(t, "streams", opened.Load(), 2)
+}
+
+// countedStream counts what is sent.
+type countedStream struct {
+	grpc.ClientStream
+	sent *atomic.Int64
+}
+
+func (s countedStream) SendMsg(message any) error {
+	s.sent.Add(1)
+	return s.ClientStream.SendMsg(message)
 }
 
 func TestUnixSocket(t *testing.T) {

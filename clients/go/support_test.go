@@ -3,11 +3,14 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -71,4 +74,58 @@ func failed(t testing.TB, err, kind error) *weir.Error {
 		t.Fatalf("%v, not %v", err, kind)
 	}
 	return e
+}
+
+// endedStream is a stream that ends once a message was sent.
+type endedStream struct {
+	grpc.ClientStream
+	ctx    context.Context
+	header metadata.MD
+	sent   chan struct{}
+	end    func() error
+}
+
+func (s *endedStream) Header() (metadata.MD, error) { return s.header, nil }
+
+func (s *endedStream) CloseSend() error { return nil }
+
+func (s *endedStream) SendMsg(any) error {
+	select {
+	case s.sent <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (s *endedStream) RecvMsg(any) error {
+	select {
+	case <-s.sent:
+		return s.end()
+	case <-s.ctx.Done():
+		return status.FromContextError(s.ctx.Err()).Err()
+	}
+}
+
+// endingStreams makes streams of a method end. With a nil header the service has not accepted them.
+func endingStreams(method string, header metadata.MD, end func() error) grpc.DialOption {
+	return grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, full string, open grpc.Streamer,
+		options ...grpc.CallOption) (grpc.ClientStream, error) {
+		if !strings.HasSuffix(full, "/"+method) {
+			return open(ctx, desc, conn, full, options...)
+		}
+		return &endedStream{ctx: ctx, header: header, sent: make(chan struct{}, 1), end: end}, nil
+	})
+}
+
+// intercepting calls a function before each unary call of a method, which fails with its error.
+func intercepting(method string, before func(context.Context) error) grpc.DialOption {
+	return grpc.WithUnaryInterceptor(func(ctx context.Context, full string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		options ...grpc.CallOption) error {
+		if strings.HasSuffix(full, "/"+method) {
+			if err := before(ctx); err != nil {
+				return err
+			}
+		}
+		return invoke(ctx, full, request, reply, conn, options...)
+	})
 }

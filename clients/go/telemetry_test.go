@@ -99,3 +99,22 @@ func TestSpans(t *testing.T) {
 		"weir.check{weir.allowed=true,weir.domain=default,weir.limit=3,weir.remaining=2,weir.source=service}\n"+
 			"weir.check{weir.domain=unknown}not found")
 }
+
+func TestMetricsOfSeveralChecks(t *testing.T) {
+	reader := metric.NewManualReader()
+	_, client := started(t, weir.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	client.CheckBatch(ctx, weir.NewRequest(trade, weir.Cost(3)), weir.NewRequest(trade), weir.NewRequest(trade, weir.Domain("unknown")))
+	_, err := client.CheckAll(ctx, weir.NewRequest(many), weir.NewRequest(user))
+	succeeded(t, err)
+	_, err = client.CheckAll(ctx, weir.NewRequest(weir.Key{}), weir.NewRequest(user))
+	failed(t, err, weir.ErrInvalidRequest)
+	got := series(t, reader)
+	for name, want := range map[string]int64{
+		"weir.client.checks{domain=default,outcome=allowed,source=service}": 3,
+		"weir.client.checks{domain=default,outcome=refused,source=service}": 1,
+		"weir.client.checks{domain=default,outcome=error,source=service}":   2,
+		"weir.client.checks{domain=unknown,outcome=error,source=service}":   1,
+	} {
+		equal(t, name, got[name], want)
+	}
+}

@@ -79,7 +79,8 @@ type RateLimiterClient interface {
 	// a client goes on by another stream, at another replica. During a graceful shutdown the stream ends with UNAVAILABLE. Only keys
 	// whose policy says `lease` are leased; others are decided and told to be `not_leasable`.
 	Lease(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LeaseRequest, LeaseResponse], error)
-	// Removes the state of a key: its next check finds it full, as if never used.
+	// Removes the state of a key: its next check finds it full, as if never used. A key that counts together with others
+	// (`share_threshold`) is forgotten with them.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// What the policy has near a domain or a key that it does not know, for the hints of tools: `weir check` asks it after a check
 	// that met no limit. Read-only. With authentication enabled it needs the role `metrics`, as all that reads policies.
@@ -254,7 +255,8 @@ type RateLimiterServer interface {
 	// a client goes on by another stream, at another replica. During a graceful shutdown the stream ends with UNAVAILABLE. Only keys
 	// whose policy says `lease` are leased; others are decided and told to be `not_leasable`.
 	Lease(grpc.BidiStreamingServer[LeaseRequest, LeaseResponse]) error
-	// Removes the state of a key: its next check finds it full, as if never used.
+	// Removes the state of a key: its next check finds it full, as if never used. A key that counts together with others
+	// (`share_threshold`) is forgotten with them.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// What the policy has near a domain or a key that it does not know, for the hints of tools: `weir check` asks it after a check
 	// that met no limit. Read-only. With authentication enabled it needs the role `metrics`, as all that reads policies.

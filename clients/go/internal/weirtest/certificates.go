@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for 127.0.0.1 and its key.
+// Certificate writes a self-signed certificate for the addresses of loopback and its key.
 func Certificate(t testing.TB, name string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -26,7 +26,7 @@ func Certificate(t testing.TB, name string) (certFile, keyFile string) {
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: name},
 		DNSNames:     []string{name},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		NotBefore:    time.Now().Add(-time.Hour),
 		NotAfter:     time.Now().Add(time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,

@@ -10,6 +10,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
 import java.net.URI;
+import java.net.URISyntaxException;
 import java.net.UnknownHostException;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -28,7 +29,15 @@ public final class AddressListProvider extends NameResolverProvider {
 
     /** The target in gRPC's terms: several addresses are a name for this resolver. */
     static String target(String target) {
-        return target.contains(",") ? SCHEME + ":///" + target : target;
+        if (!target.contains(",")) {
+            return target;
+        }
+        try {
+            // It quotes the brackets of IPv6 addresses, which are not allowed in a path.
+            return new URI(SCHEME, "", "/" + target, null, null).toString();
+        } catch (URISyntaxException malformed) {
+            throw new IllegalArgumentException(malformed);
+        }
     }
 
     @Override

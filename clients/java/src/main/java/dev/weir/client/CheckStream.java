@@ -14,8 +14,10 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -59,6 +61,8 @@ final class CheckStream {
 
     // The rest is guarded by this.
     private Live live;
+    /** Streams of an old token, with checks that are not answered yet. */
+    private final Set<Live> retired = new HashSet<>();
     private boolean sweeping;
     private long rejectedUntilNs = System.nanoTime();
 
@@ -80,6 +84,13 @@ final class CheckStream {
     }
 
     private synchronized boolean send(Entry entry) {
+        if (live != null && !live.token.equals(connection.token())) {
+            // The service may not know the old token any more. What was sent with it is still answered.
+            var old = live;
+            live = null;
+            retired.add(old);
+            old.requests.onCompleted();
+        }
         if (live == null && System.nanoTime() - rejectedUntilNs >= 0) {
             open();
         }
@@ -115,16 +126,23 @@ final class CheckStream {
 
     private void sweep() {
         var expired = new ArrayList<Entry>();
-        Live stalled = null;
+        var stalled = new ArrayList<Live>();
         synchronized (this) {
-            sweeping = live != null && !live.sent.isEmpty();
+            var streams = new ArrayList<>(retired);
+            if (live != null) {
+                streams.add(live);
+            }
+            sweeping = streams.stream().anyMatch(stream -> !stream.sent.isEmpty());
             if (!sweeping) {
                 return;
             }
-            live.sent.stream().filter(entry -> entry.deadline.isExpired()).forEach(expired::add);
-            if (!expired.isEmpty() && live.isSilent()) {
-                stalled = live;
-                live = null;
+            for (var stream : streams) {
+                var late = stream.sent.stream().filter(entry -> entry.deadline.isExpired()).toList();
+                expired.addAll(late);
+                if (!late.isEmpty() && stream.isSilent()) {
+                    stalled.add(stream);
+                    live = live == stream ? null : live;
+                }
             }
             timer.schedule(this::sweep, SWEEP_MS, TimeUnit.MILLISECONDS);
         }
@@ -132,9 +150,7 @@ final class CheckStream {
             entry.answer.completeExceptionally(new WeirException(
                     WeirException.Kind.DEADLINE_EXCEEDED, "no answer on the stream before the deadline"));
         }
-        if (stalled != null) {
-            stalled.requests.cancel("the stream is stalled", null);
-        }
+        stalled.forEach(stream -> stream.requests.cancel("the stream is stalled", null));
     }
 
     /** Sends it again, as a call of its own where there is no other stream, or ends it with this error. */
@@ -157,6 +173,8 @@ final class CheckStream {
     /** One stream of the service. */
     private final class Live implements ClientResponseObserver<CheckRequest, CheckResponse> {
         final Deque<Entry> sent = new ArrayDeque<>();
+        /** With which it is opened; read before that is. */
+        final String token = connection.token();
         private final AtomicReference<Metadata> headers = new AtomicReference<>();
         private ClientCallStreamObserver<CheckRequest> requests;
         private long progressNs;
@@ -220,8 +238,15 @@ final class CheckStream {
             end(Status.UNAVAILABLE.withDescription("the stream has ended").asRuntimeException());
         }
 
+        /**
+         * Whatever the status, it is not the answer to a check: the service ends a stream whose token is no more valid with
+         * UNAUTHENTICATED, while a call has another token. So checks are repeated as after UNAVAILABLE.
+         */
         private void end(Throwable failure) {
             var error = WeirException.of(failure);
+            var ended = Caller.isLost(error)
+                    ? error
+                    : new WeirException(WeirException.Kind.UNAVAILABLE, "the stream has ended: " + error.getMessage());
             List<Entry> unanswered;
             synchronized (CheckStream.this) {
                 over = true;
@@ -231,10 +256,11 @@ final class CheckStream {
                 if (live == this) {
                     live = null;
                 }
+                retired.remove(this);
                 unanswered = new ArrayList<>(sent);
                 sent.clear();
             }
-            unanswered.forEach(entry -> lost(entry, error));
+            unanswered.forEach(entry -> lost(entry, ended));
         }
     }
 }

@@ -52,24 +52,23 @@ final class Checks {
     /** By the request of a lease, or by a check. */
     CompletableFuture<Decision> decide(Check check, Leases.Step step) {
         var observation = telemetry.begin(List.of(check));
-        return ask(check, step).handle((response, failure) -> {
+        return ask(check, step, deadline(check)).handle((response, failure) -> {
             var result = result(check, response, failure);
             observation.end(List.of(result));
             return result.orElseThrow();
         });
     }
 
-    private CompletableFuture<CheckResponse> ask(Check check, Leases.Step step) {
-        var until = deadline(check);
+    private CompletableFuture<CheckResponse> ask(Check check, Leases.Step step, Deadline until) {
         if (step instanceof Leases.Asks asks) {
             return leases.ask(asks, check, until)
                     .thenCompose(answer -> answer.map(CompletableFuture::completedFuture)
-                            .orElseGet(() -> ask(check, Leases.Ordinary.ALONE)));
+                            .orElseGet(() -> ask(check, Leases.Ordinary.ALONE, until)));
         }
         var request = request(check);
         return caller.protect(() -> send(request, until)).whenComplete((response, failure) -> {
             if (failure == null && Lease.isRefusedForNow(response) && step instanceof Leases.Ordinary ordinary) {
-                leases.refused(ordinary, check.cost());
+                leases.refused(ordinary, check.cost(), response);
             }
         });
     }

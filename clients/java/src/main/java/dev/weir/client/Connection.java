@@ -23,12 +23,14 @@ final class Connection implements AutoCloseable {
 
     private final ManagedChannel channel;
     private final Channel calls;
+    private final Optional<TokenSource> token;
 
     Connection(
             String target,
             ChannelCredentials credentials,
             Optional<TokenSource> token,
             ScheduledExecutorService timer) {
+        this.token = token;
         var builder = Grpc.newChannelBuilder(AddressListProvider.target(target), credentials)
                 // Each replica gets its share of the calls.
                 .defaultLoadBalancingPolicy("round_robin")
@@ -56,6 +58,11 @@ final class Connection implements AutoCloseable {
 
     Channel channel() {
         return calls;
+    }
+
+    /** What calls carry now; empty without a token. */
+    String token() {
+        return token.map(TokenSource::current).orElse("");
     }
 
     <Q, A> CompletableFuture<A> call(MethodDescriptor<Q, A> method, Q request, CallOptions options) {

@@ -11,7 +11,7 @@ import java.util.Optional;
  * @param limit the lowest limit of all levels
  * @param remaining the largest cost that would still pass now; by a {@link Source#LEASE} what the client still holds
  * @param retryAfter the shortest time after which a refused check passes; empty if no wait helps. By a {@link Source#LEASE}
- *     the time after which the service is asked again
+ *     whose service has not told that the time after which the service is asked again
  * @param resetAfter the time until every level is full again
  * @param waitFor how much later the allowed request should start; above 0 only with
  *     {@link Check#withMaxWait(Duration)}
@@ -53,7 +53,7 @@ public record Decision(
         return local(true, left, Optional.empty(), Source.LEASE, Optional.empty());
     }
 
-    /** Refused by a lease, which asks the service again after a time. */
+    /** Refused by a lease, which asks the service again by that time. */
     static Decision heldOff(Duration retryAfter) {
         return local(false, 0, Optional.of(retryAfter), Source.LEASE, Optional.empty());
     }

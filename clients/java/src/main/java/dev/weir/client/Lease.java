@@ -27,6 +27,9 @@ final class Lease {
     final LeaseBalance balance = machine.balance;
     /** Drawn for each machine, since a machine numbers its leases from 1. */
     private final ByteString holder;
+    /** When a check of at least this cost passes, by the last refusal of the service, which began the present hold-off. 0: not known. */
+    private long retryAt;
+    private long retryCost;
     /** It is in the table no more. */
     boolean isDropped;
 
@@ -35,6 +38,26 @@ final class Lease {
         var bytes = new byte[HOLDER_BYTES];
         RANDOM.nextBytes(bytes);
         holder = ByteString.copyFrom(bytes);
+    }
+
+    /** Remembers when the service lets a check of this cost pass. */
+    void refused(long cost, CheckResponse decision, long now) {
+        retryAt = now + us(decision.getRetryAfter());
+        retryCost = cost;
+    }
+
+    /** Takes from an answer when a check passes. A renewal that was granted nothing does not tell. */
+    void heard(long cost, LeaseResponse answer, long now) {
+        if (cost > 0 && answer.hasDecision() && isRefusedForNow(answer.getDecision())) {
+            refused(cost, answer.getDecision(), now);
+        } else if (cost > 0 || !answer.hasGrant() || answer.getGrant().getUnits() != 0) {
+            retryAt = 0;
+        }
+    }
+
+    /** The time after which a check passes that the hold-off refuses: not before the hold-off is over. */
+    long retryAfter(long cost, long heldOff, long now) {
+        return cost >= retryCost ? Math.max(heldOff, retryAt - now) : heldOff;
     }
 
     /** The time for the answer to a request with which no check waits. */

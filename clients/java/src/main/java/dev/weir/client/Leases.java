@@ -106,7 +106,8 @@ final class Leases {
         }
         var outcome = lease.machine.onShortage(cost, now);
         if (outcome instanceof Refuse refuse) {
-            return new Decided(Decision.heldOff(Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(refuse.retryAfter()))));
+            var retryAfter = lease.retryAfter(cost, refuse.retryAfter(), now);
+            return new Decided(Decision.heldOff(Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(retryAfter))));
         }
         return outcome instanceof AskService asks
                 ? new Asks(lease, asks.request(), now)
@@ -130,10 +131,12 @@ final class Leases {
     }
 
     /** An ordinary check was refused. */
-    void refused(Ordinary step, long cost) {
+    void refused(Ordinary step, long cost, CheckResponse decision) {
         step.lease.ifPresent(lease -> {
             synchronized (lease) {
-                lease.machine.checked(cost, step.sent, now());
+                var now = now();
+                lease.machine.checked(cost, step.sent, now);
+                lease.refused(cost, decision, now);
             }
         });
     }
@@ -152,15 +155,17 @@ final class Leases {
     /** Tells the machine of an answer: null for an error, empty where the service does not serve leases. */
     private void tell(Lease lease, Request request, Optional<LeaseResponse> answer) {
         synchronized (lease) {
+            var now = now();
             var isServed = answer != null && (answer.isPresent() || lease.machine.ttl() == 0);
             if (!isServed) {
-                lease.machine.lost(request.lease(), request.sequence(), now());
+                lease.machine.lost(request.lease(), request.sequence(), now);
                 return;
             }
+            answer.ifPresent(response -> lease.heard(request.cost(), response, now));
             // Without an answer as of a key that is not leased: it is not asked for again for a second.
             var read = answer.map(Lease::answer)
                     .orElse(new Answer(request.lease(), request.sequence(), false, Optional.empty(), Optional.empty()));
-            lease.machine.answered(read, now()).ifPresent(givesBack -> send(lease, givesBack));
+            lease.machine.answered(read, now).ifPresent(givesBack -> send(lease, givesBack));
         }
     }
 

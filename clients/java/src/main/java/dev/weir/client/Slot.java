@@ -27,29 +27,36 @@ public final class Slot implements AutoCloseable {
     private final Settler settler;
     private final ScheduledExecutorService timer;
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
+    /** Otherwise there is no slot to extend, or the shared store is down. */
+    private final boolean isExtended;
     private volatile boolean closed;
     private volatile long expiresAtNs;
 
-    Slot(Reservation reservation, Optional<Duration> ttl, Settler settler, ScheduledExecutorService timer) {
+    /** The reservation was asked for at that time: the slot is held from some moment after it. */
+    Slot(Reservation reservation, Optional<Duration> ttl, Settler settler, ScheduledExecutorService timer, long askedNs) {
         this.reservation = reservation;
         this.ttl = ttl;
         this.settler = settler;
         this.timer = timer;
-        heldFor(reservation.expiresAfter());
+        isExtended = !reservation.expiresAfter().isZero() && !reservation.decision().degraded();
+        if (isExtended) {
+            heldFor(reservation.expiresAfter(), askedNs);
+        }
     }
 
     /** Extends at a third of the time, so that one lost answer costs nothing. */
-    private void heldFor(Duration time) {
-        expiresAtNs = System.nanoTime() + time.toNanos();
-        // 0: there is no slot to extend, or the shared store is down.
-        if (!time.isZero() && !reservation.decision().degraded()) {
-            extendAfter(time.toNanos() / 3, time.toNanos() / 6);
-        }
+    private void heldFor(Duration time, long askedNs) {
+        expiresAtNs = askedNs + time.toNanos();
+        extendAfter(time.toNanos() / 3, time.toNanos() / 6);
+    }
+
+    private long leftNs() {
+        return expiresAtNs - System.nanoTime();
     }
 
     private void extendAfter(long delayNs, long pauseNs) {
         if (!closed) {
-            timer.schedule(() -> extend(pauseNs), delayNs, TimeUnit.NANOSECONDS);
+            timer.schedule(() -> extend(pauseNs), Math.min(delayNs, leftNs()), TimeUnit.NANOSECONDS);
         }
     }
 
@@ -57,14 +64,21 @@ public final class Slot implements AutoCloseable {
         if (closed) {
             return;
         }
-        settler.extend(reservation.hold(), ttl, Duration.ofNanos(pauseNs)).whenComplete((time, failure) -> {
-            var leftNs = expiresAtNs - System.nanoTime();
+        var askedNs = System.nanoTime();
+        var leftNs = expiresAtNs - askedNs;
+        if (leftNs <= 0) {
+            lost.complete(null);
+            return;
+        }
+        // An answer after it is lost is of no use.
+        var timeout = Duration.ofNanos(Math.min(pauseNs, leftNs));
+        settler.extend(reservation.hold(), ttl, timeout).whenComplete((time, failure) -> {
             if (failure == null) {
-                heldFor(time);
-            } else if (leftNs <= 0 || Caller.error(failure).kind() == WeirException.Kind.NOT_FOUND) {
+                heldFor(time, askedNs);
+            } else if (Caller.error(failure).kind() == WeirException.Kind.NOT_FOUND) {
                 lost.complete(null);
             } else {
-                extendAfter(Math.min(pauseNs, leftNs), pauseNs);
+                extendAfter(pauseNs, pauseNs);
             }
         });
     }
@@ -84,7 +98,7 @@ public final class Slot implements AutoCloseable {
      * @return whether the caller may work
      */
     public boolean isHeld() {
-        return decision().allowed() && !lost.isDone();
+        return decision().allowed() && !lost.isDone() && !(isExtended && leftNs() <= 0);
     }
 
     /**
@@ -104,7 +118,7 @@ public final class Slot implements AutoCloseable {
             return;
         }
         closed = true;
-        if (reservation.holds() && !lost.isDone()) {
+        if (reservation.holds() && isHeld()) {
             settler.finish(settler.commit(reservation.hold(), OptionalLong.empty()));
         }
     }

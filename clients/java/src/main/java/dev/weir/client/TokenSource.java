@@ -2,6 +2,8 @@ package dev.weir.client;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
@@ -9,11 +11,14 @@ import java.util.concurrent.atomic.AtomicLong;
 
 /** A token that a file has. A call reads the file again, at most once a second, so that tokens may rotate. */
 final class TokenSource {
+    private static final Logger LOG = System.getLogger("dev.weir.client");
     private static final long RECHECK_NS = TimeUnit.SECONDS.toNanos(1);
 
     private final Path file;
     private final AtomicLong nextCheck;
     private volatile String token;
+    /** The file had no token when it was last read: that is logged already. */
+    private volatile boolean isUnusable;
 
     private TokenSource(Path file, String token) {
         this.file = file;
@@ -22,31 +27,52 @@ final class TokenSource {
     }
 
     static TokenSource fixed(String token) {
+        if (!isPrintable(token)) {
+            throw new IllegalArgumentException("a token must be printable ASCII");
+        }
         return new TokenSource(null, token);
     }
 
     static TokenSource file(Path file) {
         try {
-            return new TokenSource(file, Files.readString(file).strip());
-        } catch (IOException unreadable) {
-            throw new UncheckedIOException(unreadable);
+            return new TokenSource(file, read(file));
+        } catch (IOException unusable) {
+            throw new UncheckedIOException(unusable);
         }
+    }
+
+    private static String read(Path file) throws IOException {
+        var token = Files.readString(file).strip();
+        if (token.isEmpty() || !isPrintable(token)) {
+            throw new IOException(file + ": a token must be printable ASCII");
+        }
+        return token;
+    }
+
+    /** Whether a header can hold it. gRPC sends other ones changed, or breaks the connection. */
+    private static boolean isPrintable(String token) {
+        return token.chars().allMatch(letter -> letter >= ' ' && letter <= '~');
     }
 
     String current() {
         var due = nextCheck.get();
         var now = System.nanoTime();
         if (file != null && now - due >= 0 && nextCheck.compareAndSet(due, now + RECHECK_NS)) {
-            try {
-                var read = Files.readString(file).strip();
-                // A file that is being written may be empty.
-                if (!read.isEmpty()) {
-                    token = read;
-                }
-            } catch (IOException unreadable) {
-                // The last token may still be good; if it is not, the service says so.
-            }
+            reread();
         }
         return token;
+    }
+
+    private void reread() {
+        try {
+            token = read(file);
+            isUnusable = false;
+        } catch (IOException unusable) {
+            // The last token may still be good; if it is not, the service says so.
+            if (!isUnusable) {
+                LOG.log(Level.WARNING, "the last token is sent: the token file has none: {0}", unusable.toString());
+            }
+            isUnusable = true;
+        }
     }
 }

@@ -269,7 +269,8 @@ public final class WeirClient implements AutoCloseable {
     }
 
     private Slot slot(Check check, Optional<Duration> ttl) {
-        return new Slot(await(calls.hold(check, ttl, OnExpiry.KEEP)), ttl, settler, timer);
+        var askedNs = System.nanoTime();
+        return new Slot(await(calls.hold(check, ttl, OnExpiry.KEEP)), ttl, settler, timer, askedNs);
     }
 
     /**

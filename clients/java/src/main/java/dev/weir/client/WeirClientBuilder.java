@@ -41,7 +41,7 @@ public final class WeirClientBuilder {
     /**
      * Sends a token with each call. Use TLS with it, except on loopback.
      *
-     * @param token the token
+     * @param token the token, printable ASCII
      * @return this
      */
     public WeirClientBuilder token(String token) {
@@ -51,6 +51,7 @@ public final class WeirClientBuilder {
 
     /**
      * Sends the token in a file with each call. The file is read again at most once a second, so the token may rotate.
+     * While it has no token of printable ASCII, the last one is sent, and a warning is logged.
      *
      * @param file the file
      * @return this

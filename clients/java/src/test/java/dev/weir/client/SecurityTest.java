@@ -3,10 +3,13 @@ package dev.weir.client;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import dev.weir.client.WeirException.Kind;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -14,6 +17,12 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+import java.util.logging.SimpleFormatter;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
@@ -92,6 +101,53 @@ class SecurityTest {
     }
 
     @Test
+    void aTokenFileWithoutATokenLeavesTheLastOne() throws Exception {
+        var token = Token.make();
+        var file = directory.resolve("token");
+        try (var server = Weir.start(directory, Map.of("WEIR_AUTH__FILE", credentials(token).toString()))) {
+            for (var bad : List.of("", "two\nlines", "t\u00f6k\u00e9n")) {
+                Files.writeString(file, token.text);
+                try (var log = new Log(); var weir = server.client().tokenFile(file).build()) {
+                    Files.writeString(file, bad);
+                    Wait.until(Duration.ofSeconds(20), () -> {
+                        assertTrue(passes(weir), bad);
+                        return log.has("the last token is sent", file.toString());
+                    });
+                }
+                assertThrows(UncheckedIOException.class, () -> WeirClient.builder("localhost").tokenFile(file), bad);
+            }
+        }
+        assertThrows(IllegalArgumentException.class, () -> WeirClient.builder("localhost").token("two\nlines"));
+    }
+
+    /** What the package logs. */
+    private static final class Log extends Handler implements AutoCloseable {
+        private final Queue<String> lines = new ConcurrentLinkedQueue<>();
+        private final Logger logger = Logger.getLogger("dev.weir.client");
+
+        Log() {
+            logger.addHandler(this);
+        }
+
+        boolean has(String... words) {
+            return lines.stream().anyMatch(line -> Arrays.stream(words).allMatch(line::contains));
+        }
+
+        @Override
+        public void publish(LogRecord line) {
+            lines.add(new SimpleFormatter().formatMessage(line));
+        }
+
+        @Override
+        public void flush() {}
+
+        @Override
+        public void close() {
+            logger.removeHandler(this);
+        }
+    }
+
+    @Test
     void aTokenFileMustBeReadable() {
         var missing = directory.resolve("missing");
         assertThrows(UncheckedIOException.class, () -> WeirClient.builder("localhost").tokenFile(missing));
@@ -108,12 +164,39 @@ class SecurityTest {
     /** A self-signed certificate, which is its own CA. */
     private Path certificate(String name) throws Exception {
         openssl("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", name + ".key", "-out", name + ".pem",
-                "-days", "2", "-subj", "/CN=" + name, "-addext", "subjectAltName=IP:127.0.0.1,DNS:" + name);
+                "-days", "2", "-subj", "/CN=" + name, "-addext", "subjectAltName=IP:127.0.0.1,IP:::1,DNS:" + name);
         return directory.resolve(name + ".pem");
     }
 
     private Path key(String name) {
         return directory.resolve(name + ".key");
+    }
+
+    @Test
+    void aListMayHaveIpv6Addresses() throws Exception {
+        assumeTrue(hasIpv6(), "this machine has no IPv6");
+        try (var service = Weir.start(directory, Map.of("WEIR_GRPC__LISTEN", "[::1]:0"));
+                var weir = Weir.client(service.address() + ", " + service.address()).build()) {
+            assertTrue(weir.check("user", "alex").allowed());
+        }
+        var certificate = certificate("server");
+        var settings = Map.of(
+                "WEIR_GRPC__LISTEN", "[::1]:0",
+                "WEIR_GRPC__TLS__CERT", certificate.toString(),
+                "WEIR_GRPC__TLS__KEY", key("server").toString());
+        var trusting = Tls.trusting(certificate);
+        try (var service = Weir.start(directory, settings);
+                var weir = Weir.client(service.address() + "," + service.address()).tls(trusting).build()) {
+            assertTrue(weir.check("user", "alex").allowed());
+        }
+    }
+
+    private static boolean hasIpv6() {
+        try (var socket = new ServerSocket(0, 1, InetAddress.getByName("::1"))) {
+            return socket.isBound();
+        } catch (IOException unsupported) {
+            return false;
+        }
     }
 
     @Test
@@ -132,6 +215,11 @@ class SecurityTest {
             var twice = service.address() + "," + service.address();
             try (var weir = Weir.client(twice).tls(trusting.withIdentity(client, key("client"))).build()) {
                 assertTrue(weir.check("user", "alex").allowed());
+            }
+            // The name of each address is verified: the certificate has another one.
+            var named = twice.replace("127.0.0.1", "localhost");
+            try (var weir = Weir.client(named).tls(trusting.withIdentity(client, key("client"))).build()) {
+                assertEquals(Kind.UNAVAILABLE, error(weir));
             }
             try (var weir = service.client().tls(trusting).build()) {
                 assertEquals(Kind.UNAVAILABLE, error(weir));

@@ -85,6 +85,22 @@ class SlotTest {
     }
 
     @Test
+    void aSlotIsLostWhenItsTimeIsOver(@TempDir Path other) throws Exception {
+        try (var frozen = Weir.start(other); var client = frozen.client().build()) {
+            var ttl = Duration.ofMillis(600);
+            try (var slot = client.slot(Check.of("exports", "emil"), ttl)) {
+                var over = System.nanoTime() + ttl.toNanos();
+                // The last attempt to extend it hangs.
+                frozen.freeze();
+                Wait.until(Duration.ofSeconds(20), () -> System.nanoTime() >= over);
+                assertFalse(slot.isHeld());
+                slot.whenLost().get(20, TimeUnit.SECONDS);
+                frozen.thaw();
+            }
+        }
+    }
+
+    @Test
     void withoutAServiceItIsAsTheCheckSays() {
         try (var nowhere = Weir.client("127.0.0.1:1").build();
                 var slot = nowhere.slot(Check.of("exports", "dora").withOnFailure(OnFailure.ALLOW))) {

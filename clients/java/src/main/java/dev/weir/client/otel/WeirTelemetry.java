@@ -25,8 +25,8 @@ import java.util.concurrent.TimeUnit;
  * OpenTelemetry metrics and spans of one client. Keys are in none of them.
  *
  * <ul>
- *   <li>{@code weir.client.checks}: checks by {@code outcome} (allowed, refused, error), {@code source} (service, fallback,
- *       lease, none) and {@code domain};
+ *   <li>{@code weir.client.checks}: checks by {@code outcome} (allowed, refused, error), {@code source} (service, lease,
+ *       fallback; of an error service) and {@code domain};
  *   <li>{@code weir.client.duration}: seconds from a call to its answer, retries included;
  *   <li>{@code weir.client.breaker}: the circuit breaker: 0 closed, 1 half-open, 2 open;
  *   <li>the span {@code weir.check} for each call with checks.
@@ -122,7 +122,7 @@ public final class WeirTelemetry implements Telemetry {
             return Attributes.of(
                     OUTCOME, decision.allowed() ? "allowed" : "refused", SOURCE, source(decision), DOMAIN, domain);
         }
-        return Attributes.of(OUTCOME, "error", SOURCE, "none", DOMAIN, domain);
+        return Attributes.of(OUTCOME, "error", SOURCE, "service", DOMAIN, domain);
     }
 
     private static String source(Decision decision) {

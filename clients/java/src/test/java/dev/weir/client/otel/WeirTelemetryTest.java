@@ -69,7 +69,7 @@ class WeirTelemetryTest {
                     Map.of(
                             List.of("allowed", "default", "service"), 3L,
                             List.of("default", "refused", "service"), 1L,
-                            List.of("error", "none", "unknown"), 1L),
+                            List.of("error", "service", "unknown"), 1L),
                     checks());
             var durations = metric("weir.client.duration").getHistogramData().getPoints();
             assertEquals(3, durations.stream().mapToLong(point -> point.getCount()).sum());

@@ -1,0 +1,191 @@
+package dev.weir.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.grpc.Context;
+import io.grpc.Contexts;
+import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
+import io.grpc.Grpc;
+import io.grpc.InsecureServerCredentials;
+import io.grpc.Metadata;
+import io.grpc.Server;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerInterceptor;
+import io.grpc.ServerInterceptors;
+import io.grpc.Status;
+import io.grpc.stub.StreamObserver;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import weir.v1.RateLimiterGrpc;
+import weir.v1.Weir.CheckRequest;
+import weir.v1.Weir.CheckResponse;
+import weir.v1.Weir.LeaseRequest;
+import weir.v1.Weir.LeaseResponse;
+
+/** Streams that end when a service chosen for that, not a real one, says so. */
+class StreamsTest {
+    private static final Duration LONG = Duration.ofSeconds(20);
+    private static final Check ALEX = Check.of("user", "alex");
+    private static final CheckResponse ALLOWED = CheckResponse.newBuilder().setAllowed(true).build();
+    private static final Context.Key<String> TOKEN = Context.key("token");
+
+    /** Allows all. */
+    private static class Service extends RateLimiterGrpc.RateLimiterImplBase {
+        @Override
+        public void check(CheckRequest request, StreamObserver<CheckResponse> answer) {
+            answer.onNext(ALLOWED);
+            answer.onCompleted();
+        }
+    }
+
+    private record Requests<Q>(Runnable each, Runnable completed) implements StreamObserver<Q> {
+        @Override
+        public void onNext(Q request) {
+            each.run();
+        }
+
+        @Override
+        public void onError(Throwable cancelled) {}
+
+        @Override
+        public void onCompleted() {
+            completed.run();
+        }
+    }
+
+    /** Accepts streams of checks before it answers, as the real service does, and tells their tokens. */
+    private static final class Accepting implements ServerInterceptor {
+        @Override
+        public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
+            var token = headers.get(Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER));
+            var context = Context.current().withValue(TOKEN, token);
+            if (call.getMethodDescriptor() != RateLimiterGrpc.getCheckStreamMethod()) {
+                return Contexts.interceptCall(context, call, headers, next);
+            }
+            call.sendHeaders(new Metadata());
+            var accepted = new SimpleForwardingServerCall<>(call) {
+                @Override
+                public void sendHeaders(Metadata sent) {}
+            };
+            return Contexts.interceptCall(context, accepted, headers, next);
+        }
+    }
+
+    private static Server serve(Service service) throws IOException {
+        return Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+                .addService(ServerInterceptors.intercept(service, new Accepting()))
+                .build()
+                .start();
+    }
+
+    private static WeirClientBuilder client(Server server) {
+        return Weir.client("127.0.0.1:" + server.getPort());
+    }
+
+    @Test
+    void checksOfAStreamThatEndsAreRepeated() throws Exception {
+        var ended = new CompletableFuture<Void>();
+        var server = serve(new Service() {
+            @Override
+            public StreamObserver<CheckRequest> checkStream(StreamObserver<CheckResponse> answers) {
+                return new Requests<>(
+                        () -> {
+                            ended.complete(null);
+                            answers.onError(Status.UNAUTHENTICATED.asRuntimeException());
+                        },
+                        () -> {});
+            }
+        });
+        try (var weir = client(server).coalesce().build()) {
+            Wait.until(LONG, () -> weir.check(ALEX).allowed() && ended.isDone());
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    @Test
+    void aStreamEndsWithItsToken(@TempDir Path directory) throws Exception {
+        record Opened(
+                String token, StreamObserver<CheckResponse> answers, AtomicInteger checks, CompletableFuture<Void> completed) {}
+        var streams = new CopyOnWriteArrayList<Opened>();
+        var server = serve(new Service() {
+            @Override
+            public StreamObserver<CheckRequest> checkStream(StreamObserver<CheckResponse> answers) {
+                var opened = new Opened(TOKEN.get(), answers, new AtomicInteger(), new CompletableFuture<>());
+                streams.add(opened);
+                return new Requests<>(opened.checks::incrementAndGet, () -> opened.completed.complete(null));
+            }
+        });
+        var file = Files.writeString(directory.resolve("token"), "first");
+        try (var weir = client(server).coalesce().retries(0).tokenFile(file).build()) {
+            var underWay = new ArrayList<CompletableFuture<Decision>>();
+            Wait.until(LONG, () -> {
+                underWay.add(weir.checkAsync(ALEX));
+                return streams.stream().anyMatch(stream -> stream.checks.get() > 0);
+            });
+            Files.writeString(file, "second");
+            Wait.until(LONG, () -> {
+                weir.checkAsync(ALEX);
+                return streams.size() == 2 && streams.get(1).checks.get() > 0;
+            });
+            assertEquals(List.of("Bearer first", "Bearer second"), streams.stream().map(Opened::token).toList());
+            var first = streams.get(0);
+            first.completed.get(20, TimeUnit.SECONDS);
+            for (var left = first.checks.get(); left > 0; left--) {
+                first.answers.onNext(ALLOWED);
+            }
+            first.answers.onCompleted();
+            for (var check : underWay) {
+                assertTrue(check.get(20, TimeUnit.SECONDS).allowed());
+            }
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    @Test
+    void aCheckOfARejectedStreamKeepsItsDeadline() throws Exception {
+        var deadline = Duration.ofSeconds(20);
+        var delayMs = 200;
+        var leftMs = new CompletableFuture<Long>();
+        var rejected = new CompletableFuture<Void>();
+        var server = serve(new Service() {
+            @Override
+            public StreamObserver<LeaseRequest> lease(StreamObserver<LeaseResponse> answers) {
+                var later = CompletableFuture.delayedExecutor(delayMs, TimeUnit.MILLISECONDS);
+                return new Requests<>(
+                        () -> later.execute(() -> {
+                            rejected.complete(null);
+                            answers.onError(Status.RESOURCE_EXHAUSTED.asRuntimeException());
+                        }),
+                        () -> {});
+            }
+
+            @Override
+            public void check(CheckRequest request, StreamObserver<CheckResponse> answer) {
+                if (rejected.isDone()) {
+                    leftMs.complete(Context.current().getDeadline().timeRemaining(TimeUnit.MILLISECONDS));
+                }
+                super.check(request, answer);
+            }
+        });
+        try (var weir = client(server).lease().deadline(deadline).build()) {
+            Wait.until(LONG, () -> weir.check(ALEX).allowed() && leftMs.isDone());
+            assertTrue(leftMs.get() <= deadline.toMillis() - delayMs, () -> leftMs + " ms");
+        } finally {
+            server.shutdownNow();
+        }
+    }
+}
