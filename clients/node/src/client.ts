@@ -83,7 +83,7 @@ export class Client implements Disposable, AsyncDisposable {
     }
     return this.#decide({
       operation: "check",
-      domain: options.domain,
+      domains: [options.domain],
       options,
       run: async (context) => fromResponse(await ask(checkRequest(key, options, this.#mayRetry), context)),
       fallback: (decision) => decision,
@@ -96,7 +96,7 @@ export class Client implements Disposable, AsyncDisposable {
     const onFailure = options.onFailure ?? this.#onFailure;
     return this.#decide({
       operation: "check_batch",
-      domain: checks[0]?.domain,
+      domains: checks.map(({ domain }) => domain),
       options,
       run: async (context) => {
         const request = { checks: checks.map((check) => checkRequest(check.key, check, this.#mayRetry)) };
@@ -113,7 +113,7 @@ export class Client implements Disposable, AsyncDisposable {
   checkAll(checks: readonly Check[], options: CallOptions = {}): Promise<AllDecision> {
     return this.#decide({
       operation: "check_all",
-      domain: checks[0]?.domain,
+      domains: checks.map(({ domain }) => domain),
       options,
       run: async (context) => {
         const request = { checks: checks.map((check) => checkRequest(check.key, check, false)) };
@@ -131,7 +131,7 @@ export class Client implements Disposable, AsyncDisposable {
     const deadlineMs = options.deadlineMs ?? this.#deadlineMs;
     return this.#decide({
       operation: "reserve",
-      domain: options.domain,
+      domains: [options.domain],
       options,
       run: async (context) => {
         const check = checkRequest(key, options, this.#mayRetry);
@@ -163,7 +163,8 @@ export class Client implements Disposable, AsyncDisposable {
 
   /** Takes a slot of the concurrency limits on the key's path, and holds it until it is released. */
   async slot(key: Key, options: SlotOptions = {}): Promise<Slot> {
-    return new Slot(await this.reserve(key, options), options.ttlMs);
+    const sentAtMs = performance.now();
+    return new Slot(await this.reserve(key, options), options.ttlMs, sentAtMs);
   }
 
   /** Takes a slot, runs the work if there is one, and gives the slot back. */
@@ -176,7 +177,7 @@ export class Client implements Disposable, AsyncDisposable {
    * decision it passes, unless `failClosed`; failures are logged. Segments of the key are repaired: empty ones and overlong ones.
    */
   guard(key: Key, options: GuardOptions = {}): Promise<Verdict> {
-    return guard(this, this.#log, key, { failClosed: this.#onFailure === "deny", ...options });
+    return guard(this, this.#log, key, { ...options, failClosed: options.failClosed ?? this.#onFailure === "deny" });
   }
 
   /** Removes the state of a key, and with `subtree` of all keys below it. Whether there was any. */
@@ -206,15 +207,16 @@ export class Client implements Disposable, AsyncDisposable {
 
   /** Runs a call that decides: watched by telemetry, and answered by `onFailure` during an outage. */
   async #decide<Result>(call: Deciding<Result>): Promise<Result> {
-    const observation = this.#telemetry?.begin(call.operation, call.domain ?? "");
+    const domains = call.domains.map((domain) => domain ?? "");
+    const observation = this.#telemetry?.begin(call.operation, domains[0] ?? "");
     try {
       const result = await call.run({ deadlineMs: call.options.deadlineMs ?? this.#deadlineMs, headers: observation?.headers });
-      observation?.end(call.results(result));
+      observation?.end(call.results(result), domains);
       return result;
     } catch (error) {
       if (!(error instanceof WeirError)) throw error;
       const instead = withFallback(error, call.options.onFailure ?? this.#onFailure);
-      observation?.end([instead]);
+      observation?.end(domains.map(() => instead), domains);
       if (instead instanceof WeirError) throw instead;
       return call.fallback(instead);
     }
@@ -223,7 +225,8 @@ export class Client implements Disposable, AsyncDisposable {
 
 interface Deciding<Result> {
   operation: Operation;
-  domain: string | undefined;
+  /** Of each check. */
+  domains: readonly (string | undefined)[];
   options: CallOptions;
   run(context: CallContext): Promise<Result>;
   fallback(decision: Decision): Result;

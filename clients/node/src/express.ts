@@ -26,13 +26,17 @@ export function rateLimit<Request extends IncomingMessage>(
   };
 }
 
-/** The key, and below it the route: `["user", "alex", "GET /trades/:id"]`. For the middleware of a route: others do not know it yet. */
-export function byRoute<Request extends Routed>(key: KeyOf<Request>): KeyOf<Request> {
-  return (request) => [...key(request), `${request.method ?? ""} ${request.baseUrl}${request.route?.path ?? ""}`];
+/**
+ * The key, and below it the route: `["user", "alex", "GET /trades/:id"]`. For the middleware of a route: others do not know it yet.
+ *
+ * Express keeps no pattern of the path at which a router is mounted, and the path itself has many spellings. So it is not in the key:
+ * `prefix` stands before the route, to tell routers with the same routes from each other.
+ */
+export function byRoute<Request extends Routed>(key: KeyOf<Request>, prefix = ""): KeyOf<Request> {
+  return (request) => [...key(request), `${request.method ?? ""} ${prefix}${request.route?.path ?? ""}`];
 }
 
 interface Routed {
   method?: string | undefined;
-  baseUrl: string;
   route?: { path: string };
 }

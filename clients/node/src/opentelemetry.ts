@@ -45,23 +45,24 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
   });
   return {
     begin(operation, domain) {
-      // As the service's own metrics name it.
-      const attributes = { domain: domain || "default" };
+      const attributes = { domain: nameOf(domain) };
       const span = tracer.startSpan(`weir.${operation}`, { kind: SpanKind.CLIENT, attributes: { "weir.domain": attributes.domain } });
       const headers: Record<string, string> = {};
       propagation.inject(trace.setSpan(context.active(), span), headers);
       const beginMs = performance.now();
       return {
         headers,
-        end(results) {
+        end(results, domains) {
           duration.record((performance.now() - beginMs) / 1_000, attributes);
-          for (const result of results) checks.add(1, { ...attributes, ...outcomeOf(result) });
+          for (const [index, result] of results.entries()) {
+            checks.add(1, { domain: nameOf(domains[index] ?? domain), ...outcomeOf(result) });
+          }
           endSpan(span, results);
         },
       };
     },
     leased(domain, decision) {
-      checks.add(1, { domain: domain || "default", ...outcomeOf(decision) });
+      checks.add(1, { domain: nameOf(domain), ...outcomeOf(decision) });
     },
     watchBreaker(target, state) {
       const observe = (result: { observe(value: number, attributes: Attributes): void }) =>
@@ -72,6 +73,11 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
   };
 }
 
+/** A domain, as the service's own metrics name it. */
+function nameOf(domain: string): string {
+  return domain || "default";
+}
+
 function outcomeOf(result: Decision | WeirError): Attributes {
   if (result instanceof WeirError) return { outcome: "error", source: "service" };
   return { outcome: result.allowed ? "allowed" : "refused", source: result.source };
@@ -79,12 +85,12 @@ function outcomeOf(result: Decision | WeirError): Attributes {
 
 function endSpan(span: Span, results: readonly (Decision | WeirError)[]): void {
   const [result] = results;
-  if (results.length !== 1) {
-    span.setAttribute("weir.checks", results.length);
-  } else if (result instanceof WeirError) {
+  if (results.length !== 1) span.setAttribute("weir.checks", results.length);
+  // The same error for all is that of the call.
+  if (result instanceof WeirError && results.every((other) => other === result)) {
     span.setAttribute("error.type", result.code);
     span.setStatus({ code: SpanStatusCode.ERROR, message: result.message });
-  } else if (result) {
+  } else if (results.length === 1 && result && !(result instanceof WeirError)) {
     const { allowed, limit, remaining, source } = result;
     span.setAttributes({ "weir.allowed": allowed, "weir.limit": limit, "weir.remaining": remaining, "weir.source": source });
   }

@@ -15,11 +15,15 @@ export class Slot implements AsyncDisposable {
   readonly #lost = new AbortController();
   #expiresAtMs = Infinity;
   #timer: NodeJS.Timeout | undefined;
+  #expiry: NodeJS.Timeout | undefined;
+  /** Of the last attempt to extend it. */
+  #failure: unknown;
 
-  constructor(reservation: Reservation, ttlMs: number | undefined) {
+  /** `sentAtMs`: when the reservation was asked for. Its time may have begun then. */
+  constructor(reservation: Reservation, ttlMs: number | undefined, sentAtMs: number) {
     this.#reservation = reservation;
     this.#ttlMs = ttlMs;
-    if (reservation.heldMs > 0) this.#heldFor(reservation.heldMs);
+    if (reservation.heldMs > 0) this.#heldFor(reservation.heldMs, sentAtMs);
   }
 
   /** Refused: all slots are taken, and there is none to release. */
@@ -46,24 +50,38 @@ export class Slot implements AsyncDisposable {
     await this.release();
   }
 
-  #heldFor(heldMs: number): void {
-    this.#expiresAtMs = performance.now() + heldMs;
+  #heldFor(heldMs: number, sentAtMs: number): void {
+    this.#failure = undefined;
+    this.#expiresAtMs = sentAtMs + heldMs;
+    clearTimeout(this.#expiry);
+    this.#expiry = setTimeout(() => this.#expire(), Math.ceil(this.#leftMs)).unref();
     // At a third, each attempt bounded by a sixth: after one that hangs there is time for two more.
-    this.#extendAfter(heldMs / 3, heldMs / 6);
+    this.#extendAfter(sentAtMs + heldMs / 3 - performance.now(), heldMs / 6);
+  }
+
+  get #leftMs(): number {
+    return this.#expiresAtMs - performance.now();
   }
 
   #extendAfter(waitMs: number, retryMs: number): void {
     const timer = setTimeout(async () => {
-      const extended = await this.#reservation.extend(this.#ttlMs, { deadlineMs: retryMs }).catch((error: unknown) => error);
-      // Released meanwhile.
+      const [sentAtMs, leftMs] = [performance.now(), this.#leftMs];
+      // This process was stopped.
+      if (leftMs <= 0) return this.#expire();
+      const options = { deadlineMs: Math.min(retryMs, leftMs) };
+      const extended = await this.#reservation.extend(this.#ttlMs, options).catch((error: unknown) => error);
+      // Released or lost meanwhile.
       if (this.#timer !== timer) return;
-      const leftMs = this.#expiresAtMs - performance.now();
-      if (typeof extended === "number" && extended > 0) this.#heldFor(extended);
+      this.#failure = extended;
+      if (typeof extended === "number" && extended > 0) this.#heldFor(extended, sentAtMs);
       else if (extended instanceof WeirError && !extended.isOutage) this.#lose(extended);
-      else if (leftMs > 0) this.#extendAfter(Math.min(retryMs, leftMs), retryMs);
-      else this.#lose(new WeirError("NOT_FOUND", "the slot has expired, since it could not be extended", { cause: extended }));
+      else this.#extendAfter(retryMs, retryMs);
     }, waitMs);
     this.#timer = timer.unref();
+  }
+
+  #expire(): void {
+    this.#lose(new WeirError("NOT_FOUND", "the slot has expired, since it could not be extended", { cause: this.#failure }));
   }
 
   #lose(why: WeirError): void {
@@ -73,6 +91,7 @@ export class Slot implements AsyncDisposable {
 
   #stop(): void {
     clearTimeout(this.#timer);
+    clearTimeout(this.#expiry);
     this.#timer = undefined;
   }
 }

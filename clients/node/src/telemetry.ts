@@ -7,7 +7,7 @@ export type Operation = "check" | "check_all" | "check_batch" | "reserve";
 
 /** Watches a client: `openTelemetry()` of `weir-client/opentelemetry`, or your own. Keys are never shown to it. */
 export interface Telemetry {
-  /** A call begins. */
+  /** A call begins. `domain` is that of its first check. */
   begin(operation: Operation, domain: string): Observation;
   /** A lease has decided a check, without a call. */
   leased(domain: string, decision: Decision): void;
@@ -19,6 +19,6 @@ export interface Telemetry {
 export interface Observation {
   /** Sent along with a call, but not over the stream of coalesced checks: the trace, in which the service goes on. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** The call has ended, with a result for each check in it. */
-  end(results: readonly (Decision | WeirError)[]): void;
+  /** The call has ended, with a result for each check in it, and the check's domain. Where the call has failed, all are the same. */
+  end(results: readonly (Decision | WeirError)[], domains: readonly string[]): void;
 }

@@ -66,6 +66,10 @@ test("without a decision a guard passes or fails closed, and each kind of failur
   const denying = new Client(address, { onFailure: "deny", logger });
   t.after(() => denying.close());
   assert.equal((await denying.guard(["user"])).pass, false);
+  // As where an option is handed on; so with types that allow it.
+  const unset = { failClosed: undefined } as object;
+  assert.equal((await denying.guard(["user"], unset)).pass, false);
+  assert.equal((await denying.guard(["user"], { failClosed: false })).pass, true);
 });
 
 /** Serves on a free port; a function that asks for a path as a user. */
@@ -116,7 +120,22 @@ test("Express: keys by route, principal and address, and errors of keys", async 
   await ask("/api/trades/7");
   await ask("/address");
   assert.equal((await ask("/broken")).status, 500);
-  assert.deepEqual(keys, [["user", "alex", "GET /api/trades/:id"], ["address", "127.0.0.1"]]);
+  assert.deepEqual(keys, [["user", "alex", "GET /trades/:id"], ["address", "127.0.0.1"]]);
+});
+
+test("Express: a route has one key, however the path of its router is spelled", async (t) => {
+  const keys = new Set<string | undefined>();
+  const spy = { guard: async (key: readonly string[]) => (keys.add(key.at(-1)), { pass: true, headers: {}, decision: null } as const) };
+  const user = byPrincipal("user", (request: Request) => request.get("x-user"));
+  const router = (prefix?: string) =>
+    express.Router().get("/login", rateLimit(spy, byRoute(user, prefix)), (_, response) => void response.json({}));
+  const app = express().use("/api", router("/api")).use("/tenants/:tenant", router());
+  const ask = await serve(t, app);
+  for (const path of ["/api/login", "/API/login", "/aPi/LOGIN", "/api/login/"]) assert.equal((await ask(path)).status, 200);
+  assert.deepEqual([...keys], ["GET /api/login"]);
+  keys.clear();
+  for (const path of ["/tenants/acme/login", "/tenants/other/login"]) assert.equal((await ask(path)).status, 200);
+  assert.deepEqual([...keys], ["GET /login"]);
 });
 
 test("node:http", async (t) => {

@@ -72,6 +72,27 @@ function read({ lease, sequence, refused, grant, terms }: NonNullable<Line["answ
   };
 }
 
+test("a refusal says when the service would allow the check", () => {
+  const [MS, DAY] = [1_000, 86_400_000_000];
+  const machine = new LeaseMachine();
+  const terms = { generation: "1", ttlUs: 250 * MS, holdOffUs: 10 * MS, scarce: 1 };
+  const answer = (nowUs: number, more: Partial<Machine.Answer>) => {
+    const what = Array.from({ length: 100 }, () => machine.short(1, nowUs)).find((what) => what.do === "ask");
+    assert.ok(what?.do === "ask");
+    machine.answered({ ...what.send, isRefused: false, grant: null, terms, ...more }, nowUs + MS);
+  };
+  answer(MS, { isRefused: true, retryAfterUs: DAY });
+  assert.deepEqual(machine.short(1, 3 * MS), { do: "refuse", retryAfterUs: DAY - MS });
+  // After the hold-off the service is asked again, as without that time.
+  const grant = { free: 0, isKept: true, isRecalled: false, refusedForUs: 0 };
+  answer(13 * MS, { grant: { ...grant, units: 0 } });
+  assert.deepEqual(machine.short(1, 14 * MS), { do: "refuse", retryAfterUs: DAY - 12 * MS });
+  // Units have come back: that time is not known any more.
+  answer(25 * MS, { grant: { ...grant, units: 1 } });
+  assert.notEqual(machine.balance.spend(1, 26 * MS), "short");
+  assert.deepEqual(machine.short(1, 26 * MS), { do: "refuse", retryAfterUs: 10 * MS });
+});
+
 test("the machine does what the traces of all clients say", () => {
   let machine = new LeaseMachine();
   let events = 0;

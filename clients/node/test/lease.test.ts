@@ -4,6 +4,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { status } from "@grpc/grpc-js";
 import type { Client, Decision } from "weir-client";
 import { scratch } from "./support/process.js";
 import { startStandIn } from "./support/stand-in.js";
@@ -97,6 +98,23 @@ test("a leased check is decided here, and a refused one says when to try again",
     assert.ok(!verdict.pass);
     assert.deepEqual(Object.keys(verdict.headers), ["Retry-After", "Content-Type"]);
     assert.ok(Number(verdict.headers["Retry-After"]) >= 1);
+  }
+});
+
+test("a refusal by a lease says when the service would allow the check", async (t) => {
+  const slow = "slow: { limits: [{ gcra: { burst: 999, count: 1, period: 1d }, name: slow }] }";
+  const client = await connect(t, (await startWeir(t, {}, `${POLICY}  ${slow}\n`)).address, { lease: true });
+  let [isTold, byLease] = [false, 0];
+  while (byLease < 100) {
+    const { decision, headers, pass } = await client.guard(["slow"]);
+    if (pass) isTold = false;
+    else if (decision?.source === "service") isTold = true;
+    else if (isTold) {
+      // A unit comes back once a day.
+      assert.match(headers["Retry-After"] ?? "", /^8\d{4}$/);
+      byLease += 1;
+    }
+    await new Promise(setImmediate);
   }
 });
 
@@ -207,6 +225,29 @@ test("a replica of a version without leases decides by ordinary checks", async (
   const allowed = Buffer.from([0x08, 1]);
   const client = await connect(t, await startStandIn(t, (reply) => reply(null, allowed)), { lease: true });
   for (let i = 0; i < 20; i++) assert.deepEqual((await client.check(KEY)).source, "service");
+});
+
+test("a check whose stream is rejected keeps its deadline", async (t) => {
+  const [deadlineMs, rejectsAfterMs] = [5_000, 500];
+  let [isRejected, leftMs] = [false, 0];
+  const address = await startStandIn(
+    t,
+    (reply, call) => {
+      leftMs = Number(call.getDeadline()) - Date.now();
+      reply(null, Buffer.from([0x08, 1]));
+    },
+    (stream) => {
+      // The time that a rejection takes over a long distance.
+      setTimeout(() => {
+        isRejected = true;
+        stream.emit("error", { code: status.RESOURCE_EXHAUSTED, details: "too many streams" });
+      }, rejectsAfterMs);
+    },
+  );
+  const client = await connect(t, address, { lease: true });
+  while (!isRejected) assert.equal((await client.check(KEY, { deadlineMs })).source, "service");
+  // gRPC sends deadlines rounded.
+  assert.ok(leftMs < deadlineMs - rejectsAfterMs + 200, `${leftMs}`);
 });
 
 test("while the service rejects the stream of leases, calls decide", async (t) => {

@@ -70,6 +70,41 @@ test("metrics and spans", async (t) => {
   assert.ok(!JSON.stringify(finished.map(({ name, attributes, events, status }) => [name, attributes, events, status])).includes(secret));
 });
 
+test("each check of a call is counted, in its own domain", async (t) => {
+  const metrics = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
+  const reader = new PeriodicExportingMetricReader({ exporter: metrics, exportIntervalMillis: 3_600_000 });
+  const meterProvider = new MeterProvider({ readers: [reader] });
+  const spans = new InMemorySpanExporter();
+  const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] });
+  t.after(() => Promise.all([meterProvider.shutdown(), tracerProvider.shutdown()]));
+  const { address, server } = await startWeir(t);
+  const telemetry = openTelemetry({ meterProvider, tracerProvider });
+  const weir = await connect(t, address, { telemetry, breaker: false, retries: 0 });
+  const [key, domain] = [["user", "alex"], "unknown"];
+  await weir.checkBatch([{ key }, { key, domain }]);
+  await server.stop();
+  const mixed = [{ key }, { key, domain }, { key }];
+  await assert.rejects(weir.checkBatch(mixed));
+  await weir.checkBatch(mixed, { onFailure: "deny" });
+  await weir.checkAll(Array.from({ length: 5 }, () => ({ key })), { onFailure: "allow" });
+  await meterProvider.forceFlush();
+  const found = metrics.getMetrics().at(-1)?.scopeMetrics.flatMap((scope) => scope.metrics) ?? [];
+  const checks = found.find(({ descriptor }) => descriptor.name === "weir.client.checks")?.dataPoints as DataPoint<number>[];
+  assert.deepEqual(
+    checks.map(({ value, attributes: { domain, outcome, source } }) => [domain, outcome, source, value]),
+    [
+      ["default", "allowed", "service", 1],
+      ["unknown", "error", "service", 2],
+      ["default", "error", "service", 2],
+      ["default", "refused", "fallback", 2],
+      ["unknown", "refused", "fallback", 1],
+      ["default", "allowed", "fallback", 5],
+    ],
+  );
+  const failed = spans.getFinishedSpans().filter(({ status }) => status.code === SpanStatusCode.ERROR);
+  assert.deepEqual(failed.map(({ name, attributes }) => [name, attributes["weir.checks"]]), [["weir.check_batch", 3]]);
+});
+
 test("the service goes on in the trace of the caller", async (t) => {
   propagation.setGlobalPropagator(new W3CTraceContextPropagator());
   t.after(() => propagation.disable());

@@ -85,7 +85,7 @@ def test_it_connects_in_advance(client: Any) -> None:
 def test_a_closed_client_says_so(service: Service) -> None:
     with weir.Client(service.address) as client:
         pass
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(weir.WeirError, match="closed"):
         client.check(TRADE)
 
 

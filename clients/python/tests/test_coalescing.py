@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -173,5 +174,22 @@ def test_closing_ends_its_threads(service: Service) -> None:
     client = weir.Client(service.address, coalesce=True, deadline=DEADLINE_SECONDS)
     assert client.check(USER)
     client.close()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(weir.WeirError, match="closed"):
         client.check(USER)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_begins_anew() -> None:
+    def send(request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
+        return pb.CheckBatchResponse(results=[pb.CheckResponse(allowed=True)] * len(request.checks))
+
+    batches = Batches(send)
+    assert batches.check(pb.CheckRequest(), a_call()).allowed
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if batches.check(pb.CheckRequest(), a_call()).allowed else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    batches.close()

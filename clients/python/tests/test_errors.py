@@ -101,6 +101,35 @@ def test_a_token_file_that_cannot_be_read_leaves_the_last_token_in_use(
         TokenFile(file)
 
 
+@pytest.mark.parametrize("content", ["third\nfourth", "thírd", "thi\x00rd"])
+def test_a_token_file_without_a_valid_token_leaves_the_last_one_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    file = tmp_path / "token"
+    file.write_text(" first \r\n")
+    token = TokenFile(file)
+    assert token.metadata() == (("authorization", "Bearer first"),)
+    file.write_text(content)
+    for _ in range(2):
+        now += 1.0
+        assert token.metadata() == (("authorization", "Bearer first"),)
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        f"the token file {file} cannot be used, the last token stays in use"
+    ]
+    assert "rd" not in caplog.text.replace(str(file), "")
+    with pytest.raises(ValueError, match="printable ASCII"):
+        TokenFile(file)
+
+
+def test_a_token_that_cannot_be_sent_fails_when_the_client_is_made() -> None:
+    for kind in (weir.Client, weir.AsyncClient):
+        for token in ("a\nb", "tök", " "):
+            with pytest.raises(ValueError, match="printable ASCII"):
+                kind("127.0.0.1:1", token=token)
+
+
 def test_an_outage_is_raised_or_decided(service: Service, connect: Callable[..., Any]) -> None:
     service.kill()
     client = connect(service.address, deadline=1.0, breaker=weir.Breaker(failures=100))

@@ -10,7 +10,9 @@ import pytest
 from support import Service
 
 import weir
+from weir import _methods
 from weir._guard import FailureLog, repair
+from weir.v1 import weir_pb2 as pb
 
 POLICY = """
 schema:
@@ -52,7 +54,7 @@ def test_what_users_send_never_makes_a_check_invalid(client: Any) -> None:
 def test_without_a_decision_it_fails_open_or_closed(
     service: Service, connect: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = connect(service.address, deadline=0.5, on_failure=weir.OnFailure.DENY)
+    client = connect(service.address, deadline=0.5)
     service.kill()
     open_ = client.guard(["user", "alex"])
     assert open_.passes
@@ -62,6 +64,37 @@ def test_without_a_decision_it_fails_open_or_closed(
     assert closed.retry_after_seconds == 1
     assert json.loads(closed.body)["status"] == 503
     assert caplog.text.count(f"no answer from weir at {service.address}: UNAVAILABLE") == 1
+
+
+def test_unset_it_fails_as_its_client(service: Service, connect: Callable[..., Any]) -> None:
+    client = connect(service.address, deadline=0.5, on_failure=weir.OnFailure.DENY)
+    service.kill()
+    assert client.guard(["user", "alex"]).status == 503
+    assert client.guard(["user", "alex"], fail_closed=None).status == 503
+    assert client.guard(["user", "alex"], fail_closed=False).passes
+    assert connect(service.address, deadline=0.5, on_failure=weir.OnFailure.ALLOW).guard(["user", "alex"]).passes
+
+
+def test_after_close_it_fails_open_or_closed(service: Service, connect: Callable[..., Any]) -> None:
+    client = connect(service.address)
+    assert client.check(["user", "alex"])
+    inner = getattr(client, "_client", client)
+    client.close() if inner is client else client.run(inner.close())
+    with pytest.raises(weir.WeirError, match="closed") as raised:
+        client.check(["user", "alex"])
+    assert not isinstance(raised.value, weir.Outage)
+    assert client.guard(["user", "alex"]).passes
+    assert client.guard(["user", "alex"], fail_closed=True).status == 503
+
+
+async def test_a_channel_that_is_closed_meanwhile_is_no_other_error(service: Service) -> None:
+    threads, tasks = weir.Client(service.address), weir.AsyncClient(service.address)
+    assert tasks._connected()
+    threads.close()
+    await tasks.close()
+    for client in (threads, tasks):
+        with pytest.raises(weir.WeirError, match="closed"):
+            client._send_once(_methods.CHECK, pb.CheckRequest(), 1.0, False)
 
 
 def test_a_wrong_configuration_is_an_error_that_takes_nothing_down(

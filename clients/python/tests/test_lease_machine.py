@@ -57,6 +57,30 @@ def replay(machine: LeaseMachine, line: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def test_a_refusal_says_when_the_service_would_allow_the_check() -> None:
+    ms, day = 1_000, 86_400_000_000
+    machine = LeaseMachine()
+    for at in range(3):
+        requested = machine.short(1, at)
+    assert isinstance(requested, Renewal)
+    terms = Terms(generation=1, ttl=250 * ms, hold_off=10 * ms, scarce=1)
+    machine.answered(Answer(requested.lease, 1, is_refused=True, terms=terms, retry_after=day), 2 * ms)
+    assert machine.short(1, 3 * ms) == Refuse(day - ms)
+    # After the hold-off the service is asked again, as without that time.
+    now = 13 * ms
+    asked = [machine.short(1, now) for _ in range(100)]
+    renewal = next(what for what in asked if isinstance(what, Renewal))
+    nothing = Grant(units=0, free=0, is_kept=True, is_recalled=False, refused_for=0)
+    machine.answered(Answer(renewal.lease, renewal.sequence, grant=nothing, terms=terms), now + ms)
+    assert machine.short(1, now + ms) == Refuse(day - 12 * ms)
+    # Units have come back: that time is not known any more.
+    renewal = next(what for _ in range(100) if isinstance(what := machine.short(1, now + 12 * ms), Renewal))
+    some = Grant(units=1, free=0, is_kept=True, is_recalled=False, refused_for=0)
+    machine.answered(Answer(renewal.lease, renewal.sequence, grant=some, terms=terms), now + 13 * ms)
+    assert machine.balance.spend(1, now + 13 * ms) != "short"
+    assert machine.short(1, now + 13 * ms) == Refuse(10 * ms)
+
+
 def test_it_does_what_the_traces_say() -> None:
     machine, events = LeaseMachine(), 0
     for number, text in enumerate(TRACES.read_text().splitlines(), 1):

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ def policy(limit: int = LIMIT, lease: str = "{ ttl: 1m }") -> str:
 lease: {lease}
 schema:
   api: {{ children: {{ "*": {{ limits: [{{ fixed_window: {{ count: {limit}, period: 30d }}, name: all }}] }} }} }}
+  slow: {{ limits: [{{ gcra: {{ burst: 999, count: 1, period: 1d }}, name: slow }}] }}
   plain: {{ limits: [{{ fixed_window: {{ count: {limit}, period: 30d }}, lease: false }}] }}
 """
 
@@ -121,6 +122,23 @@ def test_the_guard_of_a_refused_leased_check_says_when_to_try_again(
         verdict = client.guard(KEY, cost=3)
     assert verdict.status == 429
     assert {name for name, _ in verdict.headers} == {"retry-after", "content-type", "content-length"}
+
+
+def test_a_refusal_by_a_lease_says_when_the_service_would_allow_it(
+    leasing: Service, connect: Callable[..., Any]
+) -> None:
+    client = connect(leasing.address, lease=True)
+    is_told, by_lease = False, 0
+    while by_lease < 100:
+        verdict = client.guard(["slow"])
+        if verdict.passes:
+            is_told = False
+        elif verdict.decision.source is Source.SERVICE:
+            is_told = True
+        elif is_told:
+            # A unit comes back once a day.
+            assert verdict.retry_after_seconds > 80_000
+            by_lease += 1
 
 
 def test_what_is_held_is_spent_while_the_service_is_down(leasing: Service, connect: Callable[..., Any]) -> None:
@@ -239,6 +257,36 @@ def test_a_replica_without_leases_decides_by_ordinary_checks(connect: Callable[.
         server.stop(None).wait()
 
 
+def test_a_check_whose_stream_is_rejected_keeps_its_deadline(connect: Callable[..., Any]) -> None:
+    deadline, rejects_after, is_rejected = 5.0, 0.5, threading.Event()
+    left: list[float] = []
+
+    def check(request: bytes, context: grpc.ServicerContext) -> bytes:
+        left.append(context.time_remaining())
+        return pb.CheckResponse(allowed=True).SerializeToString()
+
+    def lease(requests: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        # The time that a rejection takes over a long distance.
+        time.sleep(rejects_after)
+        is_rejected.set()
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
+
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(check),
+            "Lease": grpc.stream_stream_rpc_method_handler(lease),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weir.v1.RateLimiter", handlers),))
+        client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", lease=True)
+        server.start()
+        eventually(lambda: bool(client.check(KEY, deadline=deadline)) and is_rejected.is_set())
+        # gRPC sends deadlines rounded.
+        assert left[-1] < deadline - rejects_after + 0.2
+        client.close()
+        server.stop(None).wait()
+
+
 def test_while_the_service_rejects_the_stream_calls_decide(
     serve: Callable[..., Service], connect: Callable[..., Any]
 ) -> None:
@@ -259,18 +307,20 @@ def test_while_the_service_rejects_the_stream_calls_decide(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_does_not_spend_what_its_parent_holds(leasing: Service) -> None:
-    """By the table alone: gRPC itself does not survive a fork."""
+def test_a_forked_child_makes_ordinary_checks(leasing: Service) -> None:
+    """By the table alone: gRPC itself does not survive every fork."""
 
     with weir.Client(leasing.address, deadline=20, lease=True) as client:
         Seen().spend(client, leased(100))
         held = client._leases
-        ours, entries = held._holder, len(held._entries)
+        entries = len(held._entries)
         child = os.fork()
         if child == 0:
-            os._exit(0 if not held._entries and held._holder != ours else 1)
+            # Neither a decision of the lease nor a request for one, however hot the key is.
+            os._exit(0 if {held.check("", KEY, 1) for _ in range(100)} == {None} and not held._entries else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert (held._holder, len(held._entries)) == (ours, entries)
+        assert len(held._entries) == entries
+        assert client.check(KEY).source is Source.LEASE
 
 
 def test_the_examples(serve: Callable[..., Service], redis: str) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,19 @@ async def test_an_asgi_application_without_a_decision(service: Service) -> None:
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b"traded"})
 
-    async with weir.AsyncClient(service.address, deadline=0.5) as client:
+    async with (
+        weir.AsyncClient(service.address, deadline=0.5) as client,
+        weir.AsyncClient(service.address, deadline=0.5, on_failure=weir.OnFailure.DENY) as denying,
+    ):
         key = asgi.key_of("user", asgi.client_address, asgi.path_segment())
         app: Any = asgi.RateLimit(application, client, key, fail_closed={"login"})
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as http:
             assert (await http.get("/trade")).text == "traded"
             closed = await http.get("/login")
             assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")
+        app = asgi.RateLimit(application, denying, key)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as http:
+            assert (await http.get("/trade")).status_code == 503
 
 
 def test_keys_of_requests() -> None:
@@ -107,7 +114,28 @@ class Shop(grpc.GenericRpcHandler):
             async for request in requests:
                 yield request
 
+        # Those that are not asynchronous run in threads of gRPC's.
+        def one_in_thread(request: bytes, context: Any) -> bytes:
+            assert threading.current_thread() is not threading.main_thread()
+            context.set_trailing_metadata((("seen", dict(context.invocation_metadata())["x-user"]),))
+            return request
+
+        def stream_in_thread(request: bytes, context: Any) -> Iterator[bytes]:
+            assert threading.current_thread() is not threading.main_thread()
+            context.send_initial_metadata(())
+            yield from (request, request)
+
+        def collected_in_thread(requests: Iterator[bytes], context: Any) -> bytes:
+            return b"".join(requests)
+
+        def echoed_in_thread(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+            return iter(list(requests))
+
         return {
+            "BuyInThread": grpc.unary_unary_rpc_method_handler(one_in_thread),
+            "ListInThread": grpc.unary_stream_rpc_method_handler(stream_in_thread),
+            "CollectInThread": grpc.stream_unary_rpc_method_handler(collected_in_thread),
+            "EchoInThread": grpc.stream_stream_rpc_method_handler(echoed_in_thread),
             "Buy": grpc.unary_unary_rpc_method_handler(one),
             "Login": grpc.unary_unary_rpc_method_handler(one),
             "List": grpc.unary_stream_rpc_method_handler(stream),
@@ -124,11 +152,11 @@ async def ask(channel: Any, method: str, user: str) -> list[bytes]:
         yield b"a"
         yield b"b"
 
-    if method == "Collect":
+    if method.startswith("Collect"):
         return [await channel.stream_unary(path)(requests(), metadata=metadata)]
-    if method == "Echo":
+    if method.startswith("Echo"):
         return [answer async for answer in channel.stream_stream(path)(requests(), metadata=metadata)]
-    if method in ("List", "Write"):
+    if method.startswith(("List", "Write")):
         return [answer async for answer in channel.unary_stream(path)(b"a", metadata=metadata)]
     return [await channel.unary_unary(path)(b"a", metadata=metadata)]
 
@@ -155,6 +183,10 @@ async def test_a_grpc_server_is_guarded(serve: Any, monkeypatch: pytest.MonkeyPa
             ("Write", [b"a"]),
             ("Collect", [b"ab"]),
             ("Echo", [b"a", b"b"]),
+            ("BuyInThread", [b"a"]),
+            ("ListInThread", [b"a", b"a"]),
+            ("CollectInThread", [b"ab"]),
+            ("EchoInThread", [b"a", b"b"]),
         ):
             assert await ask(channel, method, "alex") == answers
             with pytest.raises(grpc.aio.AioRpcError) as raised:

@@ -50,6 +50,29 @@ def test_the_end_of_its_block_settles_it(client: Any) -> None:
     assert charged(client) == 4
 
 
+def test_what_was_used_is_not_given_back_where_its_commit_fails(serve: Any, connect: Any, redis: str) -> None:
+    service = serve(WEIR_STORE__URL=redis)
+    client = connect(service.address, breaker=weir.Breaker(failures=0))
+
+    def commit_during_an_outage(reservation: Any) -> None:
+        service.kill()
+        try:
+            reservation.commit(4, deadline=0.2)
+        finally:
+            service.start()
+            assert connect(service.address).wait_ready(20)
+
+    with pytest.raises(weir.Outage), client.reserve(USER, 10, ttl=TTL) as reservation:
+        commit_during_an_outage(reservation)
+    assert charged(client) == 10
+    assert reservation.commit(4) == weir.Settlement(charged=4, refunded=6)
+    # The caller may still cancel.
+    with pytest.raises(weir.Outage), client.reserve(USER, 10, ttl=TTL) as reservation:
+        commit_during_an_outage(reservation)
+    assert reservation.cancel() == weir.Settlement(refunded=10)
+    assert charged(client) == 4
+
+
 def test_a_refused_reservation_holds_nothing(client: Any) -> None:
     with client.reserve(["user", "alex", "trade"], 4, ttl=TTL) as refused:
         assert not refused.decision
@@ -65,8 +88,8 @@ def test_one_that_is_too_late_is_not_found(client: Any, caplog: pytest.LogCaptur
     with pytest.raises(weir.NotFound):
         reservation.commit()
     # At the end of a block that is logged, and fails no work.
-    with reservation:
-        pass
+    with client.reserve(USER, 3, ttl=timedelta(milliseconds=10), on_expiry=weir.OnExpiry.RELEASE):
+        eventually(lambda: charged(client) == 0)
     assert "not settled" in caplog.text
 
 

@@ -25,6 +25,20 @@ def test_a_batch_decides_each_check_by_itself(client: Any) -> None:
     assert isinstance(unknown, weir.NotFound)
 
 
+def test_a_check_that_cannot_be_sent_fails_alone(client: Any) -> None:
+    surrogate, huge = Check(["user", "\ud800"]), Check(TRADE, cost=2**70)
+    first, invalid, second, out_of_range = client.check_batch([Check(TRADE), surrogate, Check(TRADE), huge])
+    assert (first.remaining, second.remaining) == (2, 1)
+    assert isinstance(invalid, weir.InvalidRequest)
+    assert isinstance(out_of_range, weir.InvalidRequest)
+    assert [type(result) for result in client.check_batch([surrogate, huge])] == [weir.InvalidRequest] * 2
+    with pytest.raises(weir.InvalidRequest, match="surrogate"):
+        client.check(["user", "\ud800"])
+    with pytest.raises(weir.InvalidRequest, match="surrogate"):
+        client.check_all([Check(TRADE), surrogate])
+    assert client.check(TRADE, cost=0).remaining == 1
+
+
 def test_checks_that_pass_together_are_all_charged_or_none(client: Any) -> None:
     other = ["user", "berta", "trade"]
     refused = client.check_all([Check(TRADE), Check(other, cost=4)])

@@ -53,18 +53,38 @@ def test_checks_are_counted_and_measured(service: Service, connect: Callable[...
         client.check(TRADE)
     with pytest.raises(weir.NotFound):
         client.check(TRADE, domain="none")
-    client.check_batch([weir.Check(["user", "a"]), weir.Check([])])
+    client.check_batch([weir.Check(["user", "a"]), weir.Check([]), weir.Check(["user", "a"], domain="none")])
     client.check_all([weir.Check(["user", "a"])])
     client.reserve(["user", "a"], ttl=60).commit()
     # domain, outcome, source
     assert collector.counts() == {
-        ("", "allowed", "service"): 6,
-        ("", "refused", "service"): 1,
-        ("", "error", "service"): 1,
-        ("none", "error", "service"): 1,
+        ("default", "allowed", "service"): 6,
+        ("default", "refused", "service"): 1,
+        ("default", "error", "service"): 1,
+        ("none", "error", "service"): 2,
     }
     durations = {labels: point.count for labels, point in collector.points("weir.client.duration").items()}
-    assert durations == {(("domain", ""),): 7, (("domain", "none"),): 1}
+    assert durations == {(("domain", "default"),): 7, (("domain", "none"),): 1}
+
+
+def test_each_check_of_a_call_that_fails_is_counted_in_its_domain(
+    service: Service, connect: Callable[..., Any]
+) -> None:
+    collector = Collector()
+    client = connect(service.address, deadline=0.5, **collector.options)
+    service.kill()
+    checks = [weir.Check(TRADE), weir.Check(TRADE, domain="other"), weir.Check(TRADE)]
+    with pytest.raises(weir.Outage):
+        client.check_batch(checks)
+    client.check_batch(checks, on_failure=weir.OnFailure.DENY)
+    client.check_all(checks[:1] * 5, on_failure=weir.OnFailure.ALLOW)
+    assert collector.counts() == {
+        ("default", "error", "service"): 2,
+        ("other", "error", "service"): 1,
+        ("default", "refused", "fallback"): 2,
+        ("other", "refused", "fallback"): 1,
+        ("default", "allowed", "fallback"): 5,
+    }
 
 
 def test_leased_checks_are_counted_alone(serve: Callable[..., Service], connect: Callable[..., Any]) -> None:
@@ -72,7 +92,10 @@ def test_leased_checks_are_counted_alone(serve: Callable[..., Service], connect:
     client = connect(serve(policy=f"lease: true{POLICY}").address, lease=True, **collector.options)
     checks = 100
     calls = sum(client.check(["user", "a"]).source is weir.Source.SERVICE for _ in range(checks))
-    assert collector.counts() == {("", "allowed", "service"): calls, ("", "allowed", "lease"): checks - calls}
+    assert collector.counts() == {
+        ("default", "allowed", "service"): calls,
+        ("default", "allowed", "lease"): checks - calls,
+    }
     (duration,) = collector.points("weir.client.duration").values()
     assert duration.count == calls
 
@@ -86,7 +109,7 @@ def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect
     allowed, failed = collector.spans.get_finished_spans()
     assert allowed.name == failed.name == "weir.check"
     assert dict(allowed.attributes or {}) == {
-        "weir.domain": "",
+        "weir.domain": "default",
         "weir.allowed": True,
         "weir.limit": 3,
         "weir.remaining": 2,
@@ -106,7 +129,7 @@ def test_the_breaker_and_fallbacks_are_told(service: Service, connect: Callable[
     client.check(TRADE)
     (state,) = collector.points("weir.client.breaker").values()
     assert state.value == 2
-    assert collector.counts() == {("", "allowed", "fallback"): 1}
+    assert collector.counts() == {("default", "allowed", "fallback"): 1}
     service.start()
     client.check(TRADE, deadline=20)
     (state,) = collector.points("weir.client.breaker").values()

@@ -70,6 +70,8 @@ export class Holder {
   #rate = 0;
   #rateAtUs: number;
   #refused: { cost: number; untilUs: number } | null = null;
+  /** The service refused this cost, which passes then. */
+  #told: { cost: number; passesAtUs: number } | null = null;
 
   constructor(number: number, terms: Terms, balance: Balance, nowUs: number) {
     this.#number = number;
@@ -92,7 +94,10 @@ export class Holder {
       // While a request is pending that was sent since, others wait for its answer for as long again at most.
       const isAsked = isPending && nowUs >= this.#refused.untilUs;
       const untilUs = this.#refused.untilUs + (isAsked ? this.#terms.holdOffUs : 0);
-      if (nowUs < untilUs) return { do: "refuse", retryAfterUs: untilUs - nowUs };
+      if (nowUs < untilUs) {
+        const passesAtUs = this.#told && cost >= this.#told.cost ? this.#told.passesAtUs : untilUs;
+        return { do: "refuse", retryAfterUs: Math.max(untilUs, passesAtUs) - nowUs };
+      }
     }
     const want = this.#demand();
     if (isPending || (want < 2 && this.#balance.units === 0)) return { do: "check" };
@@ -126,7 +131,7 @@ export class Holder {
     return units > 0 || this.#pending || this.#isUnsettled ? this.#renew(0, 0, 0, nowUs) : null;
   }
 
-  answered(sequence: number, grant: Grant, isRefused: boolean, nowUs: number): void {
+  answered(sequence: number, grant: Grant, isRefused: boolean, retryAfterUs: number, nowUs: number): void {
     if (this.#pending?.renewal.sequence !== sequence) return;
     const { renewal, sentUs } = this.#pending;
     this.#pending = null;
@@ -145,13 +150,19 @@ export class Holder {
     // Where nothing is to be had, asking before it is needed brings nothing.
     balance.watch(isScarce ? 0 : Math.floor(balance.units / 2), sentUs + Math.floor(this.#usableUs / 2));
     this.#refused = null;
+    if (this.#told && balance.units + grant.free >= this.#told.cost) this.#told = null;
     const offUs = this.#heldOffUntil(sentUs, nowUs);
-    if (isRefused) this.#refuse(renewal.cost, Math.max(sentUs + grant.refusedForUs, offUs));
-    else if (isScarce) this.#refuse(1, offUs);
+    if (isRefused) {
+      this.#told = { cost: renewal.cost, passesAtUs: nowUs + retryAfterUs };
+      this.#refuse(renewal.cost, Math.max(sentUs + grant.refusedForUs, offUs));
+    } else if (isScarce) {
+      this.#refuse(1, offUs);
+    }
   }
 
   /** An ordinary check was refused, that was sent at `sentUs`. */
-  refused(cost: number, sentUs: number, nowUs: number): void {
+  refused(cost: number, retryAfterUs: number, sentUs: number, nowUs: number): void {
+    this.#told = { cost, passesAtUs: nowUs + retryAfterUs };
     this.#refuse(cost, this.#heldOffUntil(sentUs, nowUs));
   }
 

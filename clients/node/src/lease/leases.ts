@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { leased, type Decision } from "../decision.js";
+import { microseconds } from "../duration.js";
 import { WeirError } from "../errors.js";
 import type { CheckRequest, CheckResponse, LeaseResponse } from "../generated/weir/v1/weir.js";
 import { checkRequest, type CheckOptions, type Key } from "../request.js";
@@ -96,13 +97,17 @@ export class Leases {
     sentUs: number,
   ): Promise<CheckResponse> {
     const response = await this.ordinary(request, context);
-    machine.checked(cost, isRefusedForNow(response), sentUs, monotonicUs());
+    machine.checked(cost, isRefusedForNow(response), sentUs, monotonicUs(), microseconds(response.retryAfter));
     return response;
   }
 
   async #ask(entry: Entry, renewal: Renewal, request: CheckRequest, context: CallContext): Promise<CheckResponse> {
+    const beganMs = performance.now();
     const response = await this.#send(entry, renewal, request, context.deadlineMs);
-    if (!response) return this.ordinary(request, context);
+    if (!response) {
+      const leftMs = context.deadlineMs - (performance.now() - beganMs);
+      return this.ordinary(request, { ...context, deadlineMs: Math.max(leftMs, 0) });
+    }
     if (!response.decision) throw new WeirError("INTERNAL", "an answer to Lease without a decision");
     return response.decision;
   }

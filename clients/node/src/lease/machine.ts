@@ -9,6 +9,8 @@ export interface Answer {
   readonly sequence: number;
   /** The request had a check, which is refused. */
   readonly isRefused: boolean;
+  /** Of a refused check, where the service says so. */
+  readonly retryAfterUs?: number;
   /** Null: nothing is settled or granted. */
   readonly grant: Grant | null;
   /** Null: the key cannot be leased. */
@@ -74,12 +76,12 @@ export class LeaseMachine {
   }
 
   /** An ordinary check was answered. */
-  checked(cost: number, isRefused: boolean, sentUs: number, nowUs: number): void {
-    if (isRefused) this.#holder?.refused(cost, sentUs, nowUs);
+  checked(cost: number, isRefused: boolean, sentUs: number, nowUs: number, retryAfterUs = 0): void {
+    if (isRefused) this.#holder?.refused(cost, retryAfterUs, sentUs, nowUs);
   }
 
   /** Returns the request that gives back what was held under other terms. */
-  answered({ lease, sequence, isRefused, grant, terms }: Answer, nowUs: number): Renewal | null {
+  answered({ lease, sequence, isRefused, retryAfterUs = 0, grant, terms }: Answer, nowUs: number): Renewal | null {
     const [holder, requested] = [this.#holder, this.#requested];
     if (lease !== this.#lease || (!holder && !requested)) return null;
     let givenBack: Renewal | null = null;
@@ -87,7 +89,7 @@ export class LeaseMachine {
       if (terms && terms.generation !== holder.terms.generation) {
         givenBack = holder.close(nowUs);
       } else if (grant) {
-        holder.answered(sequence, grant, isRefused, nowUs);
+        holder.answered(sequence, grant, isRefused, retryAfterUs, nowUs);
         return null;
       } else if (terms) {
         holder.lost(sequence);
@@ -103,7 +105,7 @@ export class LeaseMachine {
     }
     this.#holder = new Holder(++this.#lease, terms, this.balance, nowUs);
     this.#requested = null;
-    if (requested && isRefused) this.#holder.refused(requested.cost, requested.sentUs, nowUs);
+    if (requested && isRefused) this.#holder.refused(requested.cost, retryAfterUs, requested.sentUs, nowUs);
     return givenBack;
   }
 

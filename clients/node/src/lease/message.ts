@@ -18,6 +18,7 @@ export function fromMessage({ lease, sequence, decision, grant, terms }: LeaseRe
     lease,
     sequence,
     isRefused: decision !== undefined && isRefusedForNow(decision),
+    retryAfterUs: microseconds(decision?.retryAfter),
     grant: grant ? { ...grant, refusedForUs: microseconds(grant.refusedFor) } : null,
     terms: terms
       ? {

@@ -1,15 +1,22 @@
-import { Server, ServerCredentials, type sendUnaryData } from "@grpc/grpc-js";
+import { Server, ServerCredentials, type sendUnaryData, type ServerDuplexStream, type ServerUnaryCall } from "@grpc/grpc-js";
 import { atEnd, type Scope } from "./process.js";
 
-/** A server that has the call Check alone, for what Weir does not do at will. Returns its address. */
-export async function startStandIn(t: Scope, check: (reply: sendUnaryData<Buffer>) => void): Promise<string> {
+/** A server that has the calls Check and, perhaps, Lease alone, for what Weir does not do at will. Returns its address. */
+export async function startStandIn(
+  t: Scope,
+  check: (reply: sendUnaryData<Buffer>, call: ServerUnaryCall<Buffer, Buffer>) => void,
+  lease?: (stream: ServerDuplexStream<Buffer, Buffer>) => void,
+): Promise<string> {
   const server = new Server();
-  const raw = { path: "/weir.v1.RateLimiter/Check", requestStream: false, responseStream: false } as const;
   const same = (bytes: Buffer) => bytes;
+  const raw = { requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same };
   server.addService(
-    { check: { ...raw, requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same } },
-    { check: (_: unknown, reply: sendUnaryData<Buffer>) => check(reply) },
+    { check: { ...raw, path: "/weir.v1.RateLimiter/Check", requestStream: false, responseStream: false } },
+    { check: (call: ServerUnaryCall<Buffer, Buffer>, reply: sendUnaryData<Buffer>) => check(reply, call) },
   );
+  if (lease) {
+    server.addService({ lease: { ...raw, path: "/weir.v1.RateLimiter/Lease", requestStream: true, responseStream: true } }, { lease });
+  }
   const port = await new Promise<number>((resolve, reject) =>
     server.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), (error, port) => (error ? reject(error) : resolve(port))),
   );

@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, domain_of, joint_request, removed
+from weir._base import ClientBase, domains_of, joint_request, removed
 from weir._batches import AsyncBatches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -24,6 +24,7 @@ from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
 from weir._reservation import AsyncReservation, OnExpiry, opening, reserve_request
 from weir._slot import AsyncSlot
+from weir._tasks import to_its_end
 from weir._times import Time, seconds
 from weir.errors import WeirError
 from weir.limits import Charge, Limit
@@ -71,9 +72,10 @@ class AsyncClient(ClientBase):
         leased = self._by_lease(key, domain, cost, lease) if is_plain else None
         if isinstance(leased, Decision):
             return leased
-        request = self._message(Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels))
+        check = Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels)
         with self._telemetry.observe(domain) as seen:
             try:
+                request = self._message(check)
                 reply = await self._check(request, deadline, seen.metadata, leased)
                 decision = Decision.of_message(reply)
             except WeirError as error:
@@ -92,14 +94,19 @@ class AsyncClient(ClientBase):
         Raises:
             WeirError: none has a decision.
         """
-        messages = [self._message(check) for check in checks]
+        messages, invalid = self._messages(checks)
         request = pb.CheckBatchRequest(checks=messages)
-        with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
+        with self._telemetry.observe(*domains_of(checks)) as seen:
+            decisions: list[Decision | WeirError] = []
             try:
-                answer = await self._send(_methods.CHECK_BATCH, request, deadline, may_repeat(*messages), seen.metadata)
-                decisions = self._batch_decisions(answer.results, on_failure)
+                if messages or not invalid:
+                    repeat = may_repeat(*messages)
+                    answer = await self._send(_methods.CHECK_BATCH, request, deadline, repeat, seen.metadata)
+                    decisions = self._batch_decisions(answer.results, on_failure)
             except WeirError as error:
-                decisions = self._batch_fallback(error, on_failure, len(checks))
+                decisions = self._batch_fallback(error, on_failure, len(messages))
+            for place, failure in invalid.items():
+                decisions.insert(place, failure)
             seen.decided(*decisions)
             return decisions
 
@@ -113,9 +120,9 @@ class AsyncClient(ClientBase):
         Raises:
             WeirError: the service did not decide.
         """
-        request = joint_request(checks)
-        with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
+        with self._telemetry.observe(*domains_of(checks)) as seen:
             try:
+                request = joint_request(checks)
                 answer = await self._send(
                     _methods.CHECK_ALL, request, deadline, may_repeat(*request.checks), seen.metadata
                 )
@@ -151,9 +158,9 @@ class AsyncClient(ClientBase):
             WeirError: the service did not decide.
         """
         check = Check(key, domain, cost, limits, request_id=request_id, levels=levels)
-        request = reserve_request(self._message(check), ttl, on_expiry)
         with self._telemetry.observe(domain) as seen:
             try:
+                request = reserve_request(self._message(check), ttl, on_expiry)
                 answer = await self._send(_methods.RESERVE, request, deadline, may_repeat(request.check), seen.metadata)
                 decision, hold = Decision.of_message(answer.decision), answer.hold
                 expires_after = answer.expires_after.ToTimedelta()
@@ -198,7 +205,7 @@ class AsyncClient(ClientBase):
         limits: Sequence[Limit] | None = None,
         factor: float | None = None,
         deadline: Time | None = None,
-        fail_closed: bool = False,
+        fail_closed: bool | None = None,
         lease: bool | None = None,
     ) -> Verdict:
         """Decides on a request of a user: whether it passes, with which headers. It raises no WeirError.
@@ -206,7 +213,8 @@ class AsyncClient(ClientBase):
         Segments of the key may come from the user: they are repaired where they are empty or too long.
 
         Args:
-            fail_closed: refuse requests (503) where the check fails. By default they pass.
+            fail_closed: refuse requests (503) where the check fails, or let them pass. By default they pass, unless
+                the client's `on_failure` is `DENY`.
             lease: instead of the client's.
         """
         try:
@@ -247,6 +255,9 @@ class AsyncClient(ClientBase):
     async def close(self) -> None:
         """Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls fail then."""
         self._closed = True
+        await to_its_end(self._close())
+
+    async def _close(self) -> None:
         await self._leases.give_back(self._deadline_seconds)
         if self._channel:
             await self._channel.close()
@@ -263,11 +274,11 @@ class AsyncClient(ClientBase):
         self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata, leased: ToAsk | None = None
     ) -> pb.CheckResponse:
         if leased and leased.renewal:
+            call = self._call(deadline, may_repeat=False)
             try:
-                call = self._call(deadline, may_repeat=False)
                 return await self._leases.decide(leased.entry, leased.renewal, request, call)
             except Rejected:
-                pass
+                deadline = call.remaining()
         if self._coalesce and self._batches is None:
             self._batches = AsyncBatches(partial(self._send_once, _methods.CHECK_BATCH))
         batches = self._batches

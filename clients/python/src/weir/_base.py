@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from weir import errors
 from weir._breaker import Breaker
 from weir._call import Call
 from weir._channel import TLS, Target, options, uri
@@ -19,7 +20,7 @@ from weir._methods import Method, Reply, Request
 from weir._request import Check
 from weir._telemetry import telemetry
 from weir._times import Time, seconds
-from weir.errors import WeirError
+from weir.errors import InvalidRequest, WeirError
 from weir.v1 import weir_pb2 as pb
 
 if TYPE_CHECKING:
@@ -92,16 +93,33 @@ class ClientBase:
                 response_deserializer=method.reply.FromString,
             )
         metadata = (*self._token.metadata(), *metadata)
-        return send(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+        try:
+            return send(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+        except (ValueError, grpc.aio.UsageError):
+            # gRPC's, where another thread or task has closed the channel meanwhile.
+            if self._closed:
+                raise _closed() from None
+            raise
 
     def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
         if self._closed:
-            raise RuntimeError("the client is closed")
+            raise _closed()
         deadline_seconds = self._deadline_seconds if deadline is None else seconds(deadline)
         return Call(self.breaker, deadline_seconds, self._retries if may_repeat else 0)
 
     def _message(self, check: Check) -> pb.CheckRequest:
         return check.to_message(identify=self._retries > 0)
+
+    def _messages(self, checks: Sequence[Check]) -> tuple[list[pb.CheckRequest], dict[int, InvalidRequest]]:
+        """The checks that can be sent; and of the others, by their places, why they cannot."""
+        messages: list[pb.CheckRequest] = []
+        invalid: dict[int, InvalidRequest] = {}
+        for place, check in enumerate(checks):
+            try:
+                messages.append(self._message(check))
+            except InvalidRequest as error:
+                invalid[place] = error
+        return messages, invalid
 
     def _by_lease(self, key: Sequence[str], domain: str, cost: int, lease: bool | None) -> Decision | ToAsk | None:
         """The decision of a lease, or how to ask for it; None: by an ordinary check."""
@@ -142,9 +160,15 @@ class ClientBase:
         decision = self._fallback(error, on_failure)
         return JointDecision(decision.allowed, (decision,) * checks, decision.source, error)
 
-    def _undecided(self, error: WeirError, *, fail_closed: bool) -> Verdict:
+    def _undecided(self, error: WeirError, *, fail_closed: bool | None) -> Verdict:
         self._failures.failed(error)
+        if fail_closed is None:
+            fail_closed = self._on_failure is OnFailure.DENY
         return Verdict.of_error(error, fail_closed=fail_closed)
+
+
+def _closed() -> WeirError:
+    return errors.of_status(grpc.StatusCode.CANCELLED, "the client is closed")
 
 
 def joint_request(checks: Sequence[Check]) -> pb.CheckAllRequest:
@@ -157,7 +181,6 @@ def removed(answer: pb.ResetResponse) -> bool:
     return answer.removed if answer.HasField("removed") else answer.existed
 
 
-def domain_of(checks: Sequence[Check]) -> str:
-    """The domain that all have; else the default one's."""
-    domains = {check.domain for check in checks}
-    return domains.pop() if len(domains) == 1 else ""
+def domains_of(checks: Sequence[Check]) -> list[str]:
+    """The domain of each."""
+    return [check.domain for check in checks]

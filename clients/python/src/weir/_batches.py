@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 import grpc
 
-from weir import errors
+from weir import _fork, errors
 from weir._call import Call
 from weir.v1 import weir_pb2 as pb
 
@@ -59,9 +59,17 @@ class Batches:
 
     def __init__(self, send: Callable[[pb.CheckBatchRequest, float, bool], pb.CheckBatchResponse]) -> None:
         self._send = send
+        self._begin()
+        _fork.register(self)
+
+    def _begin(self) -> None:
         self._waiting: SimpleQueue[_Entry[Future[pb.CheckResponse]] | None] = SimpleQueue()
         self._start = Lock()
         self._started = False
+
+    def after_fork(self) -> None:
+        """In the child: the threads are the parent's, and so is what waits for them."""
+        self._begin()
 
     def take(self, request: pb.CheckRequest) -> bool:
         """Whether it may share a batch."""

@@ -62,7 +62,7 @@ class Call:
 
     def too_late(self) -> DeadlineExceeded:
         """The error of a call that has missed its deadline."""
-        return DeadlineExceeded(f"no answer within {self._deadline_seconds * 1000:g} ms")
+        return DeadlineExceeded(f"no answer within {round(self._deadline_seconds * 1000, 1):g} ms")
 
     def failed(self, error: WeirError) -> float:
         """An attempt has failed.

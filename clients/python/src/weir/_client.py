@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, domain_of, joint_request, removed
+from weir._base import ClientBase, domains_of, joint_request, removed
 from weir._batches import Batches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -86,9 +86,10 @@ class Client(ClientBase):
         leased = self._by_lease(key, domain, cost, lease) if is_plain else None
         if isinstance(leased, Decision):
             return leased
-        request = self._message(Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels))
+        check = Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels)
         with self._telemetry.observe(domain) as seen:
             try:
+                request = self._message(check)
                 reply = self._check(request, deadline, seen.metadata, leased)
                 decision = Decision.of_message(reply)
             except WeirError as error:
@@ -107,14 +108,19 @@ class Client(ClientBase):
         Raises:
             WeirError: none has a decision.
         """
-        messages = [self._message(check) for check in checks]
+        messages, invalid = self._messages(checks)
         request = pb.CheckBatchRequest(checks=messages)
-        with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
+        with self._telemetry.observe(*domains_of(checks)) as seen:
+            decisions: list[Decision | WeirError] = []
             try:
-                answer = self._send(_methods.CHECK_BATCH, request, deadline, may_repeat(*messages), seen.metadata)
-                decisions = self._batch_decisions(answer.results, on_failure)
+                if messages or not invalid:
+                    repeat = may_repeat(*messages)
+                    answer = self._send(_methods.CHECK_BATCH, request, deadline, repeat, seen.metadata)
+                    decisions = self._batch_decisions(answer.results, on_failure)
             except WeirError as error:
-                decisions = self._batch_fallback(error, on_failure, len(checks))
+                decisions = self._batch_fallback(error, on_failure, len(messages))
+            for place, failure in invalid.items():
+                decisions.insert(place, failure)
             seen.decided(*decisions)
             return decisions
 
@@ -128,9 +134,9 @@ class Client(ClientBase):
         Raises:
             WeirError: the service did not decide.
         """
-        request = joint_request(checks)
-        with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
+        with self._telemetry.observe(*domains_of(checks)) as seen:
             try:
+                request = joint_request(checks)
                 answer = self._send(_methods.CHECK_ALL, request, deadline, may_repeat(*request.checks), seen.metadata)
                 decision = self._joint_decision(answer)
             except WeirError as error:
@@ -163,9 +169,9 @@ class Client(ClientBase):
             WeirError: the service did not decide.
         """
         check = Check(key, domain, cost, limits, request_id=request_id, levels=levels)
-        request = reserve_request(self._message(check), ttl, on_expiry)
         with self._telemetry.observe(domain) as seen:
             try:
+                request = reserve_request(self._message(check), ttl, on_expiry)
                 answer = self._send(_methods.RESERVE, request, deadline, may_repeat(request.check), seen.metadata)
                 decision, hold = Decision.of_message(answer.decision), answer.hold
                 expires_after = answer.expires_after.ToTimedelta()
@@ -210,7 +216,7 @@ class Client(ClientBase):
         limits: Sequence[Limit] | None = None,
         factor: float | None = None,
         deadline: Time | None = None,
-        fail_closed: bool = False,
+        fail_closed: bool | None = None,
         lease: bool | None = None,
     ) -> Verdict:
         """Decides on a request of a user: whether it passes, with which headers. It raises no WeirError.
@@ -218,7 +224,8 @@ class Client(ClientBase):
         Segments of the key may come from the user: they are repaired where they are empty or too long.
 
         Args:
-            fail_closed: refuse requests (503) where the check fails. By default they pass.
+            fail_closed: refuse requests (503) where the check fails, or let them pass. By default they pass, unless
+                the client's `on_failure` is `DENY`.
             lease: instead of the client's.
         """
         try:
@@ -276,11 +283,11 @@ class Client(ClientBase):
         self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata, leased: ToAsk | None = None
     ) -> pb.CheckResponse:
         if leased and leased.renewal:
+            call = self._call(deadline, may_repeat=False)
             try:
-                call = self._call(deadline, may_repeat=False)
                 return self._leases.decide(leased.entry, leased.renewal, request, call)
             except Rejected:
-                pass
+                deadline = call.remaining()
         batches = self._batches
         if batches and batches.take(request):
             reply = self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))

@@ -33,7 +33,7 @@ class TokenFile(Token):
         self._path = Path(path)
         self._lock = Lock()
         self._seen = self._look()
-        super().__init__(self._path.read_text().strip())
+        self._metadata = _header(self._read())
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def metadata(self) -> Metadata:
@@ -46,6 +46,10 @@ class TokenFile(Token):
                 self._lock.release()
         return self._metadata
 
+    def _read(self) -> str:
+        # Other characters make an invalid token, and no error that would quote them.
+        return self._path.read_bytes().decode("ascii", errors="replace").strip()
+
     def _look(self) -> tuple[int, int, int]:
         stat = self._path.stat()
         return stat.st_mtime_ns, stat.st_ino, stat.st_size
@@ -55,14 +59,24 @@ class TokenFile(Token):
             seen = self._look()
             if seen == self._seen:
                 return
-            token = self._path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
+            token = self._read()
+        except OSError as error:
             log.warning("the token file %s cannot be read, the last token stays in use: %s", self._path, error)
             return
         # An empty file is one that is being written.
-        if token:
-            self._metadata, self._seen = _header(token), seen
+        if not token:
+            return
+        # One that has no valid token is not read again before it changes, so this is logged once.
+        self._seen = seen
+        try:
+            self._metadata = _header(token)
+        except ValueError as error:
+            log.warning("the token file %s cannot be used, the last token stays in use: %s", self._path, error)
 
 
 def _header(token: str) -> Metadata:
+    token = token.strip()
+    # gRPC fails each call with other metadata.
+    if not (token and token.isascii() and token.isprintable()):
+        raise ValueError("a token must be printable ASCII")
     return (("authorization", f"Bearer {token}"),)

@@ -26,6 +26,6 @@ def key_of(*parts: str | Callable[[Request], str | None]) -> Callable[[Request],
     return key
 
 
-def fails_closed(key: Sequence[str], which: bool | Collection[str]) -> bool:
-    """Whether this key is one of those: all, none, or some by their last segment."""
-    return which if isinstance(which, bool) else bool(key) and key[-1] in which
+def fails_closed(key: Sequence[str], which: bool | Collection[str] | None) -> bool | None:
+    """Whether this key is one of those: all, none, or some by their last segment. None: as the client is set."""
+    return which if isinstance(which, bool) or which is None else bool(key) and key[-1] in which

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weir._times import Time, duration
+from weir.errors import InvalidRequest
 from weir.limits import Charge, Limit
 from weir.v1 import weir_pb2 as pb
 
@@ -42,23 +43,32 @@ class Check:
     levels: bool = False
 
     def to_message(self, *, identify: bool) -> pb.CheckRequest:
-        """As it is sent; with an id of its own, if it is to be repeated and charges."""
+        """As it is sent; with an id of its own, if it is to be repeated and charges.
+
+        Raises:
+            InvalidRequest: it has a text that is not Unicode (a lone surrogate), or a number that is out of range.
+        """
         if isinstance(self.key, str):
             raise TypeError(f"a key is a sequence of segments, as in [{self.key!r}], not a string")
         request_id = self.request_id
         if request_id is None and identify and self.cost != 0 and not self.dry_run:
             request_id = secrets.token_hex(_REQUEST_ID_BYTES)
-        return pb.CheckRequest(
-            domain=self.domain,
-            key=self.key,
-            cost=self.cost,
-            limit_spec=None if self.limits is None else pb.LimitSpec(limits=self.limits, charge=self.charge),
-            max_wait=duration(self.max_wait),
-            factor=self.factor,
-            summary_only=not self.levels,
-            request_id=request_id,
-            dry_run=self.dry_run,
-        )
+        try:
+            return pb.CheckRequest(
+                domain=self.domain,
+                key=self.key,
+                cost=self.cost,
+                limit_spec=None if self.limits is None else pb.LimitSpec(limits=self.limits, charge=self.charge),
+                max_wait=duration(self.max_wait),
+                factor=self.factor,
+                summary_only=not self.levels,
+                request_id=request_id,
+                dry_run=self.dry_run,
+            )
+        except UnicodeEncodeError:
+            raise InvalidRequest("a text is not valid Unicode: it has a lone surrogate") from None
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
 
 
 def may_repeat(*checks: pb.CheckRequest) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from weir import _methods
 from weir._decision import Decision
+from weir._tasks import to_its_end
 from weir._times import Time, duration
 from weir.errors import WeirError
 from weir.v1 import weir_pb2 as pb
@@ -69,7 +70,10 @@ class _Hold:
 
     @property
     def is_held(self) -> bool:
-        """Whether there is something to settle: not after a refusal, nor after a decision without the service."""
+        """Whether there is something to settle: not after a refusal, nor after a decision without the service.
+
+        Nor once `commit` or `cancel` was called, even if that has failed.
+        """
         return bool(self._hold) and not self._settled
 
     def _require_allowed(self) -> None:
@@ -77,17 +81,21 @@ class _Hold:
             raise RuntimeError("the reservation was refused: look at its decision before the work")
 
     def _commit_request(self, actual: int | None) -> pb.CommitRequest:
+        # Also if the call fails: what was used must not be given back when the block ends.
+        self._settled = True
         return pb.CommitRequest(hold=self._hold, actual=actual)
+
+    def _cancel_request(self) -> pb.CancelRequest:
+        self._settled = True
+        return pb.CancelRequest(hold=self._hold)
 
     def _extend_request(self, ttl: Time | None) -> pb.ExtendRequest:
         return pb.ExtendRequest(hold=self._hold, ttl=None if ttl is None else duration(ttl))
 
     def _committed(self, answer: pb.CommitResponse) -> Settlement:
-        self._settled = True
         return Settlement(answer.charged, answer.refunded, answer.overage, answer.degraded)
 
     def _cancelled(self, answer: pb.CancelResponse) -> Settlement:
-        self._settled = True
         return Settlement(answer.charged, answer.refunded, degraded=answer.degraded)
 
     def _extended(self, answer: pb.ExtendResponse) -> timedelta:
@@ -124,8 +132,7 @@ class Reservation(_Hold):
         """Gives everything back."""
         if not self._hold:
             return _NOT_HELD
-        request = pb.CancelRequest(hold=self._hold)
-        return self._cancelled(self._client._send(_methods.CANCEL, request, deadline))
+        return self._cancelled(self._client._send(_methods.CANCEL, self._cancel_request(), deadline))
 
     def extend(self, ttl: Time | None = None, *, deadline: Time | None = None) -> timedelta:
         """Holds it for another `ttl`, from now on.
@@ -170,8 +177,7 @@ class AsyncReservation(_Hold):
         """Gives everything back."""
         if not self._hold:
             return _NOT_HELD
-        request = pb.CancelRequest(hold=self._hold)
-        return self._cancelled(await self._client._send(_methods.CANCEL, request, deadline))
+        return self._cancelled(await self._client._send(_methods.CANCEL, self._cancel_request(), deadline))
 
     async def extend(self, ttl: Time | None = None, *, deadline: Time | None = None) -> timedelta:
         """Holds it for another `ttl`, from now on.
@@ -190,10 +196,12 @@ class AsyncReservation(_Hold):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self.is_held:
-            return
+        if self.is_held:
+            await to_its_end(self._settle(self.commit() if error is None else self.cancel()))
+
+    async def _settle(self, settlement: Coroutine[Any, Any, Settlement]) -> None:
         try:
-            await (self.commit() if error is None else self.cancel())
+            await settlement
         except WeirError as failure:
             _log_unsettled(failure)
 

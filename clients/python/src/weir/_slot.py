@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from threading import Event, Thread
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -109,11 +108,13 @@ class AsyncSlot(_Held[AsyncReservation]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._task:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-        await self._reservation.__aexit__(None, None, None)
+        try:
+            if self._task:
+                self._task.cancel()
+                # Not awaited itself: its cancellation and one of this task could not be told apart.
+                await asyncio.wait({self._task})
+        finally:
+            await self._reservation.__aexit__(None, None, None)
 
     async def _extend(self, pause: float) -> None:
         retry = pause / 2

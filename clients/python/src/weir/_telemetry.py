@@ -42,8 +42,8 @@ class Observation:
 class Telemetry(Protocol):
     """Where a client tells of its calls."""
 
-    def observe(self, domain: str, checks: int = 1) -> AbstractContextManager[Observation]:
-        """Around a call of checks."""
+    def observe(self, *domains: str) -> AbstractContextManager[Observation]:
+        """Around a call of checks of these domains, one for each check."""
 
     def leased(self, domain: str, decision: Decision) -> None:
         """A lease has decided a check, without a call."""
@@ -54,8 +54,8 @@ class NoTelemetry:
 
     _nothing = nullcontext(Observation())
 
-    def observe(self, domain: str, checks: int = 1) -> AbstractContextManager[Observation]:
-        """Around a call of checks."""
+    def observe(self, *domains: str) -> AbstractContextManager[Observation]:
+        """Around a call of checks of these domains, one for each check."""
         return self._nothing
 
     def leased(self, domain: str, decision: Decision) -> None:
@@ -105,8 +105,10 @@ class OpenTelemetry:
         breaker.on_change(self._breaker_changed)
 
     @contextmanager
-    def observe(self, domain: str, checks: int = 1) -> Iterator[Observation]:
-        """Around a call of checks."""
+    def observe(self, *domains: str) -> Iterator[Observation]:
+        """Around a call of checks of these domains, one for each check."""
+        # The call is measured under the domain that all have; else under the default one.
+        domain = _name(domains[0] if len(set(domains)) == 1 else "")
         began = time.perf_counter()
         with self._tracer.start_as_current_span(
             "weir.check", kind=trace.SpanKind.CLIENT, attributes={"weir.domain": domain}
@@ -115,12 +117,12 @@ class OpenTelemetry:
             try:
                 yield recording
             except WeirError as error:
-                recording.decisions = (error,) * checks
+                recording.decisions = (error,) * len(domains)
                 raise
             finally:
                 self._duration.record(time.perf_counter() - began, {"domain": domain})
-                for decision in recording.decisions:
-                    self._checks.add(1, {**_labels(decision), "domain": domain})
+                for decision, of_check in zip(recording.decisions, domains, strict=False):
+                    self._checks.add(1, {**_labels(decision), "domain": _name(of_check)})
 
     def leased(self, domain: str, decision: Decision) -> None:
         """A lease has decided a check, without a call."""
@@ -128,6 +130,11 @@ class OpenTelemetry:
 
     def _breaker_changed(self, state: State) -> None:
         self._breaker.set(_GAUGE[state])
+
+
+def _name(domain: str) -> str:
+    """A domain, as the service's own metrics name it."""
+    return domain or "default"
 
 
 def _labels(decision: Decision | WeirError) -> dict[str, str]:
@@ -139,7 +146,7 @@ def _labels(decision: Decision | WeirError) -> dict[str, str]:
 @functools.lru_cache(maxsize=256)
 def _leased_labels(allowed: bool, domain: str) -> dict[str, str]:
     # Made once: the check takes a few microseconds.
-    return {**_labels(Decision(allowed, source=Source.LEASE)), "domain": domain}
+    return {**_labels(Decision(allowed, source=Source.LEASE)), "domain": _name(domain)}
 
 
 def telemetry(

@@ -37,6 +37,7 @@ class RateLimit:
         key: what a request counts for, root first; None where it is not limited.
         domain: the domain whose policy decides.
         fail_closed: keys, by their last segment, that are refused with 503 where the check fails; or all of them.
+            By default none, unless the client's `on_failure` is `DENY`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class RateLimit:
         key: Key,
         *,
         domain: str = "",
-        fail_closed: bool | Collection[str] = False,
+        fail_closed: bool | Collection[str] | None = None,
     ) -> None:
         self._app = app
         self._client = client

@@ -7,7 +7,9 @@ server = grpc.aio.server(interceptors=[RateLimit(client, key_of("user", metadata
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,6 +23,10 @@ from weir.client import status_pb2
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Behaviour: TypeAlias = Callable[..., Any]
+Refusal: TypeAlias = tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
+"""What `abort` takes."""
+Ask: TypeAlias = Callable[[Context], Coroutine[Any, Any, Refusal | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +58,11 @@ class RateLimit(grpc.aio.ServerInterceptor):
         key: what a call counts for, root first; None where it is not limited.
         domain: the domain whose policy decides.
         fail_closed: keys, by their last segment, that are refused with UNAVAILABLE where the check fails; or all.
+            By default none, unless the client's `on_failure` is `DENY`.
     """
 
     def __init__(
-        self, client: AsyncClient, key: Key, *, domain: str = "", fail_closed: bool | Collection[str] = False
+        self, client: AsyncClient, key: Key, *, domain: str = "", fail_closed: bool | Collection[str] | None = None
     ) -> None:
         self._client = client
         self._key = key
@@ -71,16 +78,15 @@ class RateLimit(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
-        return _guarded(handler, lambda context: self._admit(Call(str(handler_call_details.method), context)))
+        return _guarded(handler, lambda context: self._refusal(Call(str(handler_call_details.method), context)))
 
-    async def _admit(self, call: Call) -> None:
+    async def _refusal(self, call: Call) -> Refusal | None:
         key = self._key(call)
         if key is None:
-            return
+            return None
         closed = fails_closed(key, self._fail_closed)
         verdict = await self._client.guard(key, domain=self._domain, fail_closed=closed)
-        if not verdict.passes:
-            await _refuse(call.context, verdict)
+        return None if verdict.passes else _refusal(verdict)
 
 
 def metadata(name: str, default: str | None = "-") -> Callable[[Call], str | None]:
@@ -105,24 +111,15 @@ def method(call: Call) -> str:
     return call.method.rpartition("/")[2]
 
 
-def _guarded(handler: Handler, admit: Callable[[Context], Awaitable[None]]) -> Handler:
+def _guarded(handler: Handler, refusal: Ask) -> Handler:
     """The handler, behind a decision."""
     inner: Any = handler
-
-    async def single(request: object, context: Context) -> object:
-        await admit(context)
-        return await (inner.stream_unary or inner.unary_unary)(request, context)
-
-    async def stream(request: object, context: Context) -> AsyncIterator[object]:
-        await admit(context)
-        answers = (inner.stream_stream or inner.unary_stream)(request, context)
-        if isinstance(answers, AsyncIterator):
-            async for answer in answers:
-                yield answer
-        else:
-            # It answers by `context.write`.
-            await answers
-
+    if inner.response_streaming:
+        run = inner.stream_stream or inner.unary_stream
+        behaviour = _guarded_stream(run, refusal)
+    else:
+        run = inner.stream_unary or inner.unary_unary
+        behaviour = _guarded_single(run, refusal)
     kinds: dict[tuple[bool, bool], Callable[..., Handler]] = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
@@ -130,7 +127,6 @@ def _guarded(handler: Handler, admit: Callable[[Context], Awaitable[None]]) -> H
         (True, True): grpc.stream_stream_rpc_method_handler,
     }
     make = kinds[bool(inner.request_streaming), bool(inner.response_streaming)]
-    behaviour = stream if inner.response_streaming else single
     return make(
         behaviour,
         request_deserializer=inner.request_deserializer,
@@ -138,7 +134,51 @@ def _guarded(handler: Handler, admit: Callable[[Context], Awaitable[None]]) -> H
     )
 
 
-async def _refuse(context: Context, verdict: Verdict) -> None:
+def _guarded_single(run: Behaviour, refusal: Ask) -> Behaviour:
+    """One answer. gRPC runs handlers that are not coroutine functions in its thread pool: so also the guarded one."""
+    loop = asyncio.get_running_loop()
+
+    async def awaited(request: object, context: Context) -> object:
+        if refused := await refusal(context):
+            await context.abort(*refused)
+        return await run(request, context)
+
+    def in_thread(request: object, context: Any) -> object:  # noqa: ANN401 - of a type of gRPC's own
+        if refused := asyncio.run_coroutine_threadsafe(refusal(context), loop).result():
+            # This `abort` does not raise.
+            return context.abort(*refused)
+        return run(request, context)
+
+    return awaited if inspect.iscoroutinefunction(run) else in_thread
+
+
+def _guarded_stream(run: Behaviour, refusal: Ask) -> Behaviour:
+    """A stream of answers, likewise."""
+    loop = asyncio.get_running_loop()
+
+    async def written(request: object, context: Context) -> None:
+        if refused := await refusal(context):
+            await context.abort(*refused)
+        await run(request, context)
+
+    async def yielded(request: object, context: Context) -> AsyncIterator[object]:
+        if refused := await refusal(context):
+            await context.abort(*refused)
+        async for answer in run(request, context):
+            yield answer
+
+    def in_thread(request: object, context: Any) -> Iterator[object]:  # noqa: ANN401 - of a type of gRPC's own
+        if refused := asyncio.run_coroutine_threadsafe(refusal(context), loop).result():
+            context.abort(*refused)
+        else:
+            yield from run(request, context)
+
+    if inspect.isasyncgenfunction(run):
+        return yielded
+    return written if inspect.iscoroutinefunction(run) else in_thread
+
+
+def _refusal(verdict: Verdict) -> Refusal:
     has_decided = verdict.decision is not None
     code = grpc.StatusCode.RESOURCE_EXHAUSTED if has_decided else grpc.StatusCode.UNAVAILABLE
     message = "over the rate limit" if has_decided else "no rate-limit decision"
@@ -149,4 +189,4 @@ async def _refuse(context: Context, verdict: Verdict) -> None:
         retry = status_pb2.RetryInfo(retry_delay=Duration(seconds=seconds))
         status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=retry.SerializeToString())
     details = ("grpc-status-details-bin", status.SerializeToString())
-    await context.abort(code, message, trailing_metadata=(*trailing, details))
+    return code, message, (*trailing, details)

@@ -102,6 +102,7 @@ class Holder:
         "_refused",
         "_sequence",
         "_taken",
+        "_told",
         "_usable",
         "terms",
     )
@@ -120,6 +121,7 @@ class Holder:
         self._rate = 0.0  # units asked for in a microsecond, on average
         self._rate_at = now
         self._refused: tuple[int, int] | None = None  # this cost, until then
+        self._told: tuple[int, int] | None = None  # the service refused this cost, which passes then
 
     def short(self, cost: int, now: int) -> OnShort:
         """A check that the balance cannot pay for."""
@@ -131,7 +133,8 @@ class Holder:
             if is_pending and now >= until:
                 until += self.terms.hold_off
             if now < until:
-                return Refuse(until - now)
+                passes_at = self._told[1] if self._told and cost >= self._told[0] else until
+                return Refuse(max(until, passes_at) - now)
         want = self._demand()
         if is_pending or (want < _WORTHWHILE and not self._balance.units):
             return None
@@ -165,7 +168,7 @@ class Holder:
         units = self._take_above(0)
         return self._renew(0, 0, 0, now) if units or self._pending or self._is_unsettled else None
 
-    def answered(self, sequence: int, grant: Grant, is_refused: bool, now: int) -> None:
+    def answered(self, sequence: int, grant: Grant, is_refused: bool, retry_after: int, now: int) -> None:
         """The answer to a request, with the decision on its check."""
         if not self._pending or self._pending[0].sequence != sequence:
             return
@@ -186,14 +189,18 @@ class Holder:
         # Where nothing is to be had, asking before it is needed brings nothing.
         balance.watch(0 if is_scarce else balance.units // 2, sent + self._usable // 2)
         self._refused = None
+        if self._told and balance.units + grant.free >= self._told[0]:
+            self._told = None
         off = self._held_off_until(sent, now)
         if is_refused:
+            self._told = renewal.cost, now + retry_after
             self._refuse(renewal.cost, max(sent + grant.refused_for, off))
         elif is_scarce:
             self._refuse(1, off)
 
-    def refused(self, cost: int, sent: int, now: int) -> None:
+    def refused(self, cost: int, retry_after: int, sent: int, now: int) -> None:
         """An ordinary check was refused."""
+        self._told = cost, now + retry_after
         self._refuse(cost, self._held_off_until(sent, now))
 
     def lost(self, sequence: int) -> None:

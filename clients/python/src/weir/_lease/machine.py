@@ -29,6 +29,7 @@ class Answer:
         lease: as in the request.
         sequence: as in the request.
         is_refused: the request had a check, which is refused.
+        retry_after: of a refused check, where the service says so; else 0.
         grant: None: nothing is settled or granted.
         terms: None: the key cannot be leased.
     """
@@ -38,6 +39,7 @@ class Answer:
     is_refused: bool = False
     grant: Grant | None = None
     terms: Terms | None = None
+    retry_after: int = 0
 
 
 class LeaseMachine:
@@ -92,10 +94,10 @@ class LeaseMachine:
         """Time has passed: to be called at least four times in the ttl."""
         return self.low(now) if self.balance.is_due(now) else None
 
-    def checked(self, cost: int, is_refused: bool, sent: int, now: int) -> None:
+    def checked(self, cost: int, is_refused: bool, sent: int, now: int, retry_after: int = 0) -> None:
         """An ordinary check was answered."""
         if is_refused and self._holder:
-            self._holder.refused(cost, sent, now)
+            self._holder.refused(cost, retry_after, sent, now)
 
     def answered(self, answer: Answer, now: int) -> Renewal | None:
         """A request was answered.
@@ -111,7 +113,7 @@ class LeaseMachine:
             if terms and terms.generation != holder.terms.generation:
                 given_back = holder.close(now)
             elif answer.grant:
-                holder.answered(answer.sequence, answer.grant, answer.is_refused, now)
+                holder.answered(answer.sequence, answer.grant, answer.is_refused, answer.retry_after, now)
                 return None
             elif terms:
                 holder.lost(answer.sequence)
@@ -126,7 +128,7 @@ class LeaseMachine:
         self._holder = Holder(self.last_lease, terms, self.balance, now)
         self._requested = None
         if requested and answer.is_refused:
-            self._holder.refused(requested[1], requested[0], now)
+            self._holder.refused(requested[1], answer.retry_after, requested[0], now)
         return given_back
 
     def lost(self, lease: int, sequence: int, now: int) -> None:

@@ -43,7 +43,8 @@ def answer_of(message: pb.LeaseResponse) -> Answer:
             offered.generation, offered.ttl.ToMicroseconds(), offered.hold_off.ToMicroseconds(), offered.scarce
         )
     is_refused = message.HasField("decision") and is_refused_for_now(message.decision)
-    return Answer(message.lease, message.sequence, is_refused, grant, terms)
+    retry_after = message.decision.retry_after.ToMicroseconds()
+    return Answer(message.lease, message.sequence, is_refused, grant, terms, retry_after)
 
 
 def reply_of(outcome: Outcome) -> pb.CheckResponse:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+from weir import _fork
 from weir._breaker import Breaker
 from weir._decision import Decision
 from weir._lease.holder import MAX_COST, Refuse, Renewal
@@ -57,6 +56,9 @@ class Ticker(Protocol):
     def stop(self) -> None:
         """Ends."""
 
+    def forget(self) -> None:
+        """In a child process: it runs in the parent alone."""
+
 
 class Leases:
     """Decides checks of hot keys from the units that are held."""
@@ -66,13 +68,13 @@ class Leases:
         self._ticker = ticker
         self._breaker = breaker
         self._is_closed = False
+        self._holder = secrets.token_bytes(_HOLDER_BYTES)
         self._begin()
-        _all.add(self)
+        _fork.register(self)
 
     def _begin(self) -> None:
         self._lock = Lock()
         self._entries: dict[tuple[str, ...], Entry] = {}
-        self._holder = secrets.token_bytes(_HOLDER_BYTES)
         # The highest number of a lease among dropped entries: a number is used once for a key.
         self._last_lease = 0
         self._is_ticking = False
@@ -110,7 +112,8 @@ class Leases:
     def checked(self, asked: ToAsk, reply: pb.CheckResponse) -> None:
         """An ordinary check was answered."""
         with asked.entry.lock:
-            asked.entry.machine.checked(asked.cost, is_refused_for_now(reply), asked.sent, _now())
+            is_refused, retry_after = is_refused_for_now(reply), reply.retry_after.ToMicroseconds()
+            asked.entry.machine.checked(asked.cost, is_refused, asked.sent, _now(), retry_after)
 
     def ask(
         self, entry: Entry, renewal: Renewal, ends_at: float, waiter: Callable[[Outcome], None], *, levels: bool
@@ -178,8 +181,10 @@ class Leases:
         return self._is_ticking
 
     def after_fork(self) -> None:
-        """In the child: what the parent holds is not this process's."""
+        """In the child: what the parent holds is not this process's, and a stream of gRPC does not work here."""
+        self._is_closed = True
         self._requests.forget()
+        self._ticker.forget()
         self._begin()
 
     def _add(self, name: tuple[str, ...]) -> Entry | None:
@@ -245,15 +250,3 @@ class Leases:
 
 def _now() -> int:
     return time.monotonic_ns() // 1000
-
-
-_all: weakref.WeakSet[Leases] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for leases in _all:
-        leases.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

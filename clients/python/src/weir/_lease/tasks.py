@@ -47,7 +47,8 @@ class TaskLeases(Leases):
 
     async def decide(self, entry: Entry, renewal: Renewal, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
         """The decision on a check, by a renewal."""
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
 
         def waiter(told: Outcome) -> None:
             if not outcome.done():
@@ -56,10 +57,12 @@ class TaskLeases(Leases):
         try:
             with call:
                 self.ask(entry, renewal, call.ends_at, waiter, levels=not request.summary_only)
+                # Not by `asyncio.wait_for`: before Python 3.12 that loses a cancellation that comes with the outcome.
+                timer = loop.call_later(call.remaining(), waiter, call.too_late())
                 try:
-                    return reply_of(await asyncio.wait_for(outcome, call.remaining()))
-                except asyncio.TimeoutError:
-                    raise call.too_late() from None
+                    return reply_of(await outcome)
+                finally:
+                    timer.cancel()
         except BaseException:
             self.lost(entry, renewal)
             raise
@@ -148,6 +151,10 @@ class TaskTicker:
         """Ends it."""
         if self._timer:
             self._timer.cancel()
+
+    def forget(self) -> None:
+        """In a child process: its timer is of the parent's event loop."""
+        self._timer = None
 
     def _run(self, tick: Callable[[], bool]) -> None:
         if tick():

@@ -119,6 +119,10 @@ class ThreadTicker:
         """Ends it."""
         self._stopped.set()
 
+    def forget(self) -> None:
+        """In a child process: its thread is the parent's, and may hold the lock of the event."""
+        self._stopped = Event()
+
     def _run(self, tick: Callable[[], bool]) -> None:
         while not self._stopped.wait(TICK_SECONDS) and tick():
             pass

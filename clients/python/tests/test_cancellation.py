@@ -1,0 +1,134 @@
+"""A cancellation of a task is raised, and leaves nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support import DEADLINE_SECONDS, PATIENCE_SECONDS, Service
+
+import weir
+from weir._call import Call
+from weir._credentials import Token
+from weir._lease.holder import Renewal
+from weir._lease.requests import Outcome
+from weir._lease.table import Entry
+from weir._lease.tasks import TaskLeases
+from weir._reservation import AsyncReservation
+from weir._slot import AsyncSlot
+from weir.v1 import weir_pb2 as pb
+
+EXPORTS = ["exports", "alex"]
+
+
+class Settling:
+    """Stands for a client: its settlements take until they are told to go on."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.settled: list[str] = []
+
+    async def _send(self, method: Any, request: Any, deadline: Any) -> Any:
+        self.began.set()
+        await self.go_on.wait()
+        self.settled.append(method.name)
+        return method.reply()
+
+    def reservation(self) -> AsyncReservation:
+        client: Any = self
+        return AsyncReservation(client, weir.Decision(allowed=True), "hold", timedelta(hours=1))
+
+
+async def cancel_while_it_settles(client: Settling, task: asyncio.Task[None]) -> None:
+    await client.began.wait()
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    client.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(("error", "settlement"), [(None, "Commit"), (ZeroDivisionError(), "Cancel")])
+async def test_a_reservation_is_settled_all_the_same(error: Exception | None, settlement: str) -> None:
+    client = Settling()
+
+    async def work() -> None:
+        async with client.reservation():
+            if error:
+                raise error
+
+    await cancel_while_it_settles(client, asyncio.create_task(work()))
+    assert client.settled == [settlement]
+
+
+async def test_a_slot_is_given_back_all_the_same() -> None:
+    client = Settling()
+
+    async def reserve() -> AsyncReservation:
+        return client.reservation()
+
+    async def work() -> None:
+        async with AsyncSlot(reserve, None):
+            await asyncio.sleep(0)
+
+    await cancel_while_it_settles(client, asyncio.create_task(work()))
+    assert client.settled == ["Commit"]
+
+
+async def test_a_cancellation_that_comes_as_the_block_of_a_slot_ends_is_raised(service: Service) -> None:
+    async with weir.AsyncClient(service.address, deadline=DEADLINE_SECONDS) as client:
+
+        async def work() -> None:
+            async with client.slot(EXPORTS):
+                await asyncio.sleep(0)
+                asyncio.get_running_loop().call_soon(task.cancel)
+            raise AssertionError("it went on")
+
+        task = asyncio.create_task(work())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await client.check(EXPORTS, cost=0)).remaining == 1
+
+
+async def test_a_cancellation_that_comes_with_the_answer_of_a_lease_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_channel: Any = None
+    leases = TaskLeases(no_channel, Token(None), weir.Breaker())
+
+    def ask(entry: Entry, renewal: Renewal, ends_at: float, waiter: Callable[[Outcome], None], *, levels: bool) -> None:
+        def answer() -> None:
+            waiter(pb.LeaseResponse(decision=pb.CheckResponse(allowed=True)))
+            task.cancel()
+
+        asyncio.get_running_loop().call_soon(answer)
+
+    monkeypatch.setattr(leases, "ask", ask)
+    renewal = Renewal(lease=1, sequence=1, spent=0, kept=0, want=0, generation=0, cost=1)
+    call = Call(weir.Breaker(), PATIENCE_SECONDS, 0)
+    task = asyncio.create_task(leases.decide(Entry("", EXPORTS, 0), renewal, pb.CheckRequest(), call))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_leases_are_given_back_all_the_same(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = weir.AsyncClient(service.address)
+    began, go_on, is_given_back = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def give_back(deadline_seconds: float) -> None:
+        began.set()
+        await go_on.wait()
+        is_given_back.set()
+
+    monkeypatch.setattr(client._leases, "give_back", give_back)
+    task = asyncio.create_task(client.close())
+    await began.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert is_given_back.is_set()
