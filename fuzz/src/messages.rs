@@ -11,7 +11,7 @@ use weir::{
     },
     transport::{
         audit::Actor,
-        fields::{Fields, MAX_GROUPS, Value},
+        fields::{Fields, Value},
         grpc::call,
         message::{self, CheckMessage, MAX_FIELDS},
     },
@@ -20,7 +20,7 @@ use weir::{
 use super::scene;
 
 /// The field of a check that holds limits.
-const LIMIT_SPEC: u64 = 3;
+const LIMIT_SPEC: u32 = 3;
 
 /// A `CheckRequest` is read as prost reads it, unless it is larger than it may be, and answered.
 pub fn check(bytes: &[u8]) {
@@ -103,8 +103,8 @@ pub fn is_beyond_bounds(bytes: &[u8]) -> bool {
     fields.len() > MAX_FIELDS || limits.map_or_else(|| nests_groups(bytes), |limits| limits > MAX_FIELDS)
 }
 
-/// Whether groups may be nested deeper than is read.
+/// Whether groups may be nested so deep that it matters where prost begins to count: it reads nests of 100, messages included.
 pub fn nests_groups(bytes: &[u8]) -> bool {
     const START: u8 = 3;
-    bytes.iter().filter(|byte| **byte & 7 == START).count() > MAX_GROUPS
+    bytes.iter().filter(|byte| **byte & 7 == START).count() > 90
 }

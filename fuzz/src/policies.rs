@@ -66,7 +66,7 @@ pub fn descriptors(bytes: &[u8]) {
                 policy_nodes(domain).iter().map(|policy_node| descriptor(policy_node, hits)).collect();
             let asked = DescriptorsRequest { domain: domain.name.to_string(), descriptors };
             let resolved = asked.resolve(&handle.policy).expect("not too many");
-            let statuses = limiter.check_descriptors(&handle, &resolved).outcome().now_or_never();
+            let statuses = limiter.check_descriptors(&handle, &resolved).outcome(&handle).now_or_never();
             let statuses = statuses.expect("memory answers at once").expect("statuses");
             assert_eq!(statuses.statuses.len(), asked.descriptors.len());
         }

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The field of `ReserveRequest` that holds the check.
-const CHECK: u64 = 1;
+const CHECK: u32 = 1;
 
 /// A `ReserveRequest` is read as prost reads it, unless it is larger than it may be, and answered. What is held is settled once.
 pub fn reserve(bytes: &[u8]) {
@@ -62,7 +62,7 @@ fn may_be_refused(bytes: &[u8]) -> bool {
     let Some(fields) = Fields::new(bytes).collect::<Option<Vec<_>>>() else { return nests_groups(bytes) };
     let checks: Vec<_> = fields.iter().filter(|(number, _)| *number == CHECK).collect();
     let is_beyond_bounds =
-        |field: &(u64, Value<'_>)| matches!(field, (CHECK, Value::Bytes(check)) if is_beyond_bounds(check));
+        |field: &(u32, Value<'_>)| matches!(field, (CHECK, Value::Bytes(check)) if is_beyond_bounds(check));
     fields.len() > MAX_FIELDS || checks.len() > 1 || checks.into_iter().any(is_beyond_bounds)
 }
 

@@ -97,11 +97,14 @@ impl<'n> CheckAll<'n> {
             parts.push((own.len(), overridden));
             levels.extend(own);
         }
+        // One that is banned refuses all, and the others tell how they stand.
+        let is_banned = parts.iter().any(|(_, overridden)| overridden.is_some_and(|it| it.ban.is_some()));
+        if is_banned {
+            levels.iter_mut().for_each(|level| level.cost = 0);
+        }
         let max_wait = self.checks.iter().filter_map(|check| check.max_wait).min();
         let domain = self.checks.first().and_then(|check| policy.domain(&check.domain));
         let mut plan = plan_in(domain, levels, Charge::AllOrNothing, max_wait);
-        // One that is banned refuses all, and the others tell how they stand.
-        let is_banned = parts.iter().any(|(_, overridden)| overridden.is_some_and(|it| it.ban.is_some()));
         plan.dry_run = self.is_dry_run() || is_banned;
         if self.checks.iter().any(|check| check.spec.is_some()) {
             plan.enforce_as_written();
@@ -150,9 +153,9 @@ impl<S: Store> Limiter<S> {
         plan: &Plan<'_>,
         verdict: &Verdict,
     ) {
-        handle.count_degraded(plan, verdict);
         let mut effects = verdict.effects(plan);
         for (check, answer) in request.checks.iter().zip(&all.answers) {
+            handle.count_degraded(plan, verdict);
             handle.count_overridden(plan.domain, answer.overridden, || {
                 answer.levels.is_empty() && !check.is_matched(&handle.policy)
             });

@@ -1,9 +1,12 @@
 //! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
 
-use weir_core::{hold::Repeat, plan::Plan};
-use weir_store::{Decide, Remote, Store, Verdict};
+use weir_core::{domain::OnStoreFailure, hold::Repeat, plan::Plan};
+use weir_store::{Decide, Remote, Store, StoreError, Verdict};
 
-use super::request::{CheckError, Invalid};
+use super::{
+    policy_handle::PolicyHandle,
+    request::{CheckError, Invalid},
+};
 
 /// What fills in an answer, where it is: moving one takes as long as a part of the decision.
 pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}
@@ -25,15 +28,26 @@ impl<'a, T: Default, F: Fill<'a, T>> Checking<'_, 'a, T, F> {
     ///
     /// # Errors
     /// [`CheckError`]. A refusal is an answer.
-    pub async fn outcome(self) -> Result<T, CheckError> {
+    pub async fn outcome(self, handle: &PolicyHandle) -> Result<T, CheckError> {
         match self {
             Self::Ready(outcome) => outcome,
             Self::Waiting(store, plan, fill) => {
-                let verdict = store.verdict(&plan).await?;
+                let verdict = verdict(store, &plan, handle).await?;
                 checked(&plan, &verdict, fill)
             }
         }
     }
+}
+
+/// The verdict of a store that is waited for. Counts what is answered by an error because the store is down.
+pub(super) async fn verdict(store: &dyn Remote, plan: &Plan<'_>, handle: &PolicyHandle) -> Result<Verdict, CheckError> {
+    store.verdict(plan).await.map_err(|error| {
+        let is_down = matches!(error, StoreError::Unavailable(_));
+        if is_down && plan.on_store_failure == OnStoreFailure::Error && !plan.dry_run {
+            handle.meters.degraded(plan.domain, OnStoreFailure::Error);
+        }
+        error.into()
+    })
 }
 
 /// Has a store decide a plan, and `fill` the answer.

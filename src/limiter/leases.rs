@@ -30,6 +30,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Result<Offer, &'static str>, CheckError> {
         let plan = request.plan(&handle.policy, handle.version, false)?;
         Ok(match Offer::of(&plan) {
+            None if plan.overridden.is_some_and(|it| it.ban.is_some()) => Err("the key is banned"),
             None => Err("the policy does not lease all limits of the key: see weir limits explain"),
             Some(_) if plan.is_shadow => Err("the domain is in shadow mode"),
             Some(_) if !self.store.decides_in_one_step(&plan) => {

@@ -33,7 +33,7 @@ use crate::telemetry::{HotKeys, Metrics, Traffic};
 pub use answer::{Answer, LevelAnswer};
 pub use check_all::{AllAnswers, CheckAll};
 pub use decide::{Checking, Fill};
-use decide::{ask, ensure_no_conflict};
+use decide::{ask, ensure_no_conflict, verdict};
 pub use descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, Resolved};
 pub use leases::Leased;
 pub use policy_handle::PolicyHandle;
@@ -131,7 +131,7 @@ impl<S: Store> Limiter<S> {
                 Checking::Waiting(store, plan, ()) => (store, plan),
             }
         };
-        let verdict = store.verdict(&plan).await?;
+        let verdict = verdict(store, &plan, handle).await?;
         ensure_no_conflict(&verdict)?;
         // Only now, so that what waits has no room for it.
         let mut answer = Answer::default();

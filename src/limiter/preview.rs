@@ -35,7 +35,7 @@ impl<S: Store> Limiter<S> {
             let open = plan.levels().iter().take_while(|level| !ptr::eq(level.limit, &*CLOSED)).count();
             answer.fill(plan, &plan.levels()[..open], verdict);
         };
-        decide(&self.store, plan(&handle.policy, request), fill).outcome().await
+        decide(&self.store, plan(&handle.policy, request), fill).outcome(handle).await
     }
 }
 

@@ -147,9 +147,11 @@ impl OverrideService {
 
     async fn read(&self) -> Result<(), StoreError> {
         let _reading = self.reading.lock().await;
-        self.pass_edges();
         let since = self.known.lock().since;
-        let changes = self.documents.changes(since).await?;
+        let changes = self.documents.changes(since).await;
+        // By now the clock is the store's, if that answers.
+        self.pass_edges();
+        let changes = changes?;
         let mut known = self.known.lock();
         let edits = known.apply(changes, &self.bounds, self.clock.now());
         if !edits.is_empty() {
@@ -186,6 +188,7 @@ impl OverrideService {
     /// [`SetError`].
     pub async fn set(&self, new: NewOverride, actor: &str, dry_run: bool) -> Result<Set, SetError> {
         let NewOverride { domain, pattern, change, reason, start, end } = new;
+        self.read().await?;
         let now = self.clock.now();
         let start = start.unwrap_or(now);
         let end = end.map(|end| match end {
@@ -210,7 +213,6 @@ impl OverrideService {
         let effects = effects(&self.limiter.current().policy, &what);
         let name = document::name(&what.domain, &what.pattern);
         if dry_run {
-            self.read().await?;
             let replaced = self.known.lock().get(&name).cloned();
             return Ok(Set { what: Arc::new(what), replaced, effects });
         }

@@ -175,7 +175,7 @@ impl<S: Store> CheckService<S> {
         let request = messages
             .and_then(|messages| decode::check_all(messages, &self.bounds))
             .map_err(|error| failed(error.into(), None))?;
-        let all = self.outcome(self.limiter.check_all(&handle, &request)).await;
+        let all = self.outcome(&handle, self.limiter.check_all(&handle, &request)).await;
         let first = request.checks().first().and_then(|check| handle.policy.domain(&check.domain));
         let all = all.map_err(|error| failed(error, first.map(|domain| domain.index)))?;
         for (check, answer) in request.checks().iter().zip(&all.answers) {
@@ -215,13 +215,14 @@ impl<S: Store> CheckService<S> {
     /// [`Rejected`] where there is none, and where too many wait.
     pub async fn outcome<'a, T: Default, F: Fill<'a, T>>(
         &self,
+        handle: &PolicyHandle,
         checking: Checking<'_, 'a, T, F>,
     ) -> Result<T, Rejected> {
         let _permit = match &checking {
             Checking::Ready(_) => None,
             Checking::Waiting(..) => Some(self.permit()?),
         };
-        Ok(checking.outcome().await?)
+        Ok(checking.outcome(handle).await?)
     }
 
     /// Forgets a key for `actor`, with `subtree` all below it too.

@@ -50,7 +50,7 @@ impl Asker {
         let handle = self.0.policy_handle();
         let resolved = request.resolve(&handle.policy).expect("not too many");
         let answer =
-            self.0.check_descriptors(&handle, &resolved).outcome().now_or_never().expect("memory does not wait");
+            self.0.check_descriptors(&handle, &resolved).outcome(&handle).now_or_never().expect("memory does not wait");
         answer.expect("an answer");
     }
 

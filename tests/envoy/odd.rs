@@ -77,7 +77,7 @@ fn ask<'a, S: Store>(
     resolved: &'a weir::limiter::Resolved<'_>,
 ) -> DescriptorAnswers<'a> {
     let answer = limiter.check_descriptors(handle, resolved);
-    answer.outcome().now_or_never().expect("memory does not wait").expect("an answer")
+    answer.outcome(handle).now_or_never().expect("memory does not wait").expect("an answer")
 }
 
 proptest! {
@@ -156,13 +156,13 @@ async fn ask_for_many<S: Store>(store: S) {
     for (value, admitted) in [(usize::MAX, MAX_DESCRIPTORS), (1, 3)] {
         let request = many(MAX_DESCRIPTORS, |number| format!("{value}-{}{}", number % value, "é".repeat(500)));
         let resolved = request.resolve(&handle.policy).expect("not too many");
-        let answer = limiter.check_descriptors(&handle, &resolved).outcome().await.expect("an answer");
+        let answer = limiter.check_descriptors(&handle, &resolved).outcome(&handle).await.expect("an answer");
         assert!(!answer.degraded);
         assert_eq!(answer.statuses.iter().filter(|status| !status.over).count(), admitted);
     }
     let all_at_once = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |_| "one".to_owned()) };
     let resolved = all_at_once.resolve(&handle.policy).expect("not too many");
-    let answer = limiter.check_descriptors(&handle, &resolved).outcome().await.expect("an answer");
+    let answer = limiter.check_descriptors(&handle, &resolved).outcome(&handle).await.expect("an answer");
     assert!(!answer.degraded && !answer.allowed(false));
 }
 

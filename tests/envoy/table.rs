@@ -90,7 +90,7 @@ pub async fn ask<S: Store>(limiter: &Limiter<S>, request: &str) -> String {
     let request = DescriptorsRequest { domain: domain.to_owned(), descriptors };
     let handle = limiter.policy_handle();
     let resolved = request.resolve(&handle.policy).expect("not too many");
-    let statuses = limiter.check_descriptors(&handle, &resolved).outcome().await.expect("an answer");
+    let statuses = limiter.check_descriptors(&handle, &resolved).outcome(&handle).await.expect("an answer");
     assert_eq!(statuses.statuses.len(), request.descriptors.len());
     assert!(!statuses.degraded);
     shown(&statuses, quota_mode)

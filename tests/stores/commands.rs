@@ -82,7 +82,12 @@ fn checks_share_script_calls_and_send_no_other_commands() {
         let beside: usize = BESIDE_CHECKS.iter().filter_map(|command| calls.get(*command)).sum();
         assert!(other.is_empty(), "{keys}: {other:?} on the way");
         assert!(20 * beside < checks, "{keys}: {beside} commands beside {checks} checks");
-        assert_eq!(calls["time"], scripts, "the clock is read once a call");
+        // One of these may fall between the two.
+        let polls = calls.get("xrevrange").copied().unwrap_or_default();
+        assert!(
+            calls["time"].abs_diff(scripts + polls) <= 1,
+            "the clock is read once a call, and once a poll for overrides"
+        );
         // Of many keys two checks in a row may, rarely, be of the same.
         let reads = if shared { scripts..=scripts } else { checks - checks / 100..=checks };
         assert!(reads.contains(&calls["hmget"]), "{keys}: what is read again for the same key was known");

@@ -64,7 +64,7 @@ impl<S: Store> CheckService<S> {
             handle.meters.lease(domain, unserved, None);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
-        let leased = self.outcome(self.limiter.lease(&handle, &request, served)).await;
+        let leased = self.outcome(&handle, self.limiter.lease(&handle, &request, served)).await;
         if request.cost > 0 {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
             count(&handle, caller.transport, &request, answer, self.is_observed);

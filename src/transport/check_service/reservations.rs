@@ -90,7 +90,7 @@ impl<S: Store> CheckService<S> {
             read.inspect_err(|_| count_failed(&handle, None, caller.transport, self.is_observed))?;
         let name = hold.name(caller.client);
         let checking = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
-        let reserved = self.outcome(checking).await;
+        let reserved = self.outcome(&handle, checking).await;
         let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
         count(&handle, caller.transport, &request, answer, self.is_observed);
         let Reserved { answer, outcome, ttl } = reserved.map_err(|rejected| match &*rejected.field {
@@ -161,7 +161,7 @@ impl<S: Store> CheckService<S> {
         }
         let name = hold.name(caller.client);
         let checking = self.limiter.settle(&handle, &request, &name, settle);
-        let settled = self.outcome(checking).await?;
+        let settled = self.outcome(&handle, checking).await?;
         concluded(&handle, call, reserved, &settled)
     }
 }

@@ -66,7 +66,7 @@ impl<S: Store> Rls<S> {
         }
         let resolved = request.query.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
         let checking = self.service.limiter().check_descriptors(&handle, &resolved);
-        let statuses = self.service.outcome(checking).await.map_err(failed)?;
+        let statuses = self.service.outcome(&handle, checking).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
         let allowed = statuses.allowed(self.settings.quota_mode);
         let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };

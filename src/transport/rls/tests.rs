@@ -29,7 +29,7 @@ impl Scene {
         let handle = self.0.policy_handle();
         let resolved = request.query.resolve(&handle.policy).unwrap();
         let statuses =
-            self.0.check_descriptors(&handle, &resolved).outcome().now_or_never().expect("memory does not wait");
+            self.0.check_descriptors(&handle, &resolved).outcome(&handle).now_or_never().expect("memory does not wait");
         tell(&statuses.unwrap())
     }
 }

@@ -167,9 +167,10 @@ impl Override {
         Ok(())
     }
 
-    /// Whether it acts at that time.
+    /// Whether it acts at that time. One that was set without a start does until its end, also where the clock is behind the
+    /// moment at which it was set.
     pub fn acts_at(&self, now: Micros) -> bool {
-        self.start <= now && self.end.is_none_or(|end| now < end)
+        (self.start <= now || self.start == self.set_at) && self.end.is_none_or(|end| now < end)
     }
 
     /// Whether its pattern matches a key of its domain.

@@ -166,6 +166,11 @@ fn an_override_acts_from_its_start_to_its_end() {
             "{at}"
         );
     }
+    // Set without a start, it acts although the clock has stepped back.
+    clock.set(0);
+    let at_once = Override { set_at: ban.start, ..ban };
+    let (_, acting) = met_at(vec![at_once], "user/alex", 1.0, clock as Arc<dyn Clock>);
+    assert_eq!(acting, format!("user/alex! {:?}", Some(20 * SECOND)));
 }
 
 #[test]

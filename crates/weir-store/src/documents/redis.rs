@@ -4,6 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use deadpool_redis::redis::{Value, from_redis_value};
 
+use weir_core::domain::{Micros, time::SECOND};
+
 use super::{Change, ChangeError, ChangeId, Changed, Changes, MAX_DOCUMENTS, MAX_LOG};
 use crate::{
     Failure, StoreError,
@@ -65,6 +67,11 @@ impl RedisDocuments {
     pub(super) async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
         let (hash, log) = (Arc::clone(&self.hash), Arc::clone(&self.log));
         let answer = self.io.run(move |io| async move {
+            // Who reads documents goes by the servers' time, and may do so before anything was checked.
+            let time = io.servers.command(&log, &[&b"TIME"[..]], io.deadline()).await?;
+            let (seconds, micros): (String, String) = from_redis_value(time).map_err(|_| unreadable())?;
+            let parsed = |text: String| text.parse::<Micros>().map_err(|_| unreadable());
+            io.servers.time().synchronize(parsed(seconds)? * SECOND + parsed(micros)?);
             let last = [&b"XREVRANGE"[..], &log, b"+", b"-", b"COUNT", b"1"];
             let last = read(io.servers.command(&log, &last, io.deadline()).await?)?.pop().map(|changed| changed.id);
             if last == since {
