@@ -291,8 +291,9 @@ impl Client {
                 Decision::fallback(self.inner.on_failure.unwrap_or_default(), error)?;
             Ok(Together { allowed, decisions: Vec::new(), source })
         });
-        for domain in &domains {
-            self.inner.telemetry.count(domain, all.as_ref().ok().map(|all| (all.allowed, &all.source)));
+        for (index, domain) in domains.iter().enumerate() {
+            let allowed = |all: &Together| all.decisions.get(index).map_or(all.allowed, |decision| decision.allowed);
+            self.inner.telemetry.count(domain, all.as_ref().ok().map(|all| (allowed(all), &all.source)));
         }
         all
     }

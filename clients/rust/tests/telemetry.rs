@@ -74,9 +74,9 @@ async fn checks_are_counted_timed_and_traced() {
     let expected = [
         ("weir.client.breaker{}", 2),
         ("weir.client.checks{domain=default,outcome=allowed,source=fallback}", 1),
-        ("weir.client.checks{domain=default,outcome=allowed,source=service}", 2),
+        ("weir.client.checks{domain=default,outcome=allowed,source=service}", 3),
         ("weir.client.checks{domain=default,outcome=error,source=service}", 1),
-        ("weir.client.checks{domain=default,outcome=refused,source=service}", 4),
+        ("weir.client.checks{domain=default,outcome=refused,source=service}", 3),
         ("weir.client.checks{domain=unknown,outcome=error,source=service}", 2),
         ("weir.client.duration{domain=default}", 5),
         ("weir.client.duration{domain=unknown}", 1),

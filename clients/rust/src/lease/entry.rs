@@ -2,7 +2,7 @@ use std::{
     hash::{Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -44,8 +44,8 @@ pub(super) struct Entry {
     pub(super) holder: [u8; 16],
     pub(super) balance: Balance,
     lease: Mutex<ClientLease>,
-    /// When the check passes that the service refused, as it said; 0 if it has allowed one since.
-    retry_at: AtomicI64,
+    /// The cost of a check that the service refused, and when it passes, as it said; `None` if it has allowed one since.
+    refused: Mutex<Option<(i64, Micros)>>,
     /// Decisions of the lease that are not yet in the metrics: refused, allowed.
     decided: [AtomicU64; 2],
 }
@@ -57,7 +57,7 @@ impl Entry {
             holder: rand::random(),
             balance: Balance::default(),
             lease: Mutex::default(),
-            retry_at: AtomicI64::default(),
+            refused: Mutex::default(),
             decided: Default::default(),
         })
     }
@@ -66,14 +66,14 @@ impl Entry {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service has decided a check.
-    pub(super) fn decided_by_service(&self, decision: &CheckResponse, now: Micros) {
-        let retry_at = match message::micros(decision.retry_after.as_ref()) {
-            _ if decision.allowed => 0,
-            Some(after) => now.saturating_add(after),
+    /// The service has decided a check of this cost.
+    pub(super) fn decided_by_service(&self, cost: i64, decision: &CheckResponse, now: Micros) {
+        let refused = match message::micros(decision.retry_after.as_ref()) {
+            _ if decision.allowed => None,
+            Some(after) => Some((cost, now.saturating_add(after))),
             None => return,
         };
-        self.retry_at.store(retry_at, Relaxed);
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     /// A check that is paid by what is held.
@@ -81,10 +81,12 @@ impl Entry {
         self.decide(true, None)
     }
 
-    /// A check that is refused here, and may be asked again after so long. It passes when the service said so, if that is later.
-    pub(super) fn refuse(&self, retry_after: Micros, now: Micros) -> Decision {
-        let retry_after = retry_after.max(self.retry_at.load(Relaxed) - now);
-        self.decide(false, Some(message::time(retry_after)))
+    /// A check that is refused here, and may be asked again after so long. It passes when the service said so of one that costs no
+    /// more, if that is later.
+    pub(super) fn refuse(&self, cost: i64, retry_after: Micros, now: Micros) -> Decision {
+        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = refused.filter(|(refused, _)| cost >= *refused).map_or(0, |(_, passes_at)| passes_at - now);
+        self.decide(false, Some(message::time(retry_after.max(told))))
     }
 
     fn decide(&self, allowed: bool, retry_after: Option<Duration>) -> Decision {

@@ -118,7 +118,7 @@ impl Leases {
                 let on_check = entry.lease().short(&entry.balance, cost, now);
                 match on_check {
                     OnCheck::Refuse { retry_after } => {
-                        return Route::Here(entry.refuse(retry_after, now));
+                        return Route::Here(entry.refuse(cost, retry_after, now));
                     }
                     OnCheck::Check => {
                         return Route::Ordinary(Some(CheckReport { entry: Arc::clone(entry), cost, sent: now }));
@@ -140,7 +140,7 @@ impl Leases {
         let is_refused = message::is_refused_for_now(answer);
         let now = self.now();
         report.entry.lease().checked(report.cost, is_refused, report.sent, now);
-        report.entry.decided_by_service(answer, now);
+        report.entry.decided_by_service(report.cost, answer, now);
     }
 
     /// Sends a request that no check waits for.

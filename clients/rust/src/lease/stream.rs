@@ -240,7 +240,7 @@ impl Leases {
         let answer = message::answer(response);
         let now = self.now();
         let give_back = job.entry.lease().answered(&job.entry.balance, &answer, now);
-        job.entry.decided_by_service(&decision, now);
+        job.entry.decided_by_service(job.request.cost, &decision, now);
         give_back.into_iter().for_each(|request| self.renew(&job.entry, request));
         job.reply(Ok(Some(decision)));
     }

@@ -200,6 +200,10 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
     let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
+    // A factor changes how fast a leaky bucket drips, so how long its state lasts depends on whose request has written it last.
+    // A renewal that changes nothing writes it here, and not in Redis.
+    let drips = limits.limits.iter().any(|limit| matches!(limit.params, Params::LeakyBucket(_)));
+    let factors: &[f64] = if drips { &[1.0] } else { &FACTORS };
     store.forget(clock).await;
     for step in 0..STEPS {
         let place =
@@ -228,7 +232,7 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         let kind = random.below(kinds);
         // What is reserved is at least nothing; all others may be refunds.
         let costs: &[i64] = if kind == 0 { &[0, 0, 1, 1, 5] } else { &[0, 0, 1, 1, 5, -1, -3] };
-        let (cost, factor) = (random.pick(costs), random.pick(if kind == 1 { &FACTORS } else { &[1.0] }));
+        let (cost, factor) = (random.pick(costs), random.pick(if kind == 1 { factors } else { &[1.0] }));
         let Some(mut plan) = limits.plan_under(factor, key, cost) else { continue };
         plan.reservation = (kind == 0).then_some(reservation);
         if kind == 1 {
