@@ -296,10 +296,7 @@ impl Scene {
             not_shared.count() as f64
         };
         for (rule, name) in RULES.iter().enumerate() {
-            let series = match *name {
-                "error" => "weir_checks_total{domain=\"error\",transport=\"grpc\",outcome=\"error\"}".to_owned(),
-                name => format!("weir_degraded_total{{domain=\"{name}\",mode=\"{name}\"}}"),
-            };
+            let series = format!("weir_degraded_total{{domain=\"{name}\",mode=\"{name}\"}}");
             // `local_counts` asks some more.
             let counted = self.service[0].metric(&series);
             assert!((0.0..=8.0).contains(&(counted - by_rules(rule))), "{series}: {counted}, not {}", by_rules(rule));
