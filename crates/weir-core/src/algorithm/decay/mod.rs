@@ -47,8 +47,8 @@ pub struct Decay {
     /// The natural logarithm of `decay`: only ever the start of a search, as libraries differ in it.
     ln_decay: f64,
     /// Twice `max`; with `charge_denied`, under which refusals raise the counter, 2^32. Charges beyond what fits raise it no
-    /// further, and a counter that stands higher, raised while the limit was another, counts as standing here: nobody waits
-    /// for what the limit itself would never have let in.
+    /// further, and a higher one, left by another limit, is clamped to it, so that a lowered limit refuses no longer than its own
+    /// charges could make it.
     highest: f64,
 }
 

@@ -37,8 +37,8 @@ fields! {
 pub struct LeakyBucket {
     fields: Fields,
     /// Twice `size`, or what drips within [`MAX_DEPTH`] where that is less. Charges beyond what fits fill it no further, and
-    /// one that holds more, filled while the limit was another, counts as holding this: nobody waits for what the limit
-    /// itself would never have let in.
+    /// what another limit left in it is clamped to this, so that a lowered limit refuses no longer than its own charges could
+    /// make it.
     fullest: u64,
     /// Where it was made, which is where a factor may take it.
     bounds: Bounds,
