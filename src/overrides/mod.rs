@@ -148,9 +148,10 @@ impl OverrideService {
     async fn read(&self) -> Result<(), StoreError> {
         let _reading = self.reading.lock().await;
         let since = self.known.lock().since;
-        let changes = self.documents.changes(since).await?;
-        // By now the clock is the store's. By another one what has not ended would be removed.
+        let changes = self.documents.changes(since).await;
+        // By now the clock is the store's, if that answers.
         self.pass_edges();
+        let changes = changes?;
         let mut known = self.known.lock();
         let edits = known.apply(changes, &self.bounds, self.clock.now());
         if !edits.is_empty() {
