@@ -81,15 +81,16 @@ impl From<Error> for Failure {
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let causes = || successors(status.source(), |error| (**error).source());
-        let Some(transport) = causes().find_map(|error| error.downcast_ref::<hyper::Error>()) else {
-            return Error::from(&status).into();
+        let lost = causes().find_map(|error| error.downcast_ref::<Lost>());
+        let innermost = match causes().last() {
+            Some(error) if lost.is_some() || causes().any(|error| error.is::<hyper::Error>()) => error.to_string(),
+            _ => return Error::from(&status).into(),
         };
         let h2 = causes().find_map(|error| error.downcast_ref::<h2::Error>());
-        let innermost = causes().last().map_or_else(|| transport.to_string(), ToString::to_string);
         Self {
             error: Error::Unavailable(format!("the connection was lost: {innermost}")),
             // After GOAWAY a server carries out only those calls that it answers.
-            unsent: causes().any(|error| error.downcast_ref::<Lost>().is_some_and(|lost| lost.unsent))
+            unsent: lost.is_some_and(|lost| lost.unsent)
                 || h2.is_some_and(|error| {
                     (error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
                         || error.reason() == Some(h2::Reason::REFUSED_STREAM)

@@ -1,7 +1,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll},
@@ -25,7 +25,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Connection {
     id: u64,
     location: Location,
-    sender: SendRequest<Body>,
+    sender: Sender,
     origin: Uri,
     /// Over which checks of many callers go.
     pub(crate) stream: Arc<SharedStream>,
@@ -33,17 +33,37 @@ pub(crate) struct Connection {
 
 /// The connection failed under a call.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection was lost")]
+#[error("connection closed")]
 pub(crate) struct Lost {
     /// Nothing of the call was sent.
     pub(crate) unsent: bool,
-    #[source]
-    source: hyper::Error,
+    source: Option<hyper::Error>,
+}
+
+/// Gives calls to the task that serves the connection; `None` once that has ended.
+///
+/// The task and a call may meet such that the call comes into its queue just after the task has emptied that for the last time. hyper
+/// answers it when the last sender is dropped, so no call may keep one while it waits.
+type Sender = Arc<Mutex<Option<SendRequest<Body>>>>;
+
+fn lock(sender: &Sender) -> std::sync::MutexGuard<'_, Option<SendRequest<Body>>> {
+    sender.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends what is left of a connection when it is dropped, after the task that serves it.
+pub(super) struct Closing(Sender);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        lock(&self.0).take();
+    }
 }
 
 impl Connection {
-    pub(super) fn new(location: Location, sender: SendRequest<Body>, origin: Uri) -> Self {
-        Self { id: NEXT_ID.fetch_add(1, Relaxed), location, sender, origin, stream: Arc::default() }
+    pub(super) fn new(location: Location, sender: SendRequest<Body>, origin: Uri) -> (Self, Closing) {
+        let sender = Arc::new(Mutex::new(Some(sender)));
+        let closing = Closing(Arc::clone(&sender));
+        (Self { id: NEXT_ID.fetch_add(1, Relaxed), location, sender, origin, stream: Arc::default() }, closing)
     }
 
     /// Not that of any other connection.
@@ -63,7 +83,7 @@ impl Connection {
 
     /// It takes no more calls.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        lock(&self.sender).as_ref().is_none_or(SendRequest::is_closed)
     }
 
     pub(crate) fn client(self) -> RateLimiterClient<Self> {
@@ -85,14 +105,18 @@ impl Service<Request<Body>> for Connection {
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         const AGENT: HeaderValue = HeaderValue::from_static(concat!("weir-client-rust/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, AGENT);
-        let answer = self.sender.try_send_request(request);
+        let answer = lock(&self.sender).as_mut().map(|sender| sender.try_send_request(request));
         Box::pin(async move {
-            answer.await.map_err(|mut error| {
-                let unsent = error.take_message().is_some();
-                let mut status = Status::unavailable("the connection was lost");
-                status.set_source(Arc::new(Lost { unsent, source: error.into_error() }));
-                status
-            })
+            let lost = match answer {
+                Some(answer) => match answer.await {
+                    Ok(response) => return Ok(response),
+                    Err(mut error) => Lost { unsent: error.take_message().is_some(), source: Some(error.into_error()) },
+                },
+                None => Lost { unsent: true, source: None },
+            };
+            let mut status = Status::unavailable("the connection was lost");
+            status.set_source(Arc::new(lost));
+            Err(status)
         })
     }
 }

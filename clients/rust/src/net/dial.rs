@@ -45,12 +45,14 @@ impl Dialer {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (connection, closing) = Connection::new(to.clone(), sender, origin);
         let driver = async move {
+            let _closing = closing;
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "connection closed");
             }
         };
-        Ok((Connection::new(to.clone(), sender, origin), driver))
+        Ok((connection, driver))
     }
 
     /// A stream of bytes, and the origin of the calls that it carries.

@@ -73,7 +73,8 @@ impl Pool {
         }
     }
 
-    /// The next connection that is open, or why there is none; `None`: one is being opened.
+    /// The next connection that is open, or why there is none; `None`: one is being opened. That to avoid is given only where
+    /// there will be no other soon, since its server may be ending.
     fn pick(&self, peers: &Peers, avoid: Option<&Avoid>) -> Option<Result<Connection, Error>> {
         let (mut second_best, mut opening, mut failed) = (None, false, peers.unresolved.as_ref());
         let start = self.turn.fetch_add(1, Relaxed);
@@ -91,9 +92,9 @@ impl Pool {
             }
         }
         match (second_best, failed) {
+            _ if opening => None,
             (Some(connection), _) => Some(Ok(connection.clone())),
-            (None, Some(why)) if !opening => Some(Err(Error::Unavailable(why.clone()))),
-            _ => None,
+            (None, why) => why.map(|why| Err(Error::Unavailable(why.clone()))),
         }
     }
 }
@@ -181,5 +182,73 @@ async fn connect(location: Location, dialer: Arc<Dialer>, peers: Arc<watch::Send
         }
         sleep(backoff.mul_f64(rand::random_range(0.8..1.0))).await;
         backoff = BACKOFF_MAX.min(backoff.mul_f64(1.6));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::client::conn::http2::handshake;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tower_service::Service as _;
+
+    use super::*;
+
+    fn location(server: usize) -> Location {
+        Location::Unix(std::path::Path::new(&format!("/run/{server}.sock")).into())
+    }
+
+    /// A connection for as long as the other end is kept.
+    async fn connection(server: usize) -> (Connection, tokio::io::DuplexStream) {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let (sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(near)).await.expect("a connection");
+        let (connection, closing) =
+            Connection::new(location(server), sender, "http://localhost".parse().expect("a URI"));
+        tokio::spawn(async move {
+            let _closing = closing;
+            driver.await
+        });
+        (connection, far)
+    }
+
+    fn picked(states: Vec<State>, avoid: &Avoid) -> Option<Result<u64, Error>> {
+        let list = states.into_iter().enumerate().map(|(server, state)| (location(server), state)).collect();
+        let (_, peers) = watch::channel(Peers::default());
+        let pool = Pool { peers, turn: AtomicUsize::new(0) };
+        let picked = pool.pick(&Peers { list, unresolved: None }, Some(avoid));
+        picked.map(|picked| picked.map(|connection| connection.id()))
+    }
+
+    #[tokio::test]
+    async fn a_server_to_avoid_is_asked_again_where_no_other_can_be() {
+        let ((ending, _far), (other, _other_far)) = (connection(0).await, connection(1).await);
+        let avoid = |lost| Avoid { connection: ending.clone(), lost };
+        let open = || State::Open(ending.clone());
+        let down = || State::Failed("down".to_owned());
+        assert_eq!(picked(vec![open(), State::Open(other.clone())], &avoid(false)), Some(Ok(other.id())));
+        assert_eq!(picked(vec![open(), State::Opening], &avoid(false)), None);
+        assert_eq!(picked(vec![open(), down()], &avoid(false)), Some(Ok(ending.id())));
+        assert_eq!(picked(vec![open()], &avoid(false)), Some(Ok(ending.id())));
+        assert_eq!(picked(vec![open(), down()], &avoid(true)), None);
+        assert_eq!(picked(vec![down(), down()], &avoid(true)), Some(Err(Error::Unavailable("down".to_owned()))));
+    }
+    /// Each round has some calls in the moment in which the task of the connection ends.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_call_that_meets_the_end_of_its_connection_is_answered() {
+        for _ in 0..2_000 {
+            let (connection, far) = connection(0).await;
+            let mut callers = JoinSet::new();
+            for _ in 0..4 {
+                let mut connection = connection.clone();
+                callers.spawn(async move {
+                    let calls: Vec<_> = (0..100).map(|_| connection.call(http::Request::default())).collect();
+                    for call in calls {
+                        call.await.expect_err("no server");
+                    }
+                });
+            }
+            drop(far);
+            let all = tokio::time::timeout(Duration::from_secs(60), callers.join_all()).await;
+            all.expect("an answer to each call");
+        }
     }
 }
