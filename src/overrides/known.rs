@@ -15,8 +15,10 @@ pub(super) struct Known {
     /// The place in the log up to which all is known.
     pub since: Option<ChangeId>,
     by_name: BTreeMap<String, Entry>,
-    /// Those that have ended and may still be in the store: documents by name. At most as many as the store has.
-    ended: BTreeMap<String, String>,
+    /// Those that have ended and may still be in the store. At most as many as the store has.
+    ended: BTreeMap<String, Entry>,
+    /// The store's time when it was last asked.
+    asked_at: Micros,
     /// The next moment at which one may start or end; `None`: none does.
     next_edge: Option<Micros>,
 }
@@ -94,34 +96,51 @@ impl Known {
         edits.extend(before.map(|entry| Edit::Removed(entry.what)));
     }
 
-    /// Takes out those that have ended, and keeps them as [`Self::ended`]. `None`: none has started or ended since this was
-    /// last asked.
-    pub(super) fn pass_edges(&mut self, now: Micros) -> Option<Vec<Arc<Override>>> {
-        self.next_edge.filter(|edge| *edge <= now)?;
-        let mut ended = Vec::new();
-        self.by_name.retain(|name, Entry { document, what }| {
-            let has_ended = what.end.is_some_and(|end| end <= now);
-            if has_ended {
-                self.ended.insert(name.clone(), std::mem::take(document));
-                ended.push(Arc::clone(what));
-            }
-            !has_ended
-        });
+    /// Takes out those that have ended, and keeps them as [`Self::ended`]. Those that had ended only by a machine's clock that ran
+    /// ahead while the store was away are back. `None`: none has started or ended since this was last asked.
+    pub(super) fn pass_edges(&mut self, now: Micros, is_of_store: bool) -> Option<Vec<Edit>> {
+        if is_of_store {
+            self.asked_at = now;
+        }
+        let has_ended = |entry: &Entry| entry.what.end.is_some_and(|end| end <= now);
+        let back = move_those(&mut self.ended, &mut self.by_name, |entry| !has_ended(entry));
+        if back.is_empty() && self.next_edge.is_none_or(|edge| edge > now) {
+            return None;
+        }
+        let ended = move_those(&mut self.by_name, &mut self.ended, has_ended);
+        let edits = back.into_iter().map(Edit::Put).chain(ended.into_iter().map(Edit::Removed)).collect();
         self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
-        Some(ended)
+        Some(edits)
     }
 
-    /// Some of those that have ended and may still be in the store: name and document.
+    /// Some of those that may be removed from the store, as they have ended by its own time: name and document.
     pub(super) fn ended(&self, most: usize) -> Vec<(String, String)> {
-        self.ended.iter().take(most).map(|(name, document)| (name.clone(), document.clone())).collect()
+        let ended = self.ended.iter().filter(|(_, entry)| entry.what.end.is_some_and(|end| end <= self.asked_at));
+        ended.take(most).map(|(name, entry)| (name.clone(), entry.document.clone())).collect()
     }
 
     /// The store does not have this document any more.
     pub(super) fn forget_ended(&mut self, name: &str, document: &str) {
-        if self.ended.get(name).is_some_and(|kept| kept == document) {
+        if self.ended.get(name).is_some_and(|kept| kept.document == document) {
             self.ended.remove(name);
         }
     }
+}
+
+/// Moves those that are so, and returns them.
+fn move_those(
+    from: &mut BTreeMap<String, Entry>,
+    to: &mut BTreeMap<String, Entry>,
+    are_so: impl Fn(&Entry) -> bool,
+) -> Vec<Arc<Override>> {
+    let names: Vec<_> = from.iter().filter(|(_, entry)| are_so(entry)).map(|(name, _)| name.clone()).collect();
+    let entries = names.into_iter().filter_map(|name| from.remove_entry(&name));
+    let moved = entries.map(|(name, entry)| {
+        let what = Arc::clone(&entry.what);
+        to.insert(name, entry);
+        what
+    });
+    moved.collect()
 }
 
 /// When an override starts and ends, of what is to come.

@@ -150,7 +150,7 @@ impl OverrideService {
         let since = self.known.lock().since;
         let changes = self.documents.changes(since).await;
         // By now the clock is the store's, if that answers.
-        self.pass_edges();
+        self.pass_edges(changes.is_ok());
         let changes = changes?;
         let mut known = self.known.lock();
         let edits = known.apply(changes, &self.bounds, self.clock.now());
@@ -161,12 +161,12 @@ impl OverrideService {
         Ok(())
     }
 
-    /// Takes out of force what has ended.
-    fn pass_edges(&self) {
+    /// Takes out of force what has ended, by a clock that is the store's now, or that went on by itself.
+    fn pass_edges(&self, is_of_store: bool) {
         let mut known = self.known.lock();
-        if let Some(ended) = known.pass_edges(self.clock.now()) {
+        if let Some(edits) = known.pass_edges(self.clock.now(), is_of_store) {
             // Also where one has started: what is leased is asked for anew.
-            self.put_in_force(&known, ended.into_iter().map(Edit::Removed).collect());
+            self.put_in_force(&known, edits);
         }
     }
 

@@ -107,3 +107,23 @@ async fn what_is_set_again_is_not_removed() {
     assert_eq!((stored(&service).await, service.known.lock().ended(9).len()), (1, 0));
     assert_eq!(service.list(None, &[]).await.expect("they are read").len(), 1);
 }
+
+#[tokio::test]
+async fn what_ended_by_a_clock_ahead_without_the_store_is_not_removed_and_back_with_it() {
+    let (service, clock, _) = service();
+    ban(&service, 0, Some(Ending::At(1_000))).await;
+    ban(&service, 1, Some(Ending::At(3_000))).await;
+    clock.set(2_000);
+    service.pass_edges(false);
+    let in_force = || service.known.lock().all().len();
+    assert_eq!((in_force(), service.known.lock().ended(9).len()), (1, 0));
+    service.remove_ended().await;
+    assert_eq!(stored(&service).await, 2);
+    clock.set(500);
+    service.refresh().await;
+    assert_eq!((in_force(), service.known.lock().ended(9).len()), (2, 0));
+    clock.set(1_000);
+    service.refresh().await;
+    service.remove_ended().await;
+    assert_eq!((in_force(), stored(&service).await), (1, 1));
+}
