@@ -1,11 +1,11 @@
 //! One round trip of a pipeline worker: a batch of waiting checks as a pipeline of script calls, answered one by one.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, time::Duration};
 
 use bytes::BufMut;
 use deadpool_redis::redis::{Cmd, RedisWrite, Value, aio::MultiplexedConnection};
 use futures_util::{StreamExt, stream::FuturesOrdered};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     command::{failure, send},
@@ -49,6 +49,7 @@ pub(super) struct Batch {
     /// The waiters of each call, in the order in which calls are sent.
     calls: Vec<Range<usize>>,
     unacknowledged: u64,
+    is_blocked: bool,
 }
 
 impl Batch {
@@ -68,7 +69,7 @@ impl Batch {
                 _ => calls.push(index..index + 1),
             }
         }
-        Self { waiters, calls, unacknowledged: 0 }
+        Self { waiters, calls, unacknowledged: 0, is_blocked: false }
     }
 
     /// How many parts each call holds.
@@ -79,6 +80,11 @@ impl Batch {
     /// Answers that were given before enough replicas had acknowledged their charges.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.unacknowledged
+    }
+
+    /// Whether the connection still waits for replicas, and carries nothing else meanwhile.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     /// Tells all that have no answer yet. What was decided stays so.
@@ -141,7 +147,8 @@ impl Batch {
         }
         // They are written in their order, and each is answered as soon as its reply is there.
         let commands = calls.iter().map(|call| self.command(*call, settings));
-        let commands = commands.chain(keep.then(|| (self.wait(settings.wait_replicas), false)));
+        let left = self.first_deadline().saturating_duration_since(Instant::now());
+        let commands = commands.chain(keep.then(|| (wait(settings.wait_replicas, left / 2), false)));
         let sent = commands.map(|(command, asking)| {
             let connection = connection.clone();
             async move { send(connection, &command, asking).await }
@@ -151,13 +158,21 @@ impl Batch {
             let Some(reply) = replies.next().await else { break };
             self.answer(*call, &reply.map_err(failure)?, time, &mut round);
         }
-        if let Some(reply) = replies.next().await {
-            let reply = reply.and_then(Value::extract_error).map_err(failure);
-            self.deliver(matches!(reply, Ok(Value::Int(count)) if count >= i64::from(settings.wait_replicas)));
-            match reply {
-                Err(failure @ Failure::Refused { .. }) => round.refused = round.refused.or(Some(failure)),
-                Err(failure) => return Err(failure),
-                Ok(_) => {}
+        // A server with nothing else to do looks only at its next tick whether the time is over, which `hz 10` makes 100 ms.
+        match timeout_at(self.first_deadline() - left / 4, replies.next()).await {
+            Ok(None) => {}
+            Ok(Some(reply)) => {
+                let reply = reply.and_then(Value::extract_error).map_err(failure);
+                self.deliver(matches!(reply, Ok(Value::Int(count)) if count >= i64::from(settings.wait_replicas)));
+                match reply {
+                    Err(failure @ Failure::Refused { .. }) => round.refused = round.refused.or(Some(failure)),
+                    Err(failure) => return Err(failure),
+                    Ok(_) => {}
+                }
+            }
+            Err(_) => {
+                self.deliver(false);
+                self.is_blocked = true;
             }
         }
         Ok(round)
@@ -169,15 +184,9 @@ impl Batch {
         (command(waiters, settings), waiters.first().is_some_and(|waiter| waiter.asking))
     }
 
-    /// Waits until so many replicas have all that this connection has written, for half of the time that is left to the
-    /// check whose time is up first: its answer must come before.
-    fn wait(&self, replicas: u32) -> Cmd {
-        let first = self.waiters.iter().map(|waiter| waiter.deadline).min().unwrap_or_else(Instant::now);
-        let millis = first.saturating_duration_since(Instant::now()).as_millis() / 2;
-        let mut command = Cmd::with_capacity(3, 24);
-        // 0 would be for as long as it takes.
-        command.arg("WAIT").arg(replicas).arg(millis.max(1) as u64);
-        command
+    /// When the time of the check is up whose time is up first.
+    fn first_deadline(&self) -> Instant {
+        self.waiters.iter().map(|waiter| waiter.deadline).min().unwrap_or_else(Instant::now)
     }
 
     fn answer(&mut self, call: usize, reply: &Value, time: &StoreTime, round: &mut Round) {
@@ -214,6 +223,15 @@ impl Batch {
             }
         }
     }
+}
+
+/// Waits until so many replicas have all that this connection has written, for half of the time that is left to the checks: their
+/// answers must come before it is over.
+fn wait(replicas: u32, time: Duration) -> Cmd {
+    let mut command = Cmd::with_capacity(3, 24);
+    // 0 would be for as long as it takes.
+    command.arg("WAIT").arg(replicas).arg(time.as_millis().max(1) as u64);
+    command
 }
 
 /// The call of the script for these.

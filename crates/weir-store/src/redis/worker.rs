@@ -131,7 +131,12 @@ async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_t
             round_trip.measured(since.elapsed());
             warn_if_slow(round_trip.0, context);
             batch.call_sizes().for_each(|size| context.meter.batches.record_number(size as u64));
-            after(refused, connection, context)
+            let connection = after(refused, connection, context);
+            if batch.is_blocked() {
+                connection.into_iter().for_each(Pooled::discard);
+                return None;
+            }
+            connection
         }
         Err(failure) => {
             context.breaker.failed(&failure);

@@ -5,6 +5,7 @@
 mod auth;
 mod kinds;
 mod pool;
+mod replicas;
 mod sentinel;
 mod server;
 mod tls;

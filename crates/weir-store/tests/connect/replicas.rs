@@ -1,0 +1,34 @@
+//! Charges that no replica acknowledges.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use weir_core::{
+    algorithm::{Bounds, find},
+    domain::{Charge, Key},
+    plan::{Level, Limit, Origin, Plan},
+};
+use weir_settings::Time;
+use weir_store::redis::{RedisStore, settings::RedisSettings};
+
+use super::server::{Server, patient, redis};
+
+const CHECKS: u64 = 8;
+
+/// A server with nothing to do but at its ticks notices only at one that the time of a `WAIT` is over: here up to a second late.
+#[tokio::test]
+async fn checks_are_answered_in_time_by_a_server_that_is_late_to_end_its_wait() {
+    let server = Server::unix(&["hz 1"]);
+    let settings = RedisSettings { command_timeout: Time::seconds(1), wait_replicas: 1, ..patient() };
+    let store = RedisStore::start(&redis(&server.url("")), &settings, None, Arc::default()).expect("a thread");
+    let window = find("fixed_window").expect("it is there");
+    let params = (window.parse)(&[("count", "100"), ("period", "1h")].as_slice(), &Bounds::default()).expect("valid");
+    let (key, limit) = (Key::new("", &["a"]).expect("a key"), Limit::new(Origin::Policy, None, "*", 0, false, params));
+    let mut undecided = 0;
+    for _ in 0..CHECKS {
+        let plan = Plan::new(smallvec![Level::new(&key, 1, 1, &limit, 1)], Charge::AllOrNothing, None);
+        undecided += u64::from(store.verdict(&plan).await.is_err());
+    }
+    // A busy machine may be late itself.
+    assert!(undecided < 2, "{undecided} of {CHECKS}");
+}
