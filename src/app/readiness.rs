@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tonic_health::server::HealthReporter;
 use weir_store::{AnyStore, redis::RedisStore};
 
@@ -11,6 +11,8 @@ use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
 
 /// How often to look whether the store is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How often a store that is required is asked itself: nobody else may ask it.
+const REACH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The body of `/readyz` about the store.
 const NEVER_ANSWERED: &str = "the shared store has not answered since the start\n";
@@ -44,10 +46,15 @@ impl Readiness {
             return;
         }
         let (mut reported, mut polls) = (true, interval(POLL_INTERVAL));
+        let (mut answers, mut asked_at) = (true, Instant::now());
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             polls.tick().await;
-            let up = shared.redis().is_up();
+            if asked_at.elapsed() >= REACH_INTERVAL {
+                answers = shared.redis().reach(timeout).await.is_ok();
+                asked_at = Instant::now();
+            }
+            let up = answers && shared.redis().is_up();
             if up != reported {
                 self.tell((!up).then_some(DOWN)).await;
                 reported = up;

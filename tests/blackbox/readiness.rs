@@ -54,6 +54,10 @@ async fn readiness_follows_a_required_store() {
     redis.resume();
     eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
     wait_for_health(&server, ServingStatus::Serving).await;
+    redis.pause();
+    eventually("not ready, without a check", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
+    redis.resume();
+    eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
 }
