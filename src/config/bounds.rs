@@ -74,8 +74,7 @@ impl Settings {
         let ports: Vec<_> =
             [grpc, http].into_iter().chain(metrics.iter().map(|listen| ("metrics.listen", listen))).collect();
         for (index, (name, listen)) in ports.iter().enumerate() {
-            let takes_any = listen.to_string().ends_with(":0");
-            if let Some((other, _)) = ports[..index].iter().find(|(_, other)| other == listen && !takes_any) {
+            if let Some((other, _)) = ports[..index].iter().find(|(_, other)| listen.overlaps(other)) {
                 return Err(format!("{name} is the address of {other}: {listen}"));
             }
         }

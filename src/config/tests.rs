@@ -130,6 +130,11 @@ fn errors_name_the_key_and_its_position() {
             "http.ui.hosts has `weir:8080`: a name is without scheme, port",
         ),
         ("grpc: { listen: nowhere }", &[], "`nowhere` is not an address"),
+        (
+            &format!("grpc: {{ listen: 'unix:/{}' }}", "a".repeat(107)),
+            &[],
+            "the path of a socket has at most 107 bytes",
+        ),
         ("grpc: 7", &[], "weir.yaml:1:7: grpc is a map"),
         ("grpc: [", &[], "weir.yaml:2:1: not valid YAML"),
         ("", &[("WEIR_", "x")], "unknown variable `WEIR_`"),
@@ -188,6 +193,16 @@ fn errors_name_the_key_and_its_position() {
             "{ grpc: { listen: 'a:1' }, metrics: { listen: 'a:1' } }",
             &[],
             "metrics.listen is the address of grpc.listen: a:1",
+        ),
+        (
+            "{ grpc: { listen: '0.0.0.0:1' }, http: { listen: '127.0.0.1:1' } }",
+            &[],
+            "http.listen is the address of grpc.listen: 127.0.0.1:1",
+        ),
+        (
+            "{ grpc: { listen: '127.0.0.1:1' }, http: { listen: '[::]:1' } }",
+            &[],
+            "http.listen is the address of grpc.listen: [::]:1",
         ),
         ("shutdown: { delay: 2d }", &[], "shutdown.delay is 0 to 1d"),
         ("envoy: { headers: on }", &[], "envoy.headers"),

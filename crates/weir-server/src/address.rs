@@ -1,6 +1,12 @@
 //! An address to listen on or to call.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use socket2::TcpKeepalive;
@@ -8,6 +14,9 @@ use socket2::TcpKeepalive;
 /// A peer whose machine is gone is noticed within a minute, also on a connection that carries nothing.
 pub(crate) const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
+
+/// Most bytes of the path of a unix socket: `sun_path` holds a zero byte too.
+const MAX_PATH_BYTES: usize = 107;
 
 /// An address as it is configured: `host:port` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +33,22 @@ impl Listen {
     pub fn loopback(port: u16) -> Self {
         Self::Tcp(format!("127.0.0.1:{port}"))
     }
+
+    /// Whether both cannot be listened on, as far as names of hosts need not be resolved: one of all addresses has those of the
+    /// other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+        let socket = |listen: &Self| match listen {
+            Self::Tcp(address) => address.parse::<SocketAddr>().ok().filter(|socket| socket.port() > 0),
+            Self::Unix(_) => None,
+        };
+        match (socket(self), socket(other)) {
+            (Some(own), Some(other)) if own.port() == other.port() => {
+                own.ip() == other.ip() || covers(own.ip(), other.ip()) || covers(other.ip(), own.ip())
+            }
+            _ => self == other && !self.to_string().ends_with(":0"),
+        }
+    }
 }
 
 impl FromStr for Listen {
@@ -34,6 +59,9 @@ impl FromStr for Listen {
             // As a URL with an empty host too.
             return match path.strip_prefix("//").unwrap_or(path) {
                 "" => Err(format!("`{text}` names no path")),
+                path if path.len() > MAX_PATH_BYTES => {
+                    Err(format!("`{text}`: the path of a socket has at most {MAX_PATH_BYTES} bytes"))
+                }
                 path => Ok(Self::Unix(path.into())),
             };
         }
