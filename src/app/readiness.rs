@@ -1,9 +1,15 @@
 //! Readiness. It fails while a policy is awaited, unless the settings say otherwise, and where the settings require the shared
 //! store, while that does not answer; otherwise it reports a store that has never answered.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic_health::server::HealthReporter;
 use weir_store::{AnyStore, redis::RedisStore};
 
@@ -45,21 +51,27 @@ impl Readiness {
         if !self.requires_store {
             return;
         }
-        let (mut reported, mut polls) = (true, interval(POLL_INTERVAL));
-        let (mut answers, mut asked_at) = (true, Instant::now());
-        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            polls.tick().await;
-            if asked_at.elapsed() >= REACH_INTERVAL {
-                answers = shared.redis().reach(timeout).await.is_ok();
-                asked_at = Instant::now();
+        // Asking may take as long as a connection may.
+        let answers = AtomicBool::new(true);
+        let ask = async {
+            loop {
+                sleep(REACH_INTERVAL).await;
+                answers.store(shared.redis().reach(timeout).await.is_ok(), Relaxed);
             }
-            let up = answers && shared.redis().is_up();
-            if up != reported {
-                self.tell((!up).then_some(DOWN)).await;
-                reported = up;
+        };
+        let report = async {
+            let (mut reported, mut polls) = (true, interval(POLL_INTERVAL));
+            polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                polls.tick().await;
+                let up = answers.load(Relaxed) && shared.redis().is_up();
+                if up != reported {
+                    self.tell((!up).then_some(DOWN)).await;
+                    reported = up;
+                }
             }
-        }
+        };
+        tokio::join!(ask, report);
     }
 
     async fn tell(&self, problem: Option<&'static str>) {

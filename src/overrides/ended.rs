@@ -19,16 +19,26 @@ const MAX_CONCURRENT: usize = 8;
 impl OverrideService {
     /// Removes some of those that have ended. What fails is tried again at the next poll.
     pub(super) async fn remove_ended(&self) {
+        if let Err(error) = self.remove_some().await
+            && self.removal_warnings.allows(Instant::now())
+        {
+            let error = &error as &dyn std::error::Error;
+            warn!(error, "ended overrides cannot be removed from the store: retried until they are");
+        }
+    }
+
+    async fn remove_some(&self) -> Result<(), ChangeError> {
+        // A machine's clock may be ahead.
+        let awaits_store = self.known.lock().awaits_store();
+        if awaits_store {
+            self.read().await?;
+        }
         let ended = self.known.lock().ended(MAX_REMOVED);
         for some in ended.chunks(MAX_CONCURRENT) {
             let removed = join_all(some.iter().map(|(name, document)| self.remove(name, document))).await;
-            let Some(error) = removed.into_iter().find_map(Result::err) else { continue };
-            if self.removal_warnings.allows(Instant::now()) {
-                let error = &error as &dyn std::error::Error;
-                warn!(error, "ended overrides cannot be removed from the store: retried until they are");
-            }
-            return;
+            removed.into_iter().collect::<Result<(), _>>()?;
         }
+        Ok(())
     }
 
     /// The first replica to remove it logs its end.

@@ -17,8 +17,10 @@ pub(super) struct Known {
     by_name: BTreeMap<String, Entry>,
     /// Those that have ended and may still be in the store. At most as many as the store has.
     ended: BTreeMap<String, Entry>,
-    /// The store's time when it was last asked.
+    /// About the store's time when it was last asked.
     asked_at: Micros,
+    /// The time of the last [`Self::pass_edges`].
+    passed_at: Micros,
     /// The next moment at which one may start or end; `None`: none does.
     next_edge: Option<Micros>,
 }
@@ -26,6 +28,12 @@ pub(super) struct Known {
 struct Entry {
     document: String,
     what: Arc<Override>,
+}
+
+impl Entry {
+    fn has_ended(&self, now: Micros) -> bool {
+        self.what.end.is_some_and(|end| end <= now)
+    }
 }
 
 /// What has become of an override.
@@ -102,20 +110,28 @@ impl Known {
         if is_of_store {
             self.asked_at = now;
         }
-        let has_ended = |entry: &Entry| entry.what.end.is_some_and(|end| end <= now);
-        let back = move_those(&mut self.ended, &mut self.by_name, |entry| !has_ended(entry));
+        if now < std::mem::replace(&mut self.passed_at, now) {
+            // What has started by a clock ahead starts once more.
+            self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
+        }
+        let back = move_those(&mut self.ended, &mut self.by_name, |entry| !entry.has_ended(now));
         if back.is_empty() && self.next_edge.is_none_or(|edge| edge > now) {
             return None;
         }
-        let ended = move_those(&mut self.by_name, &mut self.ended, has_ended);
+        let ended = move_those(&mut self.by_name, &mut self.ended, |entry| entry.has_ended(now));
         let edits = back.into_iter().map(Edit::Put).chain(ended.into_iter().map(Edit::Removed)).collect();
         self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
         Some(edits)
     }
 
-    /// Some of those that may be removed from the store, as they have ended by its own time: name and document.
+    /// Whether some have ended that the store has not been asked about since.
+    pub(super) fn awaits_store(&self) -> bool {
+        self.ended.values().any(|entry| !entry.has_ended(self.asked_at))
+    }
+
+    /// Some of those that may be removed from the store, as they have ended by its own time too: name and document.
     pub(super) fn ended(&self, most: usize) -> Vec<(String, String)> {
-        let ended = self.ended.iter().filter(|(_, entry)| entry.what.end.is_some_and(|end| end <= self.asked_at));
+        let ended = self.ended.iter().filter(|(_, entry)| entry.has_ended(self.asked_at));
         ended.take(most).map(|(name, entry)| (name.clone(), entry.document.clone())).collect()
     }
 

@@ -117,10 +117,10 @@ async fn what_ended_by_a_clock_ahead_without_the_store_is_not_removed_and_back_w
     service.pass_edges(false);
     let in_force = || service.known.lock().all().len();
     assert_eq!((in_force(), service.known.lock().ended(9).len()), (1, 0));
+    assert!(service.known.lock().awaits_store());
+    clock.set(500);
     service.remove_ended().await;
     assert_eq!(stored(&service).await, 2);
-    clock.set(500);
-    service.refresh().await;
     assert_eq!((in_force(), service.known.lock().ended(9).len()), (2, 0));
     clock.set(1_000);
     service.refresh().await;

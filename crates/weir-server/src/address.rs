@@ -34,8 +34,8 @@ impl Listen {
         Self::Tcp(format!("127.0.0.1:{port}"))
     }
 
-    /// Whether both cannot be listened on, as far as names of hosts need not be resolved: one of all addresses has those of the
-    /// other.
+    /// Whether only one of both can be listened on, as far as that is known without resolving names: a wildcard address has the
+    /// others too.
     pub fn overlaps(&self, other: &Self) -> bool {
         let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
         let socket = |listen: &Self| match listen {
@@ -44,7 +44,7 @@ impl Listen {
         };
         match (socket(self), socket(other)) {
             (Some(own), Some(other)) if own.port() == other.port() => {
-                own.ip() == other.ip() || covers(own.ip(), other.ip()) || covers(other.ip(), own.ip())
+                own == other || covers(own.ip(), other.ip()) || covers(other.ip(), own.ip())
             }
             _ => self == other && !self.to_string().ends_with(":0"),
         }

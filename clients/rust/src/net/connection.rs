@@ -55,7 +55,9 @@ pub(super) struct Closing(Sender);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        lock(&self.0).take();
+        // What is still in its queue is answered after the lock is released.
+        let sender = lock(&self.0).take();
+        drop(sender);
     }
 }
 

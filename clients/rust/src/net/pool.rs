@@ -10,7 +10,7 @@ use std::{
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout_at},
 };
 
 use super::{Connection, Dialer, Target, target::Location};
@@ -21,6 +21,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Names are resolved again this often, and soon after a connection was lost: their servers may have moved.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 const RESOLVE_AFTER_LOSS: Duration = Duration::from_secs(1);
+/// A server that may be ending is asked again only if no other could be connected for so long.
+const AVOID_FOR: Duration = Duration::from_millis(20);
 
 /// One connection to each server of a target, kept open in the background; calls go to those that are open in turn.
 pub(crate) struct Pool {
@@ -60,22 +62,30 @@ impl Pool {
 
     /// A connection for a call, another one than that to avoid if there is any. Waits while all are being opened.
     pub(crate) async fn ready(&self, avoid: Option<&Avoid>) -> Result<Connection, Error> {
-        if let Some(picked) = self.pick(&self.peers.borrow(), avoid) {
+        if let Some(picked) = self.pick(&self.peers.borrow(), avoid, true) {
             return picked;
         }
+        let until = Instant::now() + AVOID_FOR;
         let mut peers = self.peers.clone();
-        peers.mark_changed();
+        let mut is_patient = true;
         loop {
-            peers.changed().await.map_err(|_| Error::closed())?;
-            if let Some(picked) = self.pick(&peers.borrow_and_update(), avoid) {
+            if let Some(picked) = self.pick(&peers.borrow_and_update(), avoid, is_patient) {
                 return picked;
+            }
+            let changed = match is_patient {
+                true => timeout_at(until, peers.changed()).await,
+                false => Ok(peers.changed().await),
+            };
+            match changed {
+                Ok(changed) => changed.map_err(|_| Error::closed())?,
+                Err(_) => is_patient = false,
             }
         }
     }
 
-    /// The next connection that is open, or why there is none; `None`: one is being opened. That to avoid is given only where
-    /// there will be no other soon, since its server may be ending.
-    fn pick(&self, peers: &Peers, avoid: Option<&Avoid>) -> Option<Result<Connection, Error>> {
+    /// The next connection that is open, or why there is none; `None`: one is being opened. Who is patient does not get that to
+    /// avoid while another one is being opened.
+    fn pick(&self, peers: &Peers, avoid: Option<&Avoid>, is_patient: bool) -> Option<Result<Connection, Error>> {
         let (mut second_best, mut opening, mut failed) = (None, false, peers.unresolved.as_ref());
         let start = self.turn.fetch_add(1, Relaxed);
         for at in 0..peers.list.len() {
@@ -92,9 +102,9 @@ impl Pool {
             }
         }
         match (second_best, failed) {
-            _ if opening => None,
-            (Some(connection), _) => Some(Ok(connection.clone())),
-            (None, why) => why.map(|why| Err(Error::Unavailable(why.clone()))),
+            (Some(connection), _) if !opening || !is_patient => Some(Ok(connection.clone())),
+            (None, Some(why)) if !opening => Some(Err(Error::Unavailable(why.clone()))),
+            _ => None,
         }
     }
 }
@@ -210,11 +220,11 @@ mod tests {
         (connection, far)
     }
 
-    fn picked(states: Vec<State>, avoid: &Avoid) -> Option<Result<u64, Error>> {
+    fn picked(states: Vec<State>, avoid: &Avoid, is_patient: bool) -> Option<Result<u64, Error>> {
         let list = states.into_iter().enumerate().map(|(server, state)| (location(server), state)).collect();
         let (_, peers) = watch::channel(Peers::default());
         let pool = Pool { peers, turn: AtomicUsize::new(0) };
-        let picked = pool.pick(&Peers { list, unresolved: None }, Some(avoid));
+        let picked = pool.pick(&Peers { list, unresolved: None }, Some(avoid), is_patient);
         picked.map(|picked| picked.map(|connection| connection.id()))
     }
 
@@ -224,17 +234,18 @@ mod tests {
         let avoid = |lost| Avoid { connection: ending.clone(), lost };
         let open = || State::Open(ending.clone());
         let down = || State::Failed("down".to_owned());
-        assert_eq!(picked(vec![open(), State::Open(other.clone())], &avoid(false)), Some(Ok(other.id())));
-        assert_eq!(picked(vec![open(), State::Opening], &avoid(false)), None);
-        assert_eq!(picked(vec![open(), down()], &avoid(false)), Some(Ok(ending.id())));
-        assert_eq!(picked(vec![open()], &avoid(false)), Some(Ok(ending.id())));
-        assert_eq!(picked(vec![open(), down()], &avoid(true)), None);
-        assert_eq!(picked(vec![down(), down()], &avoid(true)), Some(Err(Error::Unavailable("down".to_owned()))));
+        assert_eq!(picked(vec![open(), State::Open(other.clone())], &avoid(false), true), Some(Ok(other.id())));
+        assert_eq!(picked(vec![open(), State::Opening], &avoid(false), true), None);
+        assert_eq!(picked(vec![open(), State::Opening], &avoid(false), false), Some(Ok(ending.id())));
+        assert_eq!(picked(vec![open(), down()], &avoid(false), true), Some(Ok(ending.id())));
+        assert_eq!(picked(vec![open()], &avoid(false), true), Some(Ok(ending.id())));
+        assert_eq!(picked(vec![open(), down()], &avoid(true), true), None);
+        assert_eq!(picked(vec![down(), down()], &avoid(true), true), Some(Err(Error::Unavailable("down".to_owned()))));
     }
     /// Each round has some calls in the moment in which the task of the connection ends.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn a_call_that_meets_the_end_of_its_connection_is_answered() {
-        for _ in 0..2_000 {
+        for _ in 0..1_000 {
             let (connection, far) = connection(0).await;
             let mut callers = JoinSet::new();
             for _ in 0..4 {

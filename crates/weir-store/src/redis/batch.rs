@@ -170,6 +170,8 @@ impl Batch {
                     Ok(_) => {}
                 }
             }
+            // The others would be sent after it.
+            Err(_) if !round.without_script.is_empty() => return Err(Failure::Lost("no reply in time".into())),
             Err(_) => {
                 self.deliver(false);
                 self.is_blocked = true;

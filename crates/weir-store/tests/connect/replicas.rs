@@ -1,8 +1,9 @@
 //! Charges that no replica acknowledges.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::smallvec;
+use tokio::time::sleep;
 use weir_core::{
     algorithm::{Bounds, find},
     domain::{Charge, Key},
@@ -11,7 +12,7 @@ use weir_core::{
 use weir_settings::Time;
 use weir_store::redis::{RedisStore, settings::RedisSettings};
 
-use super::server::{Server, patient, redis};
+use super::server::{Server, TIMEOUT, patient, redis};
 
 const CHECKS: u64 = 8;
 
@@ -24,8 +25,11 @@ async fn checks_are_answered_in_time_by_a_server_that_is_late_to_end_its_wait() 
     let window = find("fixed_window").expect("it is there");
     let params = (window.parse)(&[("count", "100"), ("period", "1h")].as_slice(), &Bounds::default()).expect("valid");
     let (key, limit) = (Key::new("", &["a"]).expect("a key"), Limit::new(Origin::Policy, None, "*", 0, false, params));
+    store.reach(TIMEOUT).await.expect("it answers");
     let mut undecided = 0;
     for _ in 0..CHECKS {
+        // At different times between two ticks.
+        sleep(Duration::from_millis(125)).await;
         let plan = Plan::new(smallvec![Level::new(&key, 1, 1, &limit, 1)], Charge::AllOrNothing, None);
         undecided += u64::from(store.verdict(&plan).await.is_err());
     }
