@@ -83,8 +83,8 @@ impl Pool {
         }
     }
 
-    /// The next connection that is open, or why there is none; `None`: one is being opened. Who is patient does not get that to
-    /// avoid while another one is being opened.
+    /// The next connection that is open, or why there is none; `None`: one is being opened. With `is_patient` that to
+    /// avoid is not given while another one is being opened.
     fn pick(&self, peers: &Peers, avoid: Option<&Avoid>, is_patient: bool) -> Option<Result<Connection, Error>> {
         let (mut second_best, mut opening, mut failed) = (None, false, peers.unresolved.as_ref());
         let start = self.turn.fetch_add(1, Relaxed);
@@ -242,6 +242,7 @@ mod tests {
         assert_eq!(picked(vec![open(), down()], &avoid(true), true), None);
         assert_eq!(picked(vec![down(), down()], &avoid(true), true), Some(Err(Error::Unavailable("down".to_owned()))));
     }
+
     /// Each round has some calls in the moment in which the task of the connection ends.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn a_call_that_meets_the_end_of_its_connection_is_answered() {

@@ -147,6 +147,7 @@ impl Batch {
         }
         // They are written in their order, and each is answered as soon as its reply is there.
         let commands = calls.iter().map(|call| self.command(*call, settings));
+        // The replicas have half of what is left to the checks, whose answers must come before it is over.
         let left = self.first_deadline().saturating_duration_since(Instant::now());
         let commands = commands.chain(keep.then(|| (wait(settings.wait_replicas, left / 2), false)));
         let sent = commands.map(|(command, asking)| {
@@ -227,8 +228,7 @@ impl Batch {
     }
 }
 
-/// Waits until so many replicas have all that this connection has written, for half of the time that is left to the checks: their
-/// answers must come before it is over.
+/// Waits until so many replicas have all that this connection has written, for at most this time.
 fn wait(replicas: u32, time: Duration) -> Cmd {
     let mut command = Cmd::with_capacity(3, 24);
     // 0 would be for as long as it takes.
