@@ -17,7 +17,7 @@ use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
 
 /// How often to look whether the store is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often a store that is required is asked itself: nobody else may ask it.
+/// How often a required store is probed, since the replica may get no checks that would show whether it answers.
 const REACH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The body of `/readyz` about the store.

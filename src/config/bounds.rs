@@ -74,8 +74,8 @@ impl Settings {
         let ports: Vec<_> =
             [grpc, http].into_iter().chain(metrics.iter().map(|listen| ("metrics.listen", listen))).collect();
         for (index, (name, listen)) in ports.iter().enumerate() {
-            if let Some((other, _)) = ports[..index].iter().find(|(_, other)| listen.overlaps(other)) {
-                return Err(format!("{name} is the address of {other}: {listen}"));
+            if let Some((other, address)) = ports[..index].iter().find(|(_, other)| listen.overlaps(other)) {
+                return Err(format!("{name} overlaps {other}: {listen} and {address}"));
             }
         }
         Ok(())

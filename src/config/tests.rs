@@ -192,17 +192,17 @@ fn errors_name_the_key_and_its_position() {
         (
             "{ grpc: { listen: 'a:1' }, metrics: { listen: 'a:1' } }",
             &[],
-            "metrics.listen is the address of grpc.listen: a:1",
+            "metrics.listen overlaps grpc.listen: a:1 and a:1",
         ),
         (
             "{ grpc: { listen: '0.0.0.0:1' }, http: { listen: '127.0.0.1:1' } }",
             &[],
-            "http.listen is the address of grpc.listen: 127.0.0.1:1",
+            "http.listen overlaps grpc.listen: 127.0.0.1:1 and 0.0.0.0:1",
         ),
         (
             "{ grpc: { listen: '127.0.0.1:1' }, http: { listen: '[::]:1' } }",
             &[],
-            "http.listen is the address of grpc.listen: [::]:1",
+            "http.listen overlaps grpc.listen: [::]:1 and 127.0.0.1:1",
         ),
         ("shutdown: { delay: 2d }", &[], "shutdown.delay is 0 to 1d"),
         ("envoy: { headers: on }", &[], "envoy.headers"),

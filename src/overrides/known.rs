@@ -112,7 +112,7 @@ impl Known {
         }
         if now < std::mem::replace(&mut self.passed_at, now) {
             // What has started by a clock ahead starts once more.
-            self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
+            self.next_edge = self.edge_after(now);
         }
         let back = move_those(&mut self.ended, &mut self.by_name, |entry| !entry.has_ended(now));
         if back.is_empty() && self.next_edge.is_none_or(|edge| edge > now) {
@@ -120,8 +120,13 @@ impl Known {
         }
         let ended = move_those(&mut self.by_name, &mut self.ended, |entry| entry.has_ended(now));
         let edits = back.into_iter().map(Edit::Put).chain(ended.into_iter().map(Edit::Removed)).collect();
-        self.next_edge = self.all().flat_map(|one| edges(one, now)).min();
+        self.next_edge = self.edge_after(now);
         Some(edits)
+    }
+
+    /// The next moment at which one starts or ends.
+    fn edge_after(&self, now: Micros) -> Option<Micros> {
+        self.all().flat_map(|one| edges(one, now)).min()
     }
 
     /// Whether some have ended that the store has not been asked about since.

@@ -72,10 +72,7 @@ impl Pool {
             if let Some(picked) = self.pick(&peers.borrow_and_update(), avoid, is_patient) {
                 return picked;
             }
-            let changed = match is_patient {
-                true => timeout_at(until, peers.changed()).await,
-                false => Ok(peers.changed().await),
-            };
+            let changed = if is_patient { timeout_at(until, peers.changed()).await } else { Ok(peers.changed().await) };
             match changed {
                 Ok(changed) => changed.map_err(|_| Error::closed())?,
                 Err(_) => is_patient = false,
@@ -202,6 +199,7 @@ mod tests {
     use tower_service::Service as _;
 
     use super::*;
+    use crate::call::Failure;
 
     fn location(server: usize) -> Location {
         Location::Unix(std::path::Path::new(&format!("/run/{server}.sock")).into())
@@ -254,7 +252,8 @@ mod tests {
                 callers.spawn(async move {
                     let calls: Vec<_> = (0..100).map(|_| connection.call(http::Request::default())).collect();
                     for call in calls {
-                        call.await.expect_err("no server");
+                        let status = call.await.expect_err("no server");
+                        assert!(Failure::from(status).lost);
                     }
                 });
             }
