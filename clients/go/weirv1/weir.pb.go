@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What is charged when one of several limits refuses.
+// The charging rule when one of several limits refuses.
 type Charge int32
 
 const (
@@ -139,15 +139,15 @@ func (Calendar) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_weir_proto_rawDescGZIP(), []int{1}
 }
 
-// What a key has that was never used.
+// The stored permits of a key that was never used.
 type Start int32
 
 const (
 	// The default: START_FULL.
 	Start_START_UNSPECIFIED Start = 0
-	// All that can be stored.
+	// The maximum.
 	Start_START_FULL Start = 1
-	// Nothing. An hour after it is full, a key without requests starts again with nothing.
+	// None. An hour after it is full, a key without requests starts again with none.
 	Start_START_EMPTY Start = 2
 )
 
@@ -192,13 +192,13 @@ func (Start) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_weir_proto_rawDescGZIP(), []int{2}
 }
 
-// What a check, which takes no slot, gets under a concurrency limit.
+// The answer to Check, which takes no slot, under a concurrency limit.
 type OnCheck int32
 
 const (
 	// The default: ON_CHECK_REFUSE.
 	OnCheck_ON_CHECK_UNSPECIFIED OnCheck = 0
-	// FAILED_PRECONDITION. Dry runs and costs of 0 are previews, and tell whether a slot is free.
+	// FAILED_PRECONDITION. Dry runs and costs of 0 are previews and say whether a slot is free.
 	OnCheck_ON_CHECK_REFUSE OnCheck = 1
 	// Whether a slot is free.
 	OnCheck_ON_CHECK_PEEK OnCheck = 2
@@ -245,15 +245,15 @@ func (OnCheck) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_weir_proto_rawDescGZIP(), []int{3}
 }
 
-// What becomes of a reservation that is not settled in time.
+// The settlement of an expired reservation.
 type OnExpiry int32
 
 const (
 	// The default: ON_EXPIRY_KEEP.
 	OnExpiry_ON_EXPIRY_UNSPECIFIED OnExpiry = 0
-	// What was reserved counts as spent.
+	// The reserved units count as spent.
 	OnExpiry_ON_EXPIRY_KEEP OnExpiry = 1
-	// What was reserved is given back, as by Cancel.
+	// The reserved units are refunded, as by Cancel.
 	OnExpiry_ON_EXPIRY_RELEASE OnExpiry = 2
 )
 
@@ -298,7 +298,7 @@ func (OnExpiry) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_weir_proto_rawDescGZIP(), []int{4}
 }
 
-// May `cost` units pass under `key`?
+// A check: whether `cost` units may pass under `key`.
 type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The domain whose policy decides. Empty: the default domain. At most 1,024 bytes.
@@ -320,14 +320,15 @@ type CheckRequest struct {
 	Factor *float64 `protobuf:"fixed64,6,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	// Leave `levels` out of the answer (`binding` is the same index as with them).
 	SummaryOnly bool `protobuf:"varint,7,opt,name=summary_only,json=summaryOnly,proto3" json:"summary_only,omitempty"`
-	// The caller's own id of this request, 1 to 64 bytes, drawn at random (a UUID). The same id for the same key within
-	// `idempotency.window` (default 1 minute) gets the same answer and is charged once, on whichever replica of a store it is asked
-	// again: so a call that got no answer may be repeated. A different request under the same id is INVALID_ARGUMENT. What charges
-	// nothing is not remembered. A request with an id always asks the store, also where the limits are leased; a dry run has none.
+	// Idempotency key: the client's id of this request, 1 to 64 random bytes (a UUID). A request with the same id and key
+	// within `idempotency.window` (default 1 minute) gets the same answer and is charged once, on every replica of the
+	// same store, so a call without an answer may be retried. A different request with the same id is INVALID_ARGUMENT.
+	// Requests that charge nothing are not remembered. A request with an id always asks the store, even if the limits are
+	// leased. INVALID_ARGUMENT with `dry_run`.
 	RequestId string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Would it pass, and when? Decides as always and answers as the same check would be answered now (`allowed`, `retry_after` and
-	// `wait` for this cost, and what would be left), but charges nothing and changes no state. Unlike a preview (cost 0), which
-	// passes with nothing left. Counted in the metric weir_dry_runs_total alone.
+	// Answers exactly as the same check would be answered now (`allowed`, `retry_after` and `wait` for this cost,
+	// `remaining` after it), but charges nothing and changes no state. A preview (cost 0), in contrast, passes even with
+	// nothing left. Counted only in the metric weir_dry_runs_total.
 	DryRun        bool `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -426,27 +427,28 @@ func (x *CheckRequest) GetDryRun() bool {
 	return false
 }
 
-// Settles what a client has spent of a lease, gives back what it does not keep, and asks for more. Amounts are totals, so a request
-// that is lost, repeated or overtaken changes nothing.
+// Renews a lease: settles the units that the client has spent, returns those that it does not keep, and asks for more.
+// Amounts are totals, so a lost, repeated or reordered request changes nothing.
 type LeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key, by `domain` and `key`, and `cost`, 0 to 2^32, default 1: units that are decided as Check decides them, in the same step.
-	// 0: none. Of the other fields only `max_wait` and `summary_only` are allowed.
+	// The key (`domain` and `key`), and a check of it that is decided in the same step, as by Check: `cost` is 0 (none)
+	// to 2^32, default 1. Of the other fields only `max_wait` and `summary_only` are allowed.
 	Check *CheckRequest `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
-	// The holder: 16 bytes, drawn at random when the client's process starts, for all its leases.
+	// The id of the holder: 16 random bytes, drawn once per client process, for all its leases.
 	Holder []byte `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The lease, by a number that its holder uses once.
+	// The id of the lease, unique for its holder.
 	Lease uint64 `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Rises with each request of the lease, from 1, at most 2^53. A repeated request has the number of the first.
+	// The number of the request, from 1 to 2^53, rising with each request of the lease. A retry has the number of the
+	// first attempt.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Units spent since the lease began, at most 2^53. All of them are charged now, those of `check` aside.
+	// Units spent since the lease began, at most 2^53, without those of `check`. All of them are charged now.
 	Spent uint64 `protobuf:"varint,5,opt,name=spent,proto3" json:"spent,omitempty"`
-	// Units that the client holds and keeps, at most 2^32. All others that it was granted are given back, also those of answers that
-	// it has never got.
+	// Units that the client holds and keeps, at most 2^32. All other granted units are returned, including those of
+	// answers that did not arrive.
 	Kept uint64 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
-	// Units that it would like in addition, at most 2^32.
+	// Additional units that the client asks for, at most 2^32.
 	Want uint64 `protobuf:"varint,7,opt,name=want,proto3" json:"want,omitempty"`
-	// The `generation` of the terms under which it holds and asks; 0: it knows none, and is told.
+	// The `generation` of the terms that the client knows. 0: none yet; the answer has them.
 	Generation    uint64 `protobuf:"fixed64,8,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -545,15 +547,16 @@ type LeaseResponse struct {
 	Lease uint64 `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	// As in the request.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The decision on `check`; of a cost of 0 how the limits stand. `error`: the request failed, and nothing of it is known to be
-	// served. Absent where `grant` is, of a cost of 0.
+	// The decision on `check`; for a cost of 0, a preview, absent if there is a `grant`. `error`: the request failed, and
+	// no part of it is known to be applied.
 	Decision *CheckResponse `protobuf:"bytes,3,opt,name=decision,proto3" json:"decision,omitempty"`
-	// Absent: nothing is settled or granted. The terms have changed, the key cannot be leased, or the store did not answer.
+	// Absent if nothing was settled or granted: the terms have changed, the key cannot be leased, or the store did not
+	// answer.
 	Grant *LeaseGrant `protobuf:"bytes,4,opt,name=grant,proto3" json:"grant,omitempty"`
-	// The terms now. Where their `generation` is another one than the client's, it gives its lease back (`kept` and `want` 0, which is
-	// served under any generation) and begins another.
+	// The current terms. If their `generation` differs from the client's, the client returns its lease (`kept` and `want`
+	// 0, which is served under any generation) and begins another.
 	Terms *LeaseTerms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
-	// Why the key cannot be leased; what is held of it is not renewed.
+	// Why the key cannot be leased. Units held of it are not renewed.
 	NotLeasable   string `protobuf:"bytes,6,opt,name=not_leasable,json=notLeasable,proto3" json:"not_leasable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -631,18 +634,19 @@ func (x *LeaseResponse) GetNotLeasable() string {
 	return ""
 }
 
-// What a LeaseRequest is granted.
+// The units that a LeaseRequest is granted.
 type LeaseGrant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Units in addition to those that were kept.
+	// Additional units, beyond those kept.
 	Units uint64 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
-	// Units that were free afterwards.
+	// Free units after this grant.
 	Free uint64 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
-	// What was kept may be spent on. Otherwise its deadline had passed: it counts as spent, and must not be spent.
+	// Whether the kept units may still be spent. If not, their deadline had passed: they count as spent and must not be
+	// spent.
 	IsKept bool `protobuf:"varint,3,opt,name=is_kept,json=isKept,proto3" json:"is_kept,omitempty"`
-	// A limit was lowered below what is held: give back.
+	// A limit was lowered below the units held: return them.
 	IsRecalled bool `protobuf:"varint,4,opt,name=is_recalled,json=isRecalled,proto3" json:"is_recalled,omitempty"`
-	// Refused, and no other holder has units: for so long a request of at least this cost is refused.
+	// The check was refused, and no other holder has units: a request of at least this cost is refused for this time.
 	RefusedFor    *durationpb.Duration `protobuf:"bytes,5,opt,name=refused_for,json=refusedFor,proto3" json:"refused_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -713,17 +717,18 @@ func (x *LeaseGrant) GetRefusedFor() *durationpb.Duration {
 	return nil
 }
 
-// How a key is leased. A client spends what it holds for 0.99 of `ttl`, by a monotonic clock, from when it sent the last
-// request that was granted.
+// The terms of a key's leases. A client may spend its units for 0.99 of `ttl`, by a monotonic clock, from the moment
+// when it sent the last request that was granted.
 type LeaseTerms struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the key's limits are: the same on all replicas, another one when a policy changes them. Never 0.
+	// Identifies the key's limits: the same on all replicas, different after a policy changes them. Never 0.
 	Generation uint64 `protobuf:"fixed64,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	// How long units are held.
+	// The time for which granted units are held.
 	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// After a refusal a client refuses by itself for so long from the answer, at most four times as long from the question.
+	// After a refusal the client refuses locally for this time from the answer, but no longer than four times this from
+	// the request.
 	HoldOff *durationpb.Duration `protobuf:"bytes,3,opt,name=hold_off,json=holdOff,proto3" json:"hold_off,omitempty"`
-	// Where a request is granted less than it wants, and no more than this is free, it is as if refused.
+	// A grant of less than `want` with at most this many units free counts as a refusal for `hold_off`.
 	Scarce        uint64 `protobuf:"varint,4,opt,name=scarce,proto3" json:"scarce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -787,12 +792,12 @@ func (x *LeaseTerms) GetScarce() uint64 {
 	return 0
 }
 
-// Limits of the client, instead of those of a policy.
+// Limits that the client brings, instead of those of a policy.
 type LimitSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 to 16 limits. None: the request is not limited.
+	// 0 to 16 limits. With none the request is not limited.
 	Limits []*Limit `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
-	// What a refused check charges. Default CHARGE_ALL_OR_NOTHING.
+	// The charging rule of refused checks. Default CHARGE_ALL_OR_NOTHING.
 	Charge        Charge `protobuf:"varint,2,opt,name=charge,proto3,enum=weir.v1.Charge" json:"charge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -842,8 +847,8 @@ func (x *LimitSpec) GetCharge() Charge {
 	return Charge_CHARGE_UNSPECIFIED
 }
 
-// One algorithm, applied to a prefix of the key. Its count belongs to the key, the `name` (or else the algorithm and its rank
-// among those at that depth) and the time base, so a changed count or rate keeps what was spent.
+// One algorithm, applied to a prefix of the key. Its count is identified by the key, the `name` (or else the algorithm
+// and its rank among those at that depth) and the time base, so a changed count or rate keeps the units spent.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Shown in answers. Default: a path pattern, the algorithm and a number for each algorithm, as in `*/*#gcra0`. At most
@@ -1430,9 +1435,9 @@ type FixedWindow struct {
 	Count uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
 	// The length of a window; left out where `calendar` is given.
 	Period *durationpb.Duration `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
-	// Refused requests count too: a client that keeps asking stays refused until the window ends.
+	// Refused requests are charged too: a client that does not pause stays refused until the window ends.
 	ChargeDenied bool `protobuf:"varint,3,opt,name=charge_denied,json=chargeDenied,proto3" json:"charge_denied,omitempty"`
-	// Windows have an offset derived from the key, so that not all keys start again at once.
+	// Windows have an offset derived from the key, so that not all keys reset at once.
 	PerKeyPhase bool `protobuf:"varint,4,opt,name=per_key_phase,json=perKeyPhase,proto3" json:"per_key_phase,omitempty"`
 	// Windows are the days, weeks, months or years of a calendar, in place of a period.
 	Calendar Calendar `protobuf:"varint,5,opt,name=calendar,proto3,enum=weir.v1.Calendar" json:"calendar,omitempty"`
@@ -1889,7 +1894,7 @@ type WarmingUp struct {
 	Period *durationpb.Duration `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
 	// The time to warm up.
 	WarmUp *durationpb.Duration `protobuf:"bytes,3,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`
-	// How many times longer the first unit takes when cold, above 1. Default 3.
+	// The factor by which the first unit takes longer when cold, above 1. Default 3.
 	ColdFactor *float64 `protobuf:"fixed64,4,opt,name=cold_factor,json=coldFactor,proto3,oneof" json:"cold_factor,omitempty"`
 	// The longest wait granted. Default 0.
 	MaxWait       *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
@@ -2032,10 +2037,10 @@ type Concurrency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots.
 	Max uint64 `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`
-	// How long a slot is held that is neither released (Commit, Cancel) nor extended (Extend): 10 ms to 24 hours. No reservation of the key
-	// lasts longer, unless it is extended.
+	// The time after which a slot expires that is neither released (Commit, Cancel) nor extended (Extend): 10 ms to 24
+	// hours. The upper bound for reservations of the key, unless they are extended.
 	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// What a check gets, which takes no slot. Default ON_CHECK_REFUSE.
+	// The answer to Check, which takes no slot. Default ON_CHECK_REFUSE.
 	Check         OnCheck `protobuf:"varint,3,opt,name=check,proto3,enum=weir.v1.OnCheck" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2218,19 +2223,19 @@ type CheckResponse struct {
 	Levels []*LevelResult `protobuf:"bytes,10,rep,name=levels,proto3" json:"levels,omitempty"`
 	// In batches and streams: this check failed, and all other fields are empty. A unary call fails with a status instead.
 	Error *Error `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	// Decided from units that the replica leases of the shared store, without asking it. `remaining` is what it holds and what
-	// was free when it last asked.
+	// Decided from units that the replica leases, without a call of the shared store. `remaining` is the sum of the units
+	// it holds and those that were free at its last call.
 	Leased bool `protobuf:"varint,12,opt,name=leased,proto3" json:"leased,omitempty"`
 	// Nothing left (`remaining` is 0), allowed or refused: the shortest time after which a unit is left, if no other check charges
 	// the key. Rounded up to the microsecond. The longest of the levels with nothing left, so not always the binding level's.
 	// Absent where something is left, without limits, where no wait helps, and of an allowed check that is `leased`.
 	NextAfter *durationpb.Duration `protobuf:"bytes,13,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
-	// The id of the operator's override that acted on the deepest level that any changed, or of the ban that refused the check.
+	// The id of the operator's override in force on the deepest overridden level, or of the ban that refused the check.
 	Override string `protobuf:"bytes,14,opt,name=override,proto3" json:"override,omitempty"`
-	// The answer to an earlier request of the same `request_id`. This one has charged nothing.
+	// The answer is that of an earlier request with the same `request_id`. This one charged nothing.
 	RepeatedRequest bool `protobuf:"varint,15,opt,name=repeated_request,json=repeatedRequest,proto3" json:"repeated_request,omitempty"`
-	// Refused by an operator's ban, whatever the limits say: why, in the operator's words. `levels` is empty then, `retry_after` is
-	// the time until the ban ends, and `never` says that it has no end.
+	// The operator's reason for the ban that refused the check, whatever the limits say. With a ban `levels` is empty,
+	// `retry_after` is the time until the ban ends, and `never` says that it has no end.
 	BanReason     string `protobuf:"bytes,16,opt,name=ban_reason,json=banReason,proto3" json:"ban_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2671,16 +2676,16 @@ func (x *CheckBatchResponse) GetResults() []*CheckResponse {
 	return nil
 }
 
-// Hold units until their real cost is known.
+// Reserves units until the real cost is known.
 type ReserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to hold: `cost` units, the estimate, 1 to 2^32. Decided as Check decides it. A `dry_run` is an error, since Check answers
-	// it.
+	// The check; its `cost`, the estimate, 1 to 2^32, is held. Decided as by Check. INVALID_ARGUMENT with `dry_run`,
+	// which Check answers.
 	Check *CheckRequest `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
-	// How long to hold them, 10 ms to 24 hours; at most as long as the `ttl` of concurrency limits on the path, which is the default.
-	// Required without those. The reservation is settled by itself when it is over: see `on_expiry`.
+	// The time to hold the units, 10 ms to 24 hours. Default and upper bound: the `ttl` of concurrency limits on the
+	// path; required without those. A reservation that is not settled in this time expires: see `on_expiry`.
 	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// What becomes of a reservation that is not settled in time. Default ON_EXPIRY_KEEP.
+	// The settlement of an expired reservation. Default ON_EXPIRY_KEEP.
 	OnExpiry      OnExpiry `protobuf:"varint,3,opt,name=on_expiry,json=onExpiry,proto3,enum=weir.v1.OnExpiry" json:"on_expiry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2737,16 +2742,16 @@ func (x *ReserveRequest) GetOnExpiry() OnExpiry {
 	return OnExpiry_ON_EXPIRY_UNSPECIFIED
 }
 
-// Whether units are held.
+// The result of Reserve.
 type ReserveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The decision, as that of a check. Not `allowed`: nothing is held, and the other fields are empty.
+	// The decision, as of Check. If it is not `allowed`, nothing is held and the other fields are empty.
 	Decision *CheckResponse `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
-	// Names the reservation to Commit, Cancel and Extend: an opaque text of `A-Z a-z 0-9 - _`, which cannot be guessed. With
-	// authentication enabled it is of use to the client that reserved alone. Without a limit on the path, and where the decision is
-	// `degraded`, nothing is held under it, and settling it changes nothing.
+	// The id of the reservation, for Commit, Cancel and Extend: an opaque, unguessable text of `A-Z a-z 0-9 - _`. With
+	// authentication enabled only the client that reserved can use it. Without a limit on the path, or with a `degraded`
+	// decision, nothing is held under it, and settling it changes nothing.
 	Hold string `protobuf:"bytes,2,opt,name=hold,proto3" json:"hold,omitempty"`
-	// For how long the units are held: between 15/16 of the `ttl` and the `ttl`.
+	// The time for which the units are held: 15/16 of the `ttl` to the `ttl`.
 	ExpiresAfter  *durationpb.Duration `protobuf:"bytes,3,opt,name=expires_after,json=expiresAfter,proto3" json:"expires_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2803,12 +2808,12 @@ func (x *ReserveResponse) GetExpiresAfter() *durationpb.Duration {
 	return nil
 }
 
-// Settle a reservation.
+// Settles a reservation.
 type CommitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The `hold` of ReserveResponse.
 	Hold string `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`
-	// What it really cost, 0 to 2^32. Default: what was reserved.
+	// The real cost, 0 to 2^32. Default: the reserved units.
 	Actual        *int64 `protobuf:"zigzag64,2,opt,name=actual,proto3,oneof" json:"actual,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2858,18 +2863,18 @@ func (x *CommitRequest) GetActual() int64 {
 	return 0
 }
 
-// How a reservation was settled; also when asked again.
+// The settlement of a reservation. Repeated calls get the first one.
 type CommitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The units that it cost.
+	// The units charged.
 	Charged int64 `protobuf:"varint,1,opt,name=charged,proto3" json:"charged,omitempty"`
 	// Of what was reserved, the units that were given back.
 	Refunded int64 `protobuf:"varint,2,opt,name=refunded,proto3" json:"refunded,omitempty"`
-	// The units charged beyond what was reserved, whether they were free or not. A level may stand above its limit by them: later
-	// checks wait until time has made up for it.
+	// The units charged beyond the reserved ones, whether they were free or not. They may take a level over its limit:
+	// later checks are refused until it has recovered.
 	Overage uint64 `protobuf:"varint,3,opt,name=overage,proto3" json:"overage,omitempty"`
-	// The reservation was made without the shared store, as a check that counts what was reserved. This settlement changed nothing,
-	// and all other fields are 0.
+	// The reservation was made without the shared store, as a check of the reserved units. This settlement changed
+	// nothing, and all other fields are 0.
 	Degraded      bool `protobuf:"varint,4,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2933,7 +2938,7 @@ func (x *CommitResponse) GetDegraded() bool {
 	return false
 }
 
-// Give back all that was reserved.
+// Refunds a reservation.
 type CancelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The `hold` of ReserveResponse.
@@ -2979,10 +2984,10 @@ func (x *CancelRequest) GetHold() string {
 	return ""
 }
 
-// How a reservation was settled; also when asked again, and where it had been committed.
+// The settlement of a reservation. Repeated calls, and a Cancel after a Commit, get the first one.
 type CancelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The units that it cost: 0, or what an earlier Commit said, which stands.
+	// The units charged: 0, or those of an earlier Commit.
 	Charged int64 `protobuf:"varint,1,opt,name=charged,proto3" json:"charged,omitempty"`
 	// Of what was reserved, the units that were given back.
 	Refunded int64 `protobuf:"varint,2,opt,name=refunded,proto3" json:"refunded,omitempty"`
@@ -3043,12 +3048,12 @@ func (x *CancelResponse) GetDegraded() bool {
 	return false
 }
 
-// Hold a reservation for longer, or shorter.
+// Changes the expiry of a reservation.
 type ExtendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The `hold` of ReserveResponse.
 	Hold string `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`
-	// How long to hold it from now on, as in ReserveRequest.
+	// The time to hold it from now on, as in ReserveRequest.
 	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3098,10 +3103,10 @@ func (x *ExtendRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
-// Until when a reservation is held.
+// The new expiry of a reservation.
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For how long from now on: between 15/16 of the `ttl` and the `ttl`.
+	// The time from now on: 15/16 of the `ttl` to the `ttl`.
 	ExpiresAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=expires_after,json=expiresAfter,proto3" json:"expires_after,omitempty"`
 	// As in CommitResponse.
 	Degraded      bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
@@ -3156,9 +3161,9 @@ func (x *ExtendResponse) GetDegraded() bool {
 // Several checks that pass together or not at all.
 type CheckAllRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 32, all of the same domain, all with a limit_spec or none, all dry runs or none, without `request_id`. The shortest `max_wait`
-	// that is given applies to all. What they charge to one and the same limit and key adds up, and passes if the sum does. A refusal charges
-	// nothing, whatever the policy's `charge` says, except limits with `charge_denied`.
+	// 1 to 32, all of the same domain, all with a limit_spec or none, all dry runs or none, without `request_id`. The
+	// shortest `max_wait` applies to all. Charges to the same limit and key are summed, and pass if the sum does. A
+	// refusal charges nothing, whatever the policy's `charge` says, except limits with `charge_denied`.
 	Checks        []*CheckRequest `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3201,13 +3206,13 @@ func (x *CheckAllRequest) GetChecks() []*CheckRequest {
 	return nil
 }
 
-// The answer to all of them.
+// The answer to CheckAll.
 type CheckAllResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All checks may pass, and are charged. Else none is.
+	// Whether all checks pass and are charged. If not, none is.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// One for each check, in their order: what its own limits say. Of a refused call some may be allowed, and are not charged either; at
-	// least one is not. The retry of the call is the longest `retry_after` among them.
+	// One for each check, in their order: the decision of its own limits. In a refused call at least one is refused; the
+	// allowed ones are not charged either. Retry the call after the longest `retry_after` among them.
 	Results       []*CheckResponse `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3257,14 +3262,14 @@ func (x *CheckAllResponse) GetResults() []*CheckResponse {
 	return nil
 }
 
-// Remove the state of a key.
+// Removes the state of a key.
 type ResetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The domain. Empty: the default domain.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// The path, as in CheckRequest.
 	Key []string `protobuf:"bytes,2,rep,name=key,proto3" json:"key,omitempty"`
-	// Also remove the states of all keys below this one.
+	// Also removes the states of all keys below this one.
 	Subtree       bool `protobuf:"varint,3,opt,name=subtree,proto3" json:"subtree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3321,13 +3326,13 @@ func (x *ResetRequest) GetSubtree() bool {
 	return false
 }
 
-// What was removed.
+// The result of a reset.
 type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key itself had state.
 	Existed bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
-	// For a `subtree` above the domain's anchor in a shared store, every server was scanned. This is not atomic: keys that were
-	// written meanwhile may remain.
+	// For a `subtree` above the domain's anchor in a shared store, every server was scanned. This is not atomic: keys
+	// written during the scan may remain.
 	Scanned bool `protobuf:"varint,2,opt,name=scanned,proto3" json:"scanned,omitempty"`
 	// The key, or with `subtree` a key below it, had state. With `scanned` this counts states that have expired and are still
 	// stored. Older servers leave it out.
@@ -3442,16 +3447,16 @@ func (x *SuggestRequest) GetKey() []string {
 	return nil
 }
 
-// What is near to them.
+// Similar domains and keys of the policy.
 type SuggestResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The domain is defined, and a limit (or a rule that lifts limits) is on the key's path. All other fields are empty.
 	Limited bool `protobuf:"varint,1,opt,name=limited,proto3" json:"limited,omitempty"`
-	// The domain is not defined: domains that are, those with similar names first. At most 10.
+	// If the domain is not defined: defined domains, similar names first. At most 10.
 	Domains []string `protobuf:"bytes,2,rep,name=domains,proto3" json:"domains,omitempty"`
-	// A similar key that meets a limit; empty: there is none.
+	// A similar key that meets a limit; empty if there is none.
 	Key []string `protobuf:"bytes,3,rep,name=key,proto3" json:"key,omitempty"`
-	// Keys that meet a limit, with `*` for any segment; first those that begin as the key does. At most 5.
+	// Keys that meet a limit, with `*` for any segment; those with the longest common prefix first. At most 5.
 	Patterns      []*KeyPattern `protobuf:"bytes,4,rep,name=patterns,proto3" json:"patterns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -54,8 +54,8 @@ const (
 type RateLimiterClient interface {
 	// Decides one key: every limit on its path, in one atomic step.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
-	// Decides up to 1,000 checks in order, each by itself. An invalid check is answered in its place with `error` set; the others
-	// are not affected.
+	// Decides up to 1,000 checks in order, each by itself. An invalid check is answered in its place with `error` set and
+	// does not affect the others.
 	CheckBatch(ctx context.Context, in *CheckBatchRequest, opts ...grpc.CallOption) (*CheckBatchResponse, error)
 	// Decides 1 to 32 checks of one domain together, in one step: either all are charged or none. Each is answered in its place. An
 	// invalid check fails the call, and nothing is charged.
@@ -63,27 +63,30 @@ type RateLimiterClient interface {
 	// Checks over one long-lived stream (pipelining): one answer for each request, in order. An invalid check is answered with
 	// `error` set, and the stream continues. During a graceful shutdown the stream ends with UNAVAILABLE.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckRequest, CheckResponse], error)
-	// Decides as Check does. Where the check is allowed, its cost is charged and held under a reservation: the caller learns the
-	// real cost later, and settles. For tokens of language models, bytes of uploads, the cost of queries.
+	// Decides as Check does. If the check is allowed, its cost is charged and held under a reservation, which the client
+	// settles later by the real cost. For tokens of language models, bytes of uploads, the cost of queries.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
-	// Settles a reservation by what it really cost: what was not used is given back, more is charged in any case (`overage`). All
-	// levels in one step. The first settlement counts, and a repeated one gets its answer again. NOT_FOUND: never made, expired, or
-	// made by another client. UNAVAILABLE while the shared store does not answer: repeat it.
+	// Settles a reservation by its real cost, for all levels in one step: unused units are refunded, and units beyond the
+	// estimate are charged unconditionally (`overage`). The first settlement counts; a repeated one gets the same answer.
+	// NOT_FOUND: the reservation is unknown, expired, or another client's. UNAVAILABLE while the shared store does not
+	// answer: retry.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
-	// Settles a reservation of which nothing was used: a Commit of 0.
+	// Settles an unused reservation: a Commit of 0.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
-	// Moves the end of a reservation. It fails as Commit does.
+	// Changes the time at which a reservation expires. Errors are those of Commit.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
 	// Leases units of hot keys to the client, which then decides their checks in its own process, never over the limit
-	// (docs/leases.md). One stream for all keys: one answer for each request, in order. What belongs to a lease is in the store, so
-	// a client goes on by another stream, at another replica. During a graceful shutdown the stream ends with UNAVAILABLE. Only keys
-	// whose policy says `lease` are leased; others are decided and told to be `not_leasable`.
+	// (docs/leases.md). One stream serves all keys: one answer for each request, in order. Leases are in the store, so a
+	// client can continue on another stream, at another replica. During a graceful shutdown the stream ends with
+	// UNAVAILABLE. Only keys whose policy says `lease` are leased; checks of other keys are decided, and `not_leasable`
+	// says why they are not.
 	Lease(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LeaseRequest, LeaseResponse], error)
-	// Removes the state of a key: its next check finds it full, as if never used. A key that counts together with others
-	// (`share_threshold`) is forgotten with them.
+	// Removes the state of a key: its next check finds it full, as if never used. Keys that share a count
+	// (`share_threshold`) are reset together.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
-	// What the policy has near a domain or a key that it does not know, for the hints of tools: `weir check` asks it after a check
-	// that met no limit. Read-only. With authentication enabled it needs the role `metrics`, as all that reads policies.
+	// Suggests domains and keys of the policy that are similar to unknown ones, for the hints of tools: `weir check`
+	// calls it after a check that met no limit. Read-only. With authentication enabled it needs the role `metrics`, like
+	// every call that reads policies.
 	Suggest(ctx context.Context, in *SuggestRequest, opts ...grpc.CallOption) (*SuggestResponse, error)
 }
 
@@ -230,8 +233,8 @@ func (c *rateLimiterClient) Suggest(ctx context.Context, in *SuggestRequest, opt
 type RateLimiterServer interface {
 	// Decides one key: every limit on its path, in one atomic step.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
-	// Decides up to 1,000 checks in order, each by itself. An invalid check is answered in its place with `error` set; the others
-	// are not affected.
+	// Decides up to 1,000 checks in order, each by itself. An invalid check is answered in its place with `error` set and
+	// does not affect the others.
 	CheckBatch(context.Context, *CheckBatchRequest) (*CheckBatchResponse, error)
 	// Decides 1 to 32 checks of one domain together, in one step: either all are charged or none. Each is answered in its place. An
 	// invalid check fails the call, and nothing is charged.
@@ -239,27 +242,30 @@ type RateLimiterServer interface {
 	// Checks over one long-lived stream (pipelining): one answer for each request, in order. An invalid check is answered with
 	// `error` set, and the stream continues. During a graceful shutdown the stream ends with UNAVAILABLE.
 	CheckStream(grpc.BidiStreamingServer[CheckRequest, CheckResponse]) error
-	// Decides as Check does. Where the check is allowed, its cost is charged and held under a reservation: the caller learns the
-	// real cost later, and settles. For tokens of language models, bytes of uploads, the cost of queries.
+	// Decides as Check does. If the check is allowed, its cost is charged and held under a reservation, which the client
+	// settles later by the real cost. For tokens of language models, bytes of uploads, the cost of queries.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
-	// Settles a reservation by what it really cost: what was not used is given back, more is charged in any case (`overage`). All
-	// levels in one step. The first settlement counts, and a repeated one gets its answer again. NOT_FOUND: never made, expired, or
-	// made by another client. UNAVAILABLE while the shared store does not answer: repeat it.
+	// Settles a reservation by its real cost, for all levels in one step: unused units are refunded, and units beyond the
+	// estimate are charged unconditionally (`overage`). The first settlement counts; a repeated one gets the same answer.
+	// NOT_FOUND: the reservation is unknown, expired, or another client's. UNAVAILABLE while the shared store does not
+	// answer: retry.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
-	// Settles a reservation of which nothing was used: a Commit of 0.
+	// Settles an unused reservation: a Commit of 0.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
-	// Moves the end of a reservation. It fails as Commit does.
+	// Changes the time at which a reservation expires. Errors are those of Commit.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
 	// Leases units of hot keys to the client, which then decides their checks in its own process, never over the limit
-	// (docs/leases.md). One stream for all keys: one answer for each request, in order. What belongs to a lease is in the store, so
-	// a client goes on by another stream, at another replica. During a graceful shutdown the stream ends with UNAVAILABLE. Only keys
-	// whose policy says `lease` are leased; others are decided and told to be `not_leasable`.
+	// (docs/leases.md). One stream serves all keys: one answer for each request, in order. Leases are in the store, so a
+	// client can continue on another stream, at another replica. During a graceful shutdown the stream ends with
+	// UNAVAILABLE. Only keys whose policy says `lease` are leased; checks of other keys are decided, and `not_leasable`
+	// says why they are not.
 	Lease(grpc.BidiStreamingServer[LeaseRequest, LeaseResponse]) error
-	// Removes the state of a key: its next check finds it full, as if never used. A key that counts together with others
-	// (`share_threshold`) is forgotten with them.
+	// Removes the state of a key: its next check finds it full, as if never used. Keys that share a count
+	// (`share_threshold`) are reset together.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
-	// What the policy has near a domain or a key that it does not know, for the hints of tools: `weir check` asks it after a check
-	// that met no limit. Read-only. With authentication enabled it needs the role `metrics`, as all that reads policies.
+	// Suggests domains and keys of the policy that are similar to unknown ones, for the hints of tools: `weir check`
+	// calls it after a check that met no limit. Read-only. With authentication enabled it needs the role `metrics`, like
+	// every call that reads policies.
 	Suggest(context.Context, *SuggestRequest) (*SuggestResponse, error)
 	mustEmbedUnimplementedRateLimiterServer()
 }
