@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 from datetime import timedelta
 
 import pytest
@@ -95,3 +97,22 @@ def test_with_zero_failures_it_never_opens() -> None:
     assert breaker.state is State.CLOSED
     with pytest.raises(ValueError, match="failure"):
         weir.Breaker(failures=-1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_waits_neither_for_a_lock_nor_for_a_probe_of_its_parent() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 1.0
+    breaker.enter()
+    with breaker._lock:
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(10)
+            breaker.enter()
+            breaker.succeeded()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -132,3 +133,16 @@ async def test_leases_are_given_back_all_the_same(service: Service, monkeypatch:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert is_given_back.is_set()
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+async def test_a_call_under_way_when_the_client_closes_fails_without_a_cancellation(*, coalesce: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        client = weir.AsyncClient(address, coalesce=coalesce, deadline=PATIENCE_SECONDS)
+        task = asyncio.create_task(client.check(EXPORTS))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await client.close()
+        with pytest.raises(weir.WeirError, match="closed"):
+            await task

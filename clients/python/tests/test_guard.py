@@ -92,9 +92,10 @@ async def test_a_channel_that_is_closed_meanwhile_is_no_other_error(service: Ser
     assert tasks._connected()
     threads.close()
     await tasks.close()
-    for client in (threads, tasks):
-        with pytest.raises(weir.WeirError, match="closed"):
-            client._send_once(_methods.CHECK, pb.CheckRequest(), 1.0, False)
+    with pytest.raises(weir.WeirError, match="closed"):
+        threads._send_once(_methods.CHECK, pb.CheckRequest(), 1.0, False)
+    with pytest.raises(weir.WeirError, match="closed"):
+        await tasks._send_once(_methods.CHECK, pb.CheckRequest(), 1.0, False)
 
 
 def test_a_wrong_configuration_is_an_error_that_takes_nothing_down(

@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, domains_of, joint_request, removed
+from weir._base import ClientBase, closed, domains_of, joint_request, removed
 from weir._batches import AsyncBatches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -24,7 +24,7 @@ from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
 from weir._reservation import AsyncReservation, OnExpiry, opening, reserve_request
 from weir._slot import AsyncSlot
-from weir._tasks import to_its_end
+from weir._tasks import is_cancelled, to_its_end
 from weir._times import Time, seconds
 from weir.errors import WeirError
 from weir.limits import Charge, Limit
@@ -38,6 +38,7 @@ class AsyncClient(ClientBase):
     """
 
     _channel: grpc.aio.Channel | None = None
+    _channel_closed = False
     _batches: AsyncBatches | None = None
 
     def _open(self) -> None:
@@ -259,6 +260,7 @@ class AsyncClient(ClientBase):
 
     async def _close(self) -> None:
         await self._leases.give_back(self._deadline_seconds)
+        self._channel_closed = True
         if self._channel:
             await self._channel.close()
 
@@ -299,8 +301,7 @@ class AsyncClient(ClientBase):
         metadata: Metadata = (),
     ) -> Reply:
         def attempt(call: Call) -> Awaitable[Reply]:
-            reply: Awaitable[Reply] = self._send_once(method, request, call.remaining(), call.is_retry, metadata)
-            return reply
+            return self._send_once(method, request, call.remaining(), call.is_retry, metadata)
 
         return await self._repeat(deadline, may_repeat, attempt)
 
@@ -316,6 +317,23 @@ class AsyncClient(ClientBase):
                 except WeirError as error:
                     failure = error
                 await asyncio.sleep(call.failed(failure))
+
+    async def _send_once(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        timeout: float,
+        wait_for_ready: bool,
+        metadata: Metadata = (),
+    ) -> Reply:
+        try:
+            reply: Reply = await super()._send_once(method, request, timeout, wait_for_ready, metadata)
+        except asyncio.CancelledError:
+            # gRPC cancels the calls of a channel that is closed, as if their tasks were cancelled.
+            if self._channel_closed and not is_cancelled():
+                raise closed() from None
+            raise
+        return reply
 
     def _connected(self) -> grpc.aio.Channel:
         if self._channel is None:

@@ -98,12 +98,12 @@ class ClientBase:
         except (ValueError, grpc.aio.UsageError):
             # gRPC's, where another thread or task has closed the channel meanwhile.
             if self._closed:
-                raise _closed() from None
+                raise closed() from None
             raise
 
     def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
         if self._closed:
-            raise _closed()
+            raise closed()
         deadline_seconds = self._deadline_seconds if deadline is None else seconds(deadline)
         return Call(self.breaker, deadline_seconds, self._retries if may_repeat else 0)
 
@@ -167,7 +167,8 @@ class ClientBase:
         return Verdict.of_error(error, fail_closed=fail_closed)
 
 
-def _closed() -> WeirError:
+def closed() -> WeirError:
+    """The error of a call of a closed client."""
     return errors.of_status(grpc.StatusCode.CANCELLED, "the client is closed")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from threading import Lock
 
+from weir import _fork
 from weir._times import Time, seconds
 from weir.errors import CircuitOpen
 
@@ -39,6 +40,12 @@ class Breaker:
         self._failures = 0
         self._probe_at = 0.0
         self._listeners: list[Callable[[State], None]] = []
+        _fork.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: a thread of the parent may hold the lock, and a probe under way ends in the parent alone."""
+        self._lock = Lock()
+        self.abandoned()
 
     @property
     def state(self) -> State:

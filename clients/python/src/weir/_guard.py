@@ -13,6 +13,7 @@ from datetime import timedelta
 from threading import Lock
 from urllib.parse import quote
 
+from weir import _fork
 from weir._decision import Decision
 from weir.errors import Outage, WeirError
 
@@ -89,6 +90,11 @@ class FailureLog:
         self._lock = Lock()
         self._count: Counter[str] = Counter()
         self._quiet_until: dict[str, float] = {}
+        _fork.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: a thread of the parent may hold the lock."""
+        self._lock = Lock()
 
     def failed(self, error: WeirError) -> None:
         """A check without a decision."""

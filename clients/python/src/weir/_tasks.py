@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -24,3 +25,9 @@ async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
         # An error of the work is of less use than the cancellation, and counts as seen.
         task.exception()
     raise cancelled
+
+
+def is_cancelled() -> bool:
+    """Whether the current task is being cancelled. Unknown before Python 3.11: no."""
+    task = asyncio.current_task()
+    return sys.version_info >= (3, 11) and task is not None and task.cancelling() > 0
