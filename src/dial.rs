@@ -1,4 +1,4 @@
-//! gRPC channels that this process opens: to a service, by the commands, and to a control plane.
+//! gRPC channels that this process opens: from the commands to a service, and to a control plane.
 
 use std::error::Error;
 
@@ -6,15 +6,15 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 use weir_server::dial::Destination;
 
-/// Connects. `with` sets the timeouts.
+/// Opens a channel. `with` sets the timeouts.
 ///
 /// # Errors
-/// Why it cannot be reached.
+/// The reason why the destination cannot be reached.
 pub async fn channel(
     destination: &Destination,
     with: impl FnOnce(Endpoint) -> Endpoint,
 ) -> Result<Channel, Box<dyn Error + Send + Sync>> {
-    // The scheme here is for the library, which leaves encryption to the connector; what calls carry is the origin's.
+    // This scheme is for tonic, which leaves encryption to the connector; calls carry the scheme of the origin.
     let endpoint = Endpoint::try_from(format!("http://{}", destination.authority()))?
         .origin(format!("{}://{}", destination.scheme(), destination.authority()).parse()?);
     let connector = {
@@ -28,7 +28,7 @@ pub async fn channel(
     channel.map_err(|error| cause(&error).into())
 }
 
-/// The innermost reason of an error: the outer ones say only "transport error".
+/// Returns the innermost cause of an error; the outer ones say only "transport error".
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

@@ -1,8 +1,9 @@
-//! Weir decides whether a request may pass.
+//! Weir is a rate-limit service: it decides whether a request is allowed.
 //!
-//! One request goes from left to right: a transport decodes it, the [`limiter`] asks the policy ([`weir_policy`]) which
-//! limits are on the key's path, the store ([`weir_store`]) decides them in one step, the answer is aggregated and encoded.
-//! The modules below are in reading order, each using only those above it; `ARCHITECTURE.md` has the map.
+//! A request passes these layers in order: a transport decodes it, the [`limiter`] resolves the limits on the key's
+//! path in the policy ([`weir_policy`]), the store ([`weir_store`]) decides them in one atomic step, and the answer is
+//! aggregated and encoded. The modules below are in reading order, each using only those above it; `ARCHITECTURE.md`
+//! has the map.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 

@@ -1,4 +1,4 @@
-//! What `weir config check` validates.
+//! Validation for `weir config check`.
 
 use std::{path::PathBuf, time::SystemTime};
 
@@ -24,7 +24,7 @@ pub struct Checked {
     pub is_authenticated: bool,
     /// The certificates of all settings.
     pub certificates: Vec<Certificates>,
-    /// The memory that is taken at most.
+    /// Upper bound of the memory of the process.
     pub worst_case: WorstCase,
 }
 
@@ -34,13 +34,13 @@ pub struct Certificates {
     pub setting: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// How many certificates it contains.
+    /// Number of certificates in the file.
     pub count: usize,
-    /// When the first of them to expire does.
+    /// Earliest expiry among them.
     pub expires: SystemTime,
 }
 
-/// Loads the files that these settings name, as a start would, and listens to nothing.
+/// Loads the files that these settings name, as startup would, without opening a port.
 ///
 /// # Errors
 /// Every [`AppError`] for which `serve` would not start.
@@ -82,7 +82,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     }
 }
 
-/// Those that can be read: whether they serve their purpose is checked elsewhere.
+/// Lists the certificate files that can be read. Whether they are usable is checked elsewhere.
 fn certificates(settings: &Settings) -> Vec<Certificates> {
     let read = |PathSetting { key, certificates }: &PathSetting| {
         let path = certificates.as_ref()?(settings);

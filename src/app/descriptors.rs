@@ -1,13 +1,13 @@
-//! The limit of open files. Raised to the most that is allowed, since connections count: once they have taken all, no port accepts others
-//! and no file can be read.
+//! The limit of open files (`RLIMIT_NOFILE`), raised to the hard limit: every connection takes a file descriptor, and
+//! once there is none left no port accepts connections and no file can be read.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Files beside connections: those that listen, those that are read, connections to a store.
+/// File descriptors besides client connections: listeners, files being read, connections to a store.
 const BESIDE_CONNECTIONS: u64 = 256;
 
-/// Raises the limit, and warns where so many connections do not fit.
+/// Raises the soft limit to the hard limit, and warns if so many connections do not fit.
 pub(super) fn raise_limit(connections: usize) {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

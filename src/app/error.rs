@@ -1,4 +1,4 @@
-//! Why a service cannot start.
+//! Errors that prevent a service from starting.
 
 use std::io;
 
@@ -8,16 +8,16 @@ use weir_store::{documents::FileError, memory::snapshot::SnapshotError};
 
 use crate::transport::json::Damaged;
 
-/// Why a service cannot start.
+/// An error that prevents a service from starting.
 #[derive(Debug, Error)]
 pub enum AppError {
-    /// No policy is configured, nor that none is wanted.
+    /// Neither a policy nor `allow_all` is configured.
     #[error(
         "no policy: name its file or directory by --limits PATH, WEIR_LIMITS or the setting `limits`. To serve without one, which \
          allows every check that brings no limits of its own, use --allow-all, WEIR_ALLOW_ALL=true or the setting `allow_all`"
     )]
     NoPolicy,
-    /// There is a policy, and also the setting for having none.
+    /// Both a policy and `allow_all` are configured.
     #[error("allow_all is set, and so is limits ({0}): unset one of them")]
     PolicyAndNone(String),
     /// The policy is not valid.
@@ -26,18 +26,18 @@ pub enum AppError {
     /// A setting of the control plane, the metrics or tracing is not valid.
     #[error("{0}")]
     Setting(String),
-    /// The certificates of a port cannot be used.
+    /// The certificates of a listener cannot be used.
     #[error("{setting}: {cause}")]
     Tls {
         /// The section of the settings.
         setting: String,
-        /// The file, and what is wrong with it.
+        /// The file and the problem.
         cause: String,
     },
     /// The credentials file is not valid.
     #[error("auth.file: {0}")]
     Auth(Problems),
-    /// The file of the overrides cannot be used.
+    /// The overrides file cannot be used.
     #[error("the overrides in {0}")]
     Overrides(FileError),
     /// The snapshot cannot be loaded.
@@ -45,18 +45,18 @@ pub enum AppError {
     Snapshot {
         /// Its path.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: SnapshotError,
     },
-    /// The snapshot could not be written later either.
+    /// The snapshot cannot be written.
     #[error("the snapshot {path} cannot be written: {cause} (store.snapshot.path)")]
     SnapshotNotWritable {
         /// Its path.
         path: String,
-        /// What the system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// The snapshot is another process's.
+    /// Another process has locked the snapshot.
     #[error(
         "the snapshot {path} is in use by another process; each service needs a file of its own (store.snapshot.path)"
     )]
@@ -69,7 +69,7 @@ pub enum AppError {
     SetAside {
         /// Its path.
         path: String,
-        /// What the system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// An address cannot be listened on.
@@ -77,13 +77,13 @@ pub enum AppError {
     Listen {
         /// The setting's key and value.
         address: String,
-        /// What the system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// The system has no threads to give.
+    /// The threads of the service or of its store cannot be started.
     #[error("cannot start the serving threads: {0}")]
     Threads(io::Error),
-    /// The descriptors in this binary are damaged.
+    /// The protobuf descriptors in this binary are damaged.
     #[error(transparent)]
     Descriptors(#[from] Damaged),
 }

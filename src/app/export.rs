@@ -1,4 +1,5 @@
-//! Sends spans to a collector by OpenTelemetry's SDK, on a thread of its own: a collector that is slow or away costs spans, never a check.
+//! Exports spans to a collector with OpenTelemetry's SDK, on a thread of its own: a slow or unreachable collector costs
+//! spans, never a check.
 
 mod dial;
 mod http;
@@ -31,9 +32,9 @@ use crate::telemetry::{
     spans::{Protocol, SpanMeter},
 };
 
-/// Most spans that are sent together.
+/// Maximum number of spans in a batch.
 const MAX_BATCH: usize = 512;
-/// How long a span waits for others at most.
+/// Longest time that a span waits for its batch.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Exports spans while the service runs.
@@ -43,10 +44,10 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// Starts the export where the settings name a collector.
+    /// Starts the export if the settings name a collector.
     ///
     /// # Errors
-    /// A sentence, for an endpoint that is none and a file of authorities that cannot be used.
+    /// A message for an invalid endpoint or an unusable file of CA certificates.
     pub(super) fn start(
         settings: &TracingSettings,
         metrics: &Metrics,
@@ -62,7 +63,7 @@ impl Exporting {
         Ok((Some(Self { provider, timeout }), Some(spans)))
     }
 
-    /// Sends what is left, for as long as a batch may take, and ends.
+    /// Exports the remaining spans within the timeout of a batch, and ends.
     pub(super) async fn finish(self) {
         let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(self.timeout)).await;
         if !matches!(ended, Ok(Ok(()))) {
@@ -71,7 +72,7 @@ impl Exporting {
     }
 }
 
-/// Whether spans could be sent; nothing is.
+/// Checks that spans could be exported, without exporting any.
 ///
 /// # Errors
 /// As [`Exporting::start`].
@@ -81,7 +82,7 @@ pub(super) fn check(settings: &TracingSettings) -> Result<(), String> {
 
 fn exporter(settings: &TracingSettings, timeout: Duration) -> Result<SpanExporter, String> {
     let builder = SpanExporter::builder();
-    // Set here, so that no variable of the SDK sets another.
+    // Set explicitly, so that no environment variable of the SDK overrides it.
     let exporter = match settings.protocol {
         Protocol::Grpc => {
             let channel = dial::channel(settings, timeout)?;
@@ -96,7 +97,7 @@ fn exporter(settings: &TracingSettings, timeout: Duration) -> Result<SpanExporte
     exporter.map_err(|error| format!("tracing: {error}"))
 }
 
-/// What records the spans.
+/// Returns the OpenTelemetry resource, which identifies this service in its spans.
 fn resource(settings: &TracingSettings) -> Resource {
     let instance = match settings.service_instance_id.as_str() {
         "" => format!("{:032x}", rand::random::<u128>()),
@@ -110,11 +111,11 @@ fn resource(settings: &TracingSettings) -> Resource {
     Resource::builder_empty().with_service_name(settings.service_name.clone()).with_attributes(attributes).build()
 }
 
-/// The queue of spans that wait to be sent. The SDK's own drops what it has no room for without telling.
+/// The bounded queue of spans to export. The queue of the SDK drops spans without reporting them when it is full.
 #[derive(Debug)]
 struct Queue {
     batches: BatchSpanProcessor,
-    /// A permit for each span that may wait or be on its way.
+    /// A permit for each span that may be queued or in flight.
     room: Arc<Semaphore>,
     meter: SpanMeter,
 }
@@ -159,13 +160,13 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// An exporter whose spans are counted.
+/// An exporter that counts spans by result.
 #[derive(Debug)]
 struct Counted {
     exporter: SpanExporter,
     room: Arc<Semaphore>,
     meter: SpanMeter,
-    /// The last batch was not taken.
+    /// Whether the last batch was rejected.
     has_failed: AtomicBool,
 }
 

@@ -1,12 +1,12 @@
-//! The name of this machine, for addresses that others are told.
+//! The address that this replica advertises to other replicas and operators.
 
 use std::net::SocketAddr;
 
-/// Where the others reach a port that listens at this address: of all interfaces, the name of the machine stands for them.
+/// Returns the address to advertise for a listener. The host name replaces an unspecified address (all interfaces).
 pub(super) fn address(listener: &str) -> String {
     match listener.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => format!("{}:{}", name(), address.port()),
-        // A loopback address or a socket says nothing without the machine; an address of an interface does.
+        // A loopback address or a socket is meaningless without the host; an interface's address is not.
         Ok(address) if !address.ip().is_loopback() => listener.to_owned(),
         _ => format!("{} {listener}", name()),
     }

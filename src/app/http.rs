@@ -24,8 +24,9 @@ use crate::{
     },
 };
 
-/// The API, Envoy's `/json`, the operators' API, the pages and, where there is one, the explorer. The pages run on the runtime that this is called on: to write a large
-/// `/metrics` takes long enough to hold up the checks of a serving thread.
+/// Returns the routes of the HTTP port: the API, Envoy's `/json`, the operators' API, the pages and, if enabled, the
+/// explorer. The pages run on the calling runtime: encoding a large `/metrics` takes long enough to delay the checks of
+/// a serving thread.
 pub(super) fn routes(
     settings: &Settings,
     service: CheckService<AnyStore>,
@@ -43,7 +44,7 @@ pub(super) fn routes(
     Ok(api.merge(envoy).merge(operators).merge(pages))
 }
 
-/// `/metrics` and the probes, on the runtime that this is called on.
+/// Returns the routes of `/metrics` and the probes, which run on the calling runtime.
 pub(super) fn pages(admin: Admin) -> Router {
     on_control(admin.routes())
 }

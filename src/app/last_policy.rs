@@ -1,4 +1,4 @@
-//! The last policy of a control plane, in a file for the next start.
+//! The last policy of a control plane, kept in a file for the next start.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,8 +11,8 @@ use weir_settings::file::is_set;
 use super::source::log;
 use crate::xds::{self, DiscoveryResponse, XdsSettings};
 
-/// The file `xds.last_policy_file`, or none. A write may hang, as on a network mount whose server is gone: no policy waits for
-/// it to be acknowledged or put in force.
+/// The file `xds.last_policy_file`, if configured. A write may hang, as on a network mount whose server is gone, so
+/// neither acknowledging a policy nor putting it in force waits for it.
 #[derive(Clone)]
 pub(super) struct LastPolicy {
     path: Option<PathBuf>,
@@ -27,13 +27,13 @@ struct Writes {
 }
 
 impl LastPolicy {
-    /// The file of these settings.
+    /// Creates the handle of the file in these settings.
     pub(super) fn new(settings: &XdsSettings) -> Self {
         let path = Some(&settings.last_policy_file).filter(|path| is_set(path));
         Self { path: path.cloned(), writes: Arc::default() }
     }
 
-    /// The policy that was kept, where there is a valid one. Blocks meanwhile.
+    /// Loads the kept policy, if there is a valid one. Blocks the thread.
     pub(super) fn load(&self, rules: &Rules) -> Option<Loaded> {
         let path = self.path.as_ref()?;
         match xds::last::load(path) {
@@ -49,8 +49,8 @@ impl LastPolicy {
         None
     }
 
-    /// Keeps a policy in place of the one before. It is written on a thread of the blocking pool, one policy at a time; of those
-    /// that come meanwhile the newest is next.
+    /// Replaces the kept policy. It is written on a thread of the blocking pool, one policy at a time; of those that
+    /// arrive during a write, the newest is written next.
     pub(super) fn keep(&self, response: DiscoveryResponse) {
         let Some(path) = self.path.clone() else { return };
         let mut writes = self.writes.lock();
@@ -72,7 +72,7 @@ impl LastPolicy {
     }
 }
 
-/// The policy to write next; without one the writing ends.
+/// Takes the policy to write next; without one, the writing ends.
 fn next(writes: &Mutex<Writes>) -> Option<DiscoveryResponse> {
     let mut writes = writes.lock();
     writes.is_writing = writes.newest.is_some();

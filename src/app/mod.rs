@@ -1,4 +1,4 @@
-//! From settings to a running service, and to its end.
+//! Wiring, from settings to a running service, and its shutdown.
 
 mod check;
 mod descriptors;
@@ -62,20 +62,21 @@ use crate::{
     xds::Start,
 };
 
-/// Most decisions of a port that wait for a shared store, unless the settings say so: what one pipeline worker queues.
+/// Default limit of the decisions of a port that wait for a shared store: the queue of one pipeline worker.
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
-/// Most connections of the port of `/metrics` and the probes.
+/// Maximum number of connections of the port of `/metrics` and the probes.
 const MAX_SCRAPERS: usize = 64;
-/// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
+/// Minimum number of shards swept per tick, of at least 64 in all. Of more than 256 shards a sixteenth is swept, so
+/// that a full sweep takes about three seconds.
 const SHARDS_A_TICK: usize = 16;
-/// How often to sweep.
+/// Interval between ticks of the sweep.
 const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A service whose parts are wired and whose sockets listen.
 pub struct App {
     settings: Settings,
     limiter: Arc<Limiter<AnyStore>>,
-    /// The reload tasks of files.
+    /// The tasks that reload files.
     reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
     overrides: Arc<OverrideService>,
@@ -85,22 +86,22 @@ pub struct App {
     security: Security,
     drain: Drain,
     exporting: Option<Exporting>,
-    /// The threads that serve checks, by port.
+    /// The threads that serve checks: gRPC, then HTTP.
     workers: [Workers; 2],
     grpc: Server<Guarded<Calls<AnyStore>>>,
     http: Server<Guarded<Pages>>,
-    /// The port of `/metrics` alone.
+    /// The port of `/metrics` and the probes alone.
     metrics: Option<Server<Guarded<Pages>>>,
 }
 
 impl App {
-    /// Loads the policy and what the snapshot remembers, wires the parts, and listens. With `start_empty` the snapshot is set
-    /// aside instead.
+    /// Loads the policy and the snapshot, wires the parts, and listens. With `start_empty` the snapshot is set aside
+    /// instead of loaded.
     ///
     /// # Errors
     /// [`AppError`] names the cause.
     pub async fn bind(mut settings: Settings, start_empty: bool) -> Result<Self, AppError> {
-        // Also without files: SIGHUP would end a process that does not listen to it.
+        // Also without files: SIGHUP would end a process that does not handle it.
         let files = if settings.control_plane().is_some() { PathBuf::new() } else { settings.limits.clone() };
         let metrics = Metrics::with_settings(&settings.metrics);
         let reload = Reload::new("limits", watch(&files), metrics.read_timeouts("limits"));
@@ -121,7 +122,7 @@ impl App {
         }
         descriptors::raise_limit(settings.grpc.max_connections + settings.http.max_connections + MAX_SCRAPERS);
         let mut security = Security::open(&settings, &metrics)?;
-        // Processes that name one file by several links lock one file.
+        // Processes that reach one file by several links lock the same file.
         settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);
         let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
@@ -269,12 +270,12 @@ impl App {
         })
     }
 
-    /// Where it listens, with the ports that were taken: gRPC, then HTTP.
+    /// Returns the addresses of gRPC and HTTP, with the ports that the system assigned.
     pub fn addresses(&self) -> (String, String) {
         (self.grpc.listener.address(), self.http.listener.address())
     }
 
-    /// Serves until `shutdown` is done, or a part of the service panics, then drains.
+    /// Serves until `shutdown` completes or a part of the service panics, then drains.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let (grpc, http) = self.addresses();
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
@@ -288,7 +289,7 @@ impl App {
         if is_shared {
             self.readiness.await_store().await;
         }
-        // So that a ban holds from the first request on, where the store answers.
+        // So that a ban holds from the first request on, if the store answers.
         self.overrides.refresh().await;
         let mut serving = vec![self.grpc.start(), self.http.start()];
         serving.extend(self.metrics.map(Server::start));
@@ -313,7 +314,7 @@ impl App {
         info!("draining: readiness fails, calls are still served");
         if let Some(following) = following {
             following.abort();
-            // So that it does not say anything after this.
+            // So that it reports nothing after this.
             let _ = following.await;
         }
         self.readiness.report_draining().await;
@@ -331,14 +332,14 @@ impl App {
             quotas.finish().await;
         }
         self.fleet.finish().await;
-        // Joining threads would hold up this runtime.
+        // Joining threads would block this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
         if let Some(shared) = self.limiter.store().shared() {
             shared.finish().await;
         }
-        // Nothing is decided any more, so nothing is lost.
+        // No decision is made any more, so none is lost.
         let saved = self.snapshots.write().await;
-        // Last, as it may wait for others.
+        // Last, as it may wait for the collector.
         if let Some(exporting) = self.exporting {
             exporting.finish().await;
         }
@@ -351,7 +352,8 @@ impl App {
     }
 }
 
-/// The overrides in the store; of a service alone beside its snapshot, where it writes one.
+/// Creates the service of the overrides. They are kept in the shared store; without one, in a file beside the snapshot,
+/// if there is one.
 fn overrides(settings: &Settings, limiter: &Arc<Limiter<AnyStore>>) -> Result<Arc<OverrideService>, AppError> {
     let snapshot = Some(&settings.store.snapshot.path).filter(|path| is_set(path));
     let file = snapshot.map(|path| {
@@ -363,13 +365,13 @@ fn overrides(settings: &Settings, limiter: &Arc<Limiter<AnyStore>>) -> Result<Ar
     Ok(Arc::new(OverrideService::new(documents, Arc::clone(limiter), settings.bounds())))
 }
 
-/// The serving threads; 0: one for each core.
+/// Starts the serving threads; a count of 0 means one for each core.
 fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers, AppError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)
 }
 
-/// The permits of a port for decisions that wait: for a shared store, as memory answers at once.
+/// Returns the permits of a port for decisions that wait for a shared store. Memory needs none, as it answers at once.
 fn permits(setting: usize, is_shared: bool, meter: &ListenerMeter) -> ConcurrencyLimit {
     if !is_shared {
         return ConcurrencyLimit::unbounded();

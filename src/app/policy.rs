@@ -1,4 +1,4 @@
-//! The policy in force: a changed one replaces it, a bad one changes nothing.
+//! The policy in force: a changed policy replaces it, an invalid one changes nothing.
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
@@ -11,17 +11,17 @@ use weir_store::{AnyStore, SharedStore};
 use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
 
-/// The policy as it was loaded last.
+/// The policy that was loaded last.
 pub(super) struct PolicyInForce {
     pub limiter: Arc<Limiter<AnyStore>>,
-    /// The files that held nothing then.
+    /// The files that were empty when it was loaded.
     pub empty: Vec<PathBuf>,
 }
 
 /// Whether these settings name a policy.
 ///
 /// # Errors
-/// Without one the settings must say that everything is to be allowed; otherwise the policy has been forgotten.
+/// Neither or both of a policy and `allow_all` are configured: serving without a policy must be explicit.
 pub(super) fn is_named(settings: &Settings) -> Result<bool, AppError> {
     match (is_set(&settings.limits), settings.allow_all) {
         (false, false) => Err(AppError::NoPolicy),
@@ -30,7 +30,7 @@ pub(super) fn is_named(settings: &Settings) -> Result<bool, AppError> {
     }
 }
 
-/// Loads the policy of these settings, and logs what a person should know of it.
+/// Loads the policy of these settings, and logs the files that it skipped.
 pub(super) fn load(settings: &Settings) -> Result<Loaded, Problems> {
     let loaded = weir_policy::load(&settings.limits, &settings.policy_rules())?;
     for skipped in &loaded.skipped {
@@ -39,7 +39,7 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, Problems> {
     Ok(loaded)
 }
 
-/// Warns of the empty files of a policy in force.
+/// Warns about the empty files of a policy in force.
 pub(super) fn warn_of_empty(files: &[PathBuf]) {
     for empty in files {
         warn!(path = %empty.display(), "the policy file is empty: it limits nothing");
@@ -50,7 +50,7 @@ impl PolicyInForce {
     /// Puts a policy in force.
     ///
     /// # Errors
-    /// It is not valid, which is logged and counted. The previous one stays in force.
+    /// An invalid policy, which is logged and counted; the previous one stays in force.
     pub(super) fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
         match loaded.and_then(|loaded| self.check(loaded)) {
             Ok((policy, hash)) => {
@@ -81,7 +81,7 @@ impl PolicyInForce {
         }
     }
 
-    /// What limits admitted during an outage is charged to the store afterwards only where they are still in force.
+    /// Drops the outage charges of limits that are no longer in force: they are not charged to the store.
     fn forget_charges_of_removed_limits(&self) {
         let Some(charges) = self.limiter.store().shared().and_then(SharedStore::outage_charges) else { return };
         if charges.keys() == 0 {
@@ -94,7 +94,7 @@ impl PolicyInForce {
         charges.retain(|domain, name, ident| in_force.contains(&(domain.to_vec(), name, ident)));
     }
 
-    /// A file that has become empty is taken for one that is being written.
+    /// Rejects a policy with a file that has become empty, since the file may be in the middle of being written.
     fn check(&mut self, Loaded { policy, empty, hash, .. }: Loaded) -> Result<(Policy, String), Problems> {
         if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
             return Err(Problems::of_file(emptied, HOLDS_NOTHING));

@@ -1,5 +1,5 @@
-//! Readiness. It fails while a policy is awaited, unless the settings say otherwise, and where the settings require the shared
-//! store, while that does not answer; otherwise it reports a store that has never answered.
+//! Readiness. It fails while the first policy is awaited, unless the settings say otherwise, and while a store that the
+//! settings require is unhealthy. A store that has not answered since the start, and is not required, is only reported.
 
 use std::{
     sync::{
@@ -15,35 +15,35 @@ use weir_store::{AnyStore, redis::RedisStore};
 
 use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
 
-/// How often to look whether the store is asked.
+/// Interval between polls of the circuit breaker, and between attempts to reach the store after the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often a required store is probed, since the replica may get no checks that would show whether it answers.
+/// Interval between probes of a required store, since a replica may get no checks that would show its health.
 const REACH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The body of `/readyz` about the store.
+/// The bodies of `/readyz` about the store.
 const NEVER_ANSWERED: &str = "the shared store has not answered since the start\n";
 const DOWN: &str = "the store does not answer\n";
 
-/// Reports whether this service is ready.
+/// Reports the readiness of this service.
 #[derive(Clone)]
 pub(super) struct Readiness {
     pub admin: Admin,
     pub health: HealthReporter,
-    /// Whether it fails while the store does not answer.
+    /// Whether readiness fails while the store is unhealthy.
     pub requires_store: bool,
-    /// Held while health is reported, so that the last report is of the last state.
+    /// Held while health is reported, so that the last report is of the latest state.
     pub reporting: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Readiness {
-    /// For the time before the store has answered: it may be misconfigured (a name, a password, a certificate), and decisions
-    /// are made without it meanwhile.
+    /// Reports that the store has not answered yet: it may be misconfigured (host name, password, certificate), and
+    /// meanwhile decisions are made without it.
     pub(super) async fn await_store(&self) {
         self.tell(Some(NEVER_ANSWERED)).await;
     }
 
-    /// Reports ready when the store has answered once, or after `timeout`; from then on, where it is required, whether it is
-    /// healthy.
+    /// Waits until the store has answered once and reports that; from then on reports the health of a required store.
+    /// `timeout` bounds each probe.
     pub(super) async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, timeout: Duration) {
         let Some(shared) = limiter.store().shared() else { return };
         reached(shared.redis(), timeout).await;
@@ -51,7 +51,7 @@ impl Readiness {
         if !self.requires_store {
             return;
         }
-        // Asking may take as long as a connection may.
+        // Beside the reports, since a probe may take as long as a connection attempt.
         let answers = AtomicBool::new(true);
         let ask = async {
             loop {
@@ -79,26 +79,27 @@ impl Readiness {
         self.report().await;
     }
 
-    /// Whether a policy is awaited, without which this service is not ready.
+    /// Reports whether a policy is awaited; while it is, this service is not ready.
     pub(super) async fn report_awaited_policy(&self, is_awaited: bool) {
         self.admin.report_awaited_policy(is_awaited);
         self.report().await;
     }
 
-    /// Says in the health service what `/readyz` says.
+    /// Reports in the health service the same readiness as `/readyz`.
     async fn report(&self) {
         let _reporting = self.reporting.lock().await;
         report_serving(&self.health, self.admin.is_ready()).await;
     }
 
-    /// Fails readiness for good.
+    /// Fails readiness permanently.
     pub(super) async fn report_draining(&self) {
         self.admin.report_draining();
         self.report().await;
     }
 }
 
-/// A store counts as healthy until it fails, so its health is unknown before the first request.
+/// Waits until the store has answered. A store counts as healthy until it fails, so its health is unknown before the
+/// first request.
 async fn reached(store: &RedisStore, timeout: Duration) {
     while store.reach(timeout).await.is_err() {
         sleep(POLL_INTERVAL).await;

@@ -1,7 +1,7 @@
 //! Reloads files when they change, or on SIGHUP.
 //!
-//! A read may hang, as on a network mount whose server is gone. So each reload reads on a thread of the blocking pool, which
-//! is left to itself when it takes too long, and a later attempt reads on another one.
+//! A read may hang, as on a network mount whose server is gone. So each reload reads on a thread of the blocking pool,
+//! which is abandoned after a timeout; a later attempt reads on another thread.
 
 use std::{
     future::pending,
@@ -22,21 +22,21 @@ use weir_telemetry::LogLimit;
 
 use super::stopped::panic_as;
 
-/// How long a read may take, with all that is made of what it reads.
+/// Timeout of a read, including parsing.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most threads of one reload that hang in a read.
+/// Maximum number of threads of one reload that hang in a read.
 const MAX_HUNG_READS: usize = 32;
-/// The first and the longest pause after a read that failed; in between they double.
+/// First and longest backoff after a failed read; it doubles in between.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// How long after files that could not be used they are read again, unchanged: a moment without free file descriptors must not keep what
-/// was revoked in force.
+/// Delay after which unusable files are read again although they have not changed: a moment without free file
+/// descriptors must not keep revoked credentials in force.
 const RETRY_UNUSABLE: Duration = Duration::from_secs(60);
-/// How often to log that files cannot be read.
+/// Interval between log lines about files that cannot be read.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Files to load again. Made before they are loaded first, so that no change and no signal is missed.
+/// Files to reload. Created before their first load, so that no change and no signal is missed.
 pub(super) struct Reload {
-    /// The setting that names the files, as the log calls them.
+    /// The setting that names the files, as logged.
     setting: &'static str,
     watch: FileWatch,
     hangup: Option<Signal>,
@@ -45,14 +45,14 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// For the files of this watch; `given_up` counts reads that timed out.
+    /// Creates a reload for the files of this watch; `given_up` counts reads that timed out.
     pub(super) fn new(setting: &'static str, watch: FileWatch, given_up: Counter) -> Self {
         Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), given_up, timeout: READ_TIMEOUT }
     }
 
-    /// Looks at the files every `poll`, or less often where they are very many, for ever. `read` makes of them what `apply`
-    /// puts in force, and tells whether it could; what a read that was given up comes to in the end is dropped, because a later one may
-    /// have read newer files.
+    /// Polls the files every `poll`, or less often if there are very many, forever. `read` loads what `apply` puts in
+    /// force; `apply` returns whether it could. The result of an abandoned read is dropped, because a later read may
+    /// have seen newer files.
     pub(super) async fn run<T: Send + 'static>(
         self,
         poll: Duration,
@@ -95,7 +95,7 @@ impl Reload {
                 Ok((looked, read)) => {
                     (watch, asked, retry_pause) = (looked, false, RETRY_PAUSES.0);
                     if let Some(read) = read {
-                        // On this pool too, as it takes a while for a large policy.
+                        // On the blocking pool too, as applying a large policy takes a while.
                         let applied = spawn_blocking(move || {
                             let is_in_force = apply(read);
                             (apply, is_in_force)
@@ -129,7 +129,7 @@ impl Reload {
     }
 }
 
-/// Waits so long, or for the signal: `true`.
+/// Waits for this time, or for the signal: `true`.
 async fn pause(time: Duration, hangup: &mut Option<Signal>) -> bool {
     let asked = async {
         match hangup {
@@ -164,7 +164,7 @@ mod tests {
         });
         let (given_up, counted) = counter();
         let reload = Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, given_up) };
-        // The first read hangs until it is released, and tells so; the others do not.
+        // The first read hangs until it is released, and reports when it returns; the others do not hang.
         let (release, hanging) = mpsc::channel();
         let (hanging, returned) = (Arc::new(Mutex::new(Some(hanging))), Arc::new(AtomicBool::new(false)));
         let read = {
@@ -239,7 +239,7 @@ mod tests {
         running.abort();
     }
 
-    /// A counter, and what it counts.
+    /// Returns a counter, and a function that reads it.
     fn counter() -> (Counter, impl Fn() -> u64) {
         let count = Arc::new(AtomicU64::new(0));
         (Counter::from_arc(Arc::clone(&count)), move || count.load(Ordering::Relaxed))

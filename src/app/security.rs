@@ -26,7 +26,7 @@ pub(super) struct Security {
     auth: Option<Arc<Auth>>,
     grpc: Option<Arc<Tls>>,
     http: Option<Arc<Tls>>,
-    /// The reload tasks, to be run beside the service.
+    /// The reload tasks, to run beside the service.
     pub reloads: Vec<BoxFuture<'static, ()>>,
     poll: Duration,
     metrics: Arc<Metrics>,
@@ -126,28 +126,28 @@ impl Security {
         Ok(auth)
     }
 
-    /// How the connections of the gRPC port are encrypted.
+    /// Returns the TLS of the gRPC port; `None`: not encrypted.
     pub(super) fn grpc(&self) -> Option<Arc<Tls>> {
         self.grpc.clone()
     }
 
-    /// How the connections of the HTTP port are encrypted.
+    /// Returns the TLS of the HTTP port; `None`: not encrypted.
     pub(super) fn http(&self) -> Option<Arc<Tls>> {
         self.http.clone()
     }
 
-    /// The clients that are known by their certificates.
+    /// Returns the clients that authenticate by certificate.
     pub(super) fn clients(&self) -> Option<Arc<dyn Clients>> {
         self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
     }
 
-    /// The authentication of a listener.
+    /// Returns the authentication of a listener; `None`: disabled.
     pub(super) fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;
         Some(Authentication { auth, meter: AuthMeter::new(self.metrics.registry(), listener) })
     }
 
-    /// Warns of a port beyond loopback without TLS or without authentication.
+    /// Warns about each port beyond loopback without TLS or without authentication.
     pub(super) fn warn_of_open(&self, listeners: [(&str, &str); 2]) {
         for (name, address) in listeners {
             // An address that does not parse is a unix socket.
@@ -177,7 +177,7 @@ fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<
     if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(loaded) }
 }
 
-/// Whether they are in force.
+/// Puts certificates in force, and returns whether they are.
 fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) -> bool {
     let is_usable = loaded.is_ok();
     tls.meter().reloads.count(is_usable);

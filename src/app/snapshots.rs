@@ -25,11 +25,11 @@ use weir_store::{
 use super::error::AppError;
 use crate::limiter::Limiter;
 
-/// How far the wall clock may stand behind a snapshot without a word: what setting it right takes.
+/// Largest lag of the wall clock behind a snapshot that is not logged: usual clock adjustments.
 const USUAL_STEP: Micros = SECOND;
 
-/// The memory store with what the snapshot remembers; with `start_empty` without, and what is there is set aside. And the
-/// lock of the snapshot, where there is one.
+/// Opens the memory store with the states of the snapshot, if one is configured, and takes the lock of the snapshot.
+/// With `start_empty` the snapshot is set aside instead of loaded.
 pub(super) fn open_store(
     settings: &StoreSettings,
     policy: &Policy,
@@ -46,7 +46,7 @@ pub(super) fn open_store(
         Ok(None) => return Err(AppError::SnapshotInUse { path: place() }),
         Ok(lock) => lock,
         Err(error) => {
-            // Not every file system has locks.
+            // Not every file system supports locks.
             warn!(path = %path.display(), %error, "the snapshot cannot be locked against other processes");
             None
         }
@@ -80,7 +80,7 @@ fn load(
     }
     let store = MemoryStore::new(settings.memory(), SystemClock::resuming_at(snapshot.clock()));
     let anchors: HashMap<_, _> = policy.domains().map(|domain| (domain_name(&domain.name), domain.anchor)).collect();
-    // What a control plane will define are descriptors, which count by whole keys.
+    // A control plane will define descriptors, which are counted by whole keys.
     let unknown = if policy.is_awaited() { MAX_SEGMENTS as u8 } else { DEFAULT_ANCHOR };
     let loaded = snapshot.load_into(&store, |domain| anchors.get(domain).copied().unwrap_or(unknown))?;
     info!(
@@ -101,12 +101,12 @@ fn load(
 pub(super) struct Snapshots {
     pub limiter: Arc<Limiter<AnyStore>>,
     pub settings: SnapshotSettings,
-    /// Held while one is written. It keeps other processes from writing at all.
+    /// Held while a snapshot is written. The lock inside keeps other processes from writing at all.
     pub writing: Mutex<Option<SnapshotLock>>,
 }
 
 impl Snapshots {
-    /// Writes one at each interval, for ever.
+    /// Writes a snapshot at each interval, forever.
     pub(super) async fn run(self: Arc<Self>) {
         if !is_set(&self.settings.path) {
             return;
@@ -120,7 +120,8 @@ impl Snapshots {
         }
     }
 
-    /// Writes one, after the one that is under way; `true` also where none is configured. A failure is logged and counted.
+    /// Writes a snapshot, after the one in progress, and returns whether it is written; `true` also if none is
+    /// configured. A failure is logged and counted.
     pub(super) async fn write(self: Arc<Self>) -> bool {
         if !is_set(&self.settings.path) {
             return true;

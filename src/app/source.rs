@@ -1,4 +1,4 @@
-//! Where the policy comes from: files, a control plane, or nowhere.
+//! The source of the policy: files, a control plane, or none.
 
 use std::{path::Path, sync::Arc};
 
@@ -22,9 +22,9 @@ use crate::{
     xds::{self, Client, Start},
 };
 
-/// Where the policy comes from.
+/// The source of the policy.
 pub(super) enum Source {
-    /// Nowhere: there is none.
+    /// None: there is no policy.
     Nothing,
     /// Files.
     Files,
@@ -33,7 +33,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The source that the settings name, and its first policy: that of a control plane may be awaited.
+    /// Opens the source that the settings name, and loads its first policy; that of a control plane may still be
+    /// awaited.
     ///
     /// # Errors
     /// The policy is invalid, or its source cannot be used.
@@ -62,7 +63,7 @@ impl Source {
         Ok((Self::ControlPlane(client, last), loaded))
     }
 
-    /// The tasks that put each further policy in force.
+    /// Returns the tasks that put each further policy in force.
     pub(super) fn follow(
         self,
         mut in_force: PolicyInForce,
@@ -73,7 +74,7 @@ impl Source {
         let poll = settings.limits_poll.duration();
         let settings = Arc::new(settings.clone());
         if matches!(self, Self::Files) {
-            // What is wrong with it has been logged.
+            // `in_force` has logged the problems.
             let apply = move |loaded| in_force.reload(loaded).is_ok();
             return vec![reload.run(poll, move || policy::load(&settings), apply).boxed()];
         }
@@ -90,7 +91,7 @@ fn nothing_to_reload((): ()) -> bool {
     true
 }
 
-/// Puts each policy of a control plane in force, for ever.
+/// Puts each policy of a control plane in force, forever.
 async fn receive(
     mut client: Client,
     last: LastPolicy,
@@ -100,7 +101,8 @@ async fn receive(
 ) {
     loop {
         let response = Arc::new(client.next().await);
-        // On other threads, as each takes a while for a large policy. One that no one can read is rejected, as it is of a file.
+        // Compiled and applied on the blocking pool, as both take a while for a large policy. A policy that makes the
+        // compiler panic is rejected.
         let compiled = spawn_blocking({
             let (settings, response) = (Arc::clone(&settings), Arc::clone(&response));
             move || xds::compile(&response, &settings.policy_rules())
@@ -129,7 +131,7 @@ async fn receive(
     }
 }
 
-/// The first valid policy of a control plane.
+/// Waits for the first valid policy of a control plane.
 async fn first(client: &mut Client, last: &LastPolicy, rules: &Rules, metrics: &Metrics) -> Loaded {
     loop {
         let response = client.next().await;

@@ -1,4 +1,4 @@
-//! How a service ended, and what ends it from within.
+//! The outcome of a service, and the panics that end it.
 
 use std::{future::pending, panic::resume_unwind};
 
@@ -9,19 +9,19 @@ use tokio::{
 use tracing::error;
 use weir_store::SharedStore;
 
-/// How a service ended.
+/// The outcome of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// As it was told to, and nothing is lost: the last snapshot is written, where one is configured.
+    /// Shut down as requested, without loss: the last snapshot is written, if one is configured.
     Gracefully,
-    /// As it was told to, but the last snapshot could not be written.
+    /// Shut down as requested, but the last snapshot could not be written.
     NotSaved,
-    /// Since one of its background tasks panicked.
+    /// Shut down because a background task panicked.
     Panicked,
 }
 
-/// Waits until one of these tasks panics, or one of the shared store's: without reloads, snapshots or the store's connections a
-/// service would look healthy, and be wrong.
+/// Waits until one of these tasks panics, or one of the shared store's. Without reloads, snapshots or connections to
+/// the store, a service would seem healthy and decide wrongly.
 pub(super) async fn panicked(tasks: &mut JoinSet<()>, shared: Option<&SharedStore>) {
     let of_the_store = async {
         match shared {
@@ -36,7 +36,7 @@ pub(super) async fn panicked(tasks: &mut JoinSet<()>, shared: Option<&SharedStor
     error!(error, "a background task has panicked: the service stops, and should be started again");
 }
 
-/// The first that panics. Those that end otherwise are none of its concern.
+/// Waits for the first panic, and ignores tasks that end otherwise.
 async fn first_panic(tasks: &mut JoinSet<()>) -> JoinError {
     loop {
         match tasks.join_next().await {
@@ -47,7 +47,8 @@ async fn first_panic(tasks: &mut JoinSet<()>) -> JoinError {
     }
 }
 
-/// Lets the panic of a task that this one needs be its own, so that it ends the service. A task that is aborted ends with it.
+/// Resumes the panic of a task that the calling task needs, so that it ends the service. A cancelled task does not
+/// panic.
 pub(super) fn panic_as(needed: JoinError) {
     if let Ok(panic) = needed.try_into_panic() {
         resume_unwind(panic);

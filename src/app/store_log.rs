@@ -1,5 +1,5 @@
-//! Says in the log what a store that fails or is full means for decisions: when it begins, once a minute while it lasts, and
-//! when it is over.
+//! Logs the impact of a failing or full store on decisions. An outage is logged when it begins, once a minute while it
+//! lasts, and when it is over; a full memory store at most once a minute.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,20 +13,20 @@ use weir_store::{
 
 use crate::limiter::Limiter;
 
-/// How often to look.
+/// Interval between polls of the stores.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often to repeat what lasts.
+/// Interval between log lines about a condition that lasts.
 const REPEAT_EVERY: Duration = Duration::from_secs(60);
-/// How long checks must be answered by the store until an outage is over: one that relapses goes on.
+/// Time that the store must answer all checks before an outage is over; a relapse within it continues the outage.
 const OVER_AFTER: Duration = Duration::from_secs(5);
-/// How long checks must have been without the store, second for second, while its circuit breaker is closed, until that is
-/// an outage: single failures have a line of their own.
+/// Time with degraded checks in every second after which, although the circuit breaker is closed, it is an outage.
+/// Single failures are logged elsewhere.
 const OUTAGE_AFTER: Duration = Duration::from_secs(3);
 
 /// Degraded checks by rule.
 type Counts = [u64; OnStoreFailure::ALL.len()];
 
-/// Looks at the stores until it is dropped.
+/// Polls the stores until it is dropped.
 pub(super) async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
     let (mut outages, mut full, mut before) = (Outages::default(), Full::default(), Charges::default());
     let mut polls = interval(POLL_INTERVAL);
@@ -56,7 +56,7 @@ fn effect_of_full(rule: &str) -> &'static str {
     }
 }
 
-/// Units that were admitted without the store, and what has become of them.
+/// Units that were admitted without the store, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Charges {
     charged: u64,
@@ -105,7 +105,7 @@ fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>, charges: 
     }
 }
 
-/// The rules of the policy in force.
+/// Returns the `on_store_failure` rules of the policy in force.
 fn rules(limiter: &Limiter<AnyStore>) -> impl Iterator<Item = OnStoreFailure> + use<> {
     let handle = limiter.policy_handle();
     OnStoreFailure::ALL
@@ -122,13 +122,13 @@ fn effect(rule: OnStoreFailure) -> &'static str {
     }
 }
 
-/// The outages of the shared store, one after the other.
+/// Detects the outages of the shared store, one after the other.
 #[derive(Default)]
 struct Outages {
     current: Option<Outage>,
-    /// Degraded checks in all at the last look.
+    /// Total of degraded checks at the last poll.
     counts: Counts,
-    /// Since when every look found trouble, and the degraded checks before that.
+    /// Start of the current series of polls that all found trouble, and the degraded checks before it.
     trouble: Option<(Instant, Counts)>,
 }
 
@@ -136,11 +136,11 @@ struct Outage {
     since: Instant,
     last_line: Instant,
     last_trouble: Instant,
-    /// Degraded checks in all before it.
+    /// Total of degraded checks before the outage.
     before: Counts,
 }
 
-/// What there is to say of an outage: for how long it lasts, and the checks that it has met.
+/// A line to log about an outage: its duration, and its degraded checks.
 #[derive(Debug, PartialEq, Eq)]
 struct OutageEvent {
     phase: Phase,
@@ -193,7 +193,7 @@ fn met(before: &Counts, counts: &Counts) -> Counts {
     std::array::from_fn(|rule| counts[rule] - before[rule])
 }
 
-/// The checks that a full memory store has met.
+/// Counts the checks that met a full memory store.
 #[derive(Default)]
 struct Full {
     logged: usize,
@@ -201,7 +201,7 @@ struct Full {
 }
 
 impl Full {
-    /// How many there were since the last line, where it is time for one.
+    /// Returns the number of checks since the last line, if a line is due.
     fn observe(&mut self, now: Instant, checks: usize) -> Option<usize> {
         let is_due = self.last_line.is_none_or(|last| now - last >= REPEAT_EVERY);
         if checks == self.logged || !is_due {
@@ -216,7 +216,8 @@ impl Full {
 mod tests {
     use super::*;
 
-    /// Looks once a second: whether the store was up, and how many checks were decided locally in that second.
+    /// Polls once a second. An item is whether the store was up, and the number of checks decided locally in that
+    /// second.
     fn lines(seconds: impl IntoIterator<Item = (bool, u64)>) -> Vec<(u64, Phase, u64, u64)> {
         let (mut outages, start, mut local) = (Outages::default(), Instant::now(), 0);
         let events = seconds.into_iter().enumerate().filter_map(|(second, (is_up, checks))| {

@@ -1,4 +1,4 @@
-//! The memory that a service takes at most within its settings, as `weir config check` prints it.
+//! The upper bound of a service's memory within its settings, printed by `weir config check`.
 
 use std::fmt::{self, Display};
 
@@ -17,42 +17,43 @@ use crate::{
     },
 };
 
-/// Bytes that the process takes by itself.
+/// Baseline of the process, in bytes.
 const BASE_BYTES: usize = 32 << 20;
-/// Bytes of one state with a key of 24 bytes, of the algorithm that takes most: measured by `cargo bench --bench states`, rounded up.
+/// Bytes of one state with a key of 24 bytes, of the largest algorithm: measured by `cargo bench --bench states`,
+/// rounded up.
 const STATE_BYTES: usize = 200;
-/// Bytes of each mark that a state has beyond one (`sliding_log`, `sliding_buckets`).
+/// Bytes of each mark of a state beyond the first (`sliding_log`, `sliding_buckets`).
 const MARK_BYTES: usize = 8;
 /// Bytes of one connection without calls: measured by `./drill attack silent`, rounded up.
 const CONNECTION_BYTES: usize = 32 << 10;
-/// Bytes of one call that was received but not yet dispatched, or whose answer is small and not read: measured by `./drill attack
-/// unread`, rounded up.
+/// Bytes of one call that was received but not yet dispatched, or whose small answer is not read: measured by `./drill
+/// attack unread`, rounded up.
 const IDLE_CALL_BYTES: usize = 4 << 10;
 /// Bytes of one call that waits for the store: measured, rounded up.
 const CALL_BYTES: usize = 8 << 10;
-/// Bytes of one check of a batch that waits for it, likewise.
+/// Bytes of one check of a batch that waits for the store: measured, rounded up.
 const CHECK_BYTES: usize = 4 << 10;
-/// Bytes of one refusal in the near cache, of the longest key and as many levels as there can be.
+/// Bytes of one refusal in the near cache, with the longest key and the maximum number of levels.
 const REFUSAL_BYTES: usize = 4 << 10;
-/// Bytes for each place of `charge_after_outage.max_keys`: a name and a state of the size that is one, and what they are kept in.
+/// Bytes of one charge of size 1, as `charge_after_outage.max_keys` counts it, with its share of the containers.
 const OUTAGE_CHARGE_BYTES: usize = 1 << 10;
-/// Bytes of one bucket of quotas, as those are counted, without its limits; of one of its limits; and of one Envoy with a bucket:
-/// measured by `./drill rlqs`, rounded up.
+/// Bytes of one quota bucket without its limits, of one of its limits, and of one Envoy with a bucket: measured by
+/// `./drill rlqs`, rounded up. Larger buckets count as several.
 const QUOTA_BUCKET_BYTES: usize = 2 << 10;
 const QUOTA_LIMIT_BYTES: usize = 2 << 10;
 const QUOTA_HOLDER_BYTES: usize = 320;
-/// Bytes of one lease, as those are counted, without its limits, and of each of those: a path of the length that is one is in it once
-/// more for each limit.
+/// Bytes of one lease without its limits, and of each of its limits, which holds the path once more. Leases of long
+/// paths count as several.
 const LEASE_BYTES: usize = 1 << 10;
 const LEASE_LIMIT_BYTES: usize = 512;
 /// Bytes of one open health watch.
 const WATCH_BYTES: usize = 6 << 10;
 /// Bytes of one open stream of checks or reflection, mostly buffers.
 const STREAM_BYTES: usize = 40 << 10;
-/// Bytes that a stream of checks keeps of its largest message, and of what that was decompressed from, unless they are counted.
+/// Bytes that a stream of checks may keep of its largest message, decompressed and compressed, without being counted.
 const STREAM_MESSAGE_BYTES: usize = 2 * LARGE_MESSAGE_BYTES;
 
-/// Its parts.
+/// The upper bound of the memory, by part.
 pub struct WorstCase(Vec<Part>);
 
 struct Part {
@@ -62,7 +63,7 @@ struct Part {
 }
 
 impl WorstCase {
-    /// Within these settings, under this policy where it is known.
+    /// Computes the bound within these settings, under this policy if it is known.
     pub fn of(settings: &Settings, policy: Option<&Policy>) -> Self {
         let (grpc, http) = (&settings.grpc, &settings.http);
         let part = |what, count, bytes_each| Part { what, count, bytes_each };
@@ -146,7 +147,7 @@ impl WorstCase {
         Self(parts)
     }
 
-    /// All of it.
+    /// Returns the total.
     pub fn bytes(&self) -> usize {
         self.0.iter().fold(0, |sum, part| sum.saturating_add(part.bytes()))
     }
@@ -168,7 +169,7 @@ impl Display for WorstCase {
     }
 }
 
-/// Bytes of a state of the limit that takes most.
+/// Returns the size of a state of the largest limit, in bytes.
 fn state_bytes(policy: Option<&Policy>) -> usize {
     let limits = policy.into_iter().flat_map(Policy::limits);
     let marks = limits.map(|(_, limit)| limit.params.marks_max()).max().unwrap_or(1);
@@ -176,7 +177,7 @@ fn state_bytes(policy: Option<&Policy>) -> usize {
     STATE_BYTES.saturating_add(further.saturating_mul(MARK_BYTES))
 }
 
-/// Limits that a key meets at most, of the policy's domains that are meant.
+/// Returns the maximum number of limits of a key, among the domains that `is_meant` selects.
 fn limits_of_a_key(policy: Option<&Policy>, is_meant: impl Fn(&Domain) -> bool) -> usize {
     fn below(domain: &Domain, node: NodeId) -> usize {
         let deeper = domain.children(node).map(|(_, child)| below(domain, child)).max().unwrap_or_default();
@@ -186,7 +187,7 @@ fn limits_of_a_key(policy: Option<&Policy>, is_meant: impl Fn(&Domain) -> bool) 
     policy.domains().filter(|domain| is_meant(domain)).map(|domain| below(domain, 0)).max().unwrap_or_default()
 }
 
-/// Whole ones, rounded up.
+/// Converts to megabytes, rounded up.
 fn megabytes(bytes: usize) -> usize {
     bytes.div_ceil(1_000_000)
 }

@@ -1,4 +1,4 @@
-//! The callers that are known, and what their credentials are worth.
+//! The authenticated clients, their credentials and roles.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -10,7 +10,7 @@ use super::{
     token::TokenHash,
 };
 
-/// The clients and their roles.
+/// The clients, with their credentials and roles.
 #[derive(Debug, Default)]
 pub struct Callers {
     tokens: Vec<Token>,
@@ -38,12 +38,12 @@ struct Token {
 pub struct Grant {
     /// The roles of the client.
     pub roles: Roles,
-    /// When they end; `None`: never by themselves.
+    /// The expiry of the token; `None`: it does not expire.
     pub end: Option<SystemTime>,
 }
 
 impl Callers {
-    /// Without a credentials file: every client with a certificate may check.
+    /// Returns the clients without a credentials file: every client with a certificate has the role `check`.
     pub fn by_certificate_alone() -> Self {
         let mut callers = Self::default();
         if let Ok(any) = NamePattern::try_from("*".to_owned()) {
@@ -52,12 +52,12 @@ impl Callers {
         callers
     }
 
-    /// How many callers there are.
+    /// Returns the number of clients.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds a caller by its name, with hashes of tokens, their ends, and names of certificates.
+    /// Adds a client by its name, with hashes of tokens, their expiry, and names of certificates.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -76,7 +76,7 @@ impl Callers {
     /// Authenticates a client by token and certificate together. An invalid token fails the call.
     ///
     /// # Errors
-    /// [`Denied`] where they belong to no client.
+    /// [`Denied`] if there are no credentials, or the token is unknown or has expired.
     pub fn grant(&self, token: Option<&TokenHash>, bearer: Option<&Bearer>, now: SystemTime) -> Result<Grant, Denied> {
         let by_certificate = bearer.and_then(|bearer| self.certificate(bearer));
         match (token, by_certificate) {
@@ -89,13 +89,13 @@ impl Callers {
         }
     }
 
-    /// The roles of all clients that a certificate names; `None`: it names none.
+    /// Returns the roles of all clients that a certificate names; `None`: it names none.
     pub fn certificate(&self, bearer: &Bearer) -> Option<Roles> {
         self.named_by(bearer).map(|found| found.roles).reduce(Roles::and)
     }
 
-    /// The name of the client that has a role: by its token, or else by its certificate; of several that the certificate names the one that
-    /// it names most precisely, of those the first.
+    /// Returns the name of the client that has a role: by its token, or else by its certificate. If the certificate
+    /// names several, the one with the most precise pattern, and of those the first.
     pub fn name(
         &self,
         token: Option<&TokenHash>,
@@ -118,7 +118,7 @@ impl Callers {
     }
 
     fn token(&self, hash: &TokenHash, now: SystemTime) -> Result<&Token, Denied> {
-        // All of them are compared, so that how long it takes does not tell which one was near.
+        // All hashes are compared, so that the time taken does not reveal which one matches.
         let mut found = None;
         for token in &self.tokens {
             if token.hash.is(hash) {
@@ -131,7 +131,7 @@ impl Callers {
 }
 
 impl Grant {
-    /// Whether it is enough.
+    /// Checks that the roles are sufficient and not expired.
     ///
     /// # Errors
     /// [`Denied`] says what is missing or expired.

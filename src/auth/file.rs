@@ -15,32 +15,32 @@ use weir_settings::{
 
 use super::{Role, Roles, TokenHash, callers::Callers, token::PREFIX};
 
-/// Most tokens, and most names of certificates; all of them may be compared with those of a call.
+/// Maximum number of tokens, and of certificate names; a call may be compared with all of them.
 pub const MAX_ENTRIES: usize = 1_000;
-/// Largest file in bytes.
+/// Maximum size of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 const CALLER_KEYS: &[&str] = &["roles", "tokens", "certificates"];
 const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
 
-/// Reads the file.
+/// Reads the credentials file.
 ///
 /// # Errors
-/// All that is wrong with it, each with its place. Nothing that may be a token is shown.
+/// All problems, each with its position. No text that may be a token is shown.
 pub fn load(path: &Path) -> Result<Callers, Problems> {
     let text = file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     parse(&text).map_err(|problems| problems.in_file(path))
 }
 
-/// Reads the text of one.
+/// Parses the text of a credentials file.
 ///
 /// # Errors
-/// All that is wrong with it, each with its place. Nothing that may be a token is shown.
+/// All problems, each with its position. No text that may be a token is shown.
 pub fn parse(text: &str) -> Result<Callers, Problems> {
     read(text).map_err(hidden)
 }
 
-/// Problems without what looks like a token.
+/// Replaces messages that may contain a token.
 fn hidden(mut problems: Problems) -> Problems {
     for problem in &mut problems.0 {
         if problem.message.contains(PREFIX) {
@@ -213,7 +213,7 @@ fn role_names() -> String {
     Role::ALL.map(Role::name).join(", ")
 }
 
-/// A moment as people write it: a day, which means its beginning in UTC, or RFC 3339.
+/// Parses a date, which means its beginning in UTC, or an RFC 3339 timestamp.
 fn moment(text: &str) -> Option<SystemTime> {
     let day = || Date::parse(text, format_description!("[year]-[month]-[day]")).ok();
     let moment = OffsetDateTime::parse(text, &Rfc3339).ok();

@@ -23,7 +23,7 @@ pub use callers::{Callers, Grant};
 pub use role::{Access, Role, Roles};
 pub use token::TokenHash;
 
-/// How clients authenticate.
+/// The settings of authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthSettings {
@@ -31,34 +31,34 @@ pub struct AuthSettings {
     pub file: PathBuf,
 }
 
-/// Why authentication or authorization rejects a call.
+/// Reasons for which authentication or authorization rejects a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Denied {
-    /// Neither a token nor a certificate of a caller.
+    /// Neither a bearer token nor a certificate of a client.
     #[error("this needs a bearer token, or the certificate of a caller")]
     Missing,
-    /// The authorization is of another kind, or there are several.
+    /// The authorization has another scheme, or there are several.
     #[error("the authorization is not one bearer token")]
     NotBearer,
     /// The token belongs to no client.
     #[error("the bearer token is not known")]
     Unknown,
-    /// A token whose time is over.
+    /// The token has expired.
     #[error("the bearer token has expired")]
     Expired,
-    /// The connection's certificate is not good any more.
+    /// The connection's certificate is no longer accepted.
     #[error("the certificate of this connection is not accepted any more")]
     Revoked,
-    /// A caller without the role.
+    /// The client lacks the role.
     #[error("this needs the role `{}`", .0.name())]
     Role(Role),
-    /// An operator's call from another machine, where authentication is disabled.
+    /// An operator's call from another machine while authentication is disabled.
     #[error("without authentication this is answered to loopback addresses and unix sockets alone: set auth.file")]
     NotLocal,
 }
 
 impl Denied {
-    /// Whether the client is unauthenticated; otherwise it may not make this call.
+    /// Whether the client is unauthenticated; otherwise it is not permitted to make this call.
     pub fn is_unauthenticated(self) -> bool {
         !matches!(self, Self::Role(_) | Self::NotLocal)
     }
@@ -67,28 +67,28 @@ impl Denied {
 /// The credentials in force.
 pub struct Auth {
     callers: ArcSwap<Callers>,
-    /// Beside the channel, since it is looked at with every call.
+    /// A copy beside the channel, since every call reads it.
     generation: AtomicU64,
     changes: watch::Sender<u64>,
 }
 
 impl Auth {
-    /// With these callers.
+    /// Creates the credentials with these clients in force.
     pub fn new(callers: Callers) -> Self {
         Self { callers: ArcSwap::from_pointee(callers), generation: AtomicU64::new(0), changes: watch::Sender::new(0) }
     }
 
-    /// The callers in force.
+    /// Returns the clients in force.
     pub fn callers(&self) -> Arc<Callers> {
         self.callers.load_full()
     }
 
-    /// Counts how often they were replaced. Read it before the callers that it is kept with.
+    /// Returns the number of replacements so far. Read it before the clients that it is cached with.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Puts other callers in force. Only one may do so at a time.
+    /// Replaces the clients in force. Must not be called concurrently.
     pub fn replace(&self, callers: Callers) {
         self.callers.store(Arc::new(callers));
         let generation = self.generation.fetch_add(1, Ordering::Release) + 1;

@@ -3,21 +3,21 @@
 /// A role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Ask for decisions.
+    /// Requests decisions.
     Check,
-    /// Forget keys. The role `admin` includes it.
+    /// Resets keys. The role `admin` includes it.
     Reset,
-    /// Read metrics.
+    /// Reads metrics.
     Metrics,
-    /// Call `weir.v1.Admin`.
+    /// Calls `weir.v1.Admin`.
     Admin,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 4] = [Self::Check, Self::Reset, Self::Metrics, Self::Admin];
 
-    /// Its name in files and errors.
+    /// Returns the name in files and errors.
     pub fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -27,7 +27,7 @@ impl Role {
         }
     }
 
-    /// The one of this name.
+    /// Returns the role of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
@@ -38,13 +38,13 @@ impl Role {
 pub struct Roles(u8);
 
 impl Roles {
-    /// Those of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Whether this one is in it.
+    /// Whether the set contains this role.
     pub fn has(self, role: Role) -> bool {
         self.0 & 1 << role as u8 != 0
     }
@@ -53,7 +53,7 @@ impl Roles {
 impl FromIterator<Role> for Roles {
     fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
         let bit = |role: Role| 1 << role as u8;
-        // An operator who may lift a limit may forget what was counted.
+        // An operator who may lift a limit may also reset what was counted.
         let bits = |role| if role == Role::Admin { bit(role) | bit(Role::Reset) } else { bit(role) };
         Self(roles.into_iter().fold(0, |set, role| set | bits(role)))
     }
@@ -62,12 +62,12 @@ impl FromIterator<Role> for Roles {
 /// The access that a call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing: public.
+    /// Public: no credentials are needed.
     Open,
-    /// A caller that is known, whatever the roles.
+    /// Any authenticated client, whatever its roles.
     Known,
-    /// This role.
+    /// A client with this role.
     Role(Role),
-    /// This role, of a client whose name the call is told.
+    /// A client with this role, whose name is passed to the call.
     Named(Role),
 }

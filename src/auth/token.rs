@@ -1,4 +1,4 @@
-//! Bearer tokens, of which only hashes are kept.
+//! Bearer tokens, which are kept only as hashes.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use weir_settings::Secret;
 
 /// The prefix of every token, by which secret scanners recognize a leaked one.
 pub const PREFIX: &str = "weir_";
-/// Bytes of chance in a token.
+/// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
 
 /// SHA-256 of a token.
@@ -20,19 +20,19 @@ const RANDOM_BYTES: usize = 32;
 pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
 impl TokenHash {
-    /// The hash of a token.
+    /// Hashes a token.
     pub fn of(token: &[u8]) -> Self {
         let mut hash = [0; SHA256_OUTPUT_LEN];
         hash.copy_from_slice(digest(&SHA256, token).as_ref());
         Self(hash)
     }
 
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
     }
 
-    /// Whether both are the same, in a time that does not tell where they differ.
+    /// Compares both hashes in constant time.
     pub fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -50,10 +50,10 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// A random token.
+/// Generates a random token.
 ///
 /// # Errors
-/// A sentence where the system has no chance to give.
+/// A message if the operating system has no random bytes.
 pub fn random() -> Result<Secret, String> {
     let mut bytes = [0; RANDOM_BYTES];
     SystemRandom::new().fill(&mut bytes).map_err(|_| "the system has no random bytes to give".to_owned())?;

@@ -25,16 +25,16 @@ pub(super) struct Client {
     destination: OnceLock<Destination>,
 }
 
-/// How tonic begins what it says of an answer without a gRPC status.
+/// Prefix of tonic's message about a response without a gRPC status.
 const NOT_GRPC: &str = "grpc-status header missing";
 
-/// What tonic says of a call whose time is up, as if the client had cancelled it.
+/// Message of tonic for a call that has timed out, which it reports as cancelled by the client.
 const TIMED_OUT: &str = "Timeout expired";
 
-/// A service to which every call carries the token.
+/// A service, every call to which carries the token.
 pub(super) type Service = InterceptedService<Channel, ByToken>;
 
-/// Adds the token to calls, where there is one.
+/// Adds the bearer token to calls, if there is one.
 #[derive(Clone)]
 pub(super) struct ByToken(Option<HeaderValue>);
 
@@ -51,7 +51,7 @@ impl Interceptor for ByToken {
 }
 
 impl Client {
-    /// A connection to the service.
+    /// Connects to the service.
     pub(super) async fn connect(&self) -> Result<Service, Failure> {
         let (destination, token) = (self.options.destination()?, ByToken(self.options.authorization()?));
         let destination = self.destination.get_or_init(|| destination);
@@ -61,7 +61,7 @@ impl Client {
         Ok(InterceptedService::new(channel, token))
     }
 
-    /// The answer to one call.
+    /// Makes one call, and returns the response.
     pub(super) fn call<T>(&self, call: impl AsyncFnOnce(Service) -> Result<Response<T>, Status>) -> Result<T, Failure> {
         block_on(async {
             let answer = call(self.connect().await?).await;
@@ -69,7 +69,7 @@ impl Client {
         })
     }
 
-    /// Why a call failed.
+    /// Returns the reason why a call failed.
     pub(super) fn failure(&self, status: &Status) -> Failure {
         let code = status.code();
         if let Some(found) = self.destination.get().and_then(Destination::unexpected) {

@@ -13,7 +13,7 @@ use super::{CommandResult, Failure, SettingsArgs, block_on, located, out::say};
 use crate::app::{self, AppError, Certificates};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How long before its end a certificate is warned of.
+/// Time before the expiry of a certificate from which a warning is printed.
 const SOON: Duration = Duration::from_secs(30 * 86_400);
 
 /// Validate settings, policy, certificates and credentials without serving
@@ -66,7 +66,7 @@ impl Check {
     }
 }
 
-/// ``grpc.tls.cert: server.pem expires 2027-01-31, in 69 days``
+/// Formats the expiry, such as ``grpc.tls.cert: server.pem expires 2027-01-31, in 69 days``.
 fn expiry(file: &Certificates, now: SystemTime) -> Result<String, Failure> {
     let date = OffsetDateTime::from(file.expires).format(format_description!("[year]-[month]-[day]"))?;
     let first = if file.count > 1 { format!(", the first of {},", file.count) } else { String::new() };

@@ -46,7 +46,7 @@ impl Compare {
 
 fn print(sign: char, Difference { name, before, after, means, .. }: &Difference) -> io::Result<()> {
     let arrow = if before.is_empty() || after.is_empty() || before == after { "" } else { " -> " };
-    // Of a domain the settings that differ say it all.
+    // The name of a domain is enough: the lines below list the settings that differ.
     let is_limit = name.contains(':');
     let after = if before == after { "" } else { after };
     match (sign, is_limit) {
@@ -68,7 +68,7 @@ fn as_json(sign: char, difference: &Difference) -> Value {
     json!({ "kind": kind, "name": name, "before": said(before), "after": said(after), "means": means, "effect": effect })
 }
 
-/// Which counts another limit goes on with, and which are lost.
+/// Prints which counts move to another limit, and which are lost.
 pub(super) fn say_changes(Changes { moved, forgotten }: &Changes) -> io::Result<()> {
     for line in moved {
         say(format_args!("moves: {line}"))?;

@@ -135,7 +135,7 @@ impl Explain {
     }
 }
 
-/// What an override makes of a limit.
+/// Describes the effect of an override on a limit.
 fn changed(acting: &Acting<'_>, depth: usize, limit: &Limit) -> Option<String> {
     match acting.at(depth as u8, limit) {
         Applied::Unchanged => None,

@@ -1,4 +1,4 @@
-//! Hints for keys and domains that a policy does not know.
+//! Hints for keys and domains that a policy does not define.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use weir_settings::suggest;
 use super::{Failure, client::Service};
 use crate::proto::{SuggestRequest, SuggestResponse, rate_limiter_client::RateLimiterClient};
 
-/// Most hidden files of a directory that are looked past.
+/// Maximum number of hidden files of a directory that are skipped.
 const MAX_HIDDEN: usize = 100;
 
-/// Warns on standard error where no limit applies to a key, with what the service has near it. A service that is older, or
-/// that does not tell this client, has no hint.
+/// Warns on standard error if no limit applies to a key, with a suggestion of the service. An older service, or one
+/// that does not permit this client to ask, makes none.
 pub(super) async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
     let near = suggested(service, domain, key).await;
     if near.as_ref().is_some_and(|near| near.limited) {
@@ -31,7 +31,7 @@ async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: 
     service.suggest(request).await.ok().map(tonic::Response::into_inner)
 }
 
-/// That no limit applies to a key, and what may have been meant.
+/// Formats the warning that no limit applies to a key, with a suggestion.
 pub(super) fn unlimited(key: &[String], near: Option<&Near>) -> String {
     let warning = format!("no limit applies to `{}`", shown(key));
     match near {
@@ -48,7 +48,7 @@ pub(super) fn unlimited(key: &[String], near: Option<&Near>) -> String {
     }
 }
 
-/// What follows the error that a domain is not defined.
+/// Returns the suggestion that follows the error that a domain is not defined.
 pub(super) async fn after(
     error: &Status,
     service: &mut RateLimiterClient<Service>,
@@ -62,7 +62,7 @@ pub(super) async fn after(
     Some(domains(domain, &known))
 }
 
-/// The domains that may have been meant, of those that are defined, nearest first.
+/// Formats a suggestion of domains, of those that are defined, nearest first.
 pub(super) fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
     let name = |known: &T| match known.as_ref() {
         "" => "the default domain (without --domain)".to_owned(),
@@ -76,10 +76,10 @@ pub(super) fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
     }
 }
 
-/// Rejects a key in which a shell seems to have replaced a `*` by the names of files.
+/// Rejects a key in which a shell seems to have expanded a `*` to the names of files.
 ///
 /// # Errors
-/// Where the names of all files of this directory are in the key.
+/// The key contains the names of all files of this directory, and there are at least two.
 pub(super) fn check_expansion(key: &[String]) -> Result<(), Failure> {
     let Ok(files) = fs::read_dir(".") else { return Ok(()) };
     let names = files.take(key.len() + MAX_HIDDEN).filter_map(|file| file.ok()?.file_name().into_string().ok());
@@ -96,12 +96,12 @@ pub(super) fn check_expansion(key: &[String]) -> Result<(), Failure> {
     )))
 }
 
-/// A key as its arguments are typed.
+/// Formats a key as shell arguments.
 pub(super) fn shown(key: &[String]) -> String {
     key.iter().map(|segment| quoted(segment)).collect::<Vec<_>>().join(" ")
 }
 
-/// One argument in a shell.
+/// Quotes one shell argument.
 fn quoted(text: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:@%+=,".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -17,7 +17,7 @@ use crate::proto::{
     HoldKind, KeyHold, ListHoldsRequest, ListHoldsResponse, ListKeysRequest, admin_client::AdminClient,
 };
 
-/// Most owners that are told apart.
+/// Maximum number of owners that are listed separately.
 const MAX_OWNERS: usize = 10_000;
 
 /// List who holds units now: leases, reservations, slots of concurrency limits
@@ -88,7 +88,7 @@ fn kind(hold: &KeyHold) -> &'static str {
     }
 }
 
-/// The replica's address where it is one's, else the number or the client's name.
+/// Returns the address of the replica if one is the owner, otherwise the owner's number or the client's name.
 fn owner(hold: &KeyHold) -> String {
     match (&*hold.replica, &*hold.owner) {
         ("", "") => "-".to_owned(),

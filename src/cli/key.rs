@@ -25,12 +25,12 @@ pub(super) struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// The check of the key.
+    /// Returns the check of the key.
     pub(super) fn request(&self) -> CheckRequest {
         CheckRequest { domain: self.domain.clone(), key: self.key.clone(), cost: Some(self.cost), ..Default::default() }
     }
 
-    /// Why a call failed, with a hint where the domain is not defined.
+    /// Returns the reason why a call failed, with a hint if the domain is not defined.
     pub(super) async fn failure(
         &self,
         status: &Status,

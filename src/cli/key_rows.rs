@@ -1,4 +1,4 @@
-//! Keys and how they stand, as a table, as lines of JSON or as CSV.
+//! The usage of keys, as a table, as lines of JSON or as CSV.
 
 use std::{borrow::Cow, io};
 
@@ -27,7 +27,7 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// Prints what stands above the rows.
+    /// Prints the header of the rows.
     pub(super) fn head(&self) -> io::Result<()> {
         match (self.json, self.csv) {
             (true, _) => Ok(()),
@@ -50,7 +50,7 @@ impl Format {
 }
 
 impl Format {
-    /// Prints what stands above hot keys.
+    /// Prints the header of hot keys.
     pub(super) fn hot_head(&self) -> io::Result<()> {
         match (self.json, self.csv) {
             (true, _) => Ok(()),
@@ -59,7 +59,7 @@ impl Format {
         }
     }
 
-    /// A hot key as it is printed.
+    /// Formats a hot key.
     pub(super) fn hot_key(&self, hot: &HotKey) -> String {
         let HotKey { domain, key, limit_name, shadow, per_second, error_per_second, refused_per_second, .. } = hot;
         if self.json {
@@ -83,7 +83,7 @@ impl Format {
     }
 }
 
-/// The part of its limit that is used, 0 to 1.
+/// Returns the used fraction of the limit, 0 to 1.
 pub(super) fn share(row: &KeyUsage) -> f64 {
     if row.limit == 0 { 0.0 } else { row.used as f64 / row.limit as f64 }
 }
@@ -96,7 +96,7 @@ fn reset_seconds(row: &KeyUsage) -> f64 {
     reset_micros(row) as f64 / 1e6
 }
 
-/// The segments with `/` between them; within a segment `/` and `\` have a `\` before them.
+/// Joins the segments with `/`; within a segment, `/` and `\` are escaped by a `\`.
 fn path(key: &[String]) -> String {
     let segment = |segment: &String| segment.replace('\\', r"\\").replace('/', r"\/");
     key.iter().map(segment).collect::<Vec<_>>().join("/")
@@ -135,7 +135,8 @@ fn csv(row: &KeyUsage) -> String {
     format!("{texts},true,{used},{limit},{remaining},{reset},{outstanding},{at_limit},{shadow}")
 }
 
-/// A text as CSV has it (RFC 4180). One that a spreadsheet would run as a formula begins with an apostrophe, which makes it a text.
+/// Quotes a text for CSV (RFC 4180). A text that a spreadsheet would run as a formula gets a leading apostrophe, which
+/// makes it text.
 fn quoted(text: &str) -> Cow<'_, str> {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         return quoted(&format!("'{text}")).into_owned().into();
@@ -156,7 +157,7 @@ fn line(row: &KeyUsage) -> String {
     format!("{used:>12} {limit:>12} {share:>6} {reset:>12} {outstanding:>11}  {name}")
 }
 
-/// Domain, key and limit on one line.
+/// Formats domain, key and limit on one line.
 pub(super) fn shown_name(domain: &str, key: &[String], limit_name: &str, shadow: bool) -> String {
     let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
     let shadow = if shadow { " (shadow)" } else { "" };

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::proto::{KeyUsage, ListKeysRequest, ListKeysResponse, admin_client::AdminClient};
 
-/// Entries of a page, where all or many are wanted.
+/// Maximum number of entries of a page.
 const PAGE: u32 = 1_000;
-/// Attempts at one page, and the pause before the second of them; it doubles.
+/// Attempts to get a page, and the backoff before the second one; it doubles.
 const PAGE_TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The errors after which a page is requested again; the last two where it came too late.
+/// Errors after which a page is requested again; the last two mean a timeout.
 const AGAIN: [Code; 4] = [Code::Unavailable, Code::ResourceExhausted, Code::Cancelled, Code::DeadlineExceeded];
 
 /// Which keys to list.
@@ -69,7 +69,7 @@ impl Keys {
 }
 
 impl Which {
-    /// Calls `take` for each entry, of at most so many; whether there may be more.
+    /// Calls `take` for each entry, for at most `most` of them, and returns whether there may be more.
     pub(super) async fn each(
         &self,
         client: &Client,
@@ -83,7 +83,7 @@ impl Which {
         self.pages(client, most, ask, take).await
     }
 
-    /// Warns on standard error where no key was found, and the prefix may be one argument for several segments.
+    /// Warns on standard error, after no key was found, if the prefix may be one argument for several segments.
     pub(super) fn warn_of_slashes(&self) {
         if self.prefix.iter().any(|segment| segment.contains('/')) {
             let (prefix, split) =
@@ -93,7 +93,7 @@ impl Which {
         }
     }
 
-    /// The same for entries of a call that lists page by page.
+    /// Like [`Self::each`], for the entries of any paginated call.
     pub(super) async fn pages<R>(
         &self,
         client: &Client,
@@ -132,7 +132,7 @@ impl Which {
     }
 }
 
-/// A page, asked for again while the service has no answer: of a long scan one page may meet a busy moment.
+/// Requests a page, and retries transient errors: a long scan may meet a moment of overload.
 async fn page<R>(
     service: &mut AdminClient<Service>,
     ask: &impl AsyncFn(&mut AdminClient<Service>, ListKeysRequest) -> Result<(Vec<R>, String), Status>,

@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! The command line: one file for each command.
 
 mod check;
 mod client;
@@ -25,7 +25,7 @@ mod rules;
 mod schema;
 mod serve;
 mod signals;
-// Its parsers are fuzzed.
+// Fuzz targets use its parsers.
 #[doc(hidden)]
 pub mod simulate;
 mod token;
@@ -136,7 +136,7 @@ impl SettingsArgs {
     }
 }
 
-/// Why a service cannot start, behind the place of the setting; `limits` is its policy.
+/// Formats why a service cannot start, after the position of the setting; `limits` is the path of its policy.
 fn located(error: &AppError, limits: &Path, places: &Places) -> String {
     match error {
         AppError::Policy(problems) => match problems.0.as_slice() {
@@ -147,12 +147,13 @@ fn located(error: &AppError, limits: &Path, places: &Places) -> String {
     }
 }
 
-/// Where settings are looked for when no command is given.
+/// The settings file that is used without a command, if it exists.
 const QUICK_START: &str = "config/weir.yaml";
-/// The name of envoyproxy/ratelimit's program: called so, this one serves by that one's environment variables.
+/// The name of envoyproxy/ratelimit's program. Under it, this program is configured by that service's environment
+/// variables.
 const RATELIMIT: &str = "ratelimit";
 
-/// Runs the command that the arguments name. Exit codes: 0 yes, 1 no (refused, not serving), 2 an error.
+/// Runs the command that the arguments name. Exit codes: 0: yes; 1: no (refused, not serving); 2: an error.
 pub fn run() -> ExitCode {
     let outcome = if is_named(RATELIMIT) { migrate::serve_in_place() } else { run_command(Cli::parse()) };
     match outcome {
@@ -206,13 +207,14 @@ const NO: u8 = 1;
 
 type CommandResult = Result<ExitCode, Failure>;
 
-/// The environment. A value that is not UTF-8 is reported as a bad value of its variable, not ignored.
+/// Returns the environment variables. A value that is not UTF-8 is reported as an invalid value of its variable, not
+/// ignored.
 fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
-/// Runs a command that waits for something.
+/// Runs a future to its end, on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }

@@ -36,7 +36,8 @@ pub(super) fn say(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }
 
-/// Text without control characters, which end lines and control terminals: for what others have written, as keys and reasons.
+/// Replaces control characters, which end lines and control terminals, in text that clients or operators have written,
+/// such as keys and reasons.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

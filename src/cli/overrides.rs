@@ -18,7 +18,7 @@ use crate::proto::{
     SetOverrideResponse, admin_client::AdminClient, r#override::Change as ChangeMessage,
 };
 
-/// Changes on a page of `weir audit`.
+/// Maximum number of changes on a page of `weir audit`.
 const PAGE: u32 = 1_000;
 
 /// Change limits for some keys, for a time, over the policy
@@ -249,7 +249,7 @@ impl Audit {
     pub(super) fn run(self) -> CommandResult {
         let (mut left, mut cursor) = (self.limit, String::new());
         while left > 0 {
-            // One more than is shown tells whether there are more.
+            // One more than is shown reveals whether there are more.
             let request = ListAuditRequest { page_size: left.saturating_add(1).min(PAGE as usize) as u32, cursor };
             let page = self.client.call(async |service| AdminClient::new(service).list_audit(request).await)?;
             for event in page.events.iter().take(left) {
@@ -267,10 +267,10 @@ impl Audit {
     }
 }
 
-/// The segments of a key: one argument is split at its slashes.
+/// Returns the segments of a key: a single argument is split at its slashes.
 ///
 /// # Errors
-/// It ends within an escape.
+/// The key ends within an escape.
 fn segments(key: Vec<String>) -> Result<Vec<String>, Failure> {
     let [one] = &key[..] else { return Ok(key) };
     let (mut segments, mut escaped) = (vec![String::new()], false);

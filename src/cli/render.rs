@@ -1,4 +1,4 @@
-//! Decisions as a person or a script reads them.
+//! Decisions as text and as JSON.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use weir_core::domain::{Decision, Micros, Summary};
@@ -6,20 +6,20 @@ use weir_core::domain::{Decision, Micros, Summary};
 use super::out::printable;
 use crate::{limiter::Answer, proto, transport::decision_json};
 
-/// A decision as `simulate` and `--json` print it. Without a limit: limit, remaining and binding are null.
+/// A decision in the form that `simulate` and `--json` print. Without a limit: limit, remaining and binding are null.
 pub(super) struct Decided {
     pub summary: Summary,
-    /// Printed only where true.
+    /// Printed only if true.
     degraded: bool,
-    /// Printed only where true.
+    /// Printed only if true.
     leased: bool,
-    /// The id of the override that acted, and of a ban its reason; printed only where there are any.
+    /// The id of the override that applied, and the reason of a ban; printed only if there are any.
     overridden: Option<String>,
     ban_reason: Option<String>,
     levels: Vec<Level>,
 }
 
-/// One level of it.
+/// One level of the decision.
 struct Level {
     name: String,
     depth: u32,
@@ -98,7 +98,7 @@ impl Decided {
         self.summary.binding.and_then(|index| self.levels.get(index)).map(|level| level.name.as_str())
     }
 
-    /// As text: a summary line, then a line for each level, the binding one marked.
+    /// Formats the decision: a summary line, then a line for each level, the binding one marked.
     pub(super) fn text(&self) -> String {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
@@ -145,7 +145,7 @@ impl Decided {
 impl Level {
     fn standing(&self) -> String {
         let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
-        // The other times often say it as well.
+        // Often it equals one of the other times.
         let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
         let next = next.map(|next| format!(", the next in {}", shown(next))).unwrap_or_default();
         let left = format!("{remaining} of {limit} left{next}");
@@ -162,8 +162,8 @@ fn waiting(wait: Micros) -> String {
     if wait > 0 { format!(", start in {}", shown(wait)) } else { String::new() }
 }
 
-/// A length of time for a person: below a minute in seconds to the microsecond, above it as in `6h48m30s`, rounded up to
-/// the second.
+/// Formats a duration: below a minute in seconds to the microsecond, above it as in `6h48m30s`, rounded up to the
+/// second.
 pub(super) fn shown(micros: Micros) -> String {
     if micros < 60_000_000 {
         let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);

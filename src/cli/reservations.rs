@@ -22,7 +22,7 @@ use crate::proto::{
     rate_limiter_client::RateLimiterClient,
 };
 
-/// Printed where settling a reservation has changed nothing.
+/// Printed if settling a reservation has changed nothing.
 const NOT_HELD: &str = "nothing is held: reserved without the shared store, which did not answer (degraded)";
 
 /// Reserve units until their real cost is known

@@ -49,7 +49,7 @@ impl Reset {
     }
 }
 
-/// What a reset has done, in a sentence.
+/// Formats the outcome of a reset.
 fn outcome(path: &str, subtree: bool, ResetResponse { existed, scanned, removed }: ResetResponse) -> String {
     let scanned = if scanned { "; keys written meanwhile may remain" } else { "" };
     match (subtree, existed, removed) {
@@ -57,7 +57,7 @@ fn outcome(path: &str, subtree: bool, ResetResponse { existed, scanned, removed 
         (false, false, _) => format!("nothing to reset: {path} had no state"),
         (true, true, _) => format!("reset {path} and every key below it; it had state{scanned}"),
         (true, false, Some(false)) => format!("nothing to reset: neither {path} nor a key below it had state{scanned}"),
-        // Older servers do not say whether a key below had state.
+        // Older servers do not report whether a key below had state.
         (true, false, _) => format!("reset {path} and every key below it; it had no state of its own{scanned}"),
     }
 }

@@ -1,4 +1,4 @@
-//! The rules by which commands read policy files, as the service's settings say them.
+//! The rules by which commands read policy files, with the meaning of the service's settings.
 
 use clap::Args;
 use weir_core::{algorithm::Bounds, domain::time::parse_duration};
@@ -18,10 +18,10 @@ pub(super) struct RulesArgs {
 }
 
 impl RulesArgs {
-    /// The rules.
+    /// Returns the rules.
     ///
     /// # Errors
-    /// What is wrong with the longest period.
+    /// The longest period is not a duration.
     pub(super) fn rules(&self) -> Result<Rules, Failure> {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         Ok(Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() })

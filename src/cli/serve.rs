@@ -19,11 +19,11 @@ use crate::{
     telemetry,
 };
 
-/// How long a start may take before it is logged, and how often it is logged again.
+/// Duration of a startup after which it is logged, and interval between further log lines.
 const SLOW_START: Duration = Duration::from_secs(60);
-/// The exit code when the last snapshot could not be written.
+/// The exit code if the last snapshot could not be written.
 const NOT_SAVED: u8 = 3;
-/// The exit code when a part of the service has panicked.
+/// The exit code if a part of the service has panicked.
 const PANICKED: u8 = 5;
 
 /// Serve checks until SIGTERM or SIGINT
@@ -44,7 +44,7 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    /// The same, with the settings in this file if none is named and there is such a file, which may be unreadable.
+    /// Uses the settings in `config` if no file is named and it exists, even if it is unreadable.
     pub(super) fn or_configured_by(mut self, config: &Path) -> Self {
         let is_missing = |error: io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         let is_there = || !config.symlink_metadata().is_err_and(is_missing);
@@ -60,7 +60,7 @@ impl Serve {
     }
 }
 
-/// Serves with these settings, which were read from this file, and of which `places` says where each was set.
+/// Serves with these settings, which were read from `file`; `places` has the position of each.
 pub(super) fn run(settings: Settings, places: Option<Places>, file: Option<&Path>, start_empty: bool) -> CommandResult {
     let path = |path: &Path| is_set(path).then(|| path.display().to_string());
     info!(
@@ -77,8 +77,8 @@ pub(super) fn run(settings: Settings, places: Option<Places>, file: Option<&Path
         .enable_all()
         .build()?;
     let ended = runtime.block_on(serve(settings, places, start_empty, signals));
-    // The process ends next. To drop it would wait for threads that read files, of which one may hang for ever; a start that still waits
-    // for something would panic in one that is shut down.
+    // The process ends next. Dropping the runtime would wait for threads that read files, one of which may hang
+    // forever, and an unfinished startup would panic in a runtime that is shut down.
     std::mem::forget(runtime);
     ended
 }
@@ -94,7 +94,7 @@ async fn serve(
         Some(places) => Failure(located(&error, &limits, places)),
         None => error.into(),
     };
-    // It reads files, and may hang there.
+    // On the blocking pool, as it reads files and may hang there.
     let mut starting = spawn_blocking(move || runtime.block_on(App::bind(settings, start_empty)));
     let app = loop {
         tokio::select! {

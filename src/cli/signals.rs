@@ -12,17 +12,17 @@ use tracing::warn;
 
 /// The exit code after a second signal.
 const ENDED_AT_ONCE: i32 = 4;
-/// Signals within this time are of one stop: `timeout` of coreutils sends its signal to the process and to its group.
+/// Signals within this time count as one: `timeout` of coreutils signals the process and then its group.
 const ONE_STOP: Duration = Duration::from_millis(100);
-/// How long a log line of a process that is to end at once may take.
+/// Longest wait for the log line about ending at once.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// SIGTERM and SIGINT of a service, heard on a thread of its own, which nothing that hangs elsewhere can hold up. A second
-/// one ends the process there, unless it comes at once.
+/// SIGTERM and SIGINT, received on a thread of their own, which nothing that hangs elsewhere can block. A second signal
+/// ends the process there, unless it arrives within [`ONE_STOP`] of the first.
 pub(super) struct StopSignals(watch::Receiver<&'static str>);
 
 impl StopSignals {
-    /// From here on they do not end the process.
+    /// Installs the handlers: from now on the signals do not end the process.
     pub(super) fn listen() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (mut terminate, mut interrupt) = {
@@ -47,26 +47,26 @@ impl StopSignals {
         Ok(Self(first))
     }
 
-    /// Waits for the first one: its name.
+    /// Waits for the first signal, and returns its name.
     pub(super) async fn first(&mut self) -> &'static str {
         match self.0.wait_for(|name| !name.is_empty()).await {
             Ok(name) => *name,
-            // Its thread has died: nothing else can ask for the end.
+            // The thread has died: no other signal can be received.
             Err(_) => "signals cannot be received",
         }
     }
 }
 
-/// Ends the process whatever its other threads do.
+/// Ends the process, whatever its other threads do.
 fn end_at_once() -> ! {
-    // On another thread, as standard error may hang too.
+    // On another thread, as writing to standard error may hang too.
     let (done, logged) = mpsc::channel::<()>();
     let log = thread::Builder::new().spawn(move || {
         warn!("second signal: ending at once");
         drop(done);
     });
     if log.is_ok() {
-        // It ends when the line is written, or too late.
+        // Returns once the line is written, or after the timeout.
         let _ = logged.recv_timeout(LAST_WORDS);
     }
     std::process::exit(ENDED_AT_ONCE)

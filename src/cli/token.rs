@@ -62,7 +62,7 @@ impl Token {
     }
 }
 
-/// The moment after so long a time, to the second.
+/// Returns the time after this duration, to the second.
 fn end(after: &str) -> Result<String, String> {
     let micros = parse_duration(after)?;
     if micros < SECOND {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::proto::{HotKey, HotKeyOrder, KeyUsage, ListHotKeysRequest, admin_client::AdminClient};
 
-/// Most entries that are kept on the way.
+/// Maximum number of entries that are kept while all are listed.
 const MAX_TOP: u64 = 10_000;
 
 /// Show the keys that use most of their limits, or are refused most often
@@ -55,7 +55,7 @@ impl Usage {
         let found = match self.by {
             By::Refused => block_on(self.refused()),
             By::Used => block_on(self.top(|row| row.used)),
-            // To the millionth; of equal ones that with the longest time to wait.
+            // By millionths of the share; among equal shares the longest time until the reset comes first.
             By::Near => block_on(self.top(|row| {
                 let seconds = row.reset_after.map_or(0, |after| after.seconds).clamp(0, 0xffff_ffff) as u64;
                 ((share(row) * 1e6) as u64) << 32 | seconds
@@ -85,7 +85,7 @@ impl Usage {
         let mut printed = HashSet::new();
         for Reverse((_, Reverse(number))) in top.into_sorted_vec() {
             let Some(row) = kept.remove(&number) else { continue };
-            // Where keys come and go, a row may be listed twice.
+            // While keys are added and removed, a row may be listed twice.
             if printed.insert((row.domain.clone(), row.key.clone(), row.limit_name.clone())) {
                 self.format.row(&row)?;
             }

@@ -1,4 +1,4 @@
-//! The bounds of the settings, and which of them contradict each other.
+//! Validation of the settings: their bounds, and contradictions among them.
 
 use weir_core::{
     algorithm::params::MAX_PERIOD,
@@ -8,11 +8,12 @@ use weir_settings::ensure;
 
 use super::{Settings, store};
 
-/// Largest bound on concurrent decisions: a larger one would bound nothing in practice.
+/// Upper bound of the settings for concurrent decisions: a larger value would bound nothing in practice.
 const MAX_CONCURRENT_REQUESTS: usize = 10_000_000;
 
 impl Settings {
-    /// The same settings if they are within their bounds and do not contradict each other; an error names the setting.
+    /// Returns the settings if they are within their bounds and do not contradict each other; an error names the
+    /// setting.
     pub(super) fn checked(self) -> Result<Self, String> {
         ensure((1..=MAX_PERIOD).contains(&self.max_period.0), "max_period is 1us to 366d")?;
         ensure((SECOND..=DAY).contains(&self.idempotency.window.0), "idempotency.window is 1s to 1d")?;
@@ -67,7 +68,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// No two ports have one address, unless each takes any that is free.
+    /// Rejects two ports with one address, unless the system assigns a free port to each.
     fn check_listeners(&self) -> Result<(), String> {
         let metrics = self.metrics_listen()?;
         let (grpc, http) = (("grpc.listen", &self.grpc.listen), ("http.listen", &self.http.listen));

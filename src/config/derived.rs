@@ -1,4 +1,4 @@
-//! What the settings mean together to those who use them.
+//! Values that are derived from the settings.
 
 use weir_core::algorithm::Bounds;
 use weir_policy::Rules;
@@ -8,27 +8,28 @@ use super::{LimitSpecRule, Settings};
 use crate::xds;
 
 impl Settings {
-    /// The address of the control plane that the policy comes from; `None`: it comes from files, or there is none.
+    /// Returns the address of the control plane that the policy comes from; `None`: it comes from files, or there is
+    /// none.
     pub fn control_plane(&self) -> Option<&str> {
         self.limits.to_str()?.strip_prefix(xds::SCHEME)
     }
 
-    /// The port of `/metrics` alone, where there is one.
+    /// Returns the address of the port of `/metrics` and the probes alone, if it is configured.
     ///
     /// # Errors
-    /// It is not an address.
+    /// The setting is not an address.
     pub fn metrics_listen(&self) -> Result<Option<Listen>, String> {
         let address = &self.metrics.listen;
         let parse = || address.parse().map_err(|why| format!("metrics.listen: {why}"));
         (!address.is_empty()).then(parse).transpose()
     }
 
-    /// The bounds on limits that files and callers name.
+    /// Returns the bounds on limits in files and in requests.
     pub fn bounds(&self) -> Bounds {
         Bounds { max_period: self.max_period.0 }
     }
 
-    /// The rules for policy files.
+    /// Returns the rules for policy files.
     pub fn policy_rules(&self) -> Rules {
         Rules {
             bounds: self.bounds(),

@@ -1,5 +1,5 @@
-//! The settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
-//! then flags.
+//! The settings of the whole service, composed of those of its parts: defaults, then a file, then the environment, then
+//! flags.
 
 mod bounds;
 mod derived;
@@ -48,21 +48,21 @@ pub struct Settings {
     pub limits: PathBuf,
     /// Serves without a policy.
     pub allow_all: bool,
-    /// How often the policy's files are looked at.
+    /// Interval between polls of the policy's files.
     pub limits_poll: Time,
     /// Whether each policy file must end with a line `...`.
     pub limits_require_end_marker: bool,
     /// Whether a directory of policy files may be empty.
     pub limits_allow_empty: bool,
-    /// Whether requests may bring limits of their own, where their domain's policy does not say.
+    /// Whether requests may bring limits of their own, unless the policy of their domain says otherwise.
     pub limit_spec: LimitSpecRule,
-    /// Who may reset keys.
+    /// The clients that may reset keys.
     pub reset: ResetRule,
-    /// Longest period of a limit.
+    /// Maximum period of a limit.
     pub max_period: Time,
-    /// How a control plane is called.
+    /// The client of a control plane (xDS).
     pub xds: XdsSettings,
-    /// Requests with ids of their own.
+    /// Idempotency of requests with an id.
     pub idempotency: IdempotencySettings,
     /// The gRPC port.
     pub grpc: GrpcSettings,
@@ -70,19 +70,19 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Authentication.
     pub auth: AuthSettings,
-    /// How Envoy is answered.
+    /// Answers to Envoy.
     pub envoy: EnvoySettings,
-    /// What is divided among Envoys.
+    /// Quotas that are divided among Envoys (RLQS).
     pub rlqs: RlqsSettings,
-    /// Where counts live.
+    /// The store of the counts.
     pub store: StoreSettings,
-    /// How much metrics may show.
+    /// The metrics, and the bounds of their series.
     pub metrics: MetricsSettings,
-    /// How the service ends.
+    /// Graceful shutdown.
     pub shutdown: ShutdownSettings,
-    /// Whether requests have spans, and where those go.
+    /// Tracing, and the collector of the spans.
     pub tracing: TracingSettings,
-    /// How logs are written.
+    /// Logging.
     pub log: LogSettings,
 }
 
@@ -113,29 +113,29 @@ impl Default for Settings {
     }
 }
 
-/// What is done with the limits that a request brings along.
+/// The rule for limits that a request brings along.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitSpecRule {
-    /// They decide it.
+    /// They decide the request.
     #[default]
     Allow,
     /// The request is rejected.
     Deny,
 }
 
-/// Who may reset keys.
+/// The clients that may reset keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResetRule {
-    /// With authentication enabled clients with the role `reset`, else every client.
+    /// Clients with the role `reset` if authentication is enabled, otherwise every client.
     #[default]
     Allow,
-    /// Authenticated clients with that role only.
+    /// Only authenticated clients with that role.
     Authenticated,
 }
 
-/// Why the settings are invalid.
+/// The reason why the settings are invalid.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
@@ -153,7 +153,7 @@ impl Settings {
         Self::load_with_places(file, environment, flags).map(|(settings, _)| settings)
     }
 
-    /// The same, with the places where they are set.
+    /// Like [`Settings::load`], and also returns the positions of the settings.
     ///
     /// # Errors
     /// As [`Settings::load`].
@@ -179,7 +179,7 @@ impl Settings {
         }
     }
 
-    /// The settings of these values, which override the environment's.
+    /// Loads the settings with these values, which override the environment.
     ///
     /// # Errors
     /// As [`Settings::load`].
@@ -187,7 +187,7 @@ impl Settings {
         values: impl IntoIterator<Item = (&'a str, &'a str)>,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        // As variables, which are texts for settings of all kinds too.
+        // As environment variables, which are texts for settings of all types too.
         let variable = |(key, value): (&str, &str)| (source::variable(key), value.to_owned());
         let mut all: BTreeMap<_, _> = environment.into_iter().collect();
         all.extend(values.into_iter().map(variable));
@@ -195,12 +195,12 @@ impl Settings {
     }
 }
 
-/// A figment error in one line: the setting, and what is wrong with it.
+/// Formats a figment error on one line: the setting and the problem.
 fn value_error(error: &figment::Error) -> String {
     let key = error.path.join(".");
     match &error.kind {
         Kind::UnknownVariant(found, known) => suggest::not_one_of(&key, known, &format!("`{found}`")),
-        // An entry of a list ends in its number there.
+        // The path of a list entry ends in its number.
         kind => format!("{}: {kind}", key.trim_end_matches(|c: char| c == '.' || c.is_ascii_digit())),
     }
 }

@@ -6,13 +6,13 @@ use super::Settings;
 
 /// A setting that is a path.
 pub struct PathSetting {
-    /// The setting, as in `grpc.tls.cert`.
+    /// The key of the setting, as in `grpc.tls.cert`.
     pub key: &'static str,
-    /// Its value, where the file has certificates.
+    /// Returns its value, if the file contains certificates.
     pub certificates: Option<fn(&Settings) -> &PathBuf>,
 }
 
-/// All of them.
+/// All settings that are paths.
 pub const PATHS: [PathSetting; 19] = [
     path("limits"),
     path("auth.file"),

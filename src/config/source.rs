@@ -1,4 +1,4 @@
-//! Where settings come from, as figment takes them. The defaults tell which keys there are and of what kind.
+//! The sources of settings, for figment. The defaults determine which keys exist, and their types.
 
 use std::{collections::HashMap, path::Path};
 
@@ -18,17 +18,17 @@ use weir_settings::{
 use super::PATHS;
 use crate::xds;
 
-/// Longest file of settings in bytes.
+/// Maximum size of a settings file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The prefix of every variable.
+/// The prefix of every environment variable.
 const PREFIX: &str = "WEIR_";
 /// Variables that Kubernetes sets for a Service named weir.
 const NOT_SETTINGS: [&str; 2] = ["WEIR_PORT", "WEIR_SERVICE_"];
-/// The variables of the command line and of the example clients: the file's name, and how a caller gets to a service.
+/// Variables of the command line and of the example clients: the settings file, and how a client connects to a service.
 const OF_COMMANDS: [&str; 6] =
     ["WEIR_CONFIG", "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
 
-/// A set of values from one place.
+/// The values from one source.
 pub(super) struct Values(pub Dict);
 
 impl Provider for Values {
@@ -41,20 +41,21 @@ impl Provider for Values {
     }
 }
 
-/// Where each setting that is set was set last, for error messages: `weir.yaml:3:11`, a variable, or a flag.
+/// The position where each setting was set last, for error messages: `weir.yaml:3:11`, a variable, or a flag.
 #[derive(Default)]
 pub struct Places(HashMap<String, String>);
 
 impl Places {
-    /// Says that `key` is set at `place`.
+    /// Records that `key` is set at `place`.
     pub fn set(&mut self, key: &str, place: impl Into<String>) {
         self.0.insert(key.to_owned(), place.into());
     }
 
-    /// A message behind the place of the first setting it names that is set, or else of the section of one.
+    /// Prefixes a message with the position of the first setting that it names and that is set, or else of the section
+    /// of one.
     pub fn locate(&self, message: &str) -> String {
         let names = || message.split_whitespace().map(|word| word.trim_matches([':', ',', ';', '(', ')']));
-        // A word without a dot is a setting only at the beginning.
+        // A word without a dot counts as a setting only at the beginning.
         let settings = || names().enumerate().filter(|(at, name)| *at == 0 || name.contains('.')).map(|(_, name)| name);
         let section = |name: &str| self.0.get(name.rsplit_once('.')?.0);
         match settings().find_map(|name| self.0.get(name)).or_else(|| settings().find_map(section)) {
@@ -64,7 +65,7 @@ impl Places {
     }
 }
 
-/// The values of a YAML file.
+/// Reads the values of a YAML file.
 pub(super) fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values, Problems> {
     let text =
         settings_file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
@@ -105,7 +106,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The entries of a section; `above` is its key with a dot.
+    /// Reads the entries of a section; `above` is its key with a trailing dot.
     fn map(&mut self, entries: &[Entry], above: &str, section: &Dict) -> Dict {
         let mut values = Dict::new();
         for entry in entries {
@@ -118,14 +119,14 @@ impl Reader<'_> {
                 if let Document::Map(_) = entry.value.value { entry.mark } else { entry.value.mark };
             self.places.set(&key, format!("{}:{line}:{column}", self.path.display()));
             let value = match (default, &entry.value.value) {
-                // A key without a value leaves the default, as a section does whose lines are all commented.
+                // A key without a value keeps the default, like a section in which all lines are comments.
                 (_, Document::Null) => continue,
                 (Value::Dict(_, section), Document::Map(entries)) => {
                     Value::from(self.map(entries, &format!("{key}."), section))
                 }
                 (Value::Dict(_, section), _) => {
                     let known: Vec<_> = section.keys().map(String::as_str).collect();
-                    // Not the text: it may be a URL with a password.
+                    // The text is not shown: it may be a URL with a password.
                     let found = entry.value.kind();
                     self.problem(entry.value.mark, format!("{key} is a map with {}, not {found}", known.join(", ")));
                     continue;
@@ -165,7 +166,8 @@ impl Reader<'_> {
     }
 }
 
-/// What is said of a key that its section does not know: the near ones there, or else settings of that name elsewhere.
+/// Formats the problem of an unknown key, with suggestions: similar keys in its section, or else settings of that name
+/// elsewhere.
 fn unknown_key(key: &str, above: &str, section: &Dict, defaults: &Dict) -> String {
     let known: Vec<_> = section.keys().map(String::as_str).collect();
     let mut meant: Vec<_> = suggest::meant(key, &known).iter().map(|near| format!("{above}{near}")).collect();
@@ -181,14 +183,14 @@ fn unknown(what: &str, word: &str, meant: &[String], known: &[String]) -> String
     suggest::unknown_or(what, word, &meant, &known)
 }
 
-/// The settings whose last level has this name.
+/// Returns the settings whose last level has this name.
 fn named(name: &str, defaults: &Dict) -> Vec<String> {
     let mut keys = keys(defaults);
     keys.retain(|key| key.rsplit('.').next() == Some(name));
     keys
 }
 
-/// Every setting, as in `grpc.tls.cert`.
+/// Returns every setting, as in `grpc.tls.cert`.
 fn keys(defaults: &Dict) -> Vec<String> {
     let mut found = Vec::new();
     for (key, value) in defaults {
@@ -200,10 +202,10 @@ fn keys(defaults: &Dict) -> Vec<String> {
     found
 }
 
-/// The values of the variables that begin with `WEIR_`; `__` stands between the levels of a key.
+/// Reads the variables that begin with `WEIR_`; `__` separates the levels of a key.
 ///
-/// figment's own `Env` does not serve: it reads `0123` as the number 123 although the setting may be a password, and
-/// skips a name with an empty level instead of refusing it.
+/// figment's own `Env` is not suitable: it parses `0123` as the number 123 although the setting may be a password, and
+/// skips a name with an empty level instead of rejecting it.
 pub(super) fn environment(
     variables: impl IntoIterator<Item = (String, String)>,
     defaults: &Dict,
@@ -227,7 +229,7 @@ pub(super) fn environment(
     Ok(values)
 }
 
-/// The variable of a setting.
+/// Returns the variable of a setting.
 pub(super) fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
 }
@@ -262,7 +264,7 @@ fn yaml_list(name: &str, text: &str) -> Result<Value, String> {
     Ok(Value::from(texts.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The default of a setting; `None` where there is no such setting.
+/// Returns the default of a setting; `None` if there is no such setting.
 fn setting<'d>(levels: &[String], defaults: &'d Dict) -> Option<&'d Value> {
     match (defaults.get(levels.first()?)?, &levels[1..]) {
         (Value::Dict(..), []) => None,
@@ -271,8 +273,8 @@ fn setting<'d>(levels: &[String], defaults: &'d Dict) -> Option<&'d Value> {
     }
 }
 
-/// A text as a value of its default's kind: what is between commas as a list, and where no number or switch is wanted the
-/// text as it is, so that a password of digits stays one. The error is what is wanted.
+/// Parses a text to the type of its default. Lists are separated by commas; if neither a number nor a boolean is
+/// expected the text stays as it is, so that a password of digits stays one. The error is the expected type.
 fn typed(text: &str, default: &Value) -> Result<Value, String> {
     let word = text.trim();
     match default {
@@ -332,7 +334,7 @@ mod tests {
             ),
             ("log: {}\nlog: {}", None, "weir.yaml:2:1: duplicate key `log`; the first one is at line 1, column 1"),
             ("store: 'redis://:secret@h'", None, "weir.yaml:1:8: store is a map with max_keys, near_cache, redis,"),
-            // The place where it was set last.
+            // The position where it was set last.
             ("max_period: 7d", Some(("WEIR_MAX_PERIOD", "400d")), "WEIR_MAX_PERIOD: max_period is 1us to 366d"),
             ("grpc: { tls: { key: k } }", None, "weir.yaml:1:9: grpc.tls.cert and key: either both are set or none"),
         ] {

@@ -14,15 +14,15 @@ use weir_store::{
     url::{Address, RedisUrl, Topology},
 };
 
-/// Longest key prefix in bytes.
+/// Maximum length of a key prefix, in bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 const MILLISECOND: Micros = 1_000;
 const MAX_WAIT_REPLICAS: u32 = 16;
 
-/// Checks bounds, and what contradicts itself. Files are looked into, servers are not called.
+/// Checks bounds and contradictions. Files are read, servers are not called.
 ///
 /// # Errors
-/// A sentence that names the key.
+/// A message that names the key.
 pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
     ensure((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
     let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
@@ -41,7 +41,7 @@ pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
     let times = MILLISECOND..=60 * SECOND;
     ensure(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
-    // On a Cluster braces would put all keys into one slot.
+    // On a Cluster, braces would put all keys into one hash slot.
     ensure(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix has no braces")?;
     ensure((1..=64).contains(&redis.pool_size), "store.redis.pool_size is 1 to 64")?;
     ensure(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_relative_password_file_is_resolved_against_the_settings_file() {
         let error = load("store: { url: 'redis://h', redis: { password_file: nowhere } }", &[]).unwrap_err();
-        // The folder of the file is cut off by `load`.
+        // `load` removes the directory of the file.
         let why = "store.redis.password_file: password file nowhere: No such file or directory (os error 2)";
         assert_eq!(error, format!("weir.yaml:1:52: {why}"));
     }

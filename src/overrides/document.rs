@@ -1,4 +1,4 @@
-//! Overrides as they are stored: JSON that an operator can read.
+//! The stored form of overrides: JSON that an operator can read.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use weir_core::{algorithm::Bounds, domain::Micros};
 use weir_policy::overrides::{Change, LimitChanges, Override, OverrideError};
 
-/// An override as it is stored. Exactly one of the five changes is there.
+/// The stored form of an override, with exactly one of the five changes.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     id: String,
@@ -32,26 +32,26 @@ struct Stored {
     end_us: Option<Micros>,
 }
 
-/// Why a stored override is not used.
+/// Reasons why a stored override is ignored.
 #[derive(Debug, Error)]
 pub enum Unreadable {
-    /// It is not JSON of this form.
+    /// The document is not JSON of this form.
     #[error("it cannot be read")]
     Form(#[from] serde_json::Error),
-    /// It is out of bounds.
+    /// The override is out of bounds.
     #[error(transparent)]
     Bounds(#[from] OverrideError),
-    /// It changes nothing that this version knows.
+    /// This version does not know its change.
     #[error("it changes nothing that this version knows")]
     Change,
 }
 
-/// The name under which an override is stored: of one for the same keys the same.
+/// Returns the name under which an override is stored, which is the same for overrides of the same keys.
 pub(super) fn name(domain: &str, pattern: &[Box<str>]) -> String {
     serde_json::json!([domain, pattern]).to_string()
 }
 
-/// An override to be stored.
+/// Serializes an override for the store.
 pub(super) fn write(one: &Override) -> String {
     let text = |text: &str| text.to_owned();
     let mut stored = Stored {
@@ -77,7 +77,7 @@ pub(super) fn write(one: &Override) -> String {
     serde_json::json!(stored).to_string()
 }
 
-/// A stored override.
+/// Parses a stored override.
 ///
 /// # Errors
 /// [`Unreadable`].

@@ -1,5 +1,5 @@
-//! The removal of ended overrides from the store. It does not hold up reads: a replica whose removals are slow or fail still
-//! learns of changes.
+//! The removal of ended overrides from the store. It does not block reads: a replica whose removals are slow or fail
+//! still gets changes.
 
 use std::time::Instant;
 
@@ -9,15 +9,15 @@ use weir_store::documents::{Change, ChangeError};
 
 use super::{AUDIT, OverrideService};
 
-/// The actor of an end by time.
+/// The actor in the log of an override that ended by time.
 const BY_TIME: &str = "weir (its end)";
-/// Most overrides that are removed at each poll.
+/// Maximum number of overrides that are removed at each poll.
 const MAX_REMOVED: usize = 100;
-/// Most removals at once.
+/// Maximum number of concurrent removals.
 const MAX_CONCURRENT: usize = 8;
 
 impl OverrideService {
-    /// Removes some of those that have ended. What fails is tried again at the next poll.
+    /// Removes some of the overrides that have ended. A failed removal is retried at the next poll.
     pub(super) async fn remove_ended(&self) {
         if let Err(error) = self.remove_some().await
             && self.removal_warnings.allows(Instant::now())
@@ -28,7 +28,7 @@ impl OverrideService {
     }
 
     async fn remove_some(&self) -> Result<(), ChangeError> {
-        // A machine's clock may be ahead.
+        // The clock of this machine may be ahead of the store's.
         let awaits_store = self.known.lock().awaits_store();
         if awaits_store {
             self.read().await?;
@@ -41,7 +41,7 @@ impl OverrideService {
         Ok(())
     }
 
-    /// The first replica to remove it logs its end.
+    /// Removes an ended override. The first replica to do so logs its end.
     async fn remove(&self, name: &str, document: &str) -> Result<(), ChangeError> {
         let (name, expected) = (name.to_owned(), Some(document.to_owned()));
         let change = Change { name: name.clone(), document: None, expected, actor: BY_TIME.to_owned() };

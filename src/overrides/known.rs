@@ -1,4 +1,4 @@
-//! The overrides that this replica knows.
+//! The overrides that this replica has read.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,19 +9,19 @@ use weir_store::documents::{ChangeId, Changes};
 
 use super::document;
 
-/// The overrides as they were when the store was last asked.
+/// The overrides as of the last read of the store.
 #[derive(Default)]
 pub(super) struct Known {
-    /// The place in the log up to which all is known.
+    /// The position in the log up to which all changes have been read.
     pub since: Option<ChangeId>,
     by_name: BTreeMap<String, Entry>,
-    /// Those that have ended and may still be in the store. At most as many as the store has.
+    /// Overrides that have ended and may still be in the store. At most as many as the store has.
     ended: BTreeMap<String, Entry>,
-    /// About the store's time when it was last asked.
+    /// The approximate time of the store at the last read.
     asked_at: Micros,
     /// The time of the last [`Self::pass_edges`].
     passed_at: Micros,
-    /// The next moment at which one may start or end; `None`: none does.
+    /// The next time at which an override may start or end; `None`: there is none.
     next_edge: Option<Micros>,
 }
 
@@ -36,24 +36,24 @@ impl Entry {
     }
 }
 
-/// What has become of an override.
+/// A change to the overrides in force.
 pub(super) enum Edit {
     Put(Arc<Override>),
     Removed(Arc<Override>),
 }
 
 impl Known {
-    /// All of them, by domain and pattern.
+    /// Returns all overrides that have not ended, by domain and pattern.
     pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &Arc<Override>> {
         self.by_name.values().map(|entry| &entry.what)
     }
 
-    /// The one of this name.
+    /// Returns the override of this name.
     pub(super) fn get(&self, name: &str) -> Option<&Arc<Override>> {
         self.by_name.get(name).map(|entry| &entry.what)
     }
 
-    /// Takes in what has changed.
+    /// Applies the changes read from the store.
     pub(super) fn apply(&mut self, changes: Changes, bounds: &Bounds, now: Micros) -> Vec<Edit> {
         let mut edits = Vec::new();
         match changes {
@@ -64,7 +64,7 @@ impl Known {
                 }
             }
             Changes::All(documents, since) => {
-                // The log does not go back by itself.
+                // The log goes back only if the store has lost data.
                 let is_older = since < self.since;
                 self.since = since;
                 self.ended.clear();
@@ -86,7 +86,7 @@ impl Known {
     }
 
     fn put(&mut self, name: String, document: Option<String>, bounds: &Bounds, edits: &mut Vec<Edit>) {
-        // The store has another one now, or none.
+        // The store has another override of this name now, or none.
         self.ended.remove(&name);
         let read = document.map(|document| (document::read(&document, bounds), document));
         let before = match read {
@@ -104,14 +104,14 @@ impl Known {
         edits.extend(before.map(|entry| Edit::Removed(entry.what)));
     }
 
-    /// Takes out those that have ended, and keeps them as [`Self::ended`]. Those that had ended only by a machine's clock that ran
-    /// ahead while the store was away are back. `None`: none has started or ended since this was last asked.
+    /// Moves overrides that have ended to `ended`, and moves back those that had ended only by the clock of a machine
+    /// that ran ahead while the store was unreachable. `None`: no override has started or ended since the last call.
     pub(super) fn pass_edges(&mut self, now: Micros, is_of_store: bool) -> Option<Vec<Edit>> {
         if is_of_store {
             self.asked_at = now;
         }
         if now < std::mem::replace(&mut self.passed_at, now) {
-            // What has started by a clock ahead starts once more.
+            // Overrides that had started by a clock that ran ahead start again.
             self.next_edge = self.edge_after(now);
         }
         let back = move_those(&mut self.ended, &mut self.by_name, |entry| !entry.has_ended(now));
@@ -124,23 +124,24 @@ impl Known {
         Some(edits)
     }
 
-    /// The next moment at which one starts or ends.
+    /// Returns the next time at which an override starts or ends.
     fn edge_after(&self, now: Micros) -> Option<Micros> {
         self.all().flat_map(|one| edges(one, now)).min()
     }
 
-    /// Whether some have ended that the store has not been asked about since.
+    /// Whether overrides have ended since the store was last read.
     pub(super) fn awaits_store(&self) -> bool {
         self.ended.values().any(|entry| !entry.has_ended(self.asked_at))
     }
 
-    /// Some of those that may be removed from the store, as they have ended by its own time too: name and document.
+    /// Returns some of the overrides that can be removed from the store, as they have ended by its clock too: name and
+    /// document.
     pub(super) fn ended(&self, most: usize) -> Vec<(String, String)> {
         let ended = self.ended.iter().filter(|(_, entry)| entry.has_ended(self.asked_at));
         ended.take(most).map(|(name, entry)| (name.clone(), entry.document.clone())).collect()
     }
 
-    /// The store does not have this document any more.
+    /// Drops an ended override, as the store no longer has this document.
     pub(super) fn forget_ended(&mut self, name: &str, document: &str) {
         if self.ended.get(name).is_some_and(|kept| kept.document == document) {
             self.ended.remove(name);
@@ -148,7 +149,7 @@ impl Known {
     }
 }
 
-/// Moves those that are so, and returns them.
+/// Moves the entries for which `are_so` holds, and returns their overrides.
 fn move_those(
     from: &mut BTreeMap<String, Entry>,
     to: &mut BTreeMap<String, Entry>,
@@ -164,7 +165,7 @@ fn move_those(
     moved.collect()
 }
 
-/// When an override starts and ends, of what is to come.
+/// Returns the start of an override, if it is yet to come, and its end.
 fn edges(one: &Override, now: Micros) -> impl Iterator<Item = Micros> {
     [Some(one.start).filter(|start| *start > now), one.end].into_iter().flatten()
 }

@@ -1,5 +1,5 @@
-//! Overrides while the service runs: kept in the store with a log of who changed what, read by every replica several times a
-//! second, and put over the policy in force.
+//! Overrides at run time: kept in the store with an audit log, read by every replica several times a second, and
+//! applied over the policy in force.
 
 mod document;
 mod ended;
@@ -35,11 +35,11 @@ use crate::{limiter::Limiter, telemetry::OverrideMeter};
 pub use document::{Unreadable, read};
 use known::{Edit, Known};
 
-/// The name of the documents.
+/// The name of the documents in the store.
 pub const DOCUMENTS: &str = "overrides";
-/// How often the store is asked for changes: a change is in force everywhere within a second.
+/// Interval between polls of the store: a change is in force on every replica within a second.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// The least time between two warnings.
+/// Minimum interval between two warnings.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The overrides of a service.
@@ -49,7 +49,7 @@ pub struct OverrideService {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
     known: Mutex<Known>,
-    /// One reads at a time, so that what is older never replaces what is newer.
+    /// Allows one read at a time, so that older changes never replace newer ones.
     reading: tokio::sync::Mutex<()>,
     meter: OverrideMeter,
     warnings: LogLimit,
@@ -63,40 +63,40 @@ pub struct NewOverride {
     pub domain: String,
     /// The pattern of the keys.
     pub pattern: Vec<String>,
-    /// What it changes.
+    /// The change.
     pub change: Change,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// From then on; `None`: from now on.
+    /// The start; `None`: now.
     pub start: Option<Micros>,
-    /// Until then.
+    /// The end, if there is one.
     pub end: Option<Ending>,
 }
 
-/// When an override ends.
+/// The end of an override.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending {
-    /// At this moment.
+    /// At this time.
     At(Micros),
-    /// So long after its start.
+    /// After this duration from its start.
     After(Micros),
 }
 
-/// What was set, or would be.
+/// The result of setting an override, or of a dry run.
 pub struct Set {
     /// The override.
     pub what: Arc<Override>,
-    /// The one for the same keys before.
+    /// The previous override of the same keys.
     pub replaced: Option<Arc<Override>>,
-    /// What it does to the policy's limits.
+    /// The effects on the policy's limits.
     pub effects: Vec<Effect>,
 }
 
-/// A change of an override, as the log has it.
+/// A change of an override in the audit log.
 pub struct AuditEvent {
-    /// Its place in the log.
+    /// Its position in the log.
     pub id: ChangeId,
-    /// Who made it.
+    /// The actor.
     pub actor: String,
     /// The override before; `None`: there was none.
     pub before: Option<Arc<Override>>,
@@ -104,13 +104,13 @@ pub struct AuditEvent {
     pub after: Option<Arc<Override>>,
 }
 
-/// Why an override is not changed.
+/// Reasons why an override is not changed.
 #[derive(Debug, Error)]
 pub enum SetError {
-    /// It is not valid.
+    /// The override is not valid.
     #[error(transparent)]
     Invalid(#[from] OverrideError),
-    /// It cannot be stored.
+    /// The override cannot be stored.
     #[error(transparent)]
     Store(#[from] ChangeError),
     /// The overrides cannot be read.
@@ -119,7 +119,7 @@ pub enum SetError {
 }
 
 impl OverrideService {
-    /// The overrides in these documents, over this limiter's policy.
+    /// Creates the service of the overrides in these documents, which it applies over this limiter's policy.
     pub fn new(documents: Documents, limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
         let (clock, meter) = (limiter.store().clock(), OverrideMeter::new(limiter.metrics()));
         let (known, reading) = Default::default();
@@ -128,13 +128,13 @@ impl OverrideService {
         Self { documents, limiter, clock, bounds, known, reading, meter, warnings, removal_warnings }
     }
 
-    /// Reads what has changed, and removes what has ended from the store, several times a second, for as long as this is polled.
-    /// Neither waits for the other.
+    /// Reads changes, and removes ended overrides from the store, several times a second, for as long as this is
+    /// polled. Neither waits for the other.
     pub async fn run(self: Arc<Self>) {
         tokio::join!(at_each_poll(|| self.refresh()), at_each_poll(|| self.remove_ended()));
     }
 
-    /// Reads what has changed. Where that fails, what is known stays in force until its end.
+    /// Reads changes. If that fails, known overrides stay in force until their end.
     pub async fn refresh(&self) {
         if let Err(error) = self.read().await {
             self.meter.failures.increment(1);
@@ -149,7 +149,7 @@ impl OverrideService {
         let _reading = self.reading.lock().await;
         let since = self.known.lock().since;
         let changes = self.documents.changes(since).await;
-        // By now the clock is the store's, if that answers.
+        // Now the clock is the store's, if the store has answered.
         self.pass_edges(changes.is_ok());
         let changes = changes?;
         let mut known = self.known.lock();
@@ -161,11 +161,11 @@ impl OverrideService {
         Ok(())
     }
 
-    /// Takes out of force what has ended, by a clock that is the store's now, or that went on by itself.
+    /// Takes ended overrides out of force, by a clock that is either the store's or has continued locally.
     fn pass_edges(&self, is_of_store: bool) {
         let mut known = self.known.lock();
         if let Some(edits) = known.pass_edges(self.clock.now(), is_of_store) {
-            // Also where one has started: what is leased is asked for anew.
+            // Also if one has started, so that leases are requested again.
             self.put_in_force(&known, edits);
         }
     }
@@ -182,7 +182,7 @@ impl OverrideService {
         });
     }
 
-    /// Sets an override in place of the one for the same keys, or says only what would become of it (`dry_run`).
+    /// Sets an override in place of the one for the same keys; with `dry_run` only returns its effects.
     ///
     /// # Errors
     /// [`SetError`].
@@ -226,7 +226,7 @@ impl OverrideService {
         Ok(Set { what: Arc::new(what), replaced, effects })
     }
 
-    /// Ends the override of this pattern. `None`: there was none.
+    /// Ends the override of this pattern; `None`: there was none.
     ///
     /// # Errors
     /// [`SetError`].
@@ -241,10 +241,10 @@ impl OverrideService {
         Ok(document::read(&before, &self.bounds).ok())
     }
 
-    /// The overrides of a domain, or of all, whose patterns begin so: by domain and pattern.
+    /// Returns the overrides of a domain, or of all, whose patterns begin with `prefix`, by domain and pattern.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell.
+    /// [`StoreError`] if the store cannot be read.
     pub async fn list(&self, domain: Option<&str>, prefix: &[String]) -> Result<Vec<Arc<Override>>, StoreError> {
         self.read().await?;
         let begins = |one: &Override| {
@@ -255,10 +255,10 @@ impl OverrideService {
         Ok(self.known.lock().all().filter(is_wanted).cloned().collect())
     }
 
-    /// Changes before a place in the log, or the last ones: the newest first.
+    /// Returns changes before a position in the log, or the last ones; the newest first.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell.
+    /// [`StoreError`] if the store cannot be read.
     pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, StoreError> {
         let read =
             |document: Option<String>| document.and_then(|document| document::read(&document, &self.bounds).ok());
@@ -268,7 +268,7 @@ impl OverrideService {
             .collect())
     }
 
-    /// The bounds of parameters.
+    /// Returns the bounds of parameters.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
     }
@@ -283,5 +283,5 @@ async fn at_each_poll<F: Future<Output = ()>>(work: impl Fn() -> F) {
     }
 }
 
-/// Under what the log has a line for each change.
+/// The log target of changes to overrides.
 const AUDIT: &str = "weir::audit";

@@ -16,7 +16,7 @@ use weir_store::{
 use super::{Ending, NewOverride, OverrideService};
 use crate::{limiter::Limiter, telemetry::Metrics};
 
-/// How long a busy machine may take.
+/// Timeout on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const HOUR: Micros = 3_600 * SECOND;
 
@@ -41,7 +41,7 @@ impl Clock for Held {
     }
 }
 
-/// A service without a policy, and its clock and that of its documents.
+/// Creates a service without a policy, and returns it with its clock and that of its documents.
 fn service() -> (Arc<OverrideService>, Arc<ManualClock>, Arc<Held>) {
     let (clock, held) = (Arc::new(ManualClock::new(0)), Arc::new(Held::default()));
     let store = AnyStore::Memory(MemoryStore::new(MemorySettings::default(), SystemClock::default()));
@@ -76,7 +76,7 @@ async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
         clock.set(1_000);
         let reading = async {
             tokio::spawn(Arc::clone(&service).run());
-            // Removals are on their way.
+            // Removals are in progress.
             tokio::time::sleep(Duration::from_millis(400)).await;
             timeout(PATIENCE, service.list(None, &[])).await.expect("it does not wait").expect("they are read")
         };
@@ -112,7 +112,7 @@ async fn what_is_set_again_is_not_removed() {
 #[tokio::test]
 async fn what_ended_by_a_clock_ahead_without_the_store_is_not_removed_and_back_with_it() {
     let (service, clock, _) = service();
-    // The limiter goes by the system's clock.
+    // The limiter uses the clock of the system.
     let begun = SystemClock::default().now();
     clock.set(begun);
     ban(&service, 0, Some(Ending::At(begun + HOUR))).await;

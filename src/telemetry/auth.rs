@@ -7,7 +7,7 @@ const AUTH_IN_FORCE: &str = "weir_auth_last_reload_successful";
 const AUTH_RELOADS: &str = "weir_auth_reloads_total";
 const REFUSED: &str = "weir_auth_rejected_total";
 
-/// The counters, with what they mean.
+/// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
     (AUTH_RELOADS, "Reloads of the credentials file (auth.file), by result (success, error)."),
     (
@@ -16,7 +16,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The gauges, with what they mean.
+/// The gauges, with their HELP texts.
 pub const GAUGES: &[(&str, &str)] =
     &[(AUTH_IN_FORCE, "Whether the credentials file on disk is in force (1); 0 after an invalid change.")];
 
@@ -28,19 +28,19 @@ pub struct AuthMeter {
 }
 
 impl AuthMeter {
-    /// The meter of the listener of this name.
+    /// Creates the counters of a listener.
     pub fn new(registry: &Registry, listener: &str) -> Self {
         let refused = |reason| registry.counter(REFUSED, &[("listener", listener), ("reason", reason)]);
         Self { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
     }
 
-    /// Rejected calls: unauthenticated, or without the role.
+    /// Returns the counter of rejected calls: unauthenticated, or without the role.
     pub fn refused(&self, unauthenticated: bool) -> &Counter {
         if unauthenticated { &self.unauthenticated } else { &self.denied }
     }
 }
 
-/// The reload metrics of the credentials file.
+/// Creates the reload metrics of the credentials file.
 pub fn reloads(registry: &Registry) -> Reloads {
     Reloads::new(registry, AUTH_RELOADS, AUTH_IN_FORCE, &[])
 }

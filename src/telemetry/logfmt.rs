@@ -40,7 +40,7 @@ where
         out.write_str("ts=")?;
         SystemTime.format_time(&mut out)?;
         write!(out, " level={level} target={}", event.metadata().target())?;
-        // The text before the other fields, wherever it stands among them.
+        // The message comes before the other fields, whatever its position among them.
         let mut text = String::new();
         event.record(&mut Fields { out: &mut text, wants_message: true });
         event.record(&mut Fields { out: &mut text, wants_message: false });
@@ -78,7 +78,7 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// A value, in quotes and escaped as in JSON where logfmt needs that.
+/// A value, quoted and escaped as in JSON if logfmt requires it.
 struct Quoted<'v>(&'v str);
 
 impl fmt::Display for Quoted<'_> {
@@ -87,7 +87,7 @@ impl fmt::Display for Quoted<'_> {
         if !self.0.is_empty() && self.0.chars().all(is_plain) {
             f.write_str(self.0)
         } else {
-            // JSON leaves those above ASCII as they are.
+            // JSON leaves control characters above ASCII as they are.
             let escaped = serde_json::to_string(self.0).map_err(|_| fmt::Error)?;
             escaped.chars().try_for_each(|char| match char {
                 '\u{7f}'..='\u{9f}' => write!(f, "\\u{:04x}", u32::from(char)),
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// What is logged, without the times.
+    /// Returns the log lines, without the times.
     fn logged(log: impl FnOnce()) -> Vec<String> {
         let lines = Lines::default();
         let writer = lines.clone();

@@ -1,4 +1,4 @@
-//! The counters of one policy, made when it is compiled, so that a check only counts.
+//! The counters of one policy, created when it is compiled, so that a check only increments them.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use super::{
 /// The counters of one policy.
 pub struct Meters {
     counters: Arc<ShardedCounters>,
-    /// Where the counters of each domain and limit begin, by their numbers.
+    /// Indexes of the first counter of each domain and limit, by their numbers.
     domains: Vec<usize>,
     limits: Vec<usize>,
 }
 
-/// A snapshot of the counters.
+/// The values of the counters at one time.
 pub struct Counts<'m> {
     meters: &'m Meters,
     totals: Vec<u64>,
@@ -43,13 +43,13 @@ pub struct LimitCounts {
     pub limited: u64,
     /// Refusals of a shadow limit.
     pub shadow_limited: u64,
-    /// Passes that left under a fifth.
+    /// Passes that left less than a fifth of the limit.
     pub near: u64,
 }
 
 impl Counts<'_> {
-    /// Checks of the domain of this number that passed, were refused, and could not be decided; `None` where it is counted
-    /// with others.
+    /// Returns the checks of the domain of this number that were allowed, refused, and could not be decided; `None` if
+    /// it is counted together with others.
     pub fn domain(&self, domain: u32) -> Option<[u64; Outcome::ALL.len()]> {
         let start = self.start_of(domain)?;
         let mut sums = [0; Outcome::ALL.len()];
@@ -59,12 +59,13 @@ impl Counts<'_> {
         Some(sums)
     }
 
-    /// Its checks that met no limit; `None` likewise.
+    /// Returns the checks of the domain that no limit applied to; `None` as for [`Self::domain`].
     pub fn unmatched(&self, domain: u32) -> Option<u64> {
         Some(self.totals[self.start_of(domain)? + UNMATCHED_AT])
     }
 
-    /// Its checks that were decided without the shared store, by rule; `None` likewise.
+    /// Returns the checks of the domain that were decided without the shared store, by rule; `None` as for
+    /// [`Self::domain`].
     pub fn degraded(&self, domain: u32) -> Option<[u64; OnStoreFailure::ALL.len()]> {
         let first = self.start_of(domain)? + DEGRADED_FROM;
         Some(std::array::from_fn(|rule| self.totals[first + rule]))
@@ -74,7 +75,7 @@ impl Counts<'_> {
         self.meters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)
     }
 
-    /// The decisions of the limit with this number; `None` where it shares a series with others.
+    /// Returns the decisions of the limit with this number; `None` if it shares a series with others.
     pub fn limit(&self, limit: u32) -> Option<LimitCounts> {
         let start = self.meters.limits.get(limit as usize).copied().filter(|start| *start != OTHER_LIMIT)?;
         let count = |index| self.totals[start + index];
@@ -87,15 +88,16 @@ impl Counts<'_> {
     }
 }
 
-/// A domain, or a limit of it, and where its counters begin.
+/// The index of the first counter of a domain, or of a limit in it, with their names.
 type Named = (usize, Box<str>, Option<Box<str>>);
 
-/// Where the counters begin of domains and limits without any of their own.
+/// The indexes of the first counters that domains and limits without counters of their own share.
 const OTHER_DOMAIN: usize = 0;
 const OTHER_LIMIT: usize = OF_DOMAIN;
 
 impl Meters {
-    /// Meters for these domains, and for these limits, each given as domain and name; both in the order of their numbers.
+    /// Creates the counters of these domains, and of these limits, each given as domain and name; both in the order of
+    /// their numbers.
     pub fn new<'a>(
         metrics: &Metrics,
         domains: impl IntoIterator<Item = &'a str>,
@@ -129,7 +131,7 @@ impl Meters {
         Self { counters: metrics.registry().sharded_from_first_count(len, begin), domains, limits }
     }
 
-    /// Counts one check in the domain of this number; without one, in all that have none.
+    /// Counts one check in the domain of this number; `None`: in the shared counters of domains without their own.
     #[inline]
     pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
         self.counters.add(self.domain(domain) + transport as usize * Outcome::ALL.len() + outcome as usize);
@@ -145,7 +147,7 @@ impl Meters {
         self.counters.add(self.domain(domain) + UNMATCHED_AT);
     }
 
-    /// Counts one check on which an override acted that makes this change.
+    /// Counts one check to which an override with this change applied.
     pub fn overridden(&self, domain: Option<u32>, change: &str) {
         if let Some(index) = CHANGES.iter().position(|known| *known == change) {
             self.counters.add(self.domain(domain) + OVERRIDDEN_FROM + index);
@@ -157,7 +159,7 @@ impl Meters {
         self.counters.add(self.domain(domain) + DRY_RUNS_AT);
     }
 
-    /// Counts one check that was answered before.
+    /// Counts one check that repeated a request id and got the first answer.
     pub fn repeated(&self, domain: Option<u32>) {
         self.counters.add(self.domain(domain) + REPEATED_AT);
     }
@@ -171,7 +173,8 @@ impl Meters {
         }
     }
 
-    /// Counts one request about a client's lease, the units that it was granted, and what became of those before.
+    /// Counts one request about a client's lease, the units that it was granted, and the outcome of those granted
+    /// before.
     pub fn lease(&self, domain: Option<u32>, call: LeaseCall, grant: Option<&Grant>) {
         let start = self.domain(domain);
         self.counters.add(start + LEASES_FROM + call as usize);
@@ -182,7 +185,8 @@ impl Meters {
         }
     }
 
-    /// Counts one decision of the limit of this number, and what it has done; without one, of all limits that have none.
+    /// Counts one decision of the limit of this number, and its charge; `None`: in the shared counters of limits
+    /// without their own.
     #[inline]
     pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool, effect: Effect) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
@@ -192,12 +196,12 @@ impl Meters {
         }
     }
 
-    /// Whether the limit of this number is counted for itself.
+    /// Whether the limit of this number has counters of its own.
     pub fn counts_apart(&self, limit: u32) -> bool {
         self.limits.get(limit as usize).is_some_and(|start| *start != OTHER_LIMIT)
     }
 
-    /// The counts since these meters were created.
+    /// Returns the counts since the counters were created.
     pub fn counts(&self) -> Counts<'_> {
         Counts { meters: self, totals: self.counters.totals() }
     }

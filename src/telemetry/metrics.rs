@@ -1,4 +1,4 @@
-//! The registry of one service, and the handles that count what has no file of its own.
+//! The registry of one service, and the metrics without a file of their own.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,10 +24,10 @@ use super::{
     spans,
 };
 
-/// Longest label with values of requests, in bytes.
+/// Maximum length of a label with values of requests, in bytes.
 const MAX_LABEL_BYTES: usize = 256;
 
-/// A domain, or a limit of it.
+/// A domain, or a limit in it.
 type Name = (Box<str>, Option<Box<str>>);
 
 /// The registry of one service, and its own metrics.
@@ -48,16 +48,16 @@ pub struct Metrics {
     reload_successful: Gauge,
 }
 
-/// How much metrics may show.
+/// The settings of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsSettings {
-    /// A port for `/metrics` alone, besides the HTTP port, where no client is authenticated; empty: none.
+    /// A port for `/metrics` and the probes alone, besides the HTTP port, without authentication; empty: none.
     pub listen: String,
-    /// Most limits and domains of policies that have series of their own while a service runs, those of policies that are gone
-    /// included; the others share one.
+    /// Maximum number of limits and domains of policies that have series of their own while a service runs, those of
+    /// earlier policies included; the others share one.
     pub max_limit_series: usize,
-    /// Most limits with values of requests that have series of their own while a service runs.
+    /// Maximum number of limits with values of requests that have series of their own while a service runs.
     pub max_series: usize,
 }
 
@@ -75,12 +75,12 @@ struct Valued {
 }
 
 impl Metrics {
-    /// A registry with nothing counted, with the usual settings.
+    /// Creates an empty registry with default settings.
     pub fn new() -> Arc<Self> {
         Self::with_settings(&MetricsSettings::default())
     }
 
-    /// A registry with nothing counted.
+    /// Creates an empty registry.
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let registry = Registry::default();
         registry.describe(COUNTERS, GAUGES);
@@ -120,7 +120,7 @@ impl Metrics {
         })
     }
 
-    /// Whether a domain, or a limit of it, has series of its own; so it has for ever.
+    /// Whether a domain, or a limit in it, has series of its own. Once it has, it keeps them.
     pub(super) fn admits(&self, domain: &str, limit: Option<&str>) -> bool {
         let mut named = self.named.lock();
         let name = (domain.into(), limit.map(Box::from));
@@ -149,8 +149,8 @@ impl Metrics {
         }
     }
 
-    /// The meter of a limit under a label with values of requests, of which a part is shown where it is long; past the bound
-    /// on such labels, that of all others of the domain.
+    /// Returns the meter of a limit under a label with values of requests. A long label is truncated to
+    /// `MAX_LABEL_BYTES`; beyond the maximum number of such labels, it is the shared meter of the domain.
     pub fn valued_limit(&self, domain: &str, label: &str) -> LimitMeter {
         let end = (0..=label.len().min(MAX_LABEL_BYTES)).rev().find(|end| label.is_char_boundary(*end));
         let mut name = (Box::from(domain), Box::from(&label[..end.unwrap_or_default()]));
@@ -174,22 +174,22 @@ impl Metrics {
         self.descriptors_ignored.increment(count as u64);
     }
 
-    /// Where all of it is counted.
+    /// Returns the registry.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// Reads of the files of this setting that were given up.
+    /// Returns the counter of the reads of this setting's files that timed out.
     pub fn read_timeouts(&self, setting: &str) -> Counter {
         self.registry.counter(READ_TIMEOUTS, &[("setting", setting)])
     }
 
-    /// How long checks by a transport take.
+    /// Returns the histogram of the durations of checks by this transport.
     pub fn check_duration(&self, transport: Transport) -> &Histogram {
         &self.check_durations.0[transport as usize]
     }
 
-    /// A policy was loaded, or one could not be.
+    /// Records a reload of the policy.
     pub fn policy_reload(&self, success: bool) {
         if success {
             self.policy_loaded();
@@ -200,24 +200,24 @@ impl Metrics {
         }
     }
 
-    /// Whether the control plane is connected.
+    /// Returns the gauge that is 1 while the control plane is connected.
     pub fn xds_connected(&self) -> Gauge {
         self.registry.gauge(XDS_CONNECTED, &[])
     }
 
-    /// The memory store has room for so many states.
+    /// Sets the capacity of the memory store, in states.
     pub fn max_keys(&self, most: usize) {
         self.registry.gauge(MAX_KEYS, &[]).set(most as f64);
     }
 
-    /// A policy serves from now on.
+    /// Records that a policy was loaded.
     pub fn policy_loaded(&self) {
         self.last_reload.set(unix_seconds());
         self.reload_successful.set(1.0);
     }
 
-    /// The totals of the memory store: states, states removed by reason, and requests without room with the
-    /// rule that answered them.
+    /// Sets the totals of the memory store: states, states removed by reason, and requests without room with the rule
+    /// that answered them.
     pub fn memory(&self, keys: usize, evictions: &[(&str, usize)], full: (&str, usize)) {
         self.keys.set(keys as f64);
         for (reason, count) in evictions {
@@ -226,7 +226,7 @@ impl Metrics {
         self.registry.counter(STORE_FULL, &[("rule", full.0)]).absolute(full.1 as u64);
     }
 
-    /// A snapshot of so many bytes stands whole on disk.
+    /// Records a snapshot that was completely written to disk.
     pub fn snapshot_written(&self, bytes: u64, took: Duration) {
         let set = |name, value| self.registry.gauge(name, &[]).set(value);
         set(SNAPSHOT_LAST_SUCCESS, unix_seconds());
@@ -234,22 +234,22 @@ impl Metrics {
         set(SNAPSHOT_BYTES, bytes as f64);
     }
 
-    /// A snapshot could not be written.
+    /// Counts a snapshot that could not be written.
     pub fn snapshot_failed(&self) {
         self.snapshot_failures.increment(1);
     }
 
-    /// The policy of this hash is in force.
+    /// Sets the hash of the policy in force.
     pub fn policy_in_force(&self, hash: &str) {
         *self.policy.0.lock() = hash.to_owned();
     }
 
-    /// The hash of the policy in force; empty: none yet.
+    /// Returns the hash of the policy in force; empty: there is none yet.
     pub fn policy_hash(&self) -> String {
         self.policy.0.lock().clone()
     }
 
-    /// All of it in Prometheus text.
+    /// Returns all metrics in the Prometheus text format.
     pub fn render(&self) -> String {
         self.registry.render()
     }
@@ -275,7 +275,7 @@ impl Render for CheckDurations {
     }
 }
 
-/// The hash of the policy in force. The exporter would keep the series of those before it.
+/// The hash of the policy in force. The exporter would keep the series of earlier hashes.
 #[derive(Default)]
 struct PolicyInfo(Mutex<String>);
 

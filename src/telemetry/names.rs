@@ -1,4 +1,4 @@
-//! Every metric that no other file names: its name, and what it means.
+//! The names and HELP texts of all metrics that no other file defines.
 
 pub(super) const CHECKS: &str = "weir_checks_total";
 pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";

@@ -21,22 +21,22 @@ pub const GAUGES: &[(&str, &str)] = &[
 
 /// The meter of a replica's overrides.
 pub struct OverrideMeter {
-    /// How many are known.
+    /// Number of known overrides.
     pub overrides: Gauge,
-    /// Attempts to read them that failed.
+    /// Failed attempts to read the overrides.
     pub failures: Counter,
     last_read: Gauge,
 }
 
 impl OverrideMeter {
-    /// That of this service.
+    /// Creates the meter of this service.
     pub fn new(metrics: &Metrics) -> Self {
         let registry = metrics.registry();
         let gauge = |name| registry.gauge(name, &[]);
         Self { overrides: gauge(OVERRIDES), failures: registry.counter(FAILURES, &[]), last_read: gauge(LAST_READ) }
     }
 
-    /// They have been read.
+    /// Records that the overrides were read.
     pub fn read(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_read.set(now.as_secs_f64());

@@ -1,4 +1,4 @@
-//! The metrics of the process, under the names of all Prometheus client libraries; on Linux alone.
+//! The metrics of the process, under the names that all Prometheus client libraries use; on Linux only.
 
 use procfs::{
     ProcResult, WithCurrentSystemInfo,
@@ -6,7 +6,7 @@ use procfs::{
 };
 use weir_telemetry::{Render, text::single};
 
-/// Reads them from `/proc` when they are scraped.
+/// Reads the metrics from `/proc` at each scrape.
 pub(super) struct ProcessMetrics;
 
 impl Render for ProcessMetrics {
@@ -22,7 +22,7 @@ fn render(out: &mut String) -> ProcResult<()> {
     let seconds = |ticks: u64| ticks as f64 / ticks_per_second;
     let max_fds = match process.limits()?.max_open_files.soft_limit {
         LimitValue::Value(most) => most as f64,
-        // As Prometheus' own client libraries have it.
+        // As in Prometheus' own client libraries.
         LimitValue::Unlimited => u64::MAX as f64,
     };
     let started = procfs::boot_time_secs()? as f64 + seconds(stat.starttime);

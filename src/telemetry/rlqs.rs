@@ -32,11 +32,11 @@ pub const GAUGES: &[(&str, &str)] = &[
 
 /// The meter of a replica's quotas.
 pub struct RlqsMeter {
-    /// Allowed and denied, by domain.
+    /// Allowed and denied requests, by domain.
     used: Vec<[Counter; 2]>,
     /// Messages and buckets that could not be read.
     pub unreadable: Counter,
-    /// Buckets, or further holders of them, without room.
+    /// Buckets, or further holders of them, for which there was no room.
     pub full: Counter,
     /// Levels that the store did not renew.
     pub lost: Counter,
@@ -46,7 +46,7 @@ pub struct RlqsMeter {
 }
 
 impl RlqsMeter {
-    /// The meter for these domains.
+    /// Creates the meter for these domains.
     pub fn new<'d>(registry: &Registry, domains: impl Iterator<Item = &'d str>) -> Self {
         let used = |domain| {
             ["allowed", "denied"].map(|outcome| registry.counter(REQUESTS, &[("domain", domain), ("outcome", outcome)]))
@@ -62,7 +62,7 @@ impl RlqsMeter {
         }
     }
 
-    /// What an Envoy has decided by itself in the domain of this number.
+    /// Counts the requests that an Envoy decided locally in the domain of this number.
     pub fn used(&self, domain: usize, usage: &Usage) {
         if let Some([allowed, denied]) = self.used.get(domain) {
             allowed.increment(usage.allowed);
@@ -70,7 +70,7 @@ impl RlqsMeter {
         }
     }
 
-    /// How much there is now; `held` in thousandths of a request a second.
+    /// Sets the current totals; `held` is in thousandths of a request a second.
     pub fn standing(&self, streams: usize, buckets: usize, held: u64) {
         self.streams.set(streams as f64);
         self.buckets.set(buckets as f64);

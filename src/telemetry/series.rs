@@ -14,7 +14,7 @@ use super::names::{
     RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
-/// An enum whose variants are the values of a label. Each variant is named once.
+/// Defines an enum whose variants are the values of a label. Each variant is named once.
 macro_rules! labels {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $label:literal,)+ }) => {
         $(#[$doc])*
@@ -24,10 +24,10 @@ macro_rules! labels {
         }
 
         impl $name {
-            /// All of them; the position of each is its number.
+            /// All variants, each at the index of its discriminant.
             pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
 
-            /// Its label.
+            /// Returns the label.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $label,)+ }
             }
@@ -36,7 +36,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// How a check came in.
+    /// The transport of a check.
     Transport {
         /// A unary gRPC call.
         Grpc = "grpc",
@@ -46,25 +46,25 @@ labels! {
         GrpcAll = "grpc_all",
         /// A message of a gRPC stream.
         GrpcStream = "grpc_stream",
-        /// The same about a lease.
+        /// A message of a gRPC stream about a lease.
         GrpcLease = "grpc_lease",
-        /// A call of Envoy's.
+        /// A call from Envoy.
         Envoy = "envoy",
         /// A check as JSON over HTTP.
         Http = "http",
-        /// Many of them in one request.
+        /// Many checks in one HTTP request.
         HttpBatch = "http_batch",
-        /// Some that are decided together.
+        /// Checks that are decided together, in one HTTP request.
         HttpAll = "http_all",
     }
 }
 
 labels! {
-    /// What became of a request about a client's lease.
+    /// The outcome of a request about a client's lease.
     LeaseCall {
-        /// Settled, and granted what there was.
+        /// Settled, and granted the units that were available.
         Served = "ok",
-        /// The terms are others than the client knew.
+        /// The terms differ from those that the client knew.
         Changed = "changed",
         /// The key cannot be leased.
         NotLeasable = "not_leasable",
@@ -74,25 +74,25 @@ labels! {
 }
 
 labels! {
-    /// What became of a call about a reservation.
+    /// The outcome of a call about a reservation.
     ReservationCall {
-        /// Made.
+        /// Reserved.
         Reserved = "reserved",
         /// Refused by a limit.
         Refused = "refused",
-        /// Settled by its cost.
+        /// Settled by its actual cost.
         Committed = "committed",
         /// Given back.
         Cancelled = "cancelled",
-        /// Held for longer.
+        /// Held for another time.
         Extended = "extended",
-        /// Not found: never made, over, another client's.
+        /// Not found: never made, ended, or another client's.
         Unknown = "unknown",
     }
 }
 
 labels! {
-    /// What became of units of reservations.
+    /// The kinds of units of reservations.
     ReservationUnits {
         /// Reserved.
         Reserved = "reserved",
@@ -103,7 +103,7 @@ labels! {
     }
 }
 
-/// The counters of a limit, by their positions.
+/// The indexes of the counters of a limit.
 pub(super) const ALLOWED: usize = 0;
 pub(super) const LIMITED: usize = 1;
 pub(super) const SHADOW_LIMITED: usize = 2;
@@ -112,9 +112,9 @@ pub(super) const CHARGED_UNITS: usize = 4;
 const NEAR_CACHE: usize = 5;
 pub(super) const OF_LIMIT: usize = 6;
 
-/// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
-/// ones, then dry runs, then repeated ones, then overridden ones, then calls about reservations, then units of these, then
-/// requests about leases, then their units: granted, spent, returned, burnt.
+/// The indexes of the counters of a domain: checks by transport and outcome, degraded checks by rule, unmatched checks,
+/// dry runs, repeated requests, overridden checks by change, calls about reservations, their units, requests about
+/// leases, and their units: granted, spent, returned, burnt.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
@@ -126,14 +126,15 @@ pub(super) const LEASES_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits:
 pub(super) const LEASE_UNITS_FROM: usize = LEASES_FROM + LeaseCall::ALL.len();
 const LEASE_UNITS: [&str; 4] =
     [CLIENT_LEASES_GRANTED, CLIENT_LEASES_SPENT, CLIENT_LEASES_RETURNED, CLIENT_LEASES_BURNT];
-/// How many counters a domain has.
+/// The number of counters of a domain.
 pub(super) const OF_DOMAIN: usize = LEASE_UNITS_FROM + LEASE_UNITS.len();
 
-/// Those that begin with any count of the domain. The others, of which many domains have none, begin with one of their kind.
+/// The counters that are registered with any first count of the domain. The others, which many domains never use, are
+/// registered with the first count of their kind.
 const USUAL: Range<usize> = DEGRADED_FROM..RESERVATIONS_FROM;
 
-/// The counters of a limit that a decision moves: of its outcome, of passes that leave under a fifth, and of refusals from the
-/// near cache.
+/// Returns the indexes of the counters of a limit that a decision increments: its outcome, passes that leave less than
+/// a fifth, and refusals from the near cache.
 #[inline]
 pub(super) fn counters_of(decision: &Decision, shadow: bool, effect: Effect) -> impl Iterator<Item = usize> {
     let outcome = match (decision.allowed, shadow) {
@@ -155,7 +156,7 @@ pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Count
     [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near, charged, near_cache]
 }
 
-/// The counters of a domain, by their positions, that begin with the first count at `counted`.
+/// Returns the counters of a domain that are registered with the first count at `counted`, with their indexes.
 pub(super) fn of_domain(registry: &Registry, domain: &str, counted: usize) -> impl Iterator<Item = (usize, Counter)> {
     let kind = match counted {
         check if check < DEGRADED_FROM => {
@@ -173,7 +174,7 @@ pub(super) fn of_domain(registry: &Registry, domain: &str, counted: usize) -> im
     })
 }
 
-/// The names of a domain's series, and their labels besides the domain.
+/// Returns the names of a domain's series, and their labels besides the domain.
 fn series_of_domain() -> impl Iterator<Item = (&'static str, Vec<(&'static str, &'static str)>)> {
     let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
     let checks =
@@ -197,7 +198,7 @@ impl LimitMeter {
         Self(of_limit(registry, domain, limit))
     }
 
-    /// Counts one decision of the limit, and what it has done.
+    /// Counts one decision of the limit, and its charge.
     pub fn count(&self, decision: &Decision, shadow: bool, effect: Effect) {
         counters_of(decision, shadow, effect).for_each(|counter| self.0[counter].increment(1));
         self.0[CHARGED_UNITS].increment(effect.charged);

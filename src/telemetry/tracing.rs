@@ -12,10 +12,10 @@ use weir_telemetry::{Render, text::single};
 
 use super::logfmt::Logfmt;
 
-/// Lines that could not be written.
+/// Number of lines that could not be written.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// How logs are written.
+/// The settings of the log.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
@@ -25,14 +25,14 @@ pub struct LogSettings {
     pub level: String,
 }
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people: logfmt.
+    /// Human-readable: logfmt.
     #[default]
     Text,
-    /// For machines: one JSON object a line.
+    /// Machine-readable: one JSON object per line.
     Json,
 }
 
@@ -43,10 +43,10 @@ impl Default for LogSettings {
 }
 
 impl LogSettings {
-    /// The filter of `level`.
+    /// Returns the filter of `level`.
     ///
     /// # Errors
-    /// A sentence that names `log.level`, if it is invalid.
+    /// A message that names `log.level`, if it is invalid.
     pub fn filter(&self) -> Result<EnvFilter, String> {
         let wrong = |filter: &str, why: &str| {
             format!(
@@ -55,7 +55,7 @@ impl LogSettings {
         };
         let mut filters = Vec::new();
         for filter in self.level.split(',').map(str::trim) {
-            // `EnvFilter` takes a word that is not a level for a target, which silences all others.
+            // `EnvFilter` takes a word that is not a level as a target, which silences all others.
             let is_level = filter.parse::<LevelFilter>().is_ok();
             match filter {
                 "" => return Err(wrong(filter, "empty")),
@@ -64,7 +64,7 @@ impl LogSettings {
                 _ => filters.push(filter),
             }
         }
-        // h2 warns of what a peer does wrong, as often as that does it. What matters of it is counted or ends the connection.
+        // h2 warns about every protocol error of a peer. Those that matter are counted or end the connection.
         if !filters.iter().any(|filter| filter.starts_with("h2")) {
             filters.push("h2=error");
         }
@@ -75,11 +75,11 @@ impl LogSettings {
 /// Sends the logs of this process to standard error from now on.
 ///
 /// # Errors
-/// A sentence, for an invalid level.
+/// A message, for an invalid level.
 pub fn init(settings: &LogSettings) -> Result<(), String> {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(settings.filter()?)
-        // It would report a line that cannot be written there too, and panic.
+        // The subscriber would report a failed write on standard error too, and panic.
         .log_internal_errors(false)
         .with_writer(|| Counting(io::stderr()));
     match settings.format {
@@ -89,7 +89,7 @@ pub fn init(settings: &LogSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Standard error, and a count of what it does not take: the log may go to a pipe that is closed, or to a disk that is full.
+/// Standard error, with a count of failed writes: the log may go to a closed pipe or to a full disk.
 struct Counting(Stderr);
 
 impl Write for Counting {

@@ -1,7 +1,7 @@
-//! A record of the checks of the last minutes, of bounded size: which key asked for how much, when, and whether it passed.
+//! A record of the checks of the last minutes, of bounded size: their keys, costs, times and results.
 //!
-//! Where there is room for all checks it has all. With more it keeps those of a part of the keys, drawn by a hash of their first
-//! two segments: of a key that it has it has every check, so that what a limit would have said can be found out.
+//! If there is room, it has all checks. Otherwise it has those of a part of the keys, selected by a hash of their first
+//! two segments: every check of a recorded key is kept, so that the decisions of another limit can be computed.
 
 use std::{
     collections::VecDeque,
@@ -13,34 +13,34 @@ use std::{
 use parking_lot::Mutex;
 use weir_core::domain::{Key, Micros, key::END, time::SECOND};
 
-/// The time that is recorded.
+/// The time span of the record.
 const WINDOW: Micros = 300 * SECOND;
-/// Segments whose keys are recorded together.
+/// The number of leading segments by which keys are selected: keys with the same ones are recorded together.
 const SEGMENTS: usize = 2;
-/// The record has one of at most 2 to the power of this keys.
+/// Maximum of the halvings: the record has at least one of 2 to the power of this keys.
 const MAX_HALVINGS: u32 = 30;
-/// Longest key that is recorded, in bytes.
+/// Maximum length of a recorded key, in bytes.
 const MAX_NAME_BYTES: usize = 512;
 
 /// A check's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Units.
+    /// The units to charge; negative: a refund.
     pub cost: i64,
     /// The longest wait that the client accepts.
     pub max_wait: Option<Micros>,
     /// Divides the limits.
     pub factor: f64,
-    /// It passed.
+    /// Whether the check was allowed.
     pub allowed: bool,
 }
 
-/// A check as it was recorded.
+/// A recorded check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedCheck {
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub at: Micros,
-    /// Its key; of long segments hashes.
+    /// The key; long segments are hashed.
     pub key: Key,
     /// Its parameters.
     pub terms: Terms,
@@ -56,7 +56,7 @@ pub struct Traffic {
 
 struct Ring {
     max_bytes: usize,
-    /// Records, the oldest first: the length of the key's name, how many halvings there were, the terms, and the name.
+    /// Records, the oldest first: the length of the key's name, the halvings at that time, the terms, and the name.
     bytes: VecDeque<u8>,
 }
 
@@ -97,14 +97,14 @@ impl Head {
 }
 
 impl Traffic {
-    /// A record of at most so many bytes.
+    /// Creates a record of at most `max_bytes`.
     pub fn new(max_bytes: usize) -> Self {
-        // Pages that are not written to yet take no memory.
+        // Pages that have not been written to take no memory.
         let ring = Ring { max_bytes, bytes: VecDeque::with_capacity(max_bytes) };
         Self { hasher: RandomState::new(), halvings: AtomicU32::new(0), ring: Mutex::new(ring) }
     }
 
-    /// Records a check that is decided, if its key is one of those that are recorded.
+    /// Records a decided check, if its key is selected.
     #[inline]
     pub fn saw(&self, key: &Key, terms: &Terms) {
         if self.keeps(key, self.halvings.load(Ordering::Relaxed)) {
@@ -128,7 +128,7 @@ impl Traffic {
         }
     }
 
-    /// The checks of the last minutes, the oldest first, and of how many keys the record has one.
+    /// Returns the checks of the last minutes, the oldest first, and `n`: the record has one of `n` keys.
     pub fn read(&self) -> (Vec<RecordedCheck>, u64) {
         let since = now() - WINDOW;
         let bytes = self.ring.lock().bytes.clone();
@@ -143,20 +143,20 @@ impl Traffic {
 }
 
 impl Ring {
-    /// Adds a record, and tells how many halvings there are to be.
+    /// Adds a record, and returns the halvings for the next ones.
     fn record(&mut self, now: Micros, halvings: u32, name: &[u8], terms: &Terms) -> u32 {
         let (mut next, size) = (halvings, Head::BYTES + name.len() + 1);
         while let Some(oldest) = self.oldest() {
             let is_over = oldest.at < now - WINDOW;
             if !is_over && self.bytes.len() + size <= self.max_bytes {
-                // So small that twice as many have room: of what is recorded from now on.
+                // Small enough to have room for twice as many keys, from now on.
                 let is_alike = u32::from(oldest.halvings) == halvings && oldest.at < now - WINDOW / 2;
                 if is_alike && self.bytes.len() < self.max_bytes / 4 {
                     next = halvings.saturating_sub(1);
                 }
                 break;
             }
-            // Records of more keys make room first.
+            // Records from before the last halving make room first.
             if !is_over && u32::from(oldest.halvings) == halvings {
                 next = (halvings + 1).min(MAX_HALVINGS);
             }
@@ -167,7 +167,7 @@ impl Ring {
             let head = Head { name_bytes, halvings: halvings as u8, at: now, terms: *terms };
             self.bytes.extend(head.write());
             self.bytes.extend(name);
-            // As the store writes the names of states.
+            // As in the names of states in the store.
             self.bytes.push_back(END);
         }
         next
@@ -238,11 +238,11 @@ mod tests {
         assert!(one_of >= 16 && !checks.is_empty(), "{one_of}");
         let recorded: BTreeSet<_> = checks.iter().map(|check| check.key.segment(1).to_vec()).collect();
         assert!(recorded.len() <= 200 * 4 / one_of as usize + 4, "{recorded:?} of {one_of}");
-        // As many of each as of the others, but for the one at which the record begins or ends.
+        // Equally many of each key, except for the one with which the record begins or ends.
         let times = |name: &[u8]| checks.iter().filter(|check| check.key.segment(1) == name).count();
         let times: Vec<_> = recorded.iter().map(|name| times(name)).collect();
         assert!(times.iter().max().unwrap() - times.iter().min().unwrap() <= 1, "{times:?}");
-        // Once it is calm.
+        // After the load has dropped.
         let (mut ring, halvings) = (traffic.ring.lock(), traffic.halvings.load(Ordering::Relaxed));
         let name = key("calm");
         let later = |ring: &mut Ring, at| ring.record(now() + at, halvings, name.prefix(3), &TERMS);

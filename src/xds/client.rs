@@ -29,16 +29,16 @@ use weir_settings::Problems;
 use super::settings::{SCHEME, XdsSettings};
 use crate::dial;
 
-/// How long an attempt to connect may take: the name's resolution, TCP, TLS and HTTP/2.
+/// Timeout of an attempt to connect: name resolution, TCP, TLS and HTTP/2.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests that may wait to be sent: the first one and one answer.
+/// Maximum number of requests that wait to be sent: the first one and one answer.
 const MAX_REQUESTS: usize = 2;
-/// Problems that a NACK tells.
+/// Maximum number of problems in a NACK.
 const MAX_LISTED_PROBLEMS: usize = 10;
-/// A response that repeats one that was rejected is rejected after a pause of at most this.
+/// Maximum delay before a response that repeats a rejected one is rejected again.
 const MAX_PAUSE_OF_REPEATED: Duration = Duration::from_secs(5);
-/// A connection without a sign of life for so long is asked for one. grpc-go's servers end those that ask more often than every
-/// five minutes.
+/// Time without data after which the connection is pinged (HTTP/2). Servers of grpc-go close connections that ping more
+/// often than every five minutes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(330);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -53,7 +53,7 @@ pub struct Client {
     stream: Option<Stream>,
     pause: Duration,
     hasher: RandomState,
-    /// The last response, where it was rejected.
+    /// The last response, if it was rejected.
     rejected: Option<Rejected>,
 }
 
@@ -70,10 +70,10 @@ struct Rejected {
 }
 
 impl Client {
-    /// The client of the control plane at `host:port`, not connected yet; `connected` is 1 while it is.
+    /// Creates the client of the control plane at `host:port`, not connected yet; `connected` is 1 while it is.
     ///
     /// # Errors
-    /// A sentence that names the setting or the file.
+    /// A message that names the setting or the file.
     pub fn new(address: &str, settings: &XdsSettings, connected: Gauge) -> Result<Self, String> {
         settings.check(Some(address))?;
         settings.destination(address)?;
@@ -94,7 +94,7 @@ impl Client {
         Ok(Self { address, settings, node, connected, version, stream, pause, hasher, rejected })
     }
 
-    /// The next response, over as many connections as that takes.
+    /// Waits for the next response, and reconnects as often as necessary.
     pub async fn next(&mut self) -> DiscoveryResponse {
         loop {
             let failure = match &mut self.stream {
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Acknowledges a response, which is in force (ACK).
+    /// Acknowledges a response that is in force (ACK).
     pub fn accept(&mut self, response: &DiscoveryResponse) {
         self.version.clone_from(&response.version_info);
         self.rejected = None;
@@ -148,10 +148,11 @@ impl Client {
         self.send(&response.nonce, Some(error));
     }
 
-    /// Whether a response repeats the one that was rejected last: it is rejected once more, after a pause, as a control plane that
-    /// answers each NACK with the same response would never rest (go-control-plane's SnapshotCache).
+    /// Rejects a response again if it repeats the one that was rejected last, and returns whether it does. The delay
+    /// keeps a control plane that answers each NACK with the same response (go-control-plane's SnapshotCache) from a
+    /// tight loop.
     async fn reject_again(&mut self, response: &DiscoveryResponse) -> bool {
-        // A large response is hashed only where there is one to compare it with.
+        // A large response is hashed only if there is one to compare it with.
         let is_repeated = self.rejected.as_ref().is_some_and(|rejected| rejected.hash == self.hash(response));
         let Some(rejected) = self.rejected.as_mut().filter(|_| is_repeated) else { return false };
         let (pause, error) = (rejected.pause, rejected.error.clone());
@@ -161,7 +162,7 @@ impl Client {
         true
     }
 
-    /// Of all but the nonce, and of the resources in any order, as control planes send them.
+    /// Hashes all but the nonce, with the resources in any order, as control planes send them.
     fn hash(&self, response: &DiscoveryResponse) -> u64 {
         let head = self.hasher.hash_one((&response.version_info, &response.type_url));
         let resources =
@@ -171,7 +172,7 @@ impl Client {
 
     fn send(&mut self, nonce: &str, error: Option<rpc::Status>) {
         let request = self.request(nonce, error);
-        // A stream that takes no answer is broken, which its next response would be told by.
+        // A stream that accepts no request is broken; `next` opens another one.
         if self.stream.as_ref().is_some_and(|stream| stream.requests.try_send(request).is_err()) {
             self.stream = None;
         }
@@ -188,11 +189,11 @@ impl Client {
         }
     }
 
-    /// A new connection and its stream, on which the first request is sent: without a nonce, which belongs to a stream, and with
-    /// the last accepted version.
+    /// Opens a connection and a stream, and sends the first request: without a nonce, which belongs to a stream, and
+    /// with the last accepted version.
     async fn subscribe(&mut self) -> Result<Stream, String> {
         let connecting = async {
-            // The certificates as they are now.
+            // Reads the current certificates.
             let (settings, address) = (self.settings.clone(), self.address.clone());
             let destination =
                 spawn_blocking(move || settings.destination(&address)).await.map_err(|it| it.to_string())??;
@@ -220,13 +221,13 @@ impl Client {
         }
         let mut service =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.settings.max_message_bytes);
-        // Some servers send their headers with the first response only.
+        // Some servers send their headers only with the first response.
         let responses = service.stream_aggregated_resources(call).await.map_err(|status| reason(&status))?;
         Ok(Stream { requests, responses: responses.into_inner() })
     }
 }
 
-/// Why a stream broke.
+/// Returns the reason why a stream broke.
 fn reason(status: &Status) -> String {
     match std::error::Error::source(status) {
         Some(error) => dial::cause(error),

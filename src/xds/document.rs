@@ -1,4 +1,5 @@
-//! Messages of a control plane as the documents that the same policy would be in files, so that one reader compiles both.
+//! Converts the messages of a control plane to the documents of the same policy in files, so that one reader compiles
+//! both.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +18,10 @@ use weir_settings::{
 
 use super::DiscoveryResponse;
 
-/// Compiles a response, which is a whole policy. It blocks meanwhile.
+/// Compiles a response, which is a whole policy. Blocks the thread.
 ///
 /// # Errors
-/// All that is wrong, with the resource, the domain and the descriptor.
+/// All problems, each with the resource, the domain and the descriptor.
 pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Problems> {
     let (mut places, mut problems, mut documents) = (Places::default(), Problems::default(), Vec::new());
     if !["", &RateLimitConfig::type_url()].contains(&&*response.type_url) {
@@ -41,7 +42,7 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
             Err(error) => problems.0.extend(wrong(format!("the resource cannot be decoded: {error}")).0),
         }
     }
-    // In an order of their own, since control planes send resources in any.
+    // Sorted, since control planes send resources in any order.
     documents.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut values: Vec<_> = response.resources.iter().map(|resource| &resource.value).collect();
     values.sort();
@@ -57,18 +58,18 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
     }
 }
 
-/// The descriptors of a response by the numbers that stand for lines in their nodes.
+/// The descriptors of a response, by the numbers that replace lines in their nodes.
 #[derive(Default)]
 struct Places(Vec<String>);
 
 impl Places {
-    /// A place, and how problems call it: as envoyproxy/ratelimit does, `domain.key_value.key`.
+    /// Adds a descriptor by its name in problems, `domain.key_value.key` as in envoyproxy/ratelimit.
     fn add(&mut self, path: &str) -> Mark {
         self.0.push(path.to_owned());
         Mark { line: self.0.len(), column: 0 }
     }
 
-    /// The problems, each with its descriptor instead of a line.
+    /// Returns the problems, each with its descriptor instead of a line.
     fn name(&self, mut problems: Problems) -> Problems {
         for problem in &mut problems.0 {
             let place = problem.mark.line.checked_sub(1).and_then(|line| self.0.get(line));
@@ -145,7 +146,7 @@ fn text(mark: Mark, text: &str) -> Node {
     Node { mark, value: Value::Scalar(text.to_owned()), plain: false }
 }
 
-/// With its fields in order, as those of the message have none.
+/// Converts a message to JSON, with its fields sorted, since they have no order.
 fn json_of_struct(metadata: &Struct) -> Json {
     let mut fields: Vec<_> = metadata.fields.iter().map(|(name, value)| (name.clone(), json(value))).collect();
     fields.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -1,4 +1,4 @@
-//! The last accepted response in a file, for starts while the control plane is away.
+//! The last accepted response in a file, for starts while the control plane is unreachable.
 
 use std::{
     io::{self, ErrorKind},
@@ -11,13 +11,13 @@ use weir_settings::file;
 
 use super::DiscoveryResponse;
 
-/// Longest file: a response of the largest size, and the line before it.
+/// Maximum size of the file: the largest response, and the line before it.
 const MAX_BYTES: u64 = (64 << 20) + 64;
 
-/// Keeps a response. It blocks meanwhile.
+/// Writes a response to the file. Blocks the thread.
 ///
 /// # Errors
-/// The system's error; then the file is as it was.
+/// The error of the operating system; the file is then unchanged.
 pub fn keep(path: &Path, response: &DiscoveryResponse) -> io::Result<()> {
     let message = response.encode_to_vec();
     let mut contents = head(&message).into_bytes();
@@ -25,10 +25,10 @@ pub fn keep(path: &Path, response: &DiscoveryResponse) -> io::Result<()> {
     file::replace(path, &contents)
 }
 
-/// The response that was kept; `None` where there is no file. It blocks meanwhile.
+/// Reads the response in the file; `None` if there is no file. Blocks the thread.
 ///
 /// # Errors
-/// The system's error, or that the file is damaged.
+/// The error of the operating system, or that the file is damaged.
 pub fn load(path: &Path) -> io::Result<Option<DiscoveryResponse>> {
     let contents = match file::read(path, MAX_BYTES) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -43,7 +43,7 @@ pub fn load(path: &Path) -> io::Result<Option<DiscoveryResponse>> {
     DiscoveryResponse::decode(message).map(Some).map_err(|_| damaged())
 }
 
-/// The first line: the format, and a hash of what follows.
+/// Returns the first line: the format, and a hash of the rest.
 fn head(message: &[u8]) -> String {
     let mut hash = TextHash::default();
     hash.add(message);

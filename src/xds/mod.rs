@@ -1,8 +1,8 @@
 //! The policy from a control plane, by xDS: aggregated discovery (ADS), state of the world, of
-//! `ratelimit.config.ratelimit.v3.RateLimitConfig`, as envoyproxy/ratelimit takes it.
+//! `ratelimit.config.ratelimit.v3.RateLimitConfig`, as in envoyproxy/ratelimit.
 //!
-//! Each response is the whole policy. [`Client`] receives it and answers with ACK or NACK, [`compile`] makes the policy of it
-//! by the reader of Envoy's files, [`last`] keeps it on disk.
+//! Each response is the whole policy. [`Client`] receives it and answers with ACK or NACK, [`compile`] compiles it with
+//! the reader of Envoy's files, and [`last`] keeps it on disk.
 
 mod client;
 mod document;

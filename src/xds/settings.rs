@@ -8,51 +8,51 @@ use weir_core::domain::time::{DAY, SECOND};
 use weir_server::dial::{Address, Destination, Trust};
 use weir_settings::{Secret, Time, ensure, file::is_set, tls::TlsSettings};
 
-/// How `limits` names a control plane: `xds://HOST:PORT`.
+/// The scheme of a control plane in `limits`: `xds://HOST:PORT`.
 pub const SCHEME: &str = "xds://";
 
-/// How the control plane that `limits` names is called.
+/// The settings of the client of the control plane that `limits` names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct XdsSettings {
-    /// `node.id` of every request: control planes choose the policy by it.
+    /// `node.id` of every request, by which control planes choose the policy.
     pub node_id: String,
-    /// `node.metadata`: `name=value` each.
+    /// `node.metadata`: entries `name=value`.
     pub node_metadata: Vec<String>,
-    /// Metadata of the call: `name: value` each.
+    /// Metadata of the call: entries `name: value`.
     pub headers: Vec<Secret>,
-    /// How the connection is encrypted.
+    /// TLS of the connection.
     pub tls: TlsSettings,
-    /// Largest response.
+    /// Maximum size of a response, in bytes.
     pub max_message_bytes: usize,
-    /// The pauses between attempts to connect.
+    /// The backoff between attempts to connect.
     pub backoff: BackoffSettings,
-    /// What a start does without a policy.
+    /// The behaviour of a start without a policy.
     pub start: Start,
-    /// Where the last policy is kept, for starts while the control plane is away; empty: nowhere.
+    /// The file that keeps the last policy, for starts while the control plane is unreachable; empty: none.
     pub last_policy_file: PathBuf,
 }
 
-/// The pauses between attempts to connect: they double, with jitter.
+/// The backoff between attempts to connect: it doubles, with jitter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BackoffSettings {
-    /// The first pause.
+    /// The first delay.
     pub initial: Time,
-    /// The longest.
+    /// The longest delay.
     pub max: Time,
 }
 
-/// What a start does without a policy.
+/// The behaviour of a start without a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// The ports stay closed until there is one.
+    /// The ports stay closed until there is a policy.
     #[default]
     Wait,
-    /// The ports open. Readiness fails, and checks fail with UNAVAILABLE, until there is one.
+    /// The ports open. Readiness fails, and checks fail with UNAVAILABLE, until there is a policy.
     NotReady,
-    /// The same, but ready.
+    /// Like [`Start::NotReady`], but readiness does not fail.
     Ready,
 }
 
@@ -78,10 +78,10 @@ impl Default for XdsSettings {
 }
 
 impl XdsSettings {
-    /// Checks them, for the control plane at `address`. Does not read files.
+    /// Checks the settings, for the control plane at `address`. Does not read files.
     ///
     /// # Errors
-    /// A sentence that names the setting.
+    /// A message that names the setting.
     pub fn check(&self, address: Option<&str>) -> Result<(), String> {
         if let Some(address) = address {
             self.address(address)?;
@@ -99,10 +99,10 @@ impl XdsSettings {
         self.header_pairs().try_for_each(|pair| pair.map(drop))
     }
 
-    /// The control plane, and the way to it. Reads files.
+    /// Returns the control plane, and how to connect to it. Reads files.
     ///
     /// # Errors
-    /// A sentence that names the setting or the file.
+    /// A message that names the setting or the file.
     pub fn destination(&self, address: &str) -> Result<Destination, String> {
         let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name };
         Destination::new(&self.address(address)?, trust).map_err(|why| format!("xds.tls: {why}"))
@@ -117,14 +117,14 @@ impl XdsSettings {
         format!("{scheme}://{address}").parse().map_err(wrong)
     }
 
-    /// Names and values of [`Self::node_metadata`].
+    /// Returns names and values of [`Self::node_metadata`].
     pub(super) fn metadata(&self) -> impl Iterator<Item = Result<(&str, &str), String>> {
         self.node_metadata
             .iter()
             .map(|pair| pair.split_once('=').ok_or_else(|| format!("xds.node_metadata: `{pair}` is not name=value")))
     }
 
-    /// Names and values of [`Self::headers`]. An error does not show a value, which may be a token.
+    /// Returns names and values of [`Self::headers`]. An error does not show a value, which may be a token.
     pub(super) fn header_pairs(
         &self,
     ) -> impl Iterator<Item = Result<(MetadataKey<Ascii>, MetadataValue<Ascii>), String>> {

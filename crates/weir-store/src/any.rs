@@ -1,4 +1,4 @@
-//! The store of a service: which one, the settings say.
+//! The configured store: memory, or a shared store with its local fallback.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     scan::{Held, Page, Scan, ScanError},
 };
 
-/// A store by settings.
+/// The store that the settings select.
 pub enum AnyStore {
     /// In this process.
     Memory(MemoryStore<SystemClock>),
@@ -28,10 +28,11 @@ pub enum AnyStore {
 }
 
 impl AnyStore {
-    /// The store of these settings: `memory`, or a shared one that has it for when it fails. It need not be reachable yet.
+    /// Starts the store of these settings: `memory`, or a shared store with `memory` as the fallback for outages. The
+    /// shared store need not be reachable yet.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the operating system cannot start a thread.
     pub fn start(
         memory: MemoryStore<SystemClock>,
         settings: &StoreSettings,
@@ -49,7 +50,7 @@ impl AnyStore {
         }
     }
 
-    /// This process's own store: all counts, or those made while the shared store failed.
+    /// Returns this process's own store: with all counts, or those made during outages of the shared store.
     pub fn memory(&self) -> &MemoryStore<SystemClock> {
         match self {
             Self::Memory(memory) => memory,
@@ -57,10 +58,10 @@ impl AnyStore {
         }
     }
 
-    /// A page of what is stored; of a shared store what all replicas have stored there.
+    /// Reads a page of the stored states; of a shared store, those of all replicas.
     ///
     /// # Errors
-    /// [`ScanError`]. The same page can be asked for again.
+    /// [`ScanError`]. The same page can be requested again.
     pub async fn scan(&self, scan: &Scan, cursor: Option<&[u8]>) -> Result<Page, ScanError> {
         match self {
             Self::Memory(memory) => memory.scan(scan, cursor).await,
@@ -68,7 +69,7 @@ impl AnyStore {
         }
     }
 
-    /// Decides a plan by what is stored: nothing stands in for a store that does not answer, and no lease is spent.
+    /// Decides a plan by the stored states alone, without fallback and without spending leases.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -79,7 +80,7 @@ impl AnyStore {
         }
     }
 
-    /// Units held of each level of a plan.
+    /// Returns the holds on each level of a plan.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -90,7 +91,7 @@ impl AnyStore {
         }
     }
 
-    /// The clock by which it decides, or about that of its servers.
+    /// Returns the clock that decisions use; for a shared store, an estimate of its servers' clock.
     pub fn clock(&self) -> Arc<dyn Clock> {
         match self {
             Self::Memory(memory) => Arc::new(memory.clock()),
@@ -98,7 +99,7 @@ impl AnyStore {
         }
     }
 
-    /// Documents of this name, in the shared store, or else in this process and in `file` where there is one.
+    /// Opens the named documents, in the shared store, or else in memory and, if given, in `file`.
     ///
     /// # Errors
     /// [`FileError`] when the file cannot be used.
@@ -112,7 +113,7 @@ impl AnyStore {
         }
     }
 
-    /// The shared store, if this is one.
+    /// Returns the shared store, if configured.
     pub fn shared(&self) -> Option<&SharedStore> {
         match self {
             Self::Memory(_) => None,

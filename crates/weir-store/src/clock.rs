@@ -1,11 +1,11 @@
-//! The clock of the stores that keep states in this process.
+//! The clock of stores in this process.
 
 use tokio::time::Instant;
 
 use crate::machine::{Machine, System};
 use weir_core::domain::{Clock, Micros};
 
-/// Wall time when it was made, and monotonic time since: it does not follow when the wall clock is set.
+/// The wall clock at creation, advanced by monotonic time: later changes of the wall clock do not affect it.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Micros,
@@ -13,22 +13,23 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts at the present wall time.
+    /// Creates a clock that starts at the current wall time.
     pub fn new() -> Self {
         Self::resuming_at(Micros::MIN)
     }
 
-    /// A clock that starts at the present wall time, or at `least` where that is later: where another clock has left off.
+    /// Creates a clock that starts at the current wall time, but no earlier than `least`, the last time of a previous
+    /// clock.
     pub fn resuming_at(least: Micros) -> Self {
         Self::starting_at(System.wall_clock().max(least))
     }
 
-    /// A machine's clock.
+    /// Creates a clock that starts at a machine's wall time.
     pub(crate) fn of(machine: &dyn Machine) -> Self {
         Self::starting_at(machine.wall_clock())
     }
 
-    /// A clock that starts at this time.
+    /// Creates a clock that starts at `origin`.
     pub fn starting_at(origin: Micros) -> Self {
         Self { origin, started: Instant::now() }
     }

@@ -1,42 +1,43 @@
-//! Why a request to a shared store has no answer, and whether it may be sent again.
+//! Failures of requests to a shared store, and whether a retry is safe.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why one request to a shared store has no answer. Cheap to clone: one cause may concern a whole batch.
+/// Failure of one request to a shared store. Cheap to clone, since one cause may fail a whole batch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// No connection can be made.
+    /// No connection could be made.
     #[error("no connection: {0}")]
     Connect(Arc<str>),
-    /// The connection was gone before anything was written to it.
+    /// The connection was closed before anything was written to it.
     #[error("the connection was closed before the request was sent")]
     Closed,
-    /// The node has failed of late, so it is not asked.
+    /// The circuit breaker is open, so no request was sent.
     #[error("the server has failed of late and is not asked: {0}")]
     BreakerOpen(Arc<str>),
-    /// More requests wait than may.
+    /// The queue is full.
     #[error("too many requests wait")]
     QueueFull,
-    /// Others went before the request, and its time was up: there is more to do than the server can. It may have been sent.
+    /// The deadline passed while other requests were sent first: the server is overloaded. The request may have been
+    /// sent.
     #[error("too much waits for the time that the request has")]
     Shed,
-    /// The time was up before the request was sent.
+    /// The deadline passed before the request was sent.
     #[error("no time was left to send the request")]
     Late,
-    /// The server refused to run the request.
+    /// The server rejected the request without running it.
     #[error("the server refused: {text}")]
     Refused {
-        /// The kind of refusal.
+        /// The error code.
         code: RefusalCode,
-        /// The server's words.
+        /// The server's error text.
         text: Arc<str>,
     },
     /// The server answered with an error that does not say whether it ran the request.
     #[error("the server failed: {0}")]
     Server(Arc<str>),
-    /// The request was sent and may have been carried out.
+    /// The request was sent and may have been executed, but there is no reply.
     #[error("the reply is lost: {0}")]
     Lost(Arc<str>),
     /// The value stored under the key cannot be decoded.
@@ -44,45 +45,45 @@ pub enum Failure {
     Corrupt(Arc<str>),
 }
 
-/// The codes of refusals, as servers write them.
+/// Redis error codes of requests that the server did not run. [`Self::Clock`] is the script's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCode {
-    /// The key's slot is served elsewhere.
+    /// Another server serves the key's hash slot.
     Moved,
-    /// The key has moved ahead of its slot.
+    /// The hash slot is migrating and the key has already moved.
     Ask,
-    /// Some keys of a slot under way are not there yet.
+    /// The hash slot is migrating and only some of the request's keys have moved.
     TryAgain,
-    /// The cluster does not serve the slot.
+    /// The Cluster does not serve the hash slot.
     ClusterDown,
-    /// The replica has lost its master.
+    /// The replica has lost its connection to the master.
     MasterDown,
     /// The server is a replica.
     ReadOnly,
-    /// The server reads its data.
+    /// The server is loading its data.
     Loading,
-    /// The server runs a script that takes long.
+    /// The server is running a slow script.
     Busy,
-    /// The server does not have the script.
+    /// The server has not cached the script.
     NoScript,
-    /// Credentials are missing.
+    /// The client is not authenticated.
     NoAuth,
-    /// Credentials are wrong.
+    /// The credentials are wrong.
     WrongPass,
-    /// The user may not do this.
+    /// The ACL user lacks a permission.
     NoPerm,
-    /// The server has no memory left.
+    /// The server's `maxmemory` is reached.
     Oom,
-    /// Too few replicas, or the disk fails: writes are refused.
+    /// Writes are rejected: too few replicas, or the disk fails.
     NoWrites,
-    /// The script was not told the calendar's window in which the server's clock is.
+    /// The script's arguments lack the calendar window that contains the server's time.
     Clock,
 }
 
-/// Most bytes of a server's or a connection's text that are kept: it goes to logs, and may be as long as its sender likes.
+/// Most bytes kept of an error text from a server or a connection: it goes to logs, and its sender chooses its length.
 const MAX_TEXT_BYTES: usize = 1_024;
 
-/// A text from outside, cut where it is too long for a log.
+/// Truncates an error text to [`MAX_TEXT_BYTES`].
 pub(crate) fn cut(text: &str) -> Arc<str> {
     let bytes = text.len();
     if bytes <= MAX_TEXT_BYTES {
@@ -92,7 +93,7 @@ pub(crate) fn cut(text: &str) -> Arc<str> {
     format!("{kept}… ({bytes} bytes)").into()
 }
 
-/// The text of an error about a missing right of a script's user, which has no code before version 7.2.
+/// Part of the error text for a missing permission of a script's user, which has no code before Redis 7.2.
 const SCRIPT_USER: &str = "The user executing the script";
 
 impl RefusalCode {
@@ -101,12 +102,12 @@ impl RefusalCode {
     }
 
     fn label(self) -> &'static str {
-        // Codes come from the table alone, so each is found.
+        // Every code is in the table, so the fallback is never used.
         Self::WORDS.iter().find(|(_, code, _)| *code == self).map_or("server", |(.., label)| label)
     }
 
-    /// The code in an error of a command that a script runs. It stands first, or, with older servers, behind the place in
-    /// the script.
+    /// Finds the code in the error of a command run by a script: at the start, or with older servers after the position
+    /// in the script.
     fn of_command(text: &str) -> Option<Self> {
         if text.contains(SCRIPT_USER) {
             return Some(Self::NoPerm);
@@ -114,7 +115,7 @@ impl RefusalCode {
         text.split([' ', ':', '-']).take(8).find_map(Self::of)
     }
 
-    /// Each code as servers write it, and its label in metrics.
+    /// Each code in the Redis protocol, and its label in metrics.
     const WORDS: [(&'static str, Self, &'static str); 16] = [
         ("MOVED", Self::Moved, "moved"),
         ("ASK", Self::Ask, "ask"),
@@ -136,7 +137,7 @@ impl RefusalCode {
 }
 
 impl Failure {
-    /// The meaning of a server's error: its first word is a code.
+    /// Classifies a server's error by the code that is its first word.
     pub fn of_server(text: &str) -> Self {
         let code = RefusalCode::of(text.split(' ').next().unwrap_or_default());
         let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(RefusalCode::NoPerm));
@@ -144,39 +145,39 @@ impl Failure {
         code.map_or_else(|| Self::Server(cut(text)), refused)
     }
 
-    /// The meaning of the error of one plan in a script call. Nothing of the plan was written.
+    /// Classifies the error of one plan in a script call. Nothing of the plan was written.
     pub(crate) fn of_script(text: &str) -> Self {
         let refused = |code| Self::Refused { code, text: cut(text) };
         RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(cut(text)), refused)
     }
 
-    /// The meaning of the error of one plan in a script call that had written before.
+    /// Classifies the error of one plan in a script call that failed after a write.
     pub(crate) fn of_script_that_wrote(text: &str) -> Self {
         Self::Lost(cut(text))
     }
 
-    /// Whether a plan of a script failed after it had written because the server refused what follows, as without a right:
-    /// so it would each further plan, and each would stay charged without an answer.
+    /// Whether a plan failed after it had written because the server rejected a later command, such as for a missing
+    /// permission. Every further plan would fail the same way and stay charged without an answer.
     pub(crate) fn is_refusal_after_write(&self) -> bool {
         matches!(self, Self::Lost(text) if RefusalCode::of_command(text).is_some())
     }
 
-    /// Whether the request was not carried out, for sure, and may be if it is sent again.
+    /// Whether the request certainly was not executed, and a retry may succeed.
     pub fn may_be_sent_again(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Closed | Self::Refused { .. })
     }
 
-    /// Whether the request was not carried out, for sure.
+    /// Whether the request certainly was not executed.
     pub fn is_without_effect(&self) -> bool {
         self.may_be_sent_again() || matches!(self, Self::BreakerOpen(_) | Self::QueueFull | Self::Late)
     }
 
-    /// Whether there is too much to do: that says nothing of the server.
+    /// Whether the cause is overload, which does not make the server unhealthy.
     pub fn is_overload(&self) -> bool {
         matches!(self, Self::QueueFull | Self::Shed)
     }
 
-    /// The refusal's code, where it is one.
+    /// Returns the server's error code, if it rejected the request.
     pub fn refusal(&self) -> Option<RefusalCode> {
         match self {
             Self::Refused { code, .. } => Some(*code),
@@ -184,7 +185,7 @@ impl Failure {
         }
     }
 
-    /// Its label in metrics.
+    /// Returns the label in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",

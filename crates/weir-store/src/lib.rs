@@ -1,5 +1,5 @@
-//! Where states live, and what decides a plan over them in one step: this process's memory, or Redis and Valkey, which replicas
-//! share, with what answers while they fail.
+//! State storage and atomic plan decisions: in this process's memory, or in Redis or Valkey shared by replicas, with
+//! the fallback for outages.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
@@ -36,81 +36,82 @@ pub use settings::StoreSettings;
 pub use shared::SharedStore;
 pub use url::StoreUrl;
 
-/// Keeps states and decides plans over them.
+/// A store of states that decides plans.
 pub trait Store: Send + Sync + 'static {
-    /// Decides a plan, all its levels at one moment of the store's clock, in one step, and fills in `verdict`, which is
-    /// [`Verdict::default`] before; or names the remote store that does.
+    /// Decides a plan in one atomic step, all levels at one instant of the store's clock, and fills in `verdict`, which
+    /// must be [`Verdict::default`]; or returns the remote store that decides it.
     fn decide<'s, 'v>(&'s self, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v>;
 
-    /// Whether it decides a plan in one step, so that units can be held of it.
+    /// Whether the store decides the plan in one atomic step, which holds on its units require.
     fn decides_in_one_step(&self, _plan: &Plan<'_>) -> bool {
         true
     }
 
-    /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.
+    /// Deletes every state of exactly this key, and with `subtree` of all keys below it. `anchor` is the anchor of its
+    /// domain.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell.
+    /// [`StoreError`] when it is unknown whether the store carried it out.
     fn reset(&self, key: &Key, anchor: u8, subtree: bool)
     -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
 
-    /// Serves a renewal of units that are held of a plan without cost, which is one level ([`weir_core::hold`]).
+    /// Serves a renewal of a hold for a plan of one level without cost ([`weir_core::hold`]).
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not, or its answer is lost. The next renewal makes up for it.
+    /// [`StoreError`] when the store did not serve it or its reply was lost. The next renewal makes up for it.
     fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> impl Future<Output = Result<Grant, StoreError>> + Send;
 }
 
-/// A store's answer to a plan.
+/// The result of [`Store::decide`].
 #[must_use = "a plan that waits is not decided yet"]
 pub enum Decide<'s, 'v> {
-    /// Decided. By reference: moving a verdict takes as long as a part of the decision.
+    /// Decided. A reference, because moving a verdict takes a noticeable part of a decision's time.
     Ready(&'v Verdict),
-    /// Not begun: this store decides it.
+    /// Not started: this remote store decides the plan.
     Waiting(&'s dyn Remote),
 }
 
 /// A store in another process.
 pub trait Remote: Send + Sync {
-    /// Decides a plan, in one round trip where one is enough.
+    /// Decides a plan, in one round trip where that suffices.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell. A refusal is a verdict.
+    /// [`StoreError`] when the store has no answer. A refusal is a verdict.
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>>;
 }
 
 /// A store's decision on a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The decision of each level, in their order.
+    /// The decision of each level, in the order of the plan's levels.
     pub decisions: Decisions,
     /// Decided without the shared store.
     pub degraded: bool,
-    /// Decided from units that this replica holds of the shared store, without asking it.
+    /// Decided locally from units that this replica has leased.
     pub leased: bool,
-    /// What became of the plan's reservation; `None` also where a degraded answer has made none.
+    /// The outcome of the plan's reservation; `None` also if a degraded answer made none.
     pub reservation: Option<Box<Outcome>>,
-    /// Whether it is the answer to an earlier request of the same id.
+    /// Whether this repeats the answer to an earlier request with the same id.
     pub repeat: Repeat,
-    /// What the plan's renewal was granted; `None` also where it was not served.
+    /// The grant of the plan's renewal; `None` also if it was not served.
     pub grant: Option<Box<Grant>>,
-    /// The moment of the decision, by the clock of who decided.
+    /// Time of the decision, by the clock of the deciding store.
     pub at: Micros,
-    /// The levels whose refusals the near cache remembered, by their position; empty: none.
+    /// Whether each level's decision is a refusal from the near cache, by position; empty: none is.
     pub near: Box<[bool]>,
 }
 
-/// What a level's decision has done.
+/// The effect of one level's decision, for counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Units charged; refunds count as none.
+    /// Units charged; 0 for a refund.
     pub charged: u64,
-    /// It is a refusal that the near cache remembered.
+    /// Whether it is a refusal from the near cache.
     pub is_near: bool,
 }
 
 impl Verdict {
-    /// What each level's decision has done, in their order.
+    /// Returns the effect of each level's decision, in order.
     pub fn effects<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = Effect> + 'v {
         let is_decided = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
         let is_charged = is_decided && self.repeat == Repeat::First;
@@ -128,12 +129,12 @@ impl Verdict {
 /// The outcome of a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetDone {
-    /// The key itself had a state that had not expired.
+    /// The key itself had an unexpired state.
     pub existed: bool,
-    /// The key, or with `subtree` a key below it, had a state that had not expired. After a scan expired ones count too.
+    /// The key, or with `subtree` a key below it, had an unexpired state. After a scan, expired states count too.
     pub removed: bool,
-    /// The key is above the anchor, so every server was searched for what is below it, which is not one step: keys that
-    /// were written meanwhile may remain.
+    /// The key is above the anchor, so every server was scanned for keys below it. That is not atomic: keys written
+    /// during the scan may remain.
     pub scanned: bool,
 }
 
@@ -146,10 +147,10 @@ impl From<Failure> for StoreError {
 /// Why a store could not answer.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The shared store cannot be asked, or its reply is lost.
+    /// The shared store is unreachable, or its reply was lost.
     #[error("the store does not answer")]
     Unavailable(#[source] Failure),
-    /// More waits for the shared store than may, or than it can do in time. That is not an outage.
+    /// The queue for the shared store is full or too slow for the request's deadline. That is overload, not an outage.
     #[error("too many requests wait for the store")]
     Overloaded(#[source] Failure),
 }

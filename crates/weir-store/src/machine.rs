@@ -1,5 +1,5 @@
-//! What a shared store takes from the machine that it runs on, besides tokio's runtime: connections, the wall clock and
-//! randomness.
+//! The operating-system services that a shared store uses besides tokio's runtime, so that tests can simulate them:
+//! connections, the wall clock and randomness.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -17,27 +17,27 @@ use tokio::{
 use crate::url::Address;
 use weir_core::domain::Micros;
 
-/// How long a connection may be silent before the system probes its other end, and the pause between two probes.
+/// Idle time before the first TCP keepalive probe, and the interval between probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A connection's bytes, both ways.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A machine, or a simulated one.
+/// The real operating system, or a simulated one.
 pub trait Machine: Send + Sync + 'static {
     /// Connects to a server.
     fn connect<'a>(&'a self, address: &'a Address) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 
-    /// The wall clock.
+    /// Returns the wall clock in microseconds since 1970.
     fn wall_clock(&self) -> Micros;
 
-    /// An unguessable random number.
+    /// Returns an unpredictable random number.
     fn random(&self) -> u64;
 }
 
-/// The machine itself.
+/// The real operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct System;
 
@@ -56,13 +56,13 @@ impl Machine for System {
     }
 
     fn random(&self) -> u64 {
-        // Keyed by the system's randomness.
+        // std seeds `RandomState` from the operating system.
         RandomState::new().build_hasher().finish()
     }
 }
 
 async fn connect_by_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    // At all of its addresses at the same time: one may be behind a wall.
+    // Connects to all resolved addresses at once and keeps the first connection: a firewall may drop packets to some.
     let addresses = lookup_host((host, port)).await?;
     let (stream, _) = select_ok(addresses.map(|address| Box::pin(TcpStream::connect(address)))).await?;
     stream.set_nodelay(true)?;

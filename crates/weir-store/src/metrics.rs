@@ -26,53 +26,53 @@ const WAITING: &str = "weir_store_waiting_checks";
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
 const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 
-/// The counters, with their HELP texts.
+/// Names and HELP texts of the counters.
 pub const COUNTERS: &[(&str, &str)] = &[
     (ERRORS, "Requests that the shared store did not answer, by kind."),
     (NEAR_HITS, "Checks with a refusal from the near cache, for which the shared store was not asked."),
     (NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
 ];
 
-/// The label of the shared store.
+/// The label value of the shared store.
 pub(crate) const STORE: &str = "redis";
 
-/// The meter of a shared store.
+/// Metrics of a shared store.
 #[derive(Debug)]
 pub struct StoreMeter {
-    /// Round trips that decided checks.
+    /// Durations of round trips that decided checks.
     pub(crate) decide: Histogram,
-    /// Resets, each of however many round trips.
+    /// Durations of resets, each with any number of round trips.
     pub(crate) reset: Histogram,
-    /// Checks of each call of the script.
+    /// Checks in each script call.
     pub(crate) batches: Histogram,
-    /// Charges of refused checks that could not be taken back.
+    /// Charges of refused checks that could not be undone.
     pub(crate) not_taken_back: AtomicU64,
-    /// Checks that were answered before enough replicas had their charges.
+    /// Checks answered before enough replicas had acknowledged their charges.
     pub(crate) replication_timeouts: AtomicU64,
     servers: Mutex<Vec<ServerStatus>>,
 }
 
-/// How a server of the store is.
+/// Status of one server of the store.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStatus {
-    /// Its address, or by whom it is found.
+    /// Its address, or the name under which Sentinel knows it.
     pub server: String,
-    /// Why it is not asked, while its circuit breaker is open.
+    /// The outage, while its circuit breaker is open.
     pub outage: Option<Outage>,
-    /// Connections to it.
+    /// Open connections.
     pub open: usize,
-    /// The idle ones among them.
+    /// Idle connections, also counted in `open`.
     pub idle: usize,
-    /// Checks that wait for the next round trip.
+    /// Checks queued for the next round trip.
     pub waiting: usize,
 }
 
-/// Why a server is not asked, and since when.
+/// Cause and start of an outage.
 #[derive(Clone, Debug)]
 pub struct Outage {
-    /// The failure that opened the circuit breaker last.
+    /// The failure that last opened the circuit breaker.
     pub cause: Arc<str>,
-    /// When it opened first.
+    /// Time when it first opened in this outage.
     pub since: Instant,
 }
 
@@ -90,12 +90,12 @@ impl Default for StoreMeter {
 }
 
 impl StoreMeter {
-    /// The round trips that decided checks.
+    /// Returns the histogram of the round trips that decided checks.
     pub fn round_trips(&self) -> &Histogram {
         &self.decide
     }
 
-    /// How its servers are now; those that are gone have no series any more.
+    /// Replaces the status of all servers; servers that are not in it lose their series.
     pub fn servers(&self, servers: Vec<ServerStatus>) {
         *self.servers.lock() = servers;
     }
@@ -154,7 +154,7 @@ impl Render for StoreMeter {
     }
 }
 
-/// A label's value as the text format wants it.
+/// Escapes a label value for the Prometheus text format.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }

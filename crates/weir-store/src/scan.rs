@@ -1,92 +1,92 @@
-//! Which states are stored, page by page: nothing is decided, charged or changed.
+//! Paginated, read-only listing of the stored states.
 //!
-//! A page begins where its [cursor](Page::next) says, which holds all that is known of the scan, so any replica may continue it.
-//! While nothing is written every state is told exactly once. One that lives from the first page to the last is told at least
-//! once, whatever else is written meanwhile.
+//! The [cursor](Page::next) holds the whole progress of a scan, so any replica can continue it. Without concurrent
+//! writes, each state is listed exactly once. A state that exists from the first page to the last is listed at least
+//! once despite concurrent writes.
 
 use thiserror::Error;
 use weir_core::domain::Micros;
 
 use crate::StoreError;
 
-/// Most states of a page.
+/// Largest page size.
 pub const MAX_PAGE: usize = 1_000;
 
-/// What to scan for.
+/// The kinds of entries to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Every state, with what is held of it.
+    /// Every state, with its holds.
     States,
-    /// Holds: only the states of which owners hold units, and reservations.
+    /// Holds: only states with held units, and reservations.
     Holds,
 }
 
-/// What to scan.
+/// Parameters of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// How the names of the states begin: a [`Key::prefix`](weir_core::domain::Key::prefix); empty: all.
+    /// Prefix of the state names: a [`Key::prefix`](weir_core::domain::Key::prefix); empty: all.
     pub beginning: Vec<u8>,
-    /// The anchor path at which all of them live, if there is one alone; it begins `beginning`.
+    /// The anchor path that contains all matching states, if there is only one; a prefix of `beginning`.
     pub anchor_path: Option<Vec<u8>>,
-    /// States, or what is held.
+    /// Whether to list states or holds.
     pub wanted: Wanted,
-    /// About how many states or reservations make a page, at most [`MAX_PAGE`]. A shared store tells a hash to its end, so it may be
-    /// a few more.
+    /// Approximate number of states or reservations on a page, at most [`MAX_PAGE`]. A shared store reads each hash
+    /// completely, so a page may have a few more.
     pub count: usize,
 }
 
-/// Some of the states.
+/// One page of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// May be none, although others follow: a page ends after so much work, too.
+    /// The states. May be empty before the last page, since the work for a page is bounded too.
     pub states: Vec<Stored>,
-    /// The reservations that are not settled, where what is held is wanted.
+    /// The open reservations, when holds are listed.
     pub reservations: Vec<Reserved>,
-    /// Where the next page begins; `None`: that was the last.
+    /// The cursor of the next page; `None` on the last one.
     pub next: Option<Vec<u8>>,
 }
 
-/// A state that is stored. It may have expired.
+/// A stored state, which may have expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its name: the encoded key and what tells its limit from others.
+    /// Its name: the encoded key and the identity of its limit.
     pub name: Vec<u8>,
-    /// What is held of it.
+    /// The holds on it.
     pub holds: Vec<Held>,
 }
 
 /// Units of a state that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The number that the replica or the client has drawn for itself; `None`: all clients with reservations.
+    /// The random id of the replica or client; `None`: all clients with reservations.
     pub owner: Option<u64>,
-    /// Units.
+    /// The number of units.
     pub units: u64,
-    /// After so long none of them is held any more.
+    /// Time until all of them have expired.
     pub expires_after: Micros,
 }
 
-/// A reservation that is not settled.
+/// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// Its name, as in the plan that made it.
     pub name: Vec<u8>,
-    /// The names of the states of which it holds units.
+    /// The names of the states on which it holds units.
     pub levels: Vec<Vec<u8>>,
-    /// Units of each; of a concurrency limit it holds one.
+    /// Units held on each; one slot on a concurrency limit.
     pub units: u64,
-    /// After so long none of them is held any more.
+    /// Time until they expire.
     pub expires_after: Micros,
 }
 
 impl Stored {
-    /// Units of it that are held.
+    /// Returns the sum of its held units.
     pub fn outstanding(&self) -> u64 {
         self.holds.iter().map(|hold| hold.units).sum()
     }
 }
 
-/// One for each owner, the first first: below a level an owner holds units of several keys.
+/// Merges holds by owner, in the order of first appearance: an owner can hold units of several keys below a level.
 pub(crate) fn by_owner(holds: Vec<Held>) -> Vec<Held> {
     let mut owners: Vec<Held> = Vec::new();
     for held in holds {
@@ -102,7 +102,7 @@ pub(crate) fn by_owner(holds: Vec<Held>) -> Vec<Held> {
 }
 
 impl Reserved {
-    /// The same of states whose names begin so; `None`: it holds nothing of any.
+    /// Restricts the reservation to states whose names start with `beginning`; `None` if none do.
     pub(crate) fn below(mut self, beginning: &[u8]) -> Option<Self> {
         self.levels.retain(|name| name.starts_with(beginning));
         (!self.levels.is_empty()).then_some(self)
@@ -110,7 +110,6 @@ impl Reserved {
 }
 
 impl Page {
-    /// How many states and reservations it has.
     pub(crate) fn len(&self) -> usize {
         self.states.len() + self.reservations.len()
     }
@@ -119,10 +118,10 @@ impl Page {
 /// Why the store did not answer with a page.
 #[derive(Debug, Error)]
 pub enum ScanError {
-    /// The cursor is none of this scan.
+    /// The cursor does not belong to this scan.
     #[error("the cursor is not one of this scan")]
     Cursor,
-    /// The store cannot tell.
+    /// The store has no answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

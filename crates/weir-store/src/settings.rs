@@ -1,4 +1,4 @@
-//! Which store, and its bounds.
+//! Settings of the store.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,26 +9,26 @@ use super::{
     url::StoreUrl,
 };
 
-/// The store's settings.
+/// Settings of the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// Where counts live.
+    /// Location of the states.
     pub url: StoreUrl,
     /// Most states in memory: one for each limit and actual key.
     pub max_keys: usize,
-    /// How Redis or Valkey is reached.
+    /// Connection to Redis or Valkey.
     pub redis: RedisSettings,
-    /// The rule for requests beyond that.
+    /// Behavior once `max_keys` is reached.
     pub when_full: WhenFull,
-    /// The file that outlives this process.
+    /// Snapshot file that preserves the memory store over restarts.
     pub snapshot: SnapshotSettings,
-    /// Whether refusals of Redis or Valkey are remembered here for a moment.
+    /// Near cache for refusals by Redis or Valkey.
     pub near_cache: NearCacheSettings,
 }
 
 impl StoreSettings {
-    /// The memory store's settings.
+    /// Returns the settings of the memory store.
     pub fn memory(&self) -> MemorySettings {
         MemorySettings { max_keys: self.max_keys, when_full: self.when_full }
     }

@@ -1,4 +1,4 @@
-//! The shared store with what answers while it does not.
+//! The shared store and its fallback during outages.
 
 mod near;
 
@@ -31,14 +31,14 @@ use weir_core::{
 };
 use weir_telemetry::{LogLimit, Registry, Render, request};
 
-/// When to come back to a store that is not asked. An estimate.
+/// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
-/// How long a store that answers may take at the end to be charged for what it does not know yet, and how often to look.
+/// Longest wait at shutdown for a healthy store to take outstanding outage charges, and the polling interval.
 const LAST_CHARGES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
 
-/// A store that replicas share, and this replica's own for when it fails.
+/// The store that replicas share, with a local fallback.
 pub struct SharedStore {
-    /// Before the store, so that it is dropped before.
+    /// Declared before `redis`, because its task must be aborted before the store is dropped.
     outage: Option<(Arc<OutageCharges>, AbortOnDropHandle<()>)>,
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
@@ -46,13 +46,12 @@ pub struct SharedStore {
     leases: Leases,
     registry: Arc<Registry>,
     warnings: LogLimit,
-    /// Checks that this store did not answer, by the rule of their domain.
+    /// Checks that the shared store did not answer, by `on_store_failure`.
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
 }
 
 impl SharedStore {
-    /// `redis`, and `local` for those whose policy wants it while that fails; before both a near cache if these settings
-    /// want one.
+    /// Combines `redis`, the fallback `local` for policies that choose it, and the near cache if it is enabled.
     pub fn new(
         redis: RedisStore,
         local: MemoryStore<SystemClock>,
@@ -75,39 +74,39 @@ impl SharedStore {
         Self { outage, redis, local, near, leases, registry, warnings, degraded }
     }
 
-    /// Decides a plan from what is leased of its key, if that is enough.
+    /// Decides a plan from the leased units of its key, if they suffice.
     #[inline]
     pub fn leased(&self, plan: &Plan<'_>) -> Option<Verdict> {
         self.leases.decide(plan)
     }
 
-    /// The owner of what this replica leases.
+    /// Returns the owner id of this replica's leases.
     pub fn owner(&self) -> u64 {
         self.leases.owner()
     }
 
-    /// The store that replicas share.
+    /// Returns the store that replicas share.
     pub fn redis(&self) -> &RedisStore {
         &self.redis
     }
 
-    /// This replica's own. It keeps what it counted until that expires.
+    /// Returns the local fallback. Its counts last until they expire.
     pub fn local(&self) -> &MemoryStore<SystemClock> {
         &self.local
     }
 
-    /// How many checks it did not answer, by the rule of their domain: see [`OnStoreFailure::ALL`].
+    /// Returns the number of checks that the shared store did not answer, in the order of [`OnStoreFailure::ALL`].
     pub fn degraded(&self) -> [u64; OnStoreFailure::ALL.len()] {
         self.degraded.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Units that were admitted without the shared store, if they are charged to it afterwards.
+    /// Returns the units admitted without the shared store, if they are charged to it afterwards.
     pub fn outage_charges(&self) -> Option<&OutageCharges> {
         self.outage.as_ref().map(|(charges, _)| &**charges)
     }
 
-    /// Gives back what is leased, has the shared store charged for what was admitted without it, if it answers, and gives up
-    /// the rest. To be called when nothing is decided any more.
+    /// Gives leased units back, waits for the outstanding outage charges while the shared store is healthy, at most two
+    /// seconds, and discards the rest. Call it once no more decisions are made.
     pub async fn finish(&self) {
         self.leases.close(&self.redis.io.tasks.handle).await;
         let Some(charges) = self.outage_charges() else { return };
@@ -124,12 +123,12 @@ impl SharedStore {
         }
     }
 
-    /// The failure, counted.
+    /// Counts a failure, and logs it unless it is overload or the circuit breaker is open.
     fn counted(&self, error: StoreError) -> Result<Failure, StoreError> {
         let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = &error;
         self.registry.counter(ERRORS, &[("store", STORE), ("kind", failure.kind())]).increment(1);
         let StoreError::Unavailable(failure) = error else { return Err(error) };
-        // The circuit breaker has logged that it is open.
+        // The circuit breaker logged when it opened.
         if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
             warn!(
                 request_id = request::request_id(),
@@ -143,20 +142,20 @@ impl SharedStore {
 
     fn instead(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
         if plan.renewal.is_some() {
-            // What is held is held of the store alone.
+            // Only the shared store can grant holds.
             let mut check = plan.clone();
             check.renewal = None;
             return self.instead(&check, Undecided { failure, fates });
         }
         match plan.reservation.map(|reservation| reservation.step) {
             None => {}
-            // Nothing is held of a store that is not asked: as a check.
+            // An unavailable store cannot hold units, so this is decided as a check.
             Some(Step::Reserve { .. }) => {
                 let mut check = plan.clone();
                 check.reservation = None;
                 return self.instead(&check, Undecided { failure, fates });
             }
-            // It may be repeated.
+            // Settling is idempotent, so the client can retry.
             Some(_) => return Err(StoreError::Unavailable(failure)),
         }
         self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
@@ -175,7 +174,7 @@ impl SharedStore {
         Ok(verdict)
     }
 
-    /// The store's answer to a plan, or what is answered instead; and what it granted to the renewal, if it was served.
+    /// Asks the shared store, or falls back; also returns the grant for the renewal, if it was served.
     async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, StoreError>, Option<Grant>) {
         let at = request::store_call_began();
         let decided = match renewal {
@@ -194,7 +193,7 @@ impl SharedStore {
         }
     }
 
-    /// Decides a plan whose lease has not enough for it.
+    /// Decides a plan whose lease has too few units.
     async fn ask_short(&self, plan: &Plan<'_>, pending: PendingCheck) -> Result<Verdict, StoreError> {
         let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
         if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
@@ -203,12 +202,12 @@ impl SharedStore {
         verdict
     }
 
-    /// Forgets states, here and in the store that replicas share; see [`Store::reset`].
+    /// Deletes states, both here and in the shared store; see [`Store::reset`].
     ///
     /// # Errors
-    /// [`StoreError`] when that store cannot tell.
+    /// [`StoreError`] when it is unknown whether the shared store carried it out.
     pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
-        // Counts made here while the shared store failed would come back at its next failure.
+        // Otherwise counts of an earlier outage would return in the next one.
         self.local.reset_now(key, anchor, subtree);
         if let Some(charges) = self.outage_charges() {
             charges.reset(key.prefix(key.depth()), subtree);
@@ -227,10 +226,10 @@ impl SharedStore {
 }
 
 impl SharedStore {
-    /// Serves a renewal of units held; see [`Store::renew`]. Nothing stands in for a store that does not answer.
+    /// Serves a renewal of a hold; see [`Store::renew`]. There is no fallback.
     ///
     /// # Errors
-    /// [`StoreError`] when that store did not serve it.
+    /// [`StoreError`] when the shared store did not serve it.
     pub async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
         match self.redis.renew(plan, renewal).await {
             Ok(grant) => Ok(grant),
@@ -241,7 +240,7 @@ impl SharedStore {
 
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        // Each kind is a future of its own, so that the usual one has no room for the others.
+        // A separate future for each case keeps the most frequent one small.
         match (self.leases.unpaid(&self.redis, plan), &self.near) {
             (Unpaid::Refused(verdict), _) => Box::pin(future::ready(Ok(verdict))),
             (Unpaid::Ask(pending), _) => Box::pin(self.ask_short(plan, pending)),
@@ -251,12 +250,12 @@ impl Remote for SharedStore {
     }
 }
 
-/// A level's decision on a peek at an unknown key: it passes, and the whole limit is left.
+/// Previews a level as if its key were new: it passes with the whole limit remaining.
 fn unseen(level: &Level<'_>) -> Decision {
     level.params().step(None, &level.peek()).0
 }
 
-/// A refusal without knowing anything. Refunds pass, and so does what only watches.
+/// Returns a level's decision without its state: a refusal, except for refunds and shadow limits, which pass.
 fn refused(level: &Level<'_>) -> Decision {
     let unseen = unseen(level);
     if level.limit.shadow || level.cost < 0 {

@@ -1,4 +1,4 @@
-//! The way to the collector.
+//! Connections to the collector.
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
@@ -16,8 +16,8 @@ use weir_settings::tls::{Paths, server_name};
 
 use crate::telemetry::TracingSettings;
 
-/// How often a collector that is sent something is asked whether it is there, and how long it may take to say so. One whose machine
-/// has gone would else be waited for, batch after batch, until the kernel gives up.
+/// Interval of the HTTP/2 pings while calls are in flight, and timeout of a ping. Without them, batch after batch would
+/// wait for a collector whose machine has gone, until the kernel gives up.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
 /// A connection to the collector.
@@ -28,7 +28,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Connects to the collector, by TLS where its endpoint says `https`.
+/// Connects to the collector, with TLS if its endpoint is `https`.
 #[derive(Clone)]
 pub(super) struct Dialer {
     uri: Uri,
@@ -36,10 +36,10 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// One by these settings, for this protocol of ALPN.
+    /// Creates a dialer from these settings, for this ALPN protocol.
     ///
     /// # Errors
-    /// A sentence that names the setting or the file.
+    /// A message that names the setting or the file.
     pub(super) fn new(settings: &TracingSettings, alpn: &str) -> Result<Self, String> {
         let uri: Uri = settings.otlp_endpoint.parse().map_err(|error| format!("tracing.otlp_endpoint: {error}"))?;
         if uri.scheme_str() != Some("https") {
@@ -60,10 +60,10 @@ impl Dialer {
         self.uri.authority().map(hyper::http::uri::Authority::as_str).unwrap_or_default()
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// Those of the network, and of TLS.
+    /// Errors of the network and of TLS.
     pub(super) async fn connect(&self) -> io::Result<Connection> {
         let stream = TcpStream::connect(self.authority()).await?;
         stream.set_nodelay(true)?;
@@ -75,7 +75,8 @@ impl Dialer {
     }
 }
 
-/// A channel that connects when it is first used, and again when it must. What is asked by it may take so long.
+/// Returns a channel that connects on first use and reconnects when necessary. `timeout` bounds connecting, and each
+/// call.
 ///
 /// # Errors
 /// As [`Dialer::new`].

@@ -1,4 +1,4 @@
-//! OTLP over HTTP: a batch is a request on a connection of its own, as there is about one in a second.
+//! OTLP over HTTP: each batch is a request on a connection of its own, as there is about one a second.
 
 use std::{fmt, time::Duration};
 
@@ -15,12 +15,12 @@ use tokio::{runtime::Handle, time};
 use super::dial::Dialer;
 use crate::telemetry::TracingSettings;
 
-/// Longest answer of a collector that is read, in bytes.
+/// Maximum size of a collector's response, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Where a collector takes spans, unless the endpoint has a path.
+/// Default path of the endpoint.
 const PATH: &str = "/v1/traces";
 
-/// Sends batches, on the runtime in which it was made.
+/// Sends batches, on the runtime in which it was created.
 pub(super) struct Sender {
     dialer: Dialer,
     timeout: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// One by these settings; inside a runtime.
+    /// Creates a sender from these settings. Must be called inside a runtime.
     ///
     /// # Errors
     /// As [`Dialer::new`].
@@ -38,7 +38,7 @@ impl Sender {
     }
 }
 
-/// The URL that batches are sent to.
+/// Returns the URL that batches are sent to.
 pub(super) fn url(settings: &TracingSettings) -> String {
     let endpoint = settings.otlp_endpoint.as_str();
     let has_path = endpoint.parse::<Uri>().is_ok_and(|uri| uri.path() != "/");
@@ -74,7 +74,7 @@ async fn send(dialer: Dialer, request: Request<Bytes>) -> Result<Response<Bytes>
     tokio::pin!(connection, answer);
     tokio::select! {
         answer = &mut answer => answer,
-        // Its end; what it has read is there.
+        // The connection has ended; what it has read is still delivered.
         _ = &mut connection => answer.await,
     }
 }

@@ -1,4 +1,4 @@
-//! Which entry of a file of descriptors a request's descriptor meets, by what rule, and which limits count.
+//! Explains which entry of a descriptor file a request's descriptor matches, by which rule, and which limits apply.
 
 use std::{io, process::ExitCode};
 
@@ -16,7 +16,7 @@ use weir_policy::{
 use super::{banned, changed};
 use crate::cli::{CommandResult, Failure, out::say};
 
-/// A descriptor with its way through the tree.
+/// A descriptor with its path through the tree.
 struct Way<'a, 'o> {
     domain: &'a Domain,
     entries: Vec<(&'a str, &'a str)>,
@@ -24,7 +24,7 @@ struct Way<'a, 'o> {
     acting: Option<&'a Acting<'o>>,
 }
 
-/// Tells what a descriptor meets; `words` are its keys and values in turn.
+/// Explains the matches of a descriptor; `words` are its keys and values in turn.
 pub(super) fn explain(
     domain: &Domain,
     descriptors: &Descriptors,
@@ -99,7 +99,7 @@ impl Way<'_, '_> {
         Ok(())
     }
 
-    /// The change by an override, of limits of the last entry: the others do not count.
+    /// Describes the effect of an override on a limit of the last entry; limits of other entries do not apply.
     fn changed(&self, index: usize, limit: &Limit) -> Option<String> {
         let entries = self.entries.len();
         // An entry is two segments of the key.

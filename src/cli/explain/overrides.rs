@@ -1,4 +1,4 @@
-//! Overrides as `weir overrides --json` has printed them, put over a policy that is explained.
+//! Overrides, as printed by `weir overrides --json`, that are applied to the explained policy.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -9,7 +9,7 @@ use weir_store::SystemClock;
 use super::Failure;
 use crate::{dial::cause, overrides};
 
-/// The overrides in a file.
+/// Loads the overrides in a file.
 pub(super) fn load(path: &Path, bounds: &Bounds) -> Result<Overrides, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
     let mut read = Overrides::new(Arc::new(SystemClock::new()) as Arc<dyn Clock>);

@@ -1,4 +1,4 @@
-//! The variables to be migrated: of this process, of a file of lines, or of a container's YAML.
+//! The environment variables to migrate: of this process, of a file of lines, or of a container's YAML.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ pub(super) struct Environment {
     given: BTreeMap<String, Given>,
 }
 
-/// The form of a variable.
+/// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Given {
     /// This text.
     Text(String),
-    /// Something that stands elsewhere, such as in a Secret.
+    /// Defined elsewhere, such as in a Secret.
     Elsewhere,
 }
 
 impl Environment {
-    /// Those of a process that the other service knows; the rest is other programs' business.
+    /// Takes those variables of a process that envoyproxy/ratelimit defines; the others belong to other programs.
     pub(super) fn of_process(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let known = variables.into_iter().filter(|(name, _)| table::find(name).is_some());
         Self { given: known.map(|(name, text)| (name, Given::Text(text))).collect() }
     }
 
-    /// Those of a text: lines `NAME=value`, or YAML with a list `env`, as a container of Kubernetes has, or a map or list
-    /// `environment`, as Compose has.
+    /// Parses a text: lines `NAME=value`, or YAML with a list `env`, as in a container of Kubernetes, or a map or list
+    /// `environment`, as in Compose.
     ///
     /// # Errors
-    /// What is wrong with the text, without any value of a variable.
+    /// The problem of the text, without any value of a variable.
     pub(super) fn of_text(text: &str) -> Result<Self, String> {
         let mut environment = Self::default();
         let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_told(line)).collect();
@@ -56,7 +56,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The text of a variable; an empty one is not set.
+    /// Returns the text of a variable; an empty one counts as unset.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.given.get(name) {
             Some(Given::Text(text)) if !text.is_empty() => Some(text),
@@ -64,27 +64,27 @@ impl Environment {
         }
     }
 
-    /// Whether its value stands elsewhere, and so is not known.
+    /// Whether the value is defined elsewhere and not available.
     pub(super) fn is_elsewhere(&self, name: &str) -> bool {
         self.given.get(name) == Some(&Given::Elsewhere)
     }
 
-    /// A switch, as that service reads it; off when it is not set.
+    /// Parses a boolean as envoyproxy/ratelimit does; `false` if unset.
     ///
     /// # Errors
-    /// When it is no switch's position.
+    /// The value is not a boolean.
     pub(super) fn is_on(&self, name: &str) -> Result<bool, String> {
         self.text(name)
             .map_or(Ok(false), |text| switch(text).ok_or_else(|| format!("{name} is neither true nor false")))
     }
 
-    /// The names of all that is set.
+    /// Returns the names of all variables that are set.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.given.iter().filter(|(_, given)| **given != Given::Text(String::new())).map(|(name, _)| name.as_str())
     }
 
     fn add(&mut self, name: &str, given: Given) -> Result<(), String> {
-        // Names are printed into comments, which a line's end would end.
+        // Names are printed in comments, which a line break would end.
         if !is_name(name) {
             return Err("the name of a variable has letters, digits and `_`, `-` and `.`".to_owned());
         }
@@ -99,7 +99,7 @@ impl Environment {
         }
     }
 
-    /// Takes what is in lists of variables, at any depth; tells how many lists there are.
+    /// Adds the variables of all lists, at any depth, and returns the number of lists.
     fn search(&mut self, node: &Node) -> Result<usize, String> {
         let mut lists = 0;
         match &node.value {
@@ -121,7 +121,7 @@ impl Environment {
         Ok(lists)
     }
 
-    /// Takes the variables of one list or map; `false`: it is none.
+    /// Adds the variables of one list or map; `false`: the node is neither.
     fn take(&mut self, node: &Node) -> Result<bool, String> {
         match &node.value {
             Value::List(items) => {
@@ -167,7 +167,7 @@ fn is_told(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
-/// Name and value of `NAME=value`, with or without `export` before it.
+/// Splits `NAME=value`, with or without `export` before it.
 fn assignment(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.strip_prefix("export ").unwrap_or(line).trim_start().split_once('=')?;
     is_name(name).then_some((name, value))
@@ -177,14 +177,14 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
-/// A value without the quotes around it.
+/// Removes the quotes around a value.
 fn unquoted(value: &str) -> &str {
     let value = value.trim();
     let inside = ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote));
     inside.unwrap_or(value)
 }
 
-/// Go's spellings of true and false.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -193,7 +193,7 @@ pub(super) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// A remark on which of these variables are set.
+/// Formats a remark on which of these variables are set.
 pub(super) fn from(environment: &Environment, names: &[&str]) -> String {
     let set: Vec<_> = names.iter().copied().filter(|name| environment.text(name).is_some()).collect();
     if set.is_empty() {

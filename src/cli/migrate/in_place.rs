@@ -1,4 +1,4 @@
-//! `ratelimit`: this program under the name of that service's, started by its variables.
+//! `ratelimit`: this program as a drop-in replacement of envoyproxy/ratelimit, configured by its environment variables.
 
 use std::{
     env, fs,
@@ -17,11 +17,11 @@ use crate::{
 
 const WATCHES_ROOT: &str = "RUNTIME_WATCH_ROOT";
 
-/// Serves by the variables of envoyproxy/ratelimit as `weir migrate` translates them. They override `WEIR_…` variables, which
-/// set what that service has no variable for. What has no equivalent is logged.
+/// Serves with the variables of envoyproxy/ratelimit, translated as by `weir migrate`. They override `WEIR_…`
+/// variables, which configure what that service has no variable for. Variables without an equivalent are logged.
 ///
 /// # Errors
-/// Something would be decided, encrypted or counted otherwise than there.
+/// This service would decide, encrypt or count differently.
 pub(crate) fn serve_in_place() -> CommandResult {
     if env::args_os().len() > 1 {
         return Err(Failure("as `ratelimit` it takes no arguments; call it `weir` for its commands".to_owned()));
@@ -57,8 +57,8 @@ pub(crate) fn serve_in_place() -> CommandResult {
     serve::run(settings, None, None, false)
 }
 
-/// What that service reads besides its directory of policies where it watches the root: all that begins with the directory's name
-/// and a dot.
+/// Returns the paths that envoyproxy/ratelimit reads besides its policy directory when it watches the root: those that
+/// begin with the name of the directory and a dot.
 fn beside(directory: &Path) -> Vec<PathBuf> {
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Vec::new() };
     let prefix = [name.as_encoded_bytes(), b"."].concat();
@@ -69,7 +69,7 @@ fn beside(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Files of any name, in directories too.
+/// Whether envoyproxy/ratelimit would read the path: a file of any name, or a directory that is not empty.
 fn is_read_there(path: &Path) -> bool {
     !path.is_dir() || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some())
 }

@@ -23,7 +23,7 @@ use super::{CommandResult, Failure, out::Out, variables};
 use environment::Environment;
 pub(super) use in_place::serve_in_place;
 
-/// Most bytes of variables that are read.
+/// Maximum size of the variables, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Convert the environment variables of envoyproxy/ratelimit to a weir.yaml

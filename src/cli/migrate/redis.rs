@@ -1,4 +1,4 @@
-//! The variables of that service's Redis.
+//! Translates the variables of the Redis store.
 
 use std::path::Path;
 
@@ -15,18 +15,18 @@ use super::{
     times,
 };
 
-/// Its default address of the server.
+/// Default address of the server in envoyproxy/ratelimit.
 const DEFAULT_SOCKET: &str = "/var/run/nutcracker/ratelimit.sock";
-/// The bounds of the timeouts here.
+/// Bounds of `store.redis.connect_timeout` and `store.redis.command_timeout`.
 const SHORTEST: Micros = 1_000;
 const LONGEST: Micros = 60 * SECOND;
-/// Longest key prefix, as the settings have it.
+/// Maximum length of `store.redis.key_prefix`, in bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// Settings of the store.
+/// Translates the settings of the store.
 ///
 /// # Errors
-/// A variable that cannot be read, by name.
+/// The name of a variable that cannot be parsed.
 pub(super) fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     match environment.text("BACKEND_TYPE") {
         None | Some("redis") => {}
@@ -55,7 +55,7 @@ pub(super) fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), 
     behaviour(environment, sheet)
 }
 
-/// The servers that are named, with the user and password that stand there.
+/// Returns the servers that are named, with the user and password in their URL.
 fn servers(environment: &Environment) -> Result<RedisUrl, String> {
     let kind = environment.text("REDIS_TYPE").unwrap_or("SINGLE").to_ascii_uppercase();
     let found = match (kind.as_str(), environment.text("REDIS_URL")) {
@@ -64,7 +64,7 @@ fn servers(environment: &Environment) -> Result<RedisUrl, String> {
         ("SENTINEL", Some(text)) => match text.split_once(',') {
             Some((master, sentinels)) => {
                 let master = format!("/{}", utf8_percent_encode(master.trim(), NON_ALPHANUMERIC));
-                // It is not documented there whose password is beside a Sentinel.
+                // envoyproxy/ratelimit does not document whose password is in the URL of a Sentinel.
                 several("redis-sentinel", sentinels, &master).map(|url| RedisUrl { credentials: None, ..url })
             }
             None => Err("behind the master's name there are Sentinels: master,host:port,…".to_owned()),
@@ -87,7 +87,7 @@ fn single(environment: &Environment, text: &str) -> Result<RedisUrl, String> {
     Ok(RedisUrl { topology, tls: false, credentials: None, database: 0 })
 }
 
-/// Servers between commas, each with or without a scheme, a user and a database, as one URL.
+/// Joins servers separated by commas, each with or without a scheme, a user and a database, to one URL.
 fn several(scheme: &str, text: &str, path: &str) -> Result<RedisUrl, String> {
     let (mut hosts, mut credentials, mut encrypted) = (Vec::new(), None, false);
     for server in text.split(',') {
@@ -117,7 +117,7 @@ fn parsed(url: String) -> Result<RedisUrl, String> {
     }
 }
 
-/// Whether connections are encrypted, set where the kind of server requires it.
+/// Returns whether connections are encrypted, and enables TLS where the topology requires it.
 fn encryption(environment: &Environment, url: &mut RedisUrl, sheet: &mut Sheet) -> Result<bool, String> {
     let asked = environment.is_on("REDIS_TLS")? || url.tls;
     url.tls = false;
@@ -148,7 +148,7 @@ fn certificates(environment: &Environment, sheet: &mut Sheet) {
     }
 }
 
-/// User and password, the latter by no value.
+/// Translates user and password; the password is never printed.
 fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut Sheet) {
     sheet.copy(environment, &["REDIS_AUTH_FILE"]);
     let of_auth = environment.text("REDIS_AUTH").map(|text| text.split_once(':').unwrap_or(("", text)));

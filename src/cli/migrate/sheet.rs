@@ -1,4 +1,4 @@
-//! The settings as they are found, and the file that is made of them.
+//! The translated settings, and the file that is printed.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::{
     table,
 };
 
-/// Settings with their origins, and notes beside them.
+/// Settings with their origins, and notes.
 #[derive(Default)]
 pub(super) struct Sheet {
     lines: Vec<Line>,
@@ -28,12 +28,12 @@ struct Step {
     kind: StepKind,
 }
 
-/// What depends on a manual step.
+/// The kind of a manual step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StepKind {
-    /// Without it the service would not do what the other one does.
+    /// Without it, this service would behave differently from envoyproxy/ratelimit.
     Required,
-    /// Nothing that the other one does.
+    /// Optional: the behaviour is the same without it.
     Advice,
     /// A secret, which is not printed.
     Secret,
@@ -41,7 +41,7 @@ enum StepKind {
 
 struct Line {
     key: &'static str,
-    /// `None`: the key is shown, but not set.
+    /// `None`: the key is shown in a comment, but not set.
     value: Option<String>,
     remark: String,
 }
@@ -51,12 +51,12 @@ const SECTIONS: [&str; 10] =
     ["limits", "limits_allow_empty", "xds", "grpc", "http", "envoy", "store", "metrics", "tracing", "log"];
 
 impl Sheet {
-    /// Sets a key, with a remark on where its value comes from.
+    /// Sets a key, with a remark on the origin of its value.
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<String>, remark: impl Into<String>) {
         self.lines.push(Line { key, value: Some(value.into()), remark: remark.into() });
     }
 
-    /// Sets what these variables become to their values, where they are set.
+    /// Sets the settings of these variables to their values, if they are set.
     pub(super) fn copy(&mut self, environment: &Environment, names: &[&str]) {
         for name in names {
             if let (Some(key), Some(value)) = (table::setting(name), environment.text(name)) {
@@ -65,10 +65,10 @@ impl Sheet {
         }
     }
 
-    /// The same for switches: `true` where one is on.
+    /// Sets the settings of these boolean variables to `true`, if they are.
     ///
     /// # Errors
-    /// Names a variable whose value is neither on nor off.
+    /// The name of a variable whose value is not a boolean.
     pub(super) fn switch(&mut self, environment: &Environment, names: &[&str]) -> Result<(), String> {
         for name in names {
             if let (true, Some(key)) = (environment.is_on(name)?, table::setting(name)) {
@@ -78,28 +78,28 @@ impl Sheet {
         Ok(())
     }
 
-    /// Shows a key that stays unset, with a remark on what belongs there.
+    /// Shows a key that stays unset, with a remark on its value.
     pub(super) fn show(&mut self, key: &'static str, remark: impl Into<String>) {
         self.lines.push(Line { key, value: None, remark: remark.into() });
     }
 
-    /// A step without which the service would not do what the other one does.
+    /// Adds a step without which this service would behave differently from envoyproxy/ratelimit.
     pub(super) fn require(&mut self, step: impl Into<String>) {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Required });
     }
 
-    /// A step that may be left out.
+    /// Adds an optional step.
     pub(super) fn advise(&mut self, step: impl Into<String>) {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Advice });
     }
 
-    /// Sets a key to a value that is not printed; the step says how else to set it.
+    /// Sets a key to a value that is not printed; the step describes how else to set it.
     pub(super) fn hide(&mut self, key: &'static str, value: &str, step: impl Into<String>) {
         self.secrets.push((key, Secret::from(value.to_owned())));
         self.to_do.push(Step { text: step.into(), kind: StepKind::Secret });
     }
 
-    /// The notes on what is not in the settings: headings with entries.
+    /// Returns the notes on everything that is not in the settings: headings with entries.
     pub(super) fn chapters(&self) -> [(&'static str, Vec<&str>); 3] {
         fn texts(entries: &[String]) -> Vec<&str> {
             entries.iter().map(String::as_str).collect()
@@ -111,12 +111,12 @@ impl Sheet {
         ]
     }
 
-    /// The steps without which the service would not do what the other one does.
+    /// Returns the steps without which this service would behave differently from envoyproxy/ratelimit.
     pub(super) fn required(&self) -> impl Iterator<Item = &str> {
         self.steps(StepKind::Required)
     }
 
-    /// The steps that may be left out.
+    /// Returns the optional steps.
     pub(super) fn advice(&self) -> impl Iterator<Item = &str> {
         self.steps(StepKind::Advice)
     }
@@ -125,7 +125,7 @@ impl Sheet {
         self.to_do.iter().filter(move |step| step.kind == kind).map(|step| step.text.as_str())
     }
 
-    /// All that is set, with what is not printed.
+    /// Returns all settings, including those that are not printed.
     pub(super) fn values(&self) -> impl Iterator<Item = (&str, &str)> {
         let lines = self.lines.iter().filter_map(|line| Some((line.key, line.value.as_deref()?)));
         lines.chain(self.secrets.iter().map(|(key, secret)| (*key, secret.reveal())))
@@ -163,7 +163,7 @@ fn indent(depth: usize) -> String {
     "  ".repeat(depth)
 }
 
-/// A text as one value of YAML.
+/// Formats a text as a YAML scalar.
 fn scalar(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     let inside = |byte: u8| plain(byte) || b":@,+=?%[]".contains(&byte);
@@ -173,7 +173,7 @@ fn scalar(text: &str) -> String {
     if fits && !text.ends_with(':') && text != "null" {
         return text.to_owned();
     }
-    // A text of JSON is one of YAML.
+    // A JSON string is also a YAML string.
     serde_json::Value::from(text).to_string()
 }
 

@@ -1,23 +1,23 @@
-//! The variables of envoyproxy/ratelimit, each with what becomes of it. `docs/envoy.md` shows this table.
+//! The environment variables of envoyproxy/ratelimit and their equivalents. `docs/envoy.md` shows this table.
 
-/// A variable, or several where a `*` stands for a part of the name.
+/// A variable, or several if there is a `*` in the name.
 pub(super) struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What becomes of it.
+    /// Its equivalent.
     pub becomes: Becomes,
-    /// A remark: how the setting differs, why there is none. It contains no value of any variable.
+    /// A remark: how the setting differs, or why there is none. It contains no value of any variable.
     pub note: &'static str,
 }
 
-/// What becomes of a variable.
+/// The equivalent of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Becomes {
     /// This setting.
     Setting(&'static str),
-    /// Nothing, as nothing is needed.
+    /// None, because none is needed.
     Nothing,
-    /// Nothing, as there is no such thing here.
+    /// None, because there is no such feature.
     Missing,
 }
 
@@ -28,7 +28,7 @@ impl Variable {
         Self { name, becomes, note }
     }
 
-    /// Whether this is the variable of that name, or one of those.
+    /// Whether the name is that of this variable, or matches its `*`.
     fn covers(&self, name: &str) -> bool {
         match self.name.split_once('*') {
             Some((head, tail)) => {
@@ -39,12 +39,12 @@ impl Variable {
     }
 }
 
-/// The variable of this name, where that service knows one.
+/// Returns the variable of this name, if envoyproxy/ratelimit has it.
 pub(super) fn find(name: &str) -> Option<&'static Variable> {
     TABLE.iter().find(|variable| variable.covers(name))
 }
 
-/// The setting that a variable becomes.
+/// Returns the setting that is the equivalent of a variable.
 pub(super) fn setting(name: &str) -> Option<&'static str> {
     match find(name)?.becomes {
         Setting(key) => Some(key),
@@ -56,9 +56,9 @@ const MEMCACHED: &str = "memcached is not supported: it cannot decide in one ato
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const NO_WAIT: &str = "the service starts and answers without its store, and reconnects continuously";
 
-/// All variables, in the order of that service's parts.
+/// All variables, by component of envoyproxy/ratelimit.
 pub(super) const TABLE: &[Variable] = &[
-    // Where it listens.
+    // Listeners.
     Variable::new("HOST", Setting("http.listen"), "with PORT; the default there is every address, here only loopback"),
     Variable::new("PORT", Setting("http.listen"), "JSON, health and metrics"),
     Variable::new(
@@ -93,7 +93,7 @@ pub(super) const TABLE: &[Variable] = &[
         Setting("grpc.tls.client_names"),
         "a list, also of URIs and with `*`; `auth.file` gives clients different roles",
     ),
-    // The rules.
+    // Policy.
     Variable::new("CONFIG_TYPE", Setting("limits"), "a path, or `xds://…` ([xds.md](xds.md))"),
     Variable::new(
         "RUNTIME_ROOT",
@@ -150,7 +150,7 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new("RESPONSE_DYNAMIC_METADATA", Setting("envoy.dynamic_metadata"), ""),
     Variable::new("SHADOW_MODE", Setting("envoy.shadow_mode"), ""),
     Variable::new("QUOTA_MODE", Setting("envoy.quota_mode"), ""),
-    // Where counts live.
+    // Store.
     Variable::new("BACKEND_TYPE", Setting("store.url"), "`redis`; memcached is not supported"),
     Variable::new("REDIS_TYPE", Setting("store.url"), "`redis://`, `redis-sentinel://`, `redis-cluster://`"),
     Variable::new("REDIS_SOCKET_TYPE", Setting("store.url"), "`unix`, which is the default there: `redis+unix://`"),
@@ -312,7 +312,7 @@ pub(super) const TABLE: &[Variable] = &[
 mod tests {
     use super::*;
 
-    /// The table as the guide shows it.
+    /// Renders the table as in the guide.
     fn rendered() -> String {
         let mut text = "| variable | here |\n|---|---|\n".to_owned();
         for Variable { name, becomes, note } in TABLE {

@@ -1,26 +1,26 @@
-//! Lengths of time, which Go writes otherwise.
+//! Durations, which Go formats differently.
 
 use weir_core::domain::Micros;
 use weir_settings::Time;
 
 use super::{environment::Environment, sheet::Sheet};
 
-/// The duration in a variable, where it is set.
+/// Parses the duration in a variable, if it is set.
 ///
 /// # Errors
-/// The variable's name, where it is no time.
+/// The name of the variable, if its value is not a duration.
 pub(super) fn given(environment: &Environment, name: &str) -> Result<Option<Micros>, String> {
     let Some(text) = environment.text(name) else { return Ok(None) };
     go_duration(text).map(Some).ok_or_else(|| format!("{name} is not a duration, such as 10s or 1m30s"))
 }
 
-/// Sets a key to `kept`, which stands for what the variable gives.
+/// Sets a key to `kept`: the duration in the variable, clamped to the bounds of the setting.
 pub(super) fn set(sheet: &mut Sheet, key: &'static str, name: &str, given: Micros, kept: Micros) {
     let bounded = if kept == given { "" } else { ", within the bounds here" };
     sheet.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
 }
 
-/// A length of time as Go writes it, `1m30.5s`, in microseconds.
+/// Parses a duration in Go's format, such as `1m30.5s`, to microseconds.
 fn go_duration(text: &str) -> Option<Micros> {
     if text == "0" {
         return Some(0);

@@ -1,4 +1,5 @@
-//! From variables to the settings of tracing: that service's own, and those of OpenTelemetry that its exporters read.
+//! Translates the variables of tracing: those of envoyproxy/ratelimit, and those of OpenTelemetry that its exporters
+//! read.
 
 use weir_core::domain::{Micros, time::SECOND};
 
@@ -12,7 +13,7 @@ const SWITCH: &str = "TRACING_ENABLED";
 const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
 const NAMES: [&str; 3] = ["TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID"];
 const RATE: &str = "TRACING_SAMPLING_RATE";
-/// What traces have apart comes first.
+/// Variables for traces alone take precedence over shared ones.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
@@ -20,10 +21,10 @@ const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER
 const SHORTEST: Micros = SECOND / 10;
 const LONGEST: Micros = 60 * SECOND;
 
-/// The settings of tracing, where it is on.
+/// Translates the settings of tracing, if it is enabled.
 ///
 /// # Errors
-/// A variable whose value that service would not read, by name.
+/// The name of a variable whose value envoyproxy/ratelimit would reject.
 pub(super) fn collector(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     if !environment.is_on(SWITCH)? {
         return Ok(());
@@ -67,7 +68,8 @@ pub(super) fn collector(environment: &Environment, sheet: &mut Sheet) -> Result<
     Ok(())
 }
 
-/// An endpoint with its scheme and port. The path of what all signals share stands before that of traces.
+/// Completes an endpoint with scheme and port. `/v1/traces` is appended to the path of an endpoint that all signals
+/// share, if it has a path.
 fn url(endpoint: &str, is_shared: bool) -> String {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -1,4 +1,4 @@
-//! From variables to settings, but for those of Redis.
+//! Translates variables to settings. Redis, tracing and xDS have modules of their own.
 
 use std::path::Path;
 
@@ -15,15 +15,15 @@ use super::{
     times, tracing, xds,
 };
 
-/// The bounds of a connection's age here, and of what is added to it.
+/// Bounds of `grpc.max_connection_age`, and the upper bound of `grpc.max_connection_age_grace`.
 const SHORTEST_AGE: Micros = SECOND / 10;
 const LONGEST_AGE: Micros = 366 * DAY;
 const LONGEST_GRACE: Micros = DAY;
 
-/// Makes settings of variables.
+/// Translates variables to settings.
 ///
 /// # Errors
-/// A variable whose value that service would not read, by name; never its value.
+/// The name of a variable whose value envoyproxy/ratelimit would reject; never its value.
 pub(super) fn translate(environment: &Environment) -> Result<Sheet, String> {
     let mut sheet = Sheet::default();
     limits(environment, &mut sheet)?;
@@ -77,7 +77,7 @@ fn listeners(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
 fn ages(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const AGE: &str = "GRPC_MAX_CONNECTION_AGE";
     const GRACE: &str = "GRPC_MAX_CONNECTION_AGE_GRACE";
-    // There 0 is for ever.
+    // In envoyproxy/ratelimit 0 means forever.
     if let Some(age) = times::given(environment, AGE)? {
         let kept = if age == 0 { 0 } else { age.clamp(SHORTEST_AGE, LONGEST_AGE) };
         times::set(sheet, "grpc.max_connection_age", AGE, age, kept);
@@ -172,14 +172,14 @@ fn log(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     Ok(())
 }
 
-/// Variables that become no setting.
+/// Notes the variables that do not become settings.
 fn rest(environment: &Environment, sheet: &mut Sheet) {
     for name in environment.names() {
         let Some(Variable { becomes, note, .. }) = table::find(name) else {
             sheet.missing.push(format!("{name}: not a variable of that service"));
             continue;
         };
-        // A switch that is off asks for nothing.
+        // A boolean variable that is off needs no equivalent.
         let off = environment.text(name).and_then(switch) == Some(false);
         match becomes {
             Becomes::Setting(key) if environment.is_elsewhere(name) => {

@@ -1,4 +1,4 @@
-//! The variables of that service's xDS client.
+//! Translates the variables of the xDS client.
 
 use weir_core::domain::time::DAY;
 
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::xds::SCHEME;
 
-/// The bounds of a response here.
+/// Bounds of `xds.max_message_bytes`.
 const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_024..=64 << 20;
-/// The shortest pause here.
+/// Minimum of `xds.backoff`, in microseconds.
 const SHORTEST_PAUSE: i64 = 10_000;
 
-/// The control plane that `CONFIG_TYPE=GRPC_XDS_SOTW` takes the rules from.
+/// Translates the control plane that `CONFIG_TYPE=GRPC_XDS_SOTW` takes the policy from.
 pub(super) fn control_plane(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
     let server = environment.text(URL).unwrap_or("localhost:18000");
@@ -76,7 +76,7 @@ fn start(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     match (environment.is_on(FORCE)?, environment.is_on(HEALTHY)?) {
         (true, true) => sheet.set("xds.start", "not_ready", from(environment, &[FORCE, HEALTHY])),
         (true, false) => sheet.set("xds.start", "ready", from(environment, &[FORCE])),
-        // It waits with its ports closed, here as there.
+        // Both services then wait with closed ports.
         (false, _) => {}
     }
     Ok(())

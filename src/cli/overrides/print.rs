@@ -1,4 +1,4 @@
-//! Overrides as a person or a script reads them.
+//! Overrides as text and as JSON.
 
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -13,13 +13,13 @@ use crate::{
     proto::{AuditEvent, Override, OverrideEffect, r#override::Change},
 };
 
-/// A pattern, with its domain where that is not the default one.
+/// Formats a pattern, with its domain unless that is the default one.
 pub(super) fn pattern(domain: &str, key: &[String]) -> String {
     let keys = if key.is_empty() { "all keys".to_owned() } else { key.join(" / ") };
     if domain.is_empty() { keys } else { format!("{keys} of {}", domain_label(domain)) }
 }
 
-/// What an override changes.
+/// Formats the change of an override.
 fn change(one: &Override) -> String {
     match &one.change {
         Some(Change::Factor(factor)) if *factor < 1.0 => format!("limits times {}", rounded(1.0 / factor)),
@@ -32,12 +32,12 @@ fn change(one: &Override) -> String {
     }
 }
 
-/// Without the error of a division: 10, and not 9.999999999999998.
+/// Rounds away the error of a division: 10, and not 9.999999999999998.
 fn rounded(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
 }
 
-/// A line about an override.
+/// Formats an override on one line.
 pub(super) fn line(one: &Override) -> String {
     let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
     let start = start.filter(|start| Some(start) != set_at.as_ref()).map(|start| format!(" from {start}"));
@@ -46,7 +46,7 @@ pub(super) fn line(one: &Override) -> String {
     printable(&format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one)))
 }
 
-/// An override as JSON, in the form in which it is stored.
+/// Returns an override as JSON, in the form in which it is stored.
 pub(super) fn json(one: &Override) -> Value {
     let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
     let micros = |at: &Option<Timestamp>| at.map(|at| at.seconds * SECOND + Micros::from(at.nanos / 1_000));
@@ -66,7 +66,7 @@ pub(super) fn json(one: &Override) -> Value {
     value
 }
 
-/// What was set, or would be: a line, and one for each limit that it changes.
+/// Formats an override that was set, or would be: a line, and one for each limit that it changes.
 pub(super) fn set_text(
     set: &Override,
     replaced: Option<&Override>,
@@ -88,7 +88,7 @@ pub(super) fn set_text(
     }
     match &set.change {
         Some(Change::Ban(_)) => {}
-        // Where there may be more limits, one that is not told may be changed.
+        // If the effects are truncated, a limit that is not listed may be changed.
         Some(Change::Limits(limits)) if effects.len() < MAX_EFFECTS => {
             unmet(limits, effects).iter().for_each(|what| text.push_str(&format!("\n  changes no limit: {what}")));
         }
@@ -100,7 +100,7 @@ pub(super) fn set_text(
     text
 }
 
-/// Why parameters change no limit of the policy.
+/// Returns the reasons for which parameters change no limit of the policy.
 fn unmet(limits: &str, effects: &[OverrideEffect]) -> Vec<String> {
     let Ok(changes) = LimitChanges::parse(limits, &Bounds { max_period: Micros::MAX }) else { return Vec::new() };
     let why = |(name, algorithm): (Option<&str>, &str)| {
@@ -116,7 +116,7 @@ fn unmet(limits: &str, effects: &[OverrideEffect]) -> Vec<String> {
     changes.targets().filter_map(why).collect()
 }
 
-/// The same as JSON.
+/// Like [`set_text`], as JSON.
 pub(super) fn set_json(
     set: &Override,
     replaced: Option<&Override>,
@@ -133,7 +133,7 @@ pub(super) fn set_json(
     })
 }
 
-/// A line about a change.
+/// Formats a change on one line.
 pub(super) fn event(AuditEvent { at, actor, before, after, .. }: &AuditEvent) -> String {
     let (at, actor) = (at.map(|at| at.to_string()).unwrap_or_default(), printable(actor));
     match (before, after) {
@@ -144,7 +144,7 @@ pub(super) fn event(AuditEvent { at, actor, before, after, .. }: &AuditEvent) ->
     }
 }
 
-/// The same as JSON.
+/// Like [`event`], as JSON.
 pub(super) fn event_json(AuditEvent { id, at, actor, before, after }: &AuditEvent) -> Value {
     json!({
         "id": id, "at": at.map(|at| at.to_string()), "actor": actor,

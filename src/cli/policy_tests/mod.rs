@@ -1,5 +1,5 @@
-//! Tests beside a policy: checks in virtual time, and what each must be answered. `weir limits lint` runs them, by the code of
-//! `weir simulate`.
+//! Tests beside a policy: checks in virtual time, and their expected answers. `weir limits lint` runs them, with the
+//! code of `weir simulate`.
 
 mod read;
 mod says;
@@ -15,7 +15,7 @@ use crate::{
     transport::status::Rejected,
 };
 
-/// One test: steps that begin with no counts.
+/// One test: steps that begin without counts.
 struct PolicyTest {
     name: String,
     steps: Vec<Step>,
@@ -27,21 +27,21 @@ struct Step {
     says: Vec<(Mark, Says)>,
 }
 
-/// How tests went.
+/// The results of tests.
 #[derive(Default)]
 pub(super) struct Report {
-    /// How many tests said what they must.
+    /// Number of tests that passed.
     pub passed: usize,
-    /// How many did not.
+    /// Number of tests that failed.
     pub failed: usize,
-    /// What was said otherwise, each with its place.
+    /// The unexpected answers, each with its position.
     pub failures: Problems,
 }
 
 /// Runs the tests of a policy's files.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The problems of tests that are not valid.
 pub(super) fn run(policy: &Policy, files: &[Tests], bounds: &Bounds) -> Result<Report, Problems> {
     let (mut report, mut wrong) = (Report::default(), Problems::default());
     for file in files {
@@ -62,7 +62,7 @@ pub(super) fn run(policy: &Policy, files: &[Tests], bounds: &Bounds) -> Result<R
 }
 
 impl PolicyTest {
-    /// Whether all steps are answered as they must be.
+    /// Runs the steps, and returns whether all answers are as expected.
     fn run(&self, policy: &Policy, bounds: &Bounds, failures: &mut Problems) -> bool {
         let (simulation, mut has_passed) = (Simulation::default(), true);
         let mut failed = |mark, what: String| {
@@ -89,7 +89,7 @@ impl PolicyTest {
     }
 }
 
-/// The answer to a check; `None`: the line is a reset.
+/// Returns the answer to a check; `None`: the line is a reset.
 fn answer(
     simulation: &Simulation,
     policy: &Policy,

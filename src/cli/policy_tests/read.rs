@@ -24,10 +24,10 @@ const TEST_KEYS: &[&str] = &["name", "start", "steps"];
 const CHECK_KEYS: &[&str] = &["at", "key", "cost", "max_wait", "factor", "says"];
 const RESET_KEYS: &[&str] = &["at", "reset", "subtree"];
 
-/// The tests of a file, whose checks are in its domain.
+/// Reads the tests of a file, whose checks are in its domain.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All problems of the tests.
 pub(super) fn tests(node: &Node, domain: &str) -> Result<Vec<PolicyTest>, Problems> {
     let mut reader = Reader { domain, problems: Problems::default() };
     let items = reader.list(node, "tests");
@@ -96,7 +96,7 @@ impl Reader<'_> {
         Some(Step { mark: node.mark, line, says })
     }
 
-    /// `allowed`, `refused`, or a map.
+    /// Reads the expectations of a step: `allowed`, `refused`, or a map.
     fn says(&mut self, node: &Node) -> Vec<(Mark, Says)> {
         match &node.value {
             Value::Scalar(text) if matches!(text.as_str(), "allowed" | "refused") => {

@@ -1,4 +1,4 @@
-//! What a check must be answered.
+//! The expected answer of a check.
 
 use weir_core::domain::time::format_duration;
 
@@ -7,17 +7,17 @@ use crate::cli::render::Decided;
 /// The members of `says`.
 pub(super) const NAMES: &[&str] = &["allowed", "by", "remaining", "retry_after", "reset_after", "wait"];
 
-/// One thing that must be said.
+/// One expectation.
 #[derive(Debug)]
 pub(super) struct Says {
     /// One of [`NAMES`].
     pub name: &'static str,
-    /// Its value, as it is printed.
+    /// The expected value, as it is printed.
     pub must: String,
 }
 
 impl Says {
-    /// What is said instead and what must be, where they differ.
+    /// Describes the actual and the expected value, if they differ.
     pub(super) fn differs_from(&self, answer: &Decided) -> Option<String> {
         let Self { name, must } = self;
         let decision = &answer.summary.decision;
@@ -41,7 +41,7 @@ impl Says {
     }
 }
 
-/// A verdict as it is printed.
+/// Formats a verdict.
 pub(super) fn verdict(allowed: bool) -> &'static str {
     if allowed { "allowed" } else { "refused" }
 }

@@ -1,5 +1,5 @@
 //! Reads and parses lines on a thread of its own, so that a signal can end a replay that waits for its next line, and a
-//! long trace is read while it is replayed.
+//! long trace is read ahead while it is replayed.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -10,32 +10,32 @@ use tokio::sync::mpsc;
 
 use super::trace::Line;
 
-/// Most batches read ahead of the replay.
+/// Maximum number of batches that are read ahead of the replay.
 const READ_AHEAD: usize = 8;
-/// Most lines of a batch.
+/// Maximum number of lines of a batch.
 const BATCH: usize = 512;
-/// Bytes that are read at once.
+/// Size of a read, in bytes.
 const BLOCK: usize = 64 << 10;
-/// Longest line, in bytes. The longest request there may be is a tenth of it.
+/// Maximum length of a line, in bytes: ten times that of the longest valid request.
 const MAX_LINE: usize = 1 << 20;
 
 /// Parses lines of text.
 pub trait Reading: Send + 'static {
-    /// Understands a line, which may stay here until what is behind it is known.
+    /// Parses a line, whose entry may be held back until further lines are read.
     fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>);
 
-    /// What it still holds after the last line.
+    /// Adds the entries that are still held back after the last line.
     fn finish(&mut self, into: &mut Vec<Entry>);
 }
 
-/// A line, or why it is invalid.
+/// A line, or the reason why it is not valid.
 pub struct Entry {
-    /// Its number in the text, from 1.
+    /// The number of the line in the text, from 1.
     pub number: u64,
     pub line: Result<Line, String>,
 }
 
-/// Lines that are JSON.
+/// The parser of lines that are JSON.
 pub struct Trace;
 
 impl Reading for Trace {
@@ -46,13 +46,13 @@ impl Reading for Trace {
     fn finish(&mut self, _: &mut Vec<Entry>) {}
 }
 
-/// Some lines that follow each other.
+/// Consecutive lines.
 #[derive(Default)]
 pub struct Batch {
     pub entries: Vec<Entry>,
-    /// How much of the text was read up to here.
+    /// Bytes of the text that have been read so far.
     pub bytes_read: u64,
-    /// Nothing more has been read yet: the writer may be waiting for its answer.
+    /// Whether no further line has been read yet: the writer may be waiting for its answer.
     pub is_last_so_far: bool,
     /// The error that ended reading, if any.
     pub broken: Option<io::Error>,
@@ -70,7 +70,7 @@ impl Lines {
         Ok(Self(receiver))
     }
 
-    /// The next ones; `None` behind the last.
+    /// Returns the next batch; `None` after the last one.
     pub async fn next(&mut self) -> Option<Batch> {
         self.0.recv().await
     }
@@ -102,7 +102,7 @@ fn send_all(mut text: BufReader<impl Read>, mut reading: impl Reading, sender: &
     }
 }
 
-/// Reads a line, of which at most [`MAX_LINE`] bytes and one more are kept. Returns how many it had; 0: there is none.
+/// Reads a line, of which at most [`MAX_LINE`] bytes and one more are kept. Returns its length; 0: the text has ended.
 fn next_line(text: &mut BufReader<impl Read>, line: &mut Vec<u8>) -> io::Result<usize> {
     line.clear();
     let bytes = text.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', line)?;

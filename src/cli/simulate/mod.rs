@@ -86,11 +86,11 @@ pub struct Simulate {
     progress: bool,
 }
 
-/// What a simulation needs besides its lines.
+/// The inputs of a simulation besides its lines.
 struct Setup {
     clock: Arc<ManualClock>,
     bounds: Bounds,
-    /// One policy, or two to be compared, each with its file's name.
+    /// One policy, or two to compare, each with the name of its file.
     policies: Vec<(String, Policy)>,
 }
 
@@ -120,7 +120,7 @@ impl Simulate {
         }
     }
 
-    /// Nothing is printed before the end.
+    /// Whether nothing is printed before the end.
     fn is_quiet(&self) -> bool {
         self.summary || self.compare.is_some() && !self.each
     }
@@ -166,7 +166,7 @@ impl Simulate {
     }
 }
 
-/// However the replay ends, its keys are deleted; a second signal skips that.
+/// Runs the replay and deletes its keys, however it ends; a second signal skips the deletion.
 async fn replay_and_clean_up(
     mut target: impl ReplayTarget,
     leftovers: &[String],
@@ -185,7 +185,7 @@ async fn replay_and_clean_up(
     }
 }
 
-/// Deletes what the stores hold. Returns what remains of `leftovers`, and why.
+/// Deletes the states in the stores. Returns which of the `leftovers` remain, and why.
 async fn clean_up(target: &impl ReplayTarget, leftovers: &[String]) -> Vec<String> {
     let mut left = Vec::new();
     for (store, remains) in target.stores().into_iter().zip(leftovers) {

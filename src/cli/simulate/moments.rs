@@ -1,4 +1,4 @@
-//! Moments as logs write them, and as people read them.
+//! Times in the formats of logs, and their text form.
 
 use time::{
     OffsetDateTime,
@@ -12,20 +12,20 @@ use weir_core::domain::{
 
 use crate::cli::render::shown;
 
-/// `10/Oct/2000:13:55:36 -0700`, as nginx and Apache write it.
+/// The time format of nginx and Apache: `10/Oct/2000:13:55:36 -0700`.
 const COMMON: &[BorrowedFormatItem<'_>] = format_description!(
     version = 2,
     "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
 );
 
-/// Where the date of an ISO 8601 time ends and the fraction or the offset may begin: `2000-10-10T13:55:36`.
+/// Length of an ISO 8601 time before the fraction or the offset: `2000-10-10T13:55:36`.
 const ISO_SECONDS: usize = 19;
 
-/// From this moment on (September 2001) a time is taken for one since the Unix epoch, and shown as a date.
+/// From this time on (September 2001) a time counts as one since the Unix epoch, and is shown as a date.
 const DATES_FROM: Micros = 1_000_000_000 * SECOND;
 
-/// The units of times since the Unix epoch, distinguished by their size: each with the first number that is of the next one,
-/// its number in a second, and its name.
+/// The units of times since the Unix epoch, distinguished by their size: the upper bound of each, exclusive, and its
+/// number in a second.
 const EPOCHS: [(i128, i128); 4] = [
     (100_000_000_000, 1),
     (100_000_000_000_000, 1_000),
@@ -33,20 +33,20 @@ const EPOCHS: [(i128, i128); 4] = [
     (i128::MAX, 1_000_000_000),
 ];
 
-/// When a line of a log was written.
+/// The time of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub at: Micros,
-    /// The log has whole seconds only.
+    /// Whether the log has whole seconds only.
     pub is_whole_second: bool,
 }
 
 impl Moment {
-    /// Reads what a log writes: the common log format's time, ISO 8601 (UTC where it names no offset), or a number since
-    /// the Unix epoch: seconds, milliseconds, microseconds or nanoseconds, distinguished by its size.
+    /// Parses the time of a log line: the common log format, ISO 8601 (UTC without an offset), or a number since the
+    /// Unix epoch: seconds, milliseconds, microseconds or nanoseconds, distinguished by its size.
     ///
     /// # Errors
-    /// A sentence, for any other text and for a moment before 1970 or beyond 2112.
+    /// A message, for any other text and for a time before 1970 or after 2112.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let moment = match text.as_bytes() {
             [_, _, b'/', ..] => OffsetDateTime::parse(text, COMMON).ok().map(|time| (micros(time), true)),
@@ -67,7 +67,7 @@ fn micros(time: OffsetDateTime) -> i128 {
     time.unix_timestamp_nanos().div_euclid(1_000)
 }
 
-/// RFC 3339, and the same with `+0200` or without an offset.
+/// Parses RFC 3339, also with `+0200` or without an offset.
 fn iso(text: &str) -> Option<OffsetDateTime> {
     if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
         return Some(time);
@@ -90,13 +90,13 @@ fn epoch(text: &str) -> Option<(i128, bool)> {
     }
     let number: i128 = whole.parse().ok()?;
     let (_, per_second) = EPOCHS.into_iter().find(|(next, _)| number < *next)?;
-    // As many digits as a microsecond may need, whatever the unit.
+    // As many digits as microseconds need, whatever the unit.
     let millionths: i128 = format!("{fraction:0<6.6}").parse().ok()?;
     let at = (number * 1_000_000 + millionths) / per_second;
     Some((at, per_second == 1 && !text.contains('.')))
 }
 
-/// `at 1.5s`, or the date for a moment that is one.
+/// Formats a time as `at 1.5s`, or as a date from [`DATES_FROM`] on.
 pub(crate) fn at_text(at: Micros) -> String {
     let time = OffsetDateTime::from_unix_timestamp(at.div_euclid(SECOND));
     let Some(time) = time.ok().filter(|_| at >= DATES_FROM) else { return format!("at {}", shown(at)) };

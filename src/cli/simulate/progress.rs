@@ -5,30 +5,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often it is updated on a terminal.
+/// Interval between updates on a terminal.
 const ON_TERMINAL: Duration = Duration::from_millis(250);
-/// How often a line is printed elsewhere.
+/// Interval between lines elsewhere.
 const ELSEWHERE: Duration = Duration::from_secs(5);
-/// Goes to the line's start and clears it.
+/// Moves to the start of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
 /// The progress of a replay.
 pub(super) struct Progress {
     started: Instant,
     said: Instant,
-    /// How often it is shown; `None`: never.
+    /// Interval between updates; `None`: the progress is not shown.
     every: Option<Duration>,
     on_terminal: bool,
-    /// There is something on the terminal's line.
+    /// Whether the line of the terminal has text.
     is_shown: bool,
     lines: u64,
     bytes: u64,
-    /// How long the text is, where that is known.
+    /// Size of the text in bytes, if known.
     size: Option<u64>,
 }
 
 impl Progress {
-    /// Before the first line. It is shown on a terminal without other output, and elsewhere when `wanted`.
+    /// Starts before the first line. The progress is shown on a terminal without other output, and elsewhere if
+    /// `wanted`.
     pub(super) fn new(wanted: bool, is_alone: bool, size: Option<u64>) -> Self {
         let on_terminal = io::stderr().is_terminal();
         let every = if on_terminal { ON_TERMINAL } else { ELSEWHERE };
@@ -45,12 +46,12 @@ impl Progress {
         }
     }
 
-    /// Lines replayed so far.
+    /// Returns the number of lines replayed so far.
     pub(super) fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// So many more lines were replayed, and so many bytes of the text read.
+    /// Adds replayed lines, sets the bytes of the text read so far, and shows both when it is due.
     pub(super) fn came_to(&mut self, more_lines: u64, bytes: u64) {
         self.lines += more_lines;
         self.bytes = bytes;
@@ -62,13 +63,13 @@ impl Progress {
         }
     }
 
-    /// Says something else in between.
+    /// Prints a message in between.
     pub(super) fn interrupt(&mut self, text: &str) {
         self.clear();
         eprintln!("weir: {text}");
     }
 
-    /// The end: clears the line of a terminal, prints a last line elsewhere.
+    /// Ends the progress: clears the line of a terminal, prints a last line elsewhere.
     pub(super) fn conclude(&mut self) {
         self.clear();
         if self.every.is_some() && !self.on_terminal {

@@ -6,55 +6,56 @@ use futures_util::FutureExt;
 
 use super::{Failure, lines::Lines, progress::Progress, skipped::SkippedLines, store::SimulationStore, trace::Line};
 
-/// What a trace is replayed against.
+/// The target of a replay: a simulation or a comparison.
 pub(super) trait ReplayTarget {
     type Store: SimulationStore;
 
-    /// Replays a line, and prints its result where that is wanted. Returns why the replay cannot continue, if so.
+    /// Replays a line, and prints its result if requested. Returns a reason if the replay cannot continue.
     ///
     /// # Errors
     /// The result cannot be written.
     async fn replay(&mut self, number: u64, line: Line, out: &mut dyn Write) -> std::io::Result<Option<String>>;
 
-    /// Prints the report. Returns the exit code.
+    /// Prints the report, and returns the exit code.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The report cannot be written.
     fn conclude(&self, out: &mut dyn Write) -> std::io::Result<u8>;
 
-    /// The stores that it uses.
+    /// Returns the stores in use.
     fn stores(&self) -> Vec<&Self::Store>;
 }
 
 /// The replay of one trace.
 pub(super) struct Replay {
     pub lines: Lines,
-    /// Where invalid lines are reported and skipped; `None`: an invalid line ends the replay.
+    /// Reports and skips invalid lines; `None`: an invalid line ends the replay.
     pub skipped: Option<SkippedLines>,
     pub progress: Progress,
 }
 
-/// How a replay ended.
+/// The end of a replay.
 pub(super) enum End {
     /// After its last line.
     Complete,
-    /// By a signal between two lines, with the exit code.
+    /// Interrupted by a signal between two lines, with the exit code.
     Broken(u8),
 }
 
 impl Replay {
-    /// Reports on the lines themselves, at their end.
+    /// Reports the skipped lines, at the end of the replay.
     ///
     /// # Errors
-    /// None of them could be parsed.
+    /// No line could be parsed.
     pub(super) fn conclude(&self) -> Result<(), Failure> {
         self.skipped.as_ref().map_or(Ok(()), |skipped| skipped.conclude(self.progress.lines()))
     }
 
-    /// Replays all lines, or those until `broken` is done.
+    /// Replays all lines, or those until `broken` completes.
     ///
     /// # Errors
-    /// An invalid line, where none is skipped, or one that the store failed to decide: its number and why.
+    /// An invalid line, unless invalid lines are skipped, or a line that the store failed to decide: its number and the
+    /// reason.
     pub(super) async fn run(
         &mut self,
         target: &mut impl ReplayTarget,
@@ -71,7 +72,7 @@ impl Replay {
             let Some(batch) = batch else { return Ok(End::Complete) };
             let lines = batch.entries.len();
             for entry in batch.entries {
-                // A store far away takes its time for a batch.
+                // A remote store takes a while for a batch.
                 if let Some(code) = broken.as_mut().now_or_never() {
                     return Ok(End::Broken(code));
                 }
@@ -92,7 +93,7 @@ impl Replay {
                 return Err(Failure(format!("after line {number}: {error}")));
             }
             self.progress.came_to(lines as u64, batch.bytes_read);
-            // Whoever writes a line and waits for its answer gets it.
+            // A program that writes a line and waits for its answer gets it.
             if batch.is_last_so_far {
                 out.flush()?;
             }

@@ -26,12 +26,12 @@ use crate::{
     transport::status::Rejected,
 };
 
-/// What is printed.
+/// The output of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Print {
     /// Every decision.
     Decisions,
-    /// Every decision, with the line's number and key, for lines that are not written as a trace.
+    /// Every decision, with the number and key of the line, for lines that are not those of a trace.
     DecisionsOfKeys,
     /// The totals of each limit.
     Summary { json: bool },
@@ -44,7 +44,7 @@ pub(super) struct Simulation<S> {
     bounds: Bounds,
     print: Print,
     tallies: Tallies,
-    /// How many lines could not be decided, and the number of the first.
+    /// Number of lines that could not be decided, and the number of the first one.
     invalid: Option<(u64, u64)>,
 }
 
@@ -61,7 +61,7 @@ struct CheckRecord<'a> {
 }
 
 impl<S: SimulationStore> Simulation<S> {
-    /// A simulation of `policy`, whose time in `store` is that of `clock`.
+    /// Creates a simulation of `policy`, whose time in `store` is that of `clock`.
     pub(super) fn new(store: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
         let tallies = Tallies::new(&policy);
         let limiter = Limiter::new(store, policy, Metrics::new());
@@ -133,7 +133,7 @@ impl<S: SimulationStore> ReplayTarget for Simulation<S> {
             Ok(said) => return said.map(|()| None),
             Err(error) => error,
         };
-        // A line holds its limits itself, not in a limit_spec as a message does.
+        // A line has its limits directly, not in a `limit_spec` as a message does.
         let (field, failed) = match &error {
             CheckError::Invalid(invalid) => (Some(invalid.field("")), None),
             CheckError::Store(error) => (None, Some(in_full(error))),

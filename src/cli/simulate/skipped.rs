@@ -1,11 +1,11 @@
-//! Invalid lines, where they do not end a replay.
+//! Invalid lines that do not end a replay.
 
 use super::{Failure, progress::Progress};
 
-/// How many of them are reported one by one.
+/// Maximum number of skipped lines that are reported one by one.
 const MAX_TOLD: u64 = 5;
 
-/// The skipped lines.
+/// The number of skipped lines.
 #[derive(Default)]
 pub(super) struct SkippedLines(u64);
 
@@ -18,10 +18,10 @@ impl SkippedLines {
         }
     }
 
-    /// Says at the end how many there were among `lines`.
+    /// Reports at the end how many of `lines` were skipped.
     ///
     /// # Errors
-    /// All of them.
+    /// All lines were skipped.
     pub(super) fn conclude(&self, lines: u64) -> Result<(), Failure> {
         match self.0 {
             0 => Ok(()),

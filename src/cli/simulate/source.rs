@@ -58,7 +58,7 @@ impl Source {
         self.access_log.is_some()
     }
 
-    /// Begins to read. For the progress see [`Progress::new`].
+    /// Opens the source. For the progress see [`Progress::new`].
     ///
     /// # Errors
     /// The file cannot be opened.

@@ -13,22 +13,22 @@ use weir_store::{
 
 use super::Failure;
 
-/// Most states in memory: more than fit into memory, so that the store itself never refuses.
+/// Maximum number of states: more than fit into memory, so that the store itself never refuses.
 const MAX_KEYS: usize = 1 << 32;
 
-/// The least command timeout in Redis: only a person waits for the result.
+/// Minimum command timeout in Redis, as only an operator waits for the result.
 const LEAST_COMMAND_TIMEOUT: Time = Time(5 * SECOND);
 
 /// A store for one simulation.
 pub(super) trait SimulationStore: Store {
-    /// Removes everything that the simulation stored.
+    /// Deletes everything that the simulation stored.
     ///
     /// # Errors
-    /// Why something may remain.
+    /// The reason why something may remain.
     async fn clean_up(&self) -> Result<(), String>;
 }
 
-/// A store in memory.
+/// Creates a store in memory.
 pub(super) fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     let settings = MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() };
     MemoryStore::new(settings, Arc::clone(clock))
@@ -40,10 +40,10 @@ impl SimulationStore for MemoryStore<Arc<ManualClock>> {
     }
 }
 
-/// A store in Redis, under a random prefix, and what remains in it without the clean-up.
+/// Connects to a store in Redis, under a random prefix; also returns what remains in it without the clean-up.
 ///
 /// # Errors
-/// The server cannot be used, and why.
+/// The server cannot be used.
 pub(super) async fn open_redis(
     url: &RedisUrl,
     settings: &RedisSettings,
@@ -57,7 +57,7 @@ pub(super) async fn open_redis(
     Ok((store, format!("keys that begin with {prefix} may be left in {url} until they expire")))
 }
 
-/// The settings of a store for one simulation only.
+/// Returns the settings of a store for one simulation only.
 fn alone(redis: RedisSettings) -> RedisSettings {
     let key_prefix = format!("{}simulate:{:032x}:", redis.key_prefix, rand::random::<u128>());
     let command_timeout = Time(redis.command_timeout.0.max(LEAST_COMMAND_TIMEOUT.0));
@@ -70,7 +70,7 @@ impl SimulationStore for RedisStore {
     }
 }
 
-/// A store's error with its cause.
+/// Formats a store's error with its cause.
 pub(super) fn in_full(error: &StoreError) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),

@@ -10,12 +10,12 @@ use weir_settings::{Problems, document::Node};
 
 use crate::limiter::{Invalid, Request};
 
-/// One line.
+/// One line of a trace.
 #[derive(Debug)]
 pub enum Line {
     /// A request to check.
     Check(CheckLine),
-    /// A key to forget.
+    /// A key to reset.
     Reset(ResetLine),
 }
 
@@ -54,9 +54,9 @@ enum ChargeName {
 }
 
 impl Line {
-    /// Reads a line.
+    /// Parses a line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // Nearly all are checks without a fault, and this reads them in half the time.
+        // Nearly all lines are valid checks, which this parses in half the time.
         match serde_json::from_str(text) {
             Ok(line) => Self::Check(line).within_bounds(),
             Err(_) => Self::parse_any(text),
@@ -64,7 +64,7 @@ impl Line {
     }
 
     fn parse_any(text: &str) -> Result<Self, String> {
-        // Parsed as the form that it claims, so that an error names one form and not both.
+        // Parsed as the form that it claims, so that an error is about one form and not both.
         let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let line = if value.get("reset").is_some() {
             serde_json::from_value(value).map(Self::Reset)
@@ -81,7 +81,7 @@ impl Line {
         }
     }
 
-    /// When it happens.
+    /// Returns the time of the line.
     pub fn at_us(&self) -> Micros {
         match self {
             Self::Check(line) => line.at_us,
@@ -91,17 +91,17 @@ impl Line {
 }
 
 impl CheckLine {
-    /// A request for `cost` units of a key.
+    /// Creates a check of `cost` units of a key.
     pub fn new(at_us: Micros, domain: String, key: Vec<String>, cost: Option<i64>) -> Self {
         Self { at_us, domain, key, cost, max_wait_us: None, factor: None, limits: None, charge: None }
     }
 
-    /// The same, which accepts so long a wait, under a factor.
+    /// Sets the longest wait to accept, and the factor.
     pub fn under(self, max_wait_us: Option<Micros>, factor: Option<f64>) -> Self {
         Self { max_wait_us, factor, ..self }
     }
 
-    /// The request that the line asks.
+    /// Returns the request of the line.
     pub fn request(&self, bounds: &Bounds) -> Result<Request<'_>, Invalid> {
         let charge = self.charge.map(|charge| match charge {
             ChargeName::AllOrNothing => Charge::AllOrNothing,
@@ -128,12 +128,12 @@ impl CheckLine {
 }
 
 impl ResetLine {
-    /// A key to forget, with `subtree` all below it too.
+    /// Creates a reset of a key, and with `subtree` of all keys below it.
     pub fn new(at_us: Micros, domain: String, reset: Vec<String>, subtree: bool) -> Self {
         Self { at_us, domain, reset, subtree }
     }
 
-    /// The request that names the key.
+    /// Returns the request that names the key.
     pub fn request(&self) -> Result<Request<'_>, Invalid> {
         let named = |error: Invalid| Invalid::field_error(error.field("").replace("key", "reset"), error.to_string());
         Request::new(&self.domain, &self.reset).map_err(named)

@@ -1,5 +1,5 @@
-//! Which keys are asked for most, and which are near their limits: a sketch of bounded size that fades, fed by a sample of
-//! the requests.
+//! Hot keys, and keys near their limits: a sketch of bounded size with exponential decay, fed by a sample of the
+//! requests.
 
 mod sampler;
 mod space_saving;
@@ -16,21 +16,21 @@ use space_saving::{Entry, SpaceSaving};
 
 /// The half-life of a weight, in seconds.
 const HALF_LIFE_SECONDS: f64 = 10.0;
-/// After so many seconds the weights are written anew, long before they leave what a number holds.
+/// Seconds after which the weights are rescaled, long before they exceed the range of a float.
 const RESCALE_SECONDS: f64 = 500.0 * HALF_LIFE_SECONDS;
-/// Longest name of a state, and longest key, that is followed, in bytes.
+/// Maximum length of the name of a state, and of a key, in bytes; longer ones are ignored.
 const MAX_NAME_BYTES: usize = 512;
 
-/// The keys of a service that are worth a look.
+/// The hot keys of a service, and the keys near their limits.
 pub struct HotKeys {
     origin: Instant,
-    /// Incremented by each reader, so that every thread samples its next request, however rare requests have become.
+    /// Incremented by each read, so that every thread samples its next request, however rare requests have become.
     pulse: AtomicU32,
     seen: Mutex<Seen>,
 }
 
 struct Seen {
-    /// The second at which the weight of a request was 1.
+    /// The second at which the weight of a request is 1.
     since: f64,
     busy: SpaceSaving<Facts>,
     near: SpaceSaving<Facts>,
@@ -43,22 +43,22 @@ pub struct Sighting<'a> {
     pub domain: &'a str,
     /// The limit's name.
     pub limit: &'a str,
-    /// It only watches.
+    /// Whether the limit is in shadow mode.
     pub shadow: bool,
     /// The parts of the name of its state.
     pub name: [&'a [u8]; 2],
-    /// What it said.
+    /// The decision.
     pub decision: Decision,
 }
 
 impl Sighting<'_> {
-    /// Refused, or with less than a tenth left.
+    /// Whether the request was refused, or left less than a tenth of the limit.
     fn is_near(&self) -> bool {
         !self.decision.allowed || self.decision.remaining.saturating_mul(10) < self.decision.limit
     }
 }
 
-/// A key and limit as they were last seen.
+/// A key at one limit, as of its last sample.
 #[derive(Clone, Debug)]
 struct Facts {
     domain: Box<str>,
@@ -77,52 +77,53 @@ pub struct HotKey {
     pub domain: Box<str>,
     /// The limit's name.
     pub limit: Box<str>,
-    /// It only watches.
+    /// Whether the limit is in shadow mode.
     pub shadow: bool,
     /// The key, as far as the limit covers it.
     pub segments: Box<[Box<str>]>,
-    /// About how many requests a second the limit had to decide, of late; of the keys near their limits only those that were
+    /// Recent requests per second that the limit decided, estimated; for keys near their limits only requests that were
     /// refused or left less than a tenth.
     pub per_second: f64,
-    /// The part of it that may belong to other keys.
+    /// The part of `per_second` that may belong to other keys.
     pub error_per_second: f64,
-    /// About how many a second it refused.
+    /// Recent refusals per second, estimated.
     pub refused_per_second: f64,
-    /// What it said last.
+    /// The last sampled decision.
     pub decision: Decision,
-    /// How long ago that was, in seconds.
+    /// Age of that decision, in seconds.
     pub seconds_ago: f64,
 }
 
 impl HotKey {
-    /// Whether both are one key at one limit.
+    /// Whether both are the same key at the same limit.
     fn is_of(&self, other: &Self) -> bool {
         self.segments == other.segments && self.limit == other.limit && self.domain == other.domain
     }
 }
 
 impl HotKeys {
-    /// For at most `most` hot keys, and as many near their limits.
+    /// Creates a sketch of at most `most` hot keys, and as many keys near their limits.
     pub fn new(most: usize) -> Self {
         let seen = Seen { since: 0.0, busy: SpaceSaving::new(most), near: SpaceSaving::new(most), name: Vec::new() };
         Self { origin: Instant::now(), pulse: AtomicU32::new(0), seen: Mutex::new(seen) }
     }
 
-    /// Whether to sample this request, and how many it stands for.
+    /// Whether to sample this request, and the number of requests that the sample represents.
     #[inline]
     pub fn due(&self) -> Option<u32> {
         sampler::take(self.pulse.load(Ordering::Relaxed))
     }
 
-    /// A limit has decided a request, which stands for so many. `segments` are the key's, as far as the limit covers it.
+    /// Records the decision of a limit on a sampled request, which represents `weight` requests. `segments` are those
+    /// of the key that the limit covers.
     pub fn saw<'s>(&self, weight: u32, sighting: &Sighting<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
-        // The lock is held for microseconds; a request does not wait for it.
+        // The lock is held for microseconds. A request that does not get it at once is not recorded.
         let Some(mut seen) = self.seen.try_lock() else { return };
         seen.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sighting, segments);
     }
 
-    /// The busiest keys of a domain and those most often near their limits, of each at most `most` that `wanted` wants, the
-    /// first first.
+    /// Returns the hottest keys of a domain, and those most often near their limits; at most `most` of each that
+    /// `wanted` accepts, in descending order.
     pub fn read(&self, domain: &str, most: usize, wanted: impl Fn(&[Box<str>]) -> bool) -> (Vec<HotKey>, Vec<HotKey>) {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
@@ -131,7 +132,8 @@ impl HotKeys {
         (seen.top(&seen.busy, now, most, wanted), seen.top(&seen.near, now, most, wanted))
     }
 
-    /// Of all domains at most `most` of the busiest keys, and as many of those near their limits that were refused most often.
+    /// Returns at most `most` of the hottest keys of all domains, and as many keys near their limits, those refused
+    /// most often.
     pub fn hottest(&self, most: usize) -> Vec<HotKey> {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
@@ -191,7 +193,7 @@ impl Seen {
     fn top(&self, keys: &SpaceSaving<Facts>, now: f64, most: usize, wanted: impl Fn(&Facts) -> bool) -> Vec<HotKey> {
         let mut found: Vec<_> = keys.entries().iter().filter(|entry| wanted(&entry.value)).collect();
         found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
-        // All weights fade at one pace; early on, the sum is not yet what it will be at this rate.
+        // All weights decay at the same rate. Early on, their sum has not yet reached its steady state.
         let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - faded(now)).max(f64::EPSILON);
         let per_second = faded(now - self.since) / seconds;
         let hot_key = |entry: &Entry<Facts>| {
@@ -212,7 +214,7 @@ impl Seen {
     }
 }
 
-/// A weight after so many seconds of decay.
+/// Returns the fraction of a weight that remains after this many seconds of decay.
 fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_SECONDS).exp2()
 }
@@ -242,7 +244,7 @@ mod tests {
         let hot = HotKeys::new(10);
         let mut seen = hot.seen.lock();
         let mut at = 0.0;
-        // Long enough for weights to be written anew on the way.
+        // Long enough for weights to be rescaled on the way.
         for turn in 0..120_000 {
             at = f64::from(turn) * 0.05;
             sees(&mut seen, at, "steady", true, 50);

@@ -1,37 +1,37 @@
-//! Which requests of a thread are looked at, so that a busy thread does not spend its time on it.
+//! The choice of the requests that a thread samples, so that a busy thread spends little CPU time on it.
 
 use std::{
     cell::RefCell,
     time::{Duration, Instant},
 };
 
-/// After so many that were taken the pace is looked at.
+/// Samples after which the rate is adjusted.
 const ROUND: u32 = 64;
-/// How long a round takes at the aimed pace of some 2,000 a second.
+/// Duration of a round at the target rate of about 2,000 samples a second.
 const ROUND_TIME: Duration = Duration::from_millis(32);
-/// A thread that took nothing for so long is not busy.
+/// Time without a sample after which a thread counts as idle.
 const IDLE: Duration = Duration::from_millis(50);
-/// At least one of so many requests is sampled.
+/// Maximum stride: at least one of so many requests is sampled.
 const MAX_STRIDE: u32 = 64;
 
 thread_local! {
     static MINE: RefCell<Sampler> = RefCell::new(Sampler::new());
 }
 
-/// The turns of one thread.
+/// The sampler of one thread.
 struct Sampler {
-    /// Requests to pass over before the next one is taken.
+    /// Requests to skip before the next one is sampled.
     gap: u32,
-    /// One of so many requests is sampled, on average.
+    /// Average number of requests for each sample.
     stride: u32,
-    /// The pulse when the last one was taken.
+    /// The pulse at the last sample.
     pulse: u32,
     taken: u32,
     latest: Option<(Instant, Instant)>,
 }
 
-/// For how many requests that of the calling thread stands, where it is to be looked at. Another `pulse` than at the last
-/// call makes it be taken whatever its turn.
+/// Returns the number of requests that the current one represents, if the calling thread samples it. A `pulse` other
+/// than that of the last sample forces one.
 #[inline]
 pub(super) fn take(pulse: u32) -> Option<u32> {
     MINE.with_borrow_mut(|sampler| {
@@ -70,7 +70,7 @@ impl Sampler {
             }
             (self.taken, self.latest) = (0, Some((now, now)));
         }
-        // At random, so that it does not follow what comes in turns; on average one less than the stride.
+        // Random, so that it does not follow periodic requests; on average one less than the stride.
         self.gap = rand::random_range(..2 * self.stride - 1);
         weight
     }
@@ -80,7 +80,7 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// Of so many requests at this rate: the number sampled, and the number that they stand for.
+    /// Sends requests at this rate. Returns the number sampled, and the number that the samples represent.
     fn run(sampler: &mut Sampler, from: Instant, requests: u32, every: Duration) -> (u32, u32) {
         let (mut taken, mut weight) = (0, 0);
         for turn in 0..requests {
@@ -109,7 +109,7 @@ mod tests {
     fn a_pulse_samples_the_next_request() {
         assert!(take(1).is_some());
         while take(1).is_some() {
-            // Until this thread is so busy that it passes some over.
+            // Until this thread is busy enough to skip some.
         }
         assert!(take(2).is_some());
     }

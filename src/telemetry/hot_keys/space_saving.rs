@@ -1,4 +1,4 @@
-//! The heaviest of many keys in bounded room: Space-Saving of Metwally, Agrawal and El Abbadi, over weights.
+//! The heaviest of many keys in bounded memory: Space-Saving of Metwally, Agrawal and El Abbadi, over weights.
 //!
 //! With a total weight W over at most N keys held, every key whose true weight is above W / N is among them. The weight
 //! reported for a key is its true weight or up to its `error` more; no error is above W / N.
@@ -10,15 +10,15 @@ use std::{
 
 use hashbrown::HashTable;
 
-/// The heaviest keys, each with what is kept about it.
+/// The heaviest keys, each with a value.
 pub(super) struct SpaceSaving<T> {
     most: usize,
     hasher: RandomState,
-    /// By key, the place in `entries`.
+    /// The index in `entries`, by key.
     places: HashTable<u32>,
     entries: Vec<Entry<T>>,
-    /// Of each entry the bits of its weight and its place, the lightest first. Weights are finite and never negative, so their
-    /// bits sort as they do.
+    /// The bits of the weight and the index of each entry, the lightest first. Weights are finite and never negative,
+    /// so their bits have the same order.
     order: BTreeSet<(u64, u32)>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Entry<T> {
     pub weight: f64,
     /// The part of the weight that may belong to keys that it replaced.
     pub error: f64,
-    /// The data kept about it.
+    /// The value of the key.
     pub value: T,
 }
 
 impl<T> SpaceSaving<T> {
-    /// For at most so many keys, at least one.
+    /// Creates a sketch of at most `most` keys, at least one.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most: most.clamp(1, u32::MAX as usize),
@@ -46,8 +46,8 @@ impl<T> SpaceSaving<T> {
         }
     }
 
-    /// Adds to the weight of a key. One that is not held takes the place of the lightest where there is no room; what is
-    /// kept about it is made by `make`.
+    /// Adds to the weight of a key, and returns its value. A key that is not held replaces the lightest one if there is
+    /// no room; `make` creates its value.
     pub(super) fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
         let hash = self.hasher.hash_one(key);
         let found = self.places.find(hash, |place| *self.entries[*place as usize].key == *key).copied();
@@ -67,12 +67,12 @@ impl<T> SpaceSaving<T> {
         &mut entry.value
     }
 
-    /// The keys held, in no order.
+    /// Returns the keys held, in no order.
     pub(super) fn entries(&self) -> &[Entry<T>] {
         &self.entries
     }
 
-    /// Multiplies every weight, and lets `each` do so with what is kept.
+    /// Multiplies every weight, and lets `each` do the same with the values.
     pub(super) fn scale(&mut self, by: f64, each: impl Fn(&mut T)) {
         for entry in &mut self.entries {
             entry.weight *= by;
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream in which low keys are frequent, always the same for a seed.
+    /// Returns a stream in which low keys are frequent, deterministic for a seed.
     fn stream(seed: u64, length: usize, keys: u64) -> impl Iterator<Item = u64> {
         let mut word = seed;
         (0..length).map(move |_| {

@@ -1,4 +1,4 @@
-//! The span of a caller, as W3C Trace Context has it, or else B3.
+//! The parent span in the headers of a request: W3C Trace Context, or else B3.
 
 use hyper::HeaderMap;
 use opentelemetry::{
@@ -10,12 +10,12 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 
 const PARENT: &str = "traceparent";
 const STATE: &str = "tracestate";
-/// Longest `tracestate` that is kept, in bytes; a longer one is left out, as the recommendation allows.
+/// Maximum length of a `tracestate`, in bytes; a longer one is dropped, as the recommendation allows.
 const MAX_STATE_BYTES: usize = 512;
-/// The lengths of the parts of a `traceparent`, which the propagator does not look at.
+/// The lengths of the parts of a `traceparent`, which the propagator does not check.
 const PARTS: [usize; 4] = [2, 32, 16, 2];
 
-/// The span that the headers of a request name as its parent.
+/// Returns the span that the headers of a request name as its parent.
 pub fn caller(headers: &HeaderMap) -> Option<SpanContext> {
     let of_b3;
     let parent = match headers.get(PARENT) {
@@ -35,14 +35,14 @@ pub fn caller(headers: &HeaderMap) -> Option<SpanContext> {
     caller.is_valid().then_some(caller)
 }
 
-/// The value of a header; with several it is ambiguous.
+/// Returns the value of a header; `None` also for several values, which are ambiguous.
 fn single<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// What a `traceparent` would say instead of the headers of B3, in one or in several.
+/// Converts the headers of B3, single or multiple, to a `traceparent`.
 fn b3(headers: &HeaderMap) -> Option<String> {
     let (trace, span, sampled) = match single(headers, "b3") {
         Some(one) => {
@@ -57,7 +57,7 @@ fn b3(headers: &HeaderMap) -> Option<String> {
         }
     };
     let flags = if matches!(sampled, "1" | "d" | "true") { "01" } else { "00" };
-    // Short ids are of 64 bits.
+    // Short ids have 64 bits.
     Some(format!("00-{:0>32}-{}-{flags}", trace.to_ascii_lowercase(), span.to_ascii_lowercase()))
 }
 

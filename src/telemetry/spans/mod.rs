@@ -1,4 +1,4 @@
-//! Spans of requests, made by OpenTelemetry's SDK, which also decides whose are made. What they say follows its semantic
+//! Spans of requests, made by OpenTelemetry's SDK, which also samples them. Names and attributes follow its semantic
 //! conventions.
 
 mod caller;
@@ -22,7 +22,7 @@ pub use settings::{Protocol, TracingSettings};
 
 const SPANS: &str = "weir_trace_spans_total";
 
-/// The counters, with what they mean.
+/// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[(
     SPANS,
     "Spans recorded, by result: exported, dropped (the queue was full), failed (the collector did not accept them).",
@@ -31,16 +31,16 @@ pub const COUNTERS: &[(&str, &str)] = &[(
 /// Counts spans by result.
 #[derive(Clone, Debug)]
 pub struct SpanMeter {
-    /// Taken by the collector.
+    /// Accepted by the collector.
     pub exported: Counter,
     /// Not queued, as the queue was full.
     pub dropped: Counter,
-    /// Sent, and not taken.
+    /// Sent, but not accepted.
     pub failed: Counter,
 }
 
 impl SpanMeter {
-    /// That of this service.
+    /// Creates the meter of this service.
     pub fn new(registry: &Registry) -> Self {
         let of = |result| registry.counter(SPANS, &[("result", result)]);
         Self { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
@@ -53,8 +53,8 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Over this provider, to which a parent-based sampler is added: the client's decision counts, and of the traces that begin
-    /// here a part has spans.
+    /// Builds the provider with a parent-based sampler: the client's sampling decision takes precedence, and of the
+    /// traces that begin here `sample_ratio` is sampled.
     pub fn new(provider: TracerProviderBuilder, sample_ratio: f64) -> (Self, SdkTracerProvider) {
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample_ratio)));
         let provider = provider.with_sampler(sampler).build();
@@ -63,7 +63,7 @@ impl Spans {
         (Self { tracer: provider.tracer_with_scope(scope) }, provider)
     }
 
-    /// The span of a request that begins, where it has one. It gets its name at the end, as most may have none.
+    /// Begins the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
     pub fn begin(&self, caller: Option<&SpanContext>) -> Option<Span> {
         let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), caller);
         span.is_recording().then_some(span)
@@ -75,7 +75,7 @@ impl Spans {
         self.tracer.build_with_context(builder, &parent)
     }
 
-    /// The request has ended so. What it asked of a shared store is a span below its own.
+    /// Ends the span of a request. Its call to the shared store becomes a child span.
     pub fn end(&self, mut span: Span, surface: Surface, summary: &RequestSummary, end: RequestEnd) {
         span.update_name(surface.to_string());
         span.set_attributes(of_surface(surface, end));
@@ -120,7 +120,7 @@ fn of_surface(surface: Surface, end: RequestEnd) -> Vec<KeyValue> {
     attributes
 }
 
-/// The decision, without any value of the request: names are the policy's.
+/// Returns the attributes of the decision, without any value of the request: names are the policy's.
 fn of_decision(summary: &RequestSummary, end: RequestEnd) -> Vec<KeyValue> {
     let mut attributes = Vec::new();
     attributes.extend(summary.domain.as_deref().map(|domain| KeyValue::new("weir.domain", domain.to_owned())));
@@ -137,7 +137,7 @@ fn of_decision(summary: &RequestSummary, end: RequestEnd) -> Vec<KeyValue> {
     attributes
 }
 
-/// Whether the fault is the service's: a client's mistake is not an error of a server's span.
+/// Whether the service failed. An error of the client is not an error of a server span.
 fn is_our_failure(end: RequestEnd) -> bool {
     match end {
         RequestEnd::Abandoned => false,
@@ -180,7 +180,7 @@ mod tests {
             (0..10_000).filter(|_| spans.begin(None).is_some()).count()
         };
         assert_eq!((part(0.0), part(1.0)), (0, 10_000));
-        // Further away than this is a chance of less than 1 in 10^20.
+        // The probability of a result outside this range is less than 1 in 10^20.
         assert!((2_000..3_000).contains(&part(0.25)));
     }
 }

@@ -6,14 +6,14 @@ use hyper::Uri;
 use serde::{Deserialize, Serialize};
 use weir_settings::{Time, file::is_set};
 
-/// Whether requests have spans, and where those go.
+/// Tracing, and the collector of the spans.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TracingSettings {
-    /// The collector: `http://host:port` or `https://host:port`, with [`Protocol::Http`] also with a path. Empty: no spans are
-    /// made.
+    /// The collector: `http://host:port` or `https://host:port`, with [`Protocol::Http`] also with a path. Empty:
+    /// tracing is disabled.
     pub otlp_endpoint: String,
-    /// How the collector takes spans.
+    /// The OTLP protocol of the collector.
     pub protocol: Protocol,
     /// The CA bundle that verifies a TLS collector; empty: the system's.
     pub ca: PathBuf,
@@ -25,9 +25,9 @@ pub struct TracingSettings {
     pub service_namespace: String,
     /// `service.instance.id` of the spans; empty: a random one at each start.
     pub service_instance_id: String,
-    /// How long the collector may take for a batch, connecting included.
+    /// Timeout of a batch, connecting included.
     pub timeout: Time,
-    /// Most spans that wait until others are sent; further ones are dropped.
+    /// Maximum number of spans that wait to be sent; further ones are dropped.
     pub max_queue: usize,
 }
 
@@ -58,7 +58,7 @@ impl Default for TracingSettings {
 }
 
 impl TracingSettings {
-    /// Whether there is a collector.
+    /// Whether a collector is configured.
     pub fn is_on(&self) -> bool {
         !self.otlp_endpoint.is_empty()
     }
@@ -66,7 +66,7 @@ impl TracingSettings {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// A sentence that names the setting.
+    /// A message that names the setting.
     pub fn check(&self) -> Result<(), String> {
         if self.is_on() && !is_endpoint(&self.otlp_endpoint, self.protocol) {
             // Not printed: it may contain a password.

@@ -1,4 +1,4 @@
-//! The log of documents in a file: a change a line, as JSON, written before it is answered.
+//! The change log of documents in a file: one JSON line for each change, written before the change is answered.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -14,46 +14,43 @@ use weir_settings::file;
 
 use super::{Changed, MAX_LOG};
 
-/// Changes that a file which is written anew keeps of those that no document needs.
+/// Most recent changes that a rewritten file keeps besides those that documents need.
 const KEPT: usize = MAX_LOG / 10;
 
-/// The largest file that is read. It grows by some hundred bytes a change, until a start shortens it.
+/// The largest file that is read. It grows by a few hundred bytes with each change, until a restart compacts it.
 const MAX_BYTES: u64 = 4 << 30;
-/// The permissions of the file.
 const MODE: u32 = 0o600;
 
-/// The file.
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
-    /// Where the next line begins. A line that was not written whole is behind it, and is overwritten.
+    /// Offset of the next line. An incomplete line after it is overwritten.
     end: u64,
 }
 
-/// Why a log cannot be used.
+/// Errors of a log file.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {cause}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The I/O error.
         cause: io::Error,
     },
-    /// A line is not a change.
+    /// A line is not a valid change.
     #[error("{path}, line {line}: not a change: {cause}")]
     Line {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Its number.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parse error.
         cause: serde_json::Error,
     },
 }
 
-/// A line.
 #[derive(Serialize, Deserialize)]
 struct Line {
     id: String,
@@ -64,14 +61,14 @@ struct Line {
 }
 
 impl LogFile {
-    /// The changes in a file, which need not exist. A last line without an end was never answered, and is left out.
+    /// Reads the changes of a file, which need not exist. An incomplete last line was never answered and is ignored.
     pub(super) fn read(path: &Path) -> Result<Vec<Changed>, FileError> {
         let text = match file::read(path, MAX_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(cause) => return Err(at(path)(cause)),
         };
-        // It may end within a character.
+        // Split as bytes, because an incomplete line may end within a character.
         let (whole, rest) = text.split_at(end_of_lines(&text));
         if !rest.is_empty() {
             let path = path.display();
@@ -88,7 +85,8 @@ impl LogFile {
         Ok(changes)
     }
 
-    /// Opens the file whose changes are these. One with many that are not `needed` is written anew without the oldest of them.
+    /// Opens the file, whose changes are `log`. A file with [`MAX_LOG`] or more is rewritten with the last [`KEPT`] and
+    /// those that are `needed`.
     pub(super) fn open(path: &Path, log: &[Changed], needed: impl Fn(&&Changed) -> bool) -> Result<Self, FileError> {
         if log.len() >= MAX_LOG {
             let first = log.len() - KEPT;
@@ -101,7 +99,7 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file, end })
     }
 
-    /// Writes a change, which is on the disk when this returns.
+    /// Appends a change; it is on disk when this returns.
     pub(super) fn append(&mut self, changed: &Changed) -> io::Result<()> {
         let line = line(changed);
         if !self.is_in_place()? {
@@ -111,7 +109,7 @@ impl LogFile {
         self.file.set_len(self.end)?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // It was not made, so it must not come into force with a restart.
+            // The change failed, so a restart must not apply it.
             let _ = self.file.set_len(self.end);
         }
         written?;
@@ -119,7 +117,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Whether a restart would read this file: it may have been removed or replaced meanwhile.
+    /// Whether the path still names the open file: it may have been removed or replaced.
     fn is_in_place(&self) -> io::Result<bool> {
         let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         match fs::metadata(&self.path) {
@@ -129,7 +127,7 @@ impl LogFile {
         }
     }
 
-    /// Writes the changes anew to the path. The open file still has them.
+    /// Rewrites the path with the changes, which the open file still has.
     fn put_back(&mut self) -> io::Result<()> {
         let mut lines = vec![0; usize::try_from(self.end).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut lines, 0)?;
@@ -140,19 +138,19 @@ impl LogFile {
     }
 }
 
-/// Opens the file or creates it. Only its owner can read it: it has keys, reasons and authors.
+/// Opens or creates the file, readable only by its owner: it contains keys, reasons and authors.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).read(true).write(true).mode(MODE).open(path)?;
     if file.metadata()?.permissions().mode() & !MODE & 0o777 != 0 {
-        // An earlier version let others read it. It stays so where it is another user's.
+        // Earlier versions made it readable by other users. Ignore the failure if another user owns the file.
         let _ = file.set_permissions(Permissions::from_mode(MODE));
     }
     file::sync_folder_of(path)?;
     Ok(file)
 }
 
-/// Where the last whole line ends.
+/// Returns the offset after the last complete line.
 fn end_of_lines(text: &[u8]) -> usize {
     text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
 }
@@ -164,7 +162,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> FileError + '_ {
 fn line(changed: &Changed) -> Vec<u8> {
     let Changed { id, name, before, after, actor, .. } = changed.clone();
     let line = Line { id: id.to_string(), name, before, after, actor };
-    // Texts can always be written.
+    // Strings always serialize.
     let mut line = serde_json::to_vec(&line).unwrap_or_default();
     line.push(b'\n');
     line

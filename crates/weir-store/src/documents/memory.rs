@@ -1,4 +1,4 @@
-//! Documents of a service alone: in memory, and in a file where there is one.
+//! Documents of a service without a shared store: in memory, and in a file if configured.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,8 +17,8 @@ use weir_core::domain::Clock;
 /// Documents in this process.
 pub struct MemoryDocuments {
     kept: Mutex<Kept>,
-    /// Locked through a change, so that changes are made one after the other. It is locked before `kept`, which is not locked
-    /// while the disk is awaited: reads never wait for a disk.
+    /// Held for the whole of a change, which serializes changes. Locked before `kept`, which is never held during disk
+    /// I/O, so that reads do not wait for the disk.
     file: Mutex<Option<LogFile>>,
     clock: Arc<dyn Clock>,
 }
@@ -30,15 +30,15 @@ struct Kept {
 }
 
 impl MemoryDocuments {
-    /// None yet, and none after a restart.
+    /// Creates an empty set of documents that does not survive a restart.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { kept: Mutex::default(), file: Mutex::default(), clock }
     }
 
-    /// Those of a file, in which changes are written before they are answered. It need not exist.
+    /// Loads the documents of a file, which need not exist, and writes changes to it before they are answered.
     ///
     /// # Errors
-    /// [`FileError`] when it cannot be read, names the line.
+    /// [`FileError`] when the file cannot be used; for an invalid line, with its number.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, FileError> {
         let mut kept = Kept::default();
         let log = LogFile::read(path)?;

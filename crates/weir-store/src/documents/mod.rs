@@ -1,5 +1,5 @@
-//! Documents by name with a log of their changes, for what operators set while the service runs: in the shared store, or in
-//! this process and a file.
+//! Named documents with a change log, for what operators set at run time: in the shared store, or in this process and a
+//! file.
 
 mod file;
 mod memory;
@@ -19,64 +19,64 @@ use crate::StoreError;
 
 /// Most documents.
 pub const MAX_DOCUMENTS: usize = 200_000;
-/// Most changes that are remembered, about; the oldest are forgotten.
+/// Approximate maximum of logged changes; the oldest are dropped.
 pub const MAX_LOG: usize = 100_000;
 
-/// The place of a change in the log: the moment in milliseconds and a number. In the order of the changes.
+/// The position of a change in the log: a time and a sequence number, ordered like the changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChangeId {
     /// Milliseconds since 1970.
     pub millis: u64,
-    /// Among those of one millisecond.
+    /// Sequence number within the millisecond.
     pub number: u64,
 }
 
-/// What is to become of a document.
+/// A requested change of a document.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The document's name.
     pub name: String,
-    /// It; `None` removes it.
+    /// The new content; `None` removes the document.
     pub document: Option<String>,
-    /// Only where the document is still this one.
+    /// If set, the change is made only if this is the current content (compare-and-swap).
     pub expected: Option<String>,
-    /// Who changes it.
+    /// The operator who makes the change.
     pub actor: String,
 }
 
-/// A change that was made.
+/// A change in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// Its place in the log.
+    /// Its position in the log.
     pub id: ChangeId,
-    /// The change before it, if there was any.
+    /// The position of the preceding change, if any.
     pub previous: Option<ChangeId>,
     /// The document's name.
     pub name: String,
-    /// Before the change.
+    /// The content before the change.
     pub before: Option<String>,
-    /// After it.
+    /// The content after the change.
     pub after: Option<String>,
-    /// Who made it.
+    /// The operator who made the change.
     pub actor: String,
 }
 
-/// What has changed since a place in the log.
+/// The changes since a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// These, in their order.
+    /// The changes, in order.
     Some(Vec<Changed>),
-    /// The log does not reach back to it: all documents by name, as they were at this place or later.
+    /// The log does not reach back that far: all documents by name, at this position or later.
     All(Vec<(String, String)>, Option<ChangeId>),
 }
 
-/// Why a change was not made.
+/// Why a change failed.
 #[derive(Debug, Error)]
 pub enum ChangeError {
     /// There are [`MAX_DOCUMENTS`].
     #[error("there are {MAX_DOCUMENTS} already, the most that may be")]
     Full,
-    /// The store cannot tell whether it was made.
+    /// It is unknown whether the store made the change.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The file cannot be written; nothing has changed.
@@ -84,7 +84,7 @@ pub enum ChangeError {
     File(#[source] std::io::Error),
 }
 
-/// Documents and their log.
+/// Named documents and their change log.
 pub enum Documents {
     /// In this process.
     Memory(Arc<MemoryDocuments>),
@@ -93,14 +93,15 @@ pub enum Documents {
 }
 
 impl Documents {
-    /// Makes a change and logs it, in one step. `None`: the document was not the expected one, or there was none to remove.
+    /// Makes and logs a change in one atomic step. Returns `None` if the document differed from the expected one, or
+    /// there was none to remove.
     ///
     /// # Errors
     /// [`ChangeError`].
     pub async fn change(&self, change: Change) -> Result<Option<Changed>, ChangeError> {
         match self {
             Self::Memory(memory) => {
-                // It waits for the disk.
+                // It waits for the disk, which must not block the runtime.
                 let memory = Arc::clone(memory);
                 let done = tokio::task::spawn_blocking(move || memory.change(&change)).await;
                 done.unwrap_or_else(|error| Err(ChangeError::File(error.into())))
@@ -109,10 +110,10 @@ impl Documents {
         }
     }
 
-    /// What has changed since a place in the log, `None`: since nothing was known.
+    /// Returns the changes since a position in the log; with `None`, all documents.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell.
+    /// [`StoreError`] when the store has no answer.
     pub async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.changes(since)),
@@ -120,10 +121,10 @@ impl Documents {
         }
     }
 
-    /// At most so many changes before a place in the log, or the last ones: the newest first.
+    /// Returns up to `most` changes before a position in the log, or up to its end, newest first.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell.
+    /// [`StoreError`] when the store has no answer.
     pub async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.log(before, most)),

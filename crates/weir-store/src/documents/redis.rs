@@ -1,4 +1,4 @@
-//! Documents in the shared store: a hash, and a stream as its log. Both are in one slot.
+//! Documents in the shared store: a hash, and a stream as its log, both in one hash slot.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,9 +12,9 @@ use crate::{
     redis::{Io, documents_call, reply::Answers},
 };
 
-/// Changes read at once, and fields of a page of the hash.
+/// Most changes per read, and the `COUNT` of `HSCAN`.
 const PAGE: &[u8] = b"1000";
-/// Answers of the script: the version differs, the limit of documents is reached.
+/// Results of the script: the current document is not the expected one, or [`MAX_DOCUMENTS`] is reached.
 const UNEXPECTED: &str = "";
 const FULL: &str = "full";
 
@@ -67,7 +67,7 @@ impl RedisDocuments {
     pub(super) async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
         let (hash, log) = (Arc::clone(&self.hash), Arc::clone(&self.log));
         let answer = self.io.run(move |io| async move {
-            // Who reads documents goes by the servers' time, and may do so before anything was checked.
+            // Readers of documents use the servers' time, and may run before any check has synchronized it.
             let time = io.servers.command(&log, &[&b"TIME"[..]], io.deadline()).await?;
             let (seconds, micros): (String, String) = from_redis_value(time).map_err(|_| unreadable())?;
             let parsed = |text: String| text.parse::<Micros>().map_err(|_| unreadable());
@@ -85,7 +85,7 @@ impl RedisDocuments {
                     return Ok(Changes::Some(changes));
                 }
             }
-            // What changes while they are read is behind this place in the log, and is read again from there.
+            // Changes made during the scan come after `last` in the log, so the next call reads them.
             let (mut documents, mut cursor) = (HashMap::new(), "0".to_owned());
             loop {
                 let words = [&b"HSCAN"[..], &hash, cursor.as_bytes(), b"COUNT", PAGE];
@@ -116,7 +116,7 @@ fn unreadable() -> Failure {
     Failure::Lost("the reply about documents cannot be read".into())
 }
 
-/// Entries of the log.
+/// Parses entries of the log.
 fn read(reply: Value) -> Result<Vec<Changed>, Failure> {
     let entries: Vec<(String, Fields)> = from_redis_value(reply).map_err(|_| unreadable())?;
     let changed = |(id, mut fields): (String, Fields)| {

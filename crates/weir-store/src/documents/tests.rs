@@ -64,9 +64,9 @@ fn a_file_keeps_documents_and_log() {
     assert_eq!(documents.log(None, 9), log);
     drop(documents);
 
-    // A line that was cut off was never answered.
+    // An incomplete line was never answered, so it is dropped.
     let whole = fs::read_to_string(&path).unwrap();
-    // It ends within a character.
+    // The appended line ends within a UTF-8 character.
     fs::write(&path, [whole.as_bytes(), b"{\"id\":\"9-0\",\"name\":\"c\xc3"].concat()).unwrap();
     let documents = open().unwrap();
     assert_eq!(documents.log(None, 9), log);
@@ -79,7 +79,7 @@ fn a_file_keeps_documents_and_log() {
     assert!(error.contains("snapshot.overrides, line 4: not a change"), "{error}");
 }
 
-/// A clock that is asked when it says so, and answers when it is told to.
+/// A clock whose reads block: the first `wait` reports the call, the second one lets it return.
 struct Halting(Barrier);
 
 impl Clock for Halting {

@@ -1,4 +1,4 @@
-//! The lease of one key: what may be spent, who renews it, and how the levels stood at the last contact with the store.
+//! The lease of one key: its balance, its holder, and the levels as of the last reply from the store.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -12,30 +12,30 @@ use weir_core::{
     plan::{Decisions, Plan},
 };
 
-/// A lease.
 pub(super) struct Lease {
     balance: Balance,
-    /// `None`: closed. Units that were still granted to it are burnt at their deadline.
+    /// `None` once closed. Units granted to it after that are burnt at their deadline.
     holder: Mutex<Option<Holder>>,
     levels: SmallVec<[LevelSnapshot; 4]>,
-    /// What stands for the key in renewals.
+    /// The key's levels, as renewals send them.
     pub renewal_plan: RenewalPlan,
 }
 
-/// How a level stood at the last contact with the store. Each field by itself: answers tell it, nothing is decided by it.
+/// A level as of the last reply from the store. The fields are updated independently: they are only reported, no
+/// decision depends on them.
 #[derive(Default)]
 struct LevelSnapshot {
     limit: AtomicU64,
-    /// Units that were free.
+    /// Units not granted to any holder.
     free: AtomicU64,
-    /// When it is as if never seen.
+    /// When the level is full again, as if never used.
     reset_at: AtomicI64,
-    /// When what it refused would pass; 0: it did not refuse.
+    /// When the refused request would pass; 0: the level did not refuse.
     retry_at: AtomicI64,
 }
 
 impl Lease {
-    /// A lease of nothing.
+    /// Creates a lease with an empty balance.
     pub(super) fn new(id: HoldId, plan: &Plan<'_>, renewal_plan: RenewalPlan, ttl: Micros, now: Micros) -> Self {
         let terms = Terms::of(plan.levels().iter().map(|level| level.params()), ttl);
         Self {
@@ -46,33 +46,32 @@ impl Lease {
         }
     }
 
-    /// Spends units, if they are there.
+    /// Spends units if the balance suffices.
     #[inline]
     pub(super) fn spend(&self, cost: i64, now: Micros) -> Spend {
         self.balance.spend(cost, now)
     }
 
-    /// Units that are left.
     pub(super) fn units(&self) -> u64 {
         self.balance.units()
     }
 
-    /// The renewal that is due since little is left; `None` also while another thread asks.
+    /// Returns the renewal that is due because the balance is low; `None` also while another thread holds the lock.
     pub(super) fn low(&self, now: Micros) -> Option<Renewal> {
         self.holder.try_lock()?.as_mut()?.low(&self.balance, now)
     }
 
-    /// The renewal that is due since time has passed.
+    /// Returns the renewal that is due by time.
     pub(super) fn due(&self, now: Micros) -> Option<Renewal> {
         if self.balance.is_due(now) { self.holder.lock().as_mut()?.due(&self.balance, now) } else { None }
     }
 
-    /// How a request is decided that the balance cannot pay for; `None`: the lease is closed.
+    /// Decides how to handle a request that exceeds the balance; `None`: the lease is closed.
     pub(super) fn short(&self, cost: i64, now: Micros) -> Option<OnShortage> {
         Some(self.holder.lock().as_mut()?.short(&self.balance, cost, now))
     }
 
-    /// The store has answered a request that came with no renewal.
+    /// Handles the store's reply to a request without a renewal.
     pub(super) fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict, now: Micros) {
         self.learn(&verdict.decisions, 0, sent);
         if super::is_refused(verdict)
@@ -82,7 +81,7 @@ impl Lease {
         }
     }
 
-    /// The store has answered a renewal.
+    /// Handles the store's reply to a renewal.
     pub(super) fn renewed(
         &self,
         decisions: &Decisions,
@@ -96,19 +95,19 @@ impl Lease {
         }
     }
 
-    /// The store has not answered a renewal.
+    /// Handles a renewal without a reply.
     pub(super) fn lost(&self, renewal: &Renewal) {
         if let Some(holder) = &mut *self.holder.lock() {
             holder.lost(&self.balance, renewal.sequence);
         }
     }
 
-    /// Closes it: the renewal that gives back what is left.
+    /// Closes the lease and returns the renewal that gives back the remaining units.
     pub(super) fn close(&self, now: Micros) -> Option<Renewal> {
         self.holder.lock().take()?.close(&self.balance, now)
     }
 
-    /// Closes it if it is idle; whether it is closed.
+    /// Closes the lease if it is idle. Returns whether it is closed.
     pub(super) fn close_if_idle(&self, now: Micros) -> bool {
         let mut holder = self.holder.lock();
         if holder.as_mut().is_some_and(|holder| holder.is_idle(&self.balance, now)) {
@@ -126,7 +125,7 @@ impl Lease {
         }
     }
 
-    /// The answer to a request that the balance has paid for.
+    /// Returns the verdict for a request that the balance covered.
     pub(super) fn allowed(&self, now: Micros) -> Verdict {
         let held = self.balance.units();
         let decided = |level: &LevelSnapshot| {
@@ -137,16 +136,16 @@ impl Lease {
         self.verdict(self.levels.iter().map(decided).collect(), now)
     }
 
-    /// Whether a cost is above the limit of a level, as far as that is known.
+    /// Whether the cost exceeds the last known limit of a level, so that it can never pass.
     pub(super) fn is_beyond_limit(&self, cost: i64) -> bool {
         let limits = self.levels.iter().map(|level| level.limit.load(Relaxed));
         limits.filter(|limit| *limit > 0).any(|limit| cost.unsigned_abs() > limit)
     }
 
-    /// The answer to a request that this replica refuses by itself: by those levels that refused at the last contact, or else
-    /// by those of which least was left.
+    /// Returns the verdict for a request that this replica refuses without asking the store. The refusing levels are
+    /// those that refused in the store's last reply, or else those with the fewest free units.
     pub(super) fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {
-        // Read once, since another thread may learn meanwhile: at least one level must refuse.
+        // Read once, since another thread may update the levels: at least one level must refuse.
         let stands = |level: &LevelSnapshot| (level.retry_at.load(Relaxed), level.free.load(Relaxed));
         let snapshots: SmallVec<[_; 4]> = self.levels.iter().map(stands).collect();
         let any_has_refused = snapshots.iter().any(|(retry_at, _)| *retry_at > 0);

@@ -1,19 +1,19 @@
-//! Which keys are in demand, in constant memory: a row of counters that keys share by their hashes.
+//! Hot-key detection in constant memory: an array of counters indexed by hash.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use weir_core::domain::Micros;
 
-/// Counters. Keys that share one seem hotter than they are, which costs each an entry in the table at worst.
+/// Number of counters. Colliding keys seem hotter than they are, which costs at most a lease for each.
 const COUNTERS: usize = 16_384;
-/// The time in which requests are counted.
+/// Length of a counting slot: 100 ms, in microseconds.
 const SLOT: Micros = 100_000;
-/// Requests within that time from which on a lease is worth its renewals.
+/// Requests within a slot from which on a lease is worth its renewals.
 const HOT: u64 = 3;
 
-/// Counts requests of keys that have no lease.
+/// Counts requests for keys that have no lease.
 pub(super) struct HotKeyFilter {
-    /// The number of a time slot, and in the low byte the requests in it.
+    /// The slot number, with the number of requests in the low byte.
     counters: Box<[AtomicU64]>,
 }
 
@@ -24,13 +24,13 @@ impl Default for HotKeyFilter {
 }
 
 impl HotKeyFilter {
-    /// Counts a request of a key: whether it is in demand.
+    /// Counts a request for a key and returns whether the key is hot.
     pub(super) fn is_hot(&self, hash: u64, now: Micros) -> bool {
         let counter = &self.counters[hash as usize % COUNTERS];
         let slot = (now / SLOT).unsigned_abs() << 8;
         let before = counter.load(Relaxed);
         let count = if before & !0xff == slot { before & 0xff } else { 0 };
-        // Of two at once one may be lost, which the next one makes up for.
+        // A concurrent increment may be lost; the next request makes up for it.
         counter.store(slot | (count + 1).min(0xff), Relaxed);
         count + 1 >= HOT
     }

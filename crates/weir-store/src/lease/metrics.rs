@@ -16,7 +16,7 @@ const FULL: &str = "weir_leases_full_total";
 const LEASES: &str = "weir_leases";
 const HELD: &str = "weir_leases_held_units";
 
-/// The counters, with their HELP texts.
+/// Names and HELP texts of the counters.
 pub const COUNTERS: &[(&str, &str)] = &[
     (DECISIONS, "Checks decided from leases, without the shared store, by outcome."),
     (SPENT, "Units spent from leases."),
@@ -25,7 +25,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (RENEWALS, "Renewals of leases, by result: ok, or lost: not answered, or not sent since the store is down."),
     (FULL, "Keys in demand of which nothing could be leased, since too many others are."),
 ];
-/// The gauges, with their HELP texts.
+/// Names and HELP texts of the gauges.
 pub const GAUGES: &[(&str, &str)] =
     &[(LEASES, "Keys of which this replica leases units."), (HELD, "Units that this replica holds and has not spent.")];
 
@@ -33,9 +33,9 @@ const ALLOWED: usize = 0;
 const REFUSED: usize = 1;
 const UNITS: usize = 2;
 
-/// The meter of a replica's leases.
+/// The metrics of a replica's leases.
 pub(super) struct LeaseMeter {
-    /// What each decision adds to.
+    /// The counters that change with every decision.
     decided: Arc<ShardedCounters>,
     granted: Counter,
     burnt: Counter,
@@ -66,18 +66,18 @@ impl LeaseMeter {
         }
     }
 
-    /// A lease has paid for a request.
+    /// Counts a check that a lease covered.
     pub(super) fn spent(&self, units: u64) {
         self.decided.add(ALLOWED);
         self.decided.add_many(UNITS, units);
     }
 
-    /// A request was refused, as the store has refused no more shortly before.
+    /// Counts a refusal without asking the store, after a recent refusal by the store.
     pub(super) fn refused(&self) {
         self.decided.add(REFUSED);
     }
 
-    /// A renewal was answered.
+    /// Counts a renewal that was answered.
     pub(super) fn renewed(&self, renewal: &Renewal, grant: &Grant) {
         self.renewed.increment(1);
         self.granted.increment(grant.units);
@@ -86,17 +86,17 @@ impl LeaseMeter {
         }
     }
 
-    /// A renewal was not answered.
+    /// Counts a renewal without a reply.
     pub(super) fn lost(&self) {
         self.lost.increment(1);
     }
 
-    /// The table of leases was full.
+    /// Counts a hot key for which there was no room.
     pub(super) fn full(&self) {
         self.full.increment(1);
     }
 
-    /// What is held now.
+    /// Sets the gauges.
     pub(super) fn held(&self, leases: usize, units: u64) {
         self.leases.set(leases as f64);
         self.held.set(units as f64);

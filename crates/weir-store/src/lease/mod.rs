@@ -1,4 +1,4 @@
-//! Leases: units of hot keys that this replica holds of the shared store, and spends without asking it
+//! Leases: units of hot keys that this replica holds in the shared store and spends without asking it
 //! ([`weir_core::hold`]).
 
 mod entry;
@@ -35,7 +35,7 @@ use weir_telemetry::Registry;
 
 pub use metrics::{COUNTERS, GAUGES};
 
-/// Most keys of which units are leased, each with the [`places`] of its path. Others are decided by the store.
+/// Most leased keys; long paths count as several ([`places`]). Checks of other keys go to the store.
 pub const MAX_LEASES: usize = 65_536;
 
 /// The leases of this replica.
@@ -43,26 +43,26 @@ pub struct Leases {
     shared: Arc<Shared>,
     hot_keys: HotKeyFilter,
     hasher: FixedState,
-    /// Tells this replica, since it started, from all others.
+    /// Random id of this process, so that its holds differ from those of other replicas and of its predecessor.
     owner: u64,
     numbers: AtomicU64,
     _renewals: AbortOnDropHandle<()>,
 }
 
-/// What renewals in the background need as well.
+/// State shared with the background renewals.
 struct Shared {
     table: HashMap<Name, Arc<Lease>, FixedState>,
-    /// What its leases count as, and those that are about to be added.
+    /// Capacity used by the leases in the table and those about to be added.
     places: AtomicUsize,
-    /// The newest policy of which a check came. Leases under others are not renewed: a renewal cuts the count to what its own
-    /// policy's limits hold.
+    /// The newest policy version among the checks seen. Leases under older ones are not renewed, because a renewal
+    /// truncates the state to the limits of its own policy.
     policy_version: AtomicU64,
     clock: SystemClock,
     meter: LeaseMeter,
     io: Io,
 }
 
-/// The key of a lease: the path of the deepest level, which within one version of a policy tells all levels.
+/// The key of a lease: the path of the deepest level, which identifies all levels within one policy version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
     policy_version: u64,
@@ -75,7 +75,7 @@ impl Name {
     }
 }
 
-/// A [`Name`] that is looked up. The same fields in the same order: both have one hash.
+/// A borrowed [`Name`] for look-ups. It has the same fields in the same order, so that both have the same hash.
 #[derive(Hash)]
 struct NameRef<'a> {
     policy_version: u64,
@@ -94,18 +94,18 @@ impl Equivalent<Name> for NameRef<'_> {
     }
 }
 
-/// A check on its way to the store, for a key of which units are leased.
+/// A check in flight to the store whose key is leased.
 pub struct PendingCheck {
     shared: Arc<Shared>,
     lease: Arc<Lease>,
     cost: i64,
     sent: Micros,
-    /// What the store serves in the same step.
+    /// The renewal that the store serves in the same step.
     pub renewal: Option<Renewal>,
 }
 
 impl Drop for PendingCheck {
-    /// Without an answer the renewal is lost, also where the caller has gone.
+    /// Without a reply the renewal is lost, also if the client has cancelled the check.
     fn drop(&mut self) {
         if let Some(renewal) = self.renewal.take() {
             self.shared.meter.lost();
@@ -114,20 +114,20 @@ impl Drop for PendingCheck {
     }
 }
 
-/// How a check is decided that no lease pays for.
+/// The ways to decide a check that its lease cannot cover.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated for each refusal")]
 pub enum Unpaid {
-    /// By this replica: the store has refused the key to it shortly before, or granted it less than it asked for since little
-    /// was left.
+    /// Refused by this replica: the store refused the key shortly before, or granted fewer units than requested because
+    /// few were left.
     Refused(Verdict),
-    /// By the store.
+    /// Sent to the store, with the lease informed of the reply.
     Ask(PendingCheck),
-    /// By the store: nothing is leased of this key, or the cost is above its limit.
+    /// Sent to the store: the key has no lease, or the cost is above its limit.
     NotLeased,
 }
 
 impl PendingCheck {
-    /// The store has answered.
+    /// Handles the store's reply.
     pub fn decided(mut self, verdict: &Verdict, grant: Option<Grant>) {
         let now = self.shared.clock.now();
         match (self.renewal, grant) {
@@ -142,7 +142,7 @@ impl PendingCheck {
 }
 
 impl Shared {
-    /// The leases under the newest policy.
+    /// Returns the leases under the newest policy version.
     fn current(&self) -> Vec<Arc<Lease>> {
         let newest = self.policy_version.load(Ordering::Relaxed);
         let table = self.table.pin();
@@ -151,7 +151,7 @@ impl Shared {
 }
 
 impl Leases {
-    /// Leases of units of this store.
+    /// Creates an empty table for leases from this store, and starts the background renewals.
     pub fn new(redis: &RedisStore, registry: &Registry) -> Self {
         let hasher = FixedState::with_seed(redis.machine.random());
         let shared = Arc::new(Shared {
@@ -173,12 +173,12 @@ impl Leases {
         }
     }
 
-    /// The owner of all its leases.
+    /// Returns the owner id of all its leases.
     pub fn owner(&self) -> u64 {
         self.owner
     }
 
-    /// Decides a plan from what is leased of its key. Takes no lock and allocates nothing, unless a renewal is due.
+    /// Decides a plan from the lease of its key. It takes no lock and allocates nothing unless a renewal is due.
     #[inline]
     pub fn decide(&self, plan: &Plan<'_>) -> Option<Verdict> {
         plan.lease_ttl()?;
@@ -203,7 +203,7 @@ impl Leases {
         Some(lease.allowed(now))
     }
 
-    /// How a plan is decided that [`Self::decide`] has not.
+    /// Chooses how to decide a plan that [`Self::decide`] did not.
     pub fn unpaid(&self, redis: &RedisStore, plan: &Plan<'_>) -> Unpaid {
         let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Unpaid::NotLeased };
         let (cost, now) = (plan.levels()[0].cost, self.shared.clock.now());
@@ -213,7 +213,7 @@ impl Leases {
         self.shared.policy_version.fetch_max(name.policy_version, Ordering::Relaxed);
         let found = self.shared.table.pin().get(&name).cloned();
         let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Unpaid::NotLeased };
-        // It may never pass, and only the store knows.
+        // The check may never pass, which only the store can decide.
         if lease.is_beyond_limit(cost) {
             return Unpaid::NotLeased;
         }
@@ -229,7 +229,7 @@ impl Leases {
         }
     }
 
-    /// A lease for a key that is in demand.
+    /// Creates a lease if the key is hot.
     fn add(
         &self,
         redis: &RedisStore,
@@ -258,7 +258,7 @@ impl Leases {
         Some(Arc::clone(kept))
     }
 
-    /// Gives back everything that is leased. To be called when no more checks come.
+    /// Gives all leased units back. Call it once no more checks arrive.
     pub async fn close(&self, runtime: &Handle) {
         let mut renewals = JoinSet::new();
         let leases = self.shared.current();
@@ -268,7 +268,7 @@ impl Leases {
                 renewals.spawn_on(Arc::clone(&self.shared).renew(lease, renewal, now), runtime);
             }
         }
-        // Each ends within the time of a check. What is not given back by then is burnt at its deadline.
+        // Each renewal takes at most a check's timeout. Units not returned by then are burnt at their deadline.
         while renewals.join_next().await.is_some() {}
     }
 }

@@ -1,4 +1,4 @@
-//! Renewals that come with no request, sent on the store's thread.
+//! Background renewals, on the store's thread.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -14,9 +14,9 @@ use weir_core::{
     hold::Renewal,
 };
 
-/// How often leases are looked after: more often than half of the shortest lasts.
+/// Interval of the renewal task: less than half of the shortest hold, as [`weir_core::hold`] requires.
 const TICK: Duration = Duration::from_millis(20);
-/// Every so many ticks those that are idle go.
+/// Ticks between sweeps of idle leases.
 const SWEEP: u64 = 50;
 
 impl Shared {
@@ -25,7 +25,7 @@ impl Shared {
         self.io.tasks.spawn(Arc::clone(self).renew(lease, renewal, sent));
     }
 
-    /// Sends a renewal and has the lease know what became of it.
+    /// Sends a renewal and passes the result to the lease.
     pub(super) async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
         match RedisStore::send_renewal(&self.io, &lease.renewal_plan, &renewal).await {
             Ok((decisions, grant)) => {
@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-/// Renews leases that are due though nothing is spent, gives back those of older policies, and drops those that are idle.
+/// Renews leases that are due although nothing is spent, closes those of older policy versions, and removes idle ones.
 pub(super) async fn run(shared: Arc<Shared>) {
     let (mut ticks, mut number) = (interval(TICK), 0_u64);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Eviction and rejection when a store has no room: expired states make some, then the configured rule answers.
+//! Eviction and rejection in a full store: first expired states are dropped, then the `when_full` rule applies.
 
 use std::sync::atomic::Ordering;
 
@@ -8,32 +8,33 @@ use serde::{Deserialize, Serialize};
 use super::{MemoryStore, SWEEP_SLICE, shard::Shard, view::Found};
 use weir_core::domain::{Clock, Micros};
 
-/// Shards that a plan finding the store full tries for expired states, where it cannot try all.
+/// Number of shards that a plan searches for expired states in a full store, if there are more than
+/// [`ALL_SHARDS_SEEN`].
 const SHARDS_SEEN_WHEN_FULL: usize = 256;
-/// Shards up to which it tries all: those of a store for eight million states.
+/// Largest number of shards for which all are searched: that of a store for thirteen million states.
 const ALL_SHARDS_SEEN: usize = 4_096;
-/// Of how many of them it sweeps a slice. Those in which nothing can have expired do not count.
+/// Most shards of which a slice is swept in one search. Shards without expired states do not count.
 const SHARDS_SWEPT_WHEN_FULL: usize = 16;
-/// Shards among which the fullest one is looked for when a live state must go, beside those that the plan holds.
+/// Shards sampled to find the fullest for an eviction, besides those that the plan has locked.
 const SHARDS_COMPARED: usize = 4;
-/// States of it that are compared.
+/// States of that shard that are sampled.
 const STATES_COMPARED: usize = 32;
 
 /// The rule for a request that needs a new state when no expired state makes room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It is refused. Nothing live is forgotten.
+    /// Refuses the request. No live state is dropped.
     #[default]
     Deny,
-    /// It passes where its limits would let a new key pass, and is not remembered.
+    /// Allows the request if its limits would allow a new key, without storing its state.
     Allow,
-    /// It takes the place of a live state: of those compared the one that expires first.
+    /// Evicts a live state: the one that expires first in a sample.
     Evict,
 }
 
 impl WhenFull {
-    /// Its name, in settings and metrics.
+    /// Returns the name in settings and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deny => "deny",
@@ -46,7 +47,7 @@ impl WhenFull {
 type Guards<'a> = [(usize, MutexGuard<'a, Shard>)];
 
 impl<C: Clock> MemoryStore<C> {
-    /// Looks for expired states before room is asked for: in the shards at hand, then in others that are not locked.
+    /// Drops expired states to make room: in the shards that the plan has locked, then in others that are not locked.
     pub(super) fn sweep_when_full(&self, guards: &mut Guards<'_>, missing: usize, now: Micros) {
         if self.horizon.is_beyond(now) {
             return;
@@ -81,20 +82,20 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Takes `count` more places, or none at all.
+    /// Reserves capacity for `count` entries, or none.
     pub(super) fn take_room(&self, count: usize) -> bool {
         let room = |keys: usize| Some(keys + count).filter(|keys| *keys <= self.settings.max_keys);
         self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
-    /// Takes as many of `count` more places as there are, and tells how many.
+    /// Reserves capacity for up to `count` entries and returns how many.
     pub(super) fn take_what_fits(&self, count: usize) -> usize {
         (0..count).take_while(|_| self.take_room(1)).count()
     }
 
-    /// Drops the live state that expires first of a sample. The sample is from
-    /// the fullest of a few shards, so that many keys below one anchor displace each other before they displace others.
-    /// States that the plan itself has found are spared. `false`: there is nothing else that can be had.
+    /// Evicts the live state that expires first in a sample. The sample is taken from the fullest of a few shards, so
+    /// that many keys below one anchor evict each other first. States that the plan itself has found are spared.
+    /// Returns `false` if nothing could be evicted.
     pub(super) fn evict(&self, held: &mut Guards<'_>, found: &[Found]) -> bool {
         let turn = self.next_evicted.fetch_add(1, Ordering::Relaxed);
         let shards = self.shards.len();

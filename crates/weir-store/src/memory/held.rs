@@ -1,4 +1,4 @@
-//! What is held of a shard's states, and the records by which that is settled. Most shards have none.
+//! The holds on a shard's states, and the records of reservations and request ids. Most shards have none.
 
 use std::collections::HashMap;
 
@@ -12,21 +12,21 @@ use weir_core::{
     hold::{Ledger, Record},
 };
 
-/// How long at least between two looks at everything for what has expired, and how much longer for each ledger and record, so
-/// that looking takes less than a hundredth of the time.
+/// Least interval between two full sweeps, and the time added for each ledger and record, in microseconds: sweeping
+/// takes less than a hundredth of the time.
 const SWEEP_EVERY: (Micros, Micros) = (SECOND, 10);
 
-/// Ledgers by the names of their states, and records by their anchor's path and their name.
+/// Ledgers by the name of their state, and records by anchor path and record name.
 #[derive(Default)]
 pub(super) struct Held {
     ledgers: HashMap<Box<[u8]>, Kept, RandomState>,
     records: HashMap<Box<[u8]>, Recorded, RandomState>,
-    /// Places of all ledgers and records.
+    /// Capacity used by all ledgers and records.
     places: usize,
     next_sweep: Micros,
 }
 
-/// A ledger, and when it means nothing any more: what is held may count as spent, at its deadline, for as long.
+/// A ledger and its expiry: units held may count as spent at their deadline, and matter as long as that charge.
 #[derive(Default)]
 struct Kept {
     ledger: Ledger,
@@ -34,7 +34,7 @@ struct Kept {
     places: u32,
 }
 
-/// A record, and how much of its key is the anchor's path.
+/// A record, with the length of the anchor path in its key.
 struct Recorded {
     record: Record,
     anchor_end: u16,
@@ -42,7 +42,7 @@ struct Recorded {
 }
 
 impl Held {
-    /// What is held of a state, given the two parts of its name.
+    /// Returns the ledger of a state, given the two parts of its name.
     pub(super) fn ledger(&self, path: &[u8], ident: &[u8]) -> Option<&Ledger> {
         if self.ledgers.is_empty() {
             return None;
@@ -50,12 +50,12 @@ impl Held {
         self.ledgers.get(&joined(path, ident)[..]).map(|kept| &kept.ledger)
     }
 
-    /// Takes a ledger out; its place stays until it is put back.
+    /// Takes a ledger out, leaving an empty one until it is put back.
     pub(super) fn take_ledger(&mut self, path: &[u8], ident: &[u8]) -> Ledger {
         self.ledgers.get_mut(&joined(path, ident)[..]).map(|kept| std::mem::take(&mut kept.ledger)).unwrap_or_default()
     }
 
-    /// Puts a ledger back, or its place away where it has no holds.
+    /// Puts a ledger back, or removes its entry if it has no holds.
     pub(super) fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) {
         let name = joined(path, ident);
         if ledger.holds().is_empty() {
@@ -73,19 +73,18 @@ impl Held {
         }
     }
 
-    /// Keeps a ledger, if there is one, at least until then.
+    /// Extends the expiry of a ledger, if there is one, to at least `expires`.
     pub(super) fn keep_ledger(&mut self, path: &[u8], ident: &[u8], expires: Micros) {
         if let Some(kept) = self.ledgers.get_mut(&joined(path, ident)[..]) {
             kept.expires = kept.expires.max(expires);
         }
     }
 
-    /// The record of this name at an anchor.
+    /// Returns the record with this name at an anchor.
     pub(super) fn record(&self, anchor_path: &[u8], name: &[u8]) -> Option<&Record> {
         self.records.get(&joined(anchor_path, name)[..]).map(|recorded| &recorded.record)
     }
 
-    /// Remembers a record.
     pub(super) fn put_record(&mut self, anchor_path: &[u8], name: &[u8], record: Record) {
         let key = joined(anchor_path, name);
         let places = places(key.len() + allocated_bytes(&record));
@@ -94,8 +93,8 @@ impl Held {
         self.places = self.places + places as usize - before.map_or(0, |before| before.places as usize);
     }
 
-    /// Forgets the holds that have expired of the states of exactly the key `path`, and with `subtree` of those below it: whether
-    /// any of them counts. They would be charged to what comes after the reset.
+    /// Drops expired holds on the states of exactly the key `path`, and with `subtree` of those below it; otherwise
+    /// they would be charged to the states after the reset. Returns whether any of them still counted.
     pub(super) fn forget_expired(&mut self, path: &[u8], subtree: bool, now: Micros) -> ResetDone {
         let (mut done, mut freed) = (ResetDone::default(), 0);
         self.ledgers.retain(|name, kept| {
@@ -115,12 +114,12 @@ impl Held {
         done
     }
 
-    /// A moment before which nothing is dropped.
+    /// Returns the earliest time at which a sweep drops anything.
     pub(super) fn next_sweep(&self) -> Micros {
         self.next_sweep
     }
 
-    /// Drops what has expired, at most once a second; tells how much that was.
+    /// Drops expired ledgers and records, at most once a second. Returns how many.
     pub(super) fn sweep(&mut self, now: Micros) -> usize {
         if now < self.next_sweep {
             return 0;
@@ -137,22 +136,21 @@ impl Held {
         before - self.len()
     }
 
-    /// How many places they take.
+    /// Returns the capacity that they use.
     pub(super) fn places(&self) -> usize {
         self.places
     }
 
-    /// How many ledgers and records there are.
     pub(super) fn len(&self) -> usize {
         self.ledgers.len() + self.records.len()
     }
 
-    /// The ledgers, with the names of their states and when they expire.
+    /// Iterates over the ledgers, with the names of their states and their expiry.
     pub(super) fn ledgers(&self) -> impl Iterator<Item = (&[u8], &Ledger, Micros)> {
         self.ledgers.iter().map(|(name, kept)| (&name[..], &kept.ledger, kept.expires))
     }
 
-    /// The records, with the paths of their anchors and their names.
+    /// Iterates over the records, with anchor path and name.
     pub(super) fn records(&self) -> impl Iterator<Item = (&[u8], &[u8], &Record)> {
         self.records.iter().map(|(key, recorded)| {
             let (anchor_path, name) = key.split_at(recorded.anchor_end.into());
@@ -161,7 +159,7 @@ impl Held {
     }
 }
 
-/// Bytes that a record has allocated, beside itself.
+/// Returns the heap bytes of a record.
 fn allocated_bytes(record: &Record) -> usize {
     match record {
         Record::Open { levels, .. } => levels.iter().map(|name| size_of_val(name) + name.len()).sum(),
@@ -170,7 +168,7 @@ fn allocated_bytes(record: &Record) -> usize {
     }
 }
 
-/// A key of these maps, borrowed for look-ups.
+/// Builds a key of these maps for look-ups.
 fn joined(path: &[u8], rest: &[u8]) -> SmallVec<[u8; 128]> {
     let mut joined = SmallVec::from_slice(path);
     joined.extend_from_slice(rest);

@@ -1,4 +1,4 @@
-//! When the next state of a whole store expires, so that a full one does not scan in vain.
+//! The next expiry of a whole store, so that a full store is not scanned without result.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -6,10 +6,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use weir_core::domain::Micros;
 
-/// A moment before which nothing expires. Every state lowers it; a scan of all shards raises it.
+/// A lower bound for the next expiry. Every stored state lowers it; a scan of all shards raises it.
 pub(super) struct Horizon {
     next: AtomicI64,
-    /// The least expiry that was reported since the scan under way began.
+    /// The least expiry reported since the current scan began.
     since_scan: AtomicI64,
     scan: Mutex<()>,
 }
@@ -20,21 +20,21 @@ impl Default for Horizon {
     }
 }
 
-/// The right to raise the horizon after a scan; one scan at a time has it.
+/// The right to raise the bound after a scan. Only one scan at a time has it.
 pub(super) struct Raise<'a> {
     horizon: &'a Horizon,
     _scan: MutexGuard<'a, ()>,
 }
 
 impl Horizon {
-    /// Whether nothing can have expired.
+    /// Whether no state can have expired.
     pub(crate) fn is_beyond(&self, now: Micros) -> bool {
         self.next.load(Ordering::SeqCst) > now
     }
 
-    /// A state expires then.
+    /// Reports a state that expires at `expires`.
     pub(crate) fn expects(&self, expires: Micros) {
-        // First the one that a scan reads last, so that it cannot miss both.
+        // In this order, because `Raise::to` reads `since_scan` last: it cannot miss both.
         for least in [&self.since_scan, &self.next] {
             if expires < least.load(Ordering::SeqCst) {
                 least.fetch_min(expires, Ordering::SeqCst);
@@ -42,7 +42,7 @@ impl Horizon {
         }
     }
 
-    /// Begins a scan of all shards. `None` while another one is under way: the caller may scan, but not raise.
+    /// Starts a scan of all shards. `None` while another scan is running: the caller may scan, but not raise the bound.
     pub(crate) fn start_scan(&self) -> Option<Raise<'_>> {
         let scan = self.scan.try_lock()?;
         self.since_scan.store(Micros::MAX, Ordering::SeqCst);
@@ -51,7 +51,7 @@ impl Horizon {
 }
 
 impl Raise<'_> {
-    /// The scan has seen all shards, and nothing in them expires before `next`.
+    /// Raises the bound after a scan of all shards in which nothing expires before `next`.
     pub(super) fn to(self, next: Micros) {
         let Horizon { next: horizon, since_scan, .. } = self.horizon;
         horizon.store(next, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! From a plan to the locations of its states: each part of a key is hashed once.
+//! Locations of a plan's states. Each part of a key is hashed once.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -6,28 +6,28 @@ use foldhash::fast::RandomState;
 
 use weir_core::plan::Plan;
 
-/// Where one level's state belongs.
+/// The location of one level's state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StateLocation {
-    /// Which shard.
+    /// Index of the shard.
     pub shard: usize,
-    /// The hash of the state's name within it.
+    /// Hash of the state's name within the shard.
     pub state: u32,
 }
 
-/// The hash of an encoded key, seeded for this process.
+/// Hashes an encoded key with a random seed of this process.
 pub(super) fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// The shard for the hash of an anchor, whose upper half it spreads over the shards.
+/// Maps the upper half of an anchor's hash to a shard.
 pub(crate) fn shard_of(anchor: u64, shards: usize) -> usize {
     (((anchor >> 32) * shards as u64) >> 32) as usize
 }
 
-/// The hash of a state within its shard: of its anchor's hash, what its key has beyond the anchor, and its ident.
+/// Hashes a state within its shard: the anchor's hash, the key's bytes beyond the anchor, and the limit's ident.
 fn hash_of_state(hasher: &RandomState, anchor: u64, beyond: &[u8], ident: &[u8]) -> u32 {
     let mut hasher = hasher.build_hasher();
     hasher.write_u64(anchor);
@@ -37,7 +37,7 @@ fn hash_of_state(hasher: &RandomState, anchor: u64, beyond: &[u8], ident: &[u8])
     (state >> 32) as u32 ^ state as u32
 }
 
-/// The location of the state `ident` on the key `path`, whose first `anchor_end` bytes are its anchor.
+/// Locates the state of the limit `ident` on the key `path`, whose first `anchor_end` bytes are its anchor.
 pub(super) fn locate(
     hasher: &RandomState,
     path: &[u8],
@@ -50,7 +50,7 @@ pub(super) fn locate(
     StateLocation { shard: shard_of(anchor, shards), state: hash_of_state(hasher, anchor, beyond, ident) }
 }
 
-/// The locations of a plan's states in a store of so many shards, level by level.
+/// Locates a plan's states in a store with `shards` shards, level by level.
 pub(super) fn locate_all(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = StateLocation> {
     let mut last: Option<(&[u8], u64)> = None;
     plan.levels().iter().map(move |level| {
@@ -96,7 +96,7 @@ mod tests {
             states.extend(locations.iter().map(|location| location.state));
             shards[locations[0].shard] += 1;
         }
-        // By chance two of 80,000 share 32 bits less than once; shards differ by a few dozen.
+        // The expected number of collisions of 32 bits among 80,000 states is below 1; shards differ by a few dozen.
         assert!(states.len() > 4 * KEYS - 20, "{} distinct hashes", states.len());
         assert!(shards.iter().all(|count| count.abs_diff(KEYS / shards.len()) < 500), "{shards:?}");
     }

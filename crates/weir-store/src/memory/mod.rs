@@ -1,5 +1,5 @@
-//! States in this process: sharded by anchor, every plan decided under its shards' locks, without waiting for anything
-//! else.
+//! The memory store: states sharded by anchor, each plan decided while its shards are locked, without waiting for
+//! anything else.
 
 mod full;
 mod held;
@@ -35,25 +35,25 @@ use weir_core::{
     plan::{Decisions, Limit, Plan, decide_into, is_ident_of_policy},
 };
 
-/// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
-/// takes before it doubles to over 3,584.
+/// Planned number of states per shard: few enough for a full scan within microseconds, and just below the 3,584 at
+/// which its hash table doubles.
 const STATES_A_SHARD: usize = 3_300;
-/// States looked at for expiry while a shard is locked for it.
+/// States that a sweep examines while it holds a shard's lock.
 const SWEEP_SLICE: usize = 1_024;
 
-/// A state takes a place of [`MemorySettings::max_keys`], and a further one for each so many bytes of its name, and of the
-/// marks that the limit of a request may have: what clients choose.
+/// Bytes per additional unit of [`MemorySettings::max_keys`]. A state counts as one, and one more for every
+/// `PLACE_BYTES` of client-chosen data: its name, and the marks that a limit in the request allows.
 pub const PLACE_BYTES: usize = 256;
 
 /// Bytes of a mark.
 const WORD_BYTES: usize = 8;
 
-/// The places of something with so many bytes that clients choose.
+/// Returns the capacity used by an entry with this many client-chosen bytes.
 pub fn places(bytes: usize) -> u32 {
     1 + (bytes / PLACE_BYTES) as u32
 }
 
-/// Bytes of the marks that a limit of a request may have.
+/// Returns the most bytes of marks for a limit that the request brought; 0 for a limit of the policy.
 #[inline]
 fn brought_bytes(limit: &Limit) -> usize {
     if limit.is_of_policy() { 0 } else { limit.params.marks_max() as usize * WORD_BYTES }
@@ -62,15 +62,15 @@ fn brought_bytes(limit: &Limit) -> usize {
 /// The settings of a memory store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
-    /// Most states: one for each limit and actual key. One whose name is long, or whose limit a request brought and may have
-    /// many marks, counts as several ([`PLACE_BYTES`]).
+    /// Most states: one for each limit and actual key. A state with a long name, or with many marks for a limit that
+    /// the request brought, counts as several ([`PLACE_BYTES`]).
     pub max_keys: usize,
-    /// The rule for requests beyond that.
+    /// Behavior once `max_keys` is reached.
     pub when_full: WhenFull,
 }
 
 impl Default for MemorySettings {
-    /// A million states, about 100 MB; requests for more are refused.
+    /// A million states, about 100 MB; requests beyond that are refused.
     fn default() -> Self {
         Self { max_keys: 1_000_000, when_full: WhenFull::default() }
     }
@@ -92,17 +92,17 @@ pub struct MemoryStore<C> {
     horizon: Horizon,
 }
 
-/// The counters of a memory store since it was made.
+/// Statistics of a memory store since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// States held now, those that have expired but were not met since included, large ones as in
+    /// States held now, including expired ones that are not swept yet. Large ones count as in
     /// [`MemorySettings::max_keys`].
     pub keys: usize,
-    /// Plans that lacked room for a new state.
+    /// Plans without room for a new state.
     pub lacked_room: usize,
-    /// States dropped because they had expired.
+    /// States dropped after their expiry.
     pub expired: usize,
-    /// States dropped although they still meant something, to make room for others ([`WhenFull::Evict`]).
+    /// States evicted before their expiry to make room ([`WhenFull::Evict`]).
     pub evicted: usize,
     /// States of a snapshot that did not fit.
     pub left_out: usize,
@@ -118,14 +118,14 @@ fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, verdi
 fn decide_and_renew<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, renewal: &Renewal, verdict: &mut Verdict) {
     view.will_hold();
     let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
-    // A lease begins where there is room for what is held of each level; what was held is settled in any case.
+    // New units need room for the hold on each level; earlier holds are settled in any case.
     let want = if renewal.want == 0 || view.make_room(&levels) { renewal.want } else { 0 };
     let (decisions, grant) = hold::renew(plan, view, verdict.at, &Renewal { want, ..*renewal });
     (verdict.decisions, verdict.grant) = (decisions, Some(Box::new(grant)));
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// An empty store on `clock`.
+    /// Creates an empty store that uses `clock`.
     pub fn new(settings: MemorySettings, clock: C) -> Self {
         let shards = settings.max_keys.div_ceil(STATES_A_SHARD).clamp(64, 65_536);
         Self {
@@ -144,7 +144,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Its counters.
+    /// Returns its statistics.
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
             keys: self.keys.load(Ordering::Relaxed),
@@ -155,13 +155,13 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Drops the expired states of the next `shards` shards, a slice at a time, so that no lock is held for more than
-    /// microseconds. Called now and then, so that keys that are no longer requested give their memory back.
+    /// Drops expired states in the next `shards` shards, in slices, so that no lock is held for more than microseconds.
+    /// Called periodically to free the memory of unused keys.
     pub fn sweep(&self, shards: usize) {
         let now = self.clock.now();
         for _ in 0..shards.min(self.shards.len()) {
             let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            // Twice around: the first round learns what the second can rely on.
+            // Two rounds: the first one finds the next expiry, on which the second one relies.
             let slices = 2 * (self.shards[index].lock().len() / SWEEP_SLICE + 1);
             for _ in 0..slices {
                 let mut shard = self.shards[index].lock();
@@ -173,18 +173,18 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// How many shards there are, for [`MemoryStore::sweep`].
+    /// Returns the number of shards, for [`MemoryStore::sweep`].
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
-    /// Decides a plan now.
+    /// Decides a plan and returns its decisions alone.
     #[inline]
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
         self.verdict(plan).decisions
     }
 
-    /// Decides a plan now; the verdict says when that was.
+    /// Decides a plan.
     #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
         let mut verdict = Verdict::default();
@@ -206,7 +206,7 @@ impl<C: Clock> MemoryStore<C> {
         view.finish();
     }
 
-    /// Serves a renewal now; see [`Store::renew`].
+    /// Serves a renewal; see [`Store::renew`].
     pub fn renew_now(&self, plan: &Plan<'_>, renewal: &Renewal) -> Grant {
         let mut view = View::new(self, plan);
         view.lock();
@@ -217,7 +217,7 @@ impl<C: Clock> MemoryStore<C> {
         grant
     }
 
-    /// This store's clock.
+    /// Returns this store's clock.
     pub fn clock(&self) -> C
     where
         C: Clone,
@@ -225,17 +225,17 @@ impl<C: Clock> MemoryStore<C> {
         self.clock.clone()
     }
 
-    /// The present, by this store's clock.
+    /// Returns the current time of this store's clock.
     pub fn now(&self) -> Micros {
         self.clock.now()
     }
 
-    /// Forgets states; see [`Store::reset`].
+    /// Deletes states; see [`Store::reset`].
     pub fn reset_now(&self, key: &Key, anchor: u8, subtree: bool) -> ResetDone {
         let depth = key.depth();
         let own = hash(&self.hasher, key.prefix(depth.min(usize::from(anchor))));
         let own_shard = locate::shard_of(own, self.shards.len());
-        // Keys below one above the anchor have anchors of their own, in any shard.
+        // The subtree of a key above the anchor has anchors in any shard.
         let everywhere = subtree && depth < usize::from(anchor);
         let mut done = ResetDone::default();
         for (index, shard) in self.shards.iter().enumerate() {
@@ -250,8 +250,8 @@ impl<C: Clock> MemoryStore<C> {
         done
     }
 
-    /// Puts back a state of a snapshot, of so many words. Of two with one name the one that expires later counts. `false`: the
-    /// store is full.
+    /// Restores a state from a snapshot; `words` is the length of its encoding. Of two with the same name, the later
+    /// expiry wins. Returns `false` if the store is full.
     fn put_back(&self, parts: &Parts<'_>, state: State, words: usize, expires: Micros) -> bool {
         let Parts { path, anchor_end, ident } = *parts;
         let brought = if is_ident_of_policy(ident) { 0 } else { words * WORD_BYTES };
@@ -273,7 +273,7 @@ impl<C: Clock> MemoryStore<C> {
         true
     }
 
-    /// Puts back what is held of a state of a snapshot. `false`: the store is full.
+    /// Restores the holds on a state from a snapshot. Returns `false` if the store is full.
     fn put_back_ledger(&self, parts: &Parts<'_>, ledger: Ledger, expires: Micros) -> bool {
         let Parts { path, anchor_end, ident } = *parts;
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
@@ -290,7 +290,7 @@ impl<C: Clock> MemoryStore<C> {
         is_room
     }
 
-    /// Puts back a record of a snapshot. `false`: the store is full.
+    /// Restores a record from a snapshot. Returns `false` if the store is full.
     fn put_back_record(&self, anchor_path: &[u8], name: &[u8], record: Record) -> bool {
         let mut shard = self.shards[locate::shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
         let is_room = self.take_room(1);
@@ -301,7 +301,7 @@ impl<C: Clock> MemoryStore<C> {
         is_room
     }
 
-    /// Looks at so many states of a shard, and drops those that have expired.
+    /// Examines `count` states of a shard and drops the expired ones.
     fn sweep_shard(&self, shard: &mut Shard, count: usize, now: Micros) {
         let dropped = self.change(shard, 0, |shard| shard.sweep(count, now));
         if dropped > 0 {
@@ -309,8 +309,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Changes a shard, and counts the places that it takes then, of which so many were taken before. What it takes beyond them
-    /// is not asked for: a plan may take more than there are by its own long names, and the next one finds none.
+    /// Changes a shard and updates the capacity in use, of which `taken` is already reserved. The rest is added without
+    /// a check: a plan with long names may exceed `max_keys`, and the next plan finds no room.
     #[inline]
     fn change<T>(&self, shard: &mut Shard, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
         let before = shard.places() + taken;

@@ -1,19 +1,17 @@
-//! The name of one state: an encoded key and the limit's ident behind it.
+//! The name of a state: an encoded key followed by the limit's ident.
 
-/// Bytes that stand in the name itself; longer ones are allocated. With this many a key of 24 bytes with one more short
-/// segment needs no allocation.
+/// Largest inline name in bytes; longer ones are allocated. It fits a key of 24 bytes with one more short segment.
 const INLINE: usize = 46;
 
-/// A name.
 pub(super) enum Name {
-    /// Within the slot.
+    /// Stored in place, with its length.
     Inline(u8, [u8; INLINE]),
-    /// Elsewhere.
+    /// Allocated.
     Boxed(Box<[u8]>),
 }
 
 impl Name {
-    /// The name of the state of the limit `ident` on the key `path`.
+    /// Creates the name for the state of the limit `ident` on the key `path`.
     pub(super) fn new(path: &[u8], ident: &[u8]) -> Self {
         let length = path.len() + ident.len();
         if length > INLINE {
@@ -25,7 +23,6 @@ impl Name {
         Self::Inline(length as u8, bytes)
     }
 
-    /// Its bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Inline(length, bytes) => &bytes[..usize::from(*length)],

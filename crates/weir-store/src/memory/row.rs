@@ -1,31 +1,27 @@
-//! A row of values that grows and shrinks by pieces: nothing is moved or doubled when it grows, so it never takes much
-//! more memory than what it holds.
+//! A chunked vector: it grows and shrinks by chunks, without moving or doubling, so it never takes much more memory
+//! than its values.
 
 use std::ops::{Index, IndexMut};
 
-/// Bytes of a piece, about: little beside a full shard, and a size that allocators waste nothing on.
+/// Approximate bytes of a chunk: small compared to a full shard, and a size that allocators do not round up.
 const PIECE_BYTES: usize = 8_192;
 
-/// A row.
 pub(super) struct Row<T> {
-    /// All full but the last, none empty.
+    /// All are full except the last, and none is empty.
     pieces: Vec<Vec<T>>,
 }
 
 impl<T> Row<T> {
     const PIECE: usize = if size_of::<T>() < PIECE_BYTES { PIECE_BYTES / size_of::<T>() } else { 1 };
 
-    /// How many values there are.
     pub(super) fn len(&self) -> usize {
         self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * Self::PIECE + last.len())
     }
 
-    /// The value at `index`.
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         self.pieces.get(index / Self::PIECE)?.get(index % Self::PIECE)
     }
 
-    /// Adds a value at the end.
     pub(super) fn push(&mut self, value: T) {
         match self.pieces.last_mut() {
             Some(last) if last.len() < Self::PIECE => last.push(value),
@@ -37,7 +33,7 @@ impl<T> Row<T> {
         }
     }
 
-    /// Removes the value at `index`, whose place the last one takes.
+    /// Removes the value at `index` and moves the last one into its slot.
     pub(crate) fn swap_remove(&mut self, index: usize) {
         let Some(piece) = self.pieces.last_mut() else { return };
         let value = piece.pop();

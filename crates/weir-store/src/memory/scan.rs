@@ -1,4 +1,4 @@
-//! The states of this process, page by page: shard by shard, each from its last slot to its first.
+//! Pages of the memory store's states: shard by shard, each from its last slot to its first.
 
 use std::collections::HashSet;
 
@@ -16,19 +16,19 @@ use weir_core::{
     plan::Plan,
 };
 
-/// Most states looked at while a shard is locked, and before others have their turn.
+/// Most states read while a shard is locked, and before the task yields.
 const SLICE: usize = 512;
-/// Most states looked at for one page.
+/// Most states read for one page.
 const MAX_SEEN: usize = 65_536;
 
-/// Where a page begins.
+/// The position where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     shard: u32,
-    /// The slots from here on are done: when a state is removed the last one takes its place, so none that is yet to come gets
-    /// behind.
+    /// The slots from this one on are done. Removing a state moves the last one into its slot, so a pending state never
+    /// moves to a slot that is done.
     end: u32,
-    /// Of what is held without a state, which is told behind the slots, the last name that was told.
+    /// The last name listed among the entries without a slot, which follow the slots.
     after: Vec<u8>,
 }
 
@@ -47,14 +47,14 @@ impl Cursor {
         [&self.shard.to_le_bytes()[..], &self.end.to_le_bytes(), &self.after].concat()
     }
 
-    /// To the next shard.
+    /// Moves to the next shard.
     fn next_shard(&mut self) {
         *self = Self { shard: self.shard + 1, ..Self::start() };
     }
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// A page of the states that have not expired.
+    /// Reads a page of the unexpired states.
     ///
     /// # Errors
     /// [`ScanError::Cursor`].
@@ -80,7 +80,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(page)
     }
 
-    /// Units held of each level of a plan.
+    /// Returns the holds on each level of a plan.
     pub fn holds(&self, plan: &Plan<'_>) -> Vec<Vec<Held>> {
         let (now, shards) = (self.clock.now(), self.shards.len());
         let levels = plan.levels().iter().zip(locate_all(plan, &self.hasher, shards));
@@ -92,7 +92,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Tells some states of a shard, and moves the cursor behind them: how many were looked at.
+/// Lists some states of a shard and advances the cursor. Returns how many were read.
 fn slice(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut Vec<Stored>) -> usize {
     let (mut end, mut seen) = (shard.len().min(at.end as usize), 0);
     for (name, _, expires) in shard.below(end).take(SLICE) {
@@ -127,8 +127,8 @@ fn holds(ledger: Option<&Ledger>, now: Micros) -> Vec<Held> {
     held.collect()
 }
 
-/// Tells what is held of a shard's states, and moves the cursor behind it: how much was looked at. Ledgers and records are in the
-/// order of their names, each with what it is before it.
+/// Lists the holds and reservations of a shard and advances the cursor. Returns how many were read. They are ordered by
+/// name, with a leading byte for their kind: ledgers before records.
 fn held(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, page: &mut Page) -> usize {
     let Some(held) = shard.held() else {
         at.next_shard();
@@ -169,7 +169,7 @@ enum Found {
     Reservation(Reserved),
 }
 
-/// Tells what is held without a state, as the slots of a concurrency limit, in the order of the names.
+/// Lists ledgers without a state, such as the slots of a concurrency limit, ordered by name.
 fn without_state(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut Vec<Stored>) -> usize {
     let ledgers = shard.held().into_iter().flat_map(|held| held.ledgers());
     let wanted = ledgers.filter(|(name, _, expires)| {
@@ -178,7 +178,7 @@ fn without_state(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, state
     let mut names: Vec<_> = wanted.map(|(name, ..)| name).collect();
     if !names.is_empty() {
         names.sort_unstable();
-        // Told with their slots.
+        // States with a slot are already listed.
         let live = shard.below(usize::MAX).filter(|(.., expires)| *expires > now);
         let live: HashSet<_> = live.map(|(name, ..)| name).collect();
         names.retain(|name| !live.contains(name));

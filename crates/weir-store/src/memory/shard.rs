@@ -1,4 +1,4 @@
-//! One shard: states in a row, and a table of hashes that finds them.
+//! One shard: states in a chunked vector, found through a hash table of slot indexes.
 
 use hashbrown::HashTable;
 
@@ -9,17 +9,17 @@ use weir_core::{
     domain::{Micros, key::END},
 };
 
-/// A part of the store's states. The table holds positions in `slots`; a removed slot's place is taken by the last one.
+/// A part of the store's states. The table holds indexes of `slots`; removing a slot moves the last one into its place.
 pub(super) struct Shard {
     table: HashTable<u32>,
     slots: Row<Slot>,
-    /// Places of all states.
+    /// Capacity used by all states.
     places: usize,
-    /// Where the sweep goes on.
+    /// Slot at which the next sweep continues.
     hand: usize,
-    /// The least expiry of the states that the sweep has passed.
+    /// Least expiry of the states that the current sweep round has kept.
     passed: Micros,
-    /// No state expires before.
+    /// A lower bound for the expiry of all states.
     next_expiry: Micros,
     held: Option<Box<Held>>,
 }
@@ -32,7 +32,7 @@ struct Slot {
     places: u32,
 }
 
-/// The table takes its tag from the upper bits, so the 32 bits of a hash are spread over 64.
+/// Spreads the 32 bits of a hash over 64, because the table takes its tags from the upper bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -52,7 +52,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// The slot of the state with this name, given in its two parts.
+    /// Returns the slot of the state with this name, given in its two parts.
     pub(super) fn find(&self, hash: u32, path: &[u8], ident: &[u8]) -> Option<usize> {
         let is = |slot: &u32| {
             let slot = &self.slots[*slot as usize];
@@ -61,23 +61,21 @@ impl Shard {
         self.table.find(spread(hash), is).map(|slot| *slot as usize)
     }
 
-    /// The contents of a slot.
     pub(super) fn state(&self, slot: usize) -> &State {
         &self.slots[slot].state
     }
 
-    /// When a slot's state means nothing any more.
+    /// Returns the expiry of a slot's state.
     pub(super) fn expires(&self, slot: usize) -> Micros {
         self.slots[slot].expires
     }
 
-    /// The states in the slots below `end`, from the last to the first: their names, what they are and when they expire.
+    /// Iterates over the slots below `end` in descending order, with name, state and expiry.
     pub(super) fn below(&self, end: usize) -> impl Iterator<Item = (&[u8], &State, Micros)> {
         let slots = (0..end.min(self.len())).rev().map(|slot| &self.slots[slot]);
         slots.map(|Slot { name, state, expires, .. }| (name.bytes(), state, *expires))
     }
 
-    /// Changes what a slot holds.
     pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros) {
         self.expects(expires);
         let slot = &mut self.slots[slot];
@@ -85,7 +83,7 @@ impl Shard {
         slot.expires = expires;
     }
 
-    /// A limit of a request lets the state in a slot grow to so many bytes from now on.
+    /// Updates a slot's capacity after a limit in a request allowed it `brought` bytes of marks.
     pub(super) fn resize(&mut self, slot: usize, brought: usize) {
         let slot = &mut self.slots[slot];
         let places = places(slot.name.bytes().len() + brought);
@@ -93,7 +91,8 @@ impl Shard {
         slot.places = places;
     }
 
-    /// Adds a state whose name is not there yet, and which a limit of a request lets grow to so many bytes; tells its slot.
+    /// Adds a state with a new name, for which a limit in the request allows `brought` bytes of marks. Returns its
+    /// slot.
     pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros, brought: usize) -> usize {
         self.expects(expires);
         let slot = self.slots.len();
@@ -110,36 +109,35 @@ impl Shard {
         self.next_expiry = self.next_expiry.min(expires);
     }
 
-    /// How many states there are.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many places of the store it takes: of its states, and of what is held of them.
+    /// Returns the capacity used by its states, ledgers and records.
     #[inline]
     pub(super) fn places(&self) -> usize {
         self.places + self.held.as_ref().map_or(0, |held| held.places())
     }
 
-    /// What is held of its states, if anything is.
+    /// Returns its ledgers and records, if any.
     #[inline]
     pub(super) fn held(&self) -> Option<&Held> {
         self.held.as_deref()
     }
 
-    /// The same to change it, also where nothing is held yet.
+    /// Returns its ledgers and records for a change, creating them if needed.
     pub(super) fn held_mut(&mut self) -> &mut Held {
         self.held.get_or_insert_default()
     }
 
-    /// A moment before which nothing expires.
+    /// Returns a time before which nothing expires.
     pub(crate) fn next_expiry(&self) -> Micros {
         let states = if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry };
         self.held.as_ref().map_or(states, |held| states.min(held.next_sweep()))
     }
 
-    /// Goes on to look at states, at most `count`, and at what is held, and drops what has expired; tells how much. Costs
-    /// nothing while none can have.
+    /// Continues the sweep over at most `count` states, and the ledgers and records, and drops expired ones. Returns
+    /// how many. Costs nothing while none can have expired.
     pub(super) fn sweep(&mut self, count: usize, now: Micros) -> usize {
         let dropped = self.held.as_mut().map_or(0, |held| held.sweep(now));
         if self.held.as_ref().is_some_and(|held| held.len() == 0) {
@@ -166,13 +164,14 @@ impl Shard {
         dropped + before - self.slots.len()
     }
 
-    /// Of `count` states, which `turn` chooses, drops the one that expires first and is not spared. `false`: all are.
+    /// Evicts the state that expires first of `count` states chosen by `turn`, except spared ones. Returns `false` if
+    /// all are spared.
     pub(super) fn evict(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
         let length = self.slots.len();
         let start = spread(turn as u32) as usize % length.max(1);
         let compared = (0..count.min(length)).map(|next| (start + next) % length).filter(|slot| !spared(*slot));
         let Some(first) = compared.min_by_key(|slot| self.slots[*slot].expires) else { return false };
-        // The last one takes its place, which the sweep may have passed.
+        // The last slot moves into its place, which the sweep may have passed.
         self.passed = self.passed.min(self.slots[length - 1].expires);
         self.remove(first);
         self.shrink();
@@ -191,8 +190,8 @@ impl Shard {
         }
     }
 
-    /// Drops every state of exactly the key `path`, and with `subtree` those below it: whether any of them had not expired. What is
-    /// held stays until its deadline.
+    /// Drops every state of exactly the key `path`, and with `subtree` those below it. Returns whether any of them was
+    /// unexpired. Unexpired holds remain until their deadline.
     pub(super) fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> ResetDone {
         let before = self.slots.len();
         let mut done = self.held.as_mut().map(|held| held.forget_expired(path, subtree, now)).unwrap_or_default();
@@ -212,7 +211,7 @@ impl Shard {
             self.remove(slot);
         }
         if self.slots.len() < before {
-            // States have moved to where the sweep had passed already.
+            // States have moved into slots that the sweep had passed.
             self.start_over();
             self.next_expiry = Micros::MIN;
             self.shrink();
@@ -259,7 +258,7 @@ mod tests {
         for (key, expires) in [100, 200, 300, 5, 50].into_iter().enumerate() {
             shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires, 0);
         }
-        // Once around, and two more.
+        // A full round, and two slots more.
         assert_eq!(shard.sweep(8, 5), 1);
         assert_eq!((shard.hand, shard.next_expiry()), (2, 5));
         assert!(shard.evict(0, 4, |slot| slot != 0));
@@ -268,8 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of expiries: what is there is found, only what has expired is dropped, and a whole pass drops all
-        /// of it.
+        /// Against a model map of expiries: stored states are found, a sweep drops only expired states, and a full
+        /// round drops all of them.
         #[test]
         fn behaves_like_a_map_with_expiry(story in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
             let (mut shard, mut model) = (Shard::default(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! The store as a whole: bounded, nothing live forgotten, and exact under many threads.
+//! Tests of the whole store: bounded, no live state lost, and exact with many threads.
 
 use std::{
     sync::{
@@ -16,10 +16,10 @@ use weir_core::{
     plan::{Level, Limit, Origin},
 };
 
-/// States that a store has room for.
+/// Capacity of the tested stores.
 const MOST: usize = 1_000;
 
-/// `count` per second.
+/// A limit of `count` per `period`.
 fn per_second(count: &str, period: &str) -> Limit {
     let source: &[(&str, &str)] = &[("count", count), ("period", period)];
     let params = (find("fixed_window").unwrap().parse)(&source, &Bounds::default()).unwrap();
@@ -95,7 +95,7 @@ fn plans_with_several_anchors_neither_deadlock_nor_over_admit() {
             let (store, limit, admitted) = (&store, &limit, &admitted);
             scope.spawn(move || {
                 for number in 0..EACH {
-                    // The one at the root is shared by all; the other is in any shard.
+                    // All threads share the level at the root; the other level is in any shard.
                     let key = key(&["root", &((number * 7 + offset) % 50).to_string()]);
                     let depths: &[u8] = if number % 2 == 0 { &[1, 2] } else { &[1] };
                     admitted.fetch_add(usize::from(ask(store, limit, &key, depths)), Ordering::Relaxed);
@@ -132,11 +132,12 @@ fn concurrent_threads_reuse_expired_states() {
             });
         }
     });
-    // What the others hold at that moment cannot be looked at, so a few may be refused; half of the room is never needed.
+    // Shards locked by other threads cannot be swept, so a few checks may be refused, although half of the room is
+    // never needed.
     assert!(refused.load(Ordering::Relaxed) < MOST / 100, "{refused:?} of {} were refused", MOST / 2);
 }
 
-/// A full store of so many keys, each used up for 1 s to `MOST` s.
+/// Creates a full store of [`MOST`] keys, each used up for 1 s to [`MOST`] s.
 fn full(when_full: WhenFull, clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::clone(clock));
     for user in 0..MOST {
@@ -166,7 +167,7 @@ fn allow_passes_new_keys_unstored_and_still_limits_known_keys() {
     assert!(ask(&store, &limit, &new, &[3]));
 }
 
-/// Whether a key's one unit is known to be spent.
+/// Whether the store knows that a key's only unit is spent.
 fn is_spent(store: &MemoryStore<Arc<ManualClock>>, limit: &Limit, key: &Key) -> bool {
     let levels = [Level::new(key, key.depth() as u8, 2, limit, 0)].into_iter().collect();
     store.decide_now(&Plan::new(levels, Charge::AllOrNothing, None))[0].remaining == 0
@@ -183,7 +184,7 @@ fn evict_removes_the_earliest_expiry_of_a_sample() {
     }
     let stats = MemoryStats { keys: MOST, lacked_room: MOST / 10, evicted: MOST / 5, ..MemoryStats::default() };
     assert_eq!(store.stats(), stats);
-    // A fifth is gone. Were it by chance, a fifth of the later half would be, give or take 2 %. Samples are random: 3 % are.
+    // A fifth is evicted. At random that would hit a fifth of the later half, give or take 2 %; by sampling it is 3 %.
     let later = (MOST / 2..MOST).filter(|user| {
         let limit = per_second("1", &format!("{}s", user + 1));
         is_spent(&store, &limit, &key(&["user", &user.to_string()]))
@@ -223,7 +224,7 @@ fn evict_confines_a_flood_below_one_anchor_to_its_shard() {
         store.stats(),
         MemoryStats { keys: 2_000, lacked_room: 3_500, evicted: 3_500, ..MemoryStats::default() }
     );
-    // Of 500 in 64 shards about 8 share that of the flood.
+    // Of 500 keys in 64 shards, about 8 share the shard of the flood.
     let left = others.iter().filter(|key| is_spent(&store, &limit, key)).count();
     assert!(left > 450, "{left} of 500 others are left");
 }
@@ -255,7 +256,7 @@ fn concurrent_threads_stay_within_max_keys_for_every_rule() {
     }
 }
 
-/// A key of as many segments as can be, each as long as it is stored: 2 kB.
+/// Creates a key with the most segments, each of the length at which it is stored: 2 kB.
 fn long_key(number: usize) -> Key {
     let segments: Vec<_> = (0..MAX_SEGMENTS).map(|at| format!("{number:032}{at:032}")).collect();
     Key::new("", &segments).unwrap()
@@ -303,7 +304,7 @@ fn what_a_limit_of_a_request_may_remember_takes_places_and_that_of_a_policy_none
     assert_eq!(store.stats().keys, 1);
     assert!(ask(&store, &log(Origin::Request, "100"), &user("a"), &[2]));
     assert_eq!(store.stats().keys, 1 + 1 + 100 * 8 / PLACE_BYTES);
-    // The same state, under a limit that may remember more.
+    // The same state, under a limit that allows more marks.
     assert!(ask(&store, &log(Origin::Request, "10000"), &user("a"), &[2]));
     assert_eq!(store.stats().keys, 1 + 1 + 10_000 * 8 / PLACE_BYTES);
     let passed =

@@ -1,4 +1,4 @@
-//! The states of one plan, held still while it is decided.
+//! The locked plan: the states of one plan while its shards are locked for the decision.
 
 use std::{hint::spin_loop, sync::atomic::Ordering};
 
@@ -18,31 +18,31 @@ use weir_core::{
     plan::{Plan, States},
 };
 
-/// States looked at for expiry after each decision that added some.
+/// States swept after a decision for each one it added.
 const SWEEP_STEP: usize = 2;
 
-/// How often a shard that is held is looked at before its holder is waited for asleep. A decision is shorter than that, and much
-/// shorter than falling asleep and waking.
+/// Spins on a locked shard before the thread parks. A decision is shorter than that, and much shorter than parking and
+/// waking.
 const SPINS: u32 = 64;
 
-/// The states of one plan, their shards locked.
+/// The states of one plan, with their shards locked.
 pub(super) struct View<'s, 'p, C> {
     store: &'s MemoryStore<C>,
     plan: &'s Plan<'p>,
     guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
     found: SmallVec<[Found; 4]>,
-    /// Which guard holds the plan's records, if it may have any.
+    /// Index of the guard whose shard has the plan's records, if it may have any.
     records: Option<usize>,
-    /// New states for which room is taken.
+    /// Number of new states for which capacity is reserved.
     room: usize,
     added: usize,
-    /// Something may be held of the plan's states.
+    /// There may be holds on the plan's states.
     is_held: bool,
     lacked_room: bool,
     now: Micros,
 }
 
-/// Where a level's state is: its location, which guard holds that, and which slot once there is one.
+/// The place of a level's state: its location, the index of its shard's guard, and its slot if it exists.
 pub(super) struct Found {
     pub location: StateLocation,
     pub guard: usize,
@@ -50,8 +50,8 @@ pub(super) struct Found {
 }
 
 impl<'s, 'p, C: Clock> View<'s, 'p, C> {
-    /// A view that holds nothing yet.
-    // Filled in place: moving it once full takes a tenth of a decision.
+    /// Creates a locked plan without any locks yet.
+    // Filled in place, because moving it once full takes a tenth of a decision.
     #[inline(always)]
     pub(super) fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
         let (guards, found) = (SmallVec::new(), SmallVec::new());
@@ -69,7 +69,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
     }
 
-    /// Locks the shards of the plan, each once, in the order in which all plans lock.
+    /// Locks the plan's shards, each once, in ascending order like all plans, which prevents deadlocks.
     pub(super) fn lock(&mut self) {
         for location in locate_all(self.plan, &self.store.hasher, self.store.shards.len()) {
             self.found.push(Found { location, guard: 0, slot: None });
@@ -78,7 +78,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
             return self.lock_many();
         }
         let records = self.records_shard();
-        // The levels of one anchor are in one shard.
+        // All levels with one anchor are in one shard.
         if let Some(shard) = self.found.first().map(|found| found.location.shard)
             && self.found.iter().all(|found| found.location.shard == shard)
             && records.is_none_or(|records| records == shard)
@@ -96,7 +96,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
     }
 
-    /// The same for more levels than one path has, in time that grows with their number.
+    /// Locks the shards of a plan with more levels than one path can have, in O(n log n) time.
     #[cold]
     fn lock_many(&mut self) {
         let records = self.records_shard();
@@ -110,7 +110,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         self.records = records.map(|records| shards.partition_point(|shard| *shard < records));
     }
 
-    /// Looks up the states, and makes room where new ones may need it; returns the moment for which they stand.
+    /// Looks up the states and sweeps expired ones if new states may lack room. Returns the time of the decision.
     pub(super) fn read_states(&mut self) -> Micros {
         self.now = self.store.clock.now();
         self.find();
@@ -131,7 +131,8 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
     }
 
-    /// Whether something is held of the plan's states, or may be by the plan. Most plans find none, and look no more.
+    /// Whether there are holds on the plan's states, or records to consult. For most plans there are none, and nothing
+    /// more is looked up.
     #[inline]
     pub(super) fn look_for_holds(&mut self) -> bool {
         let mut levels = self.plan.levels().iter().zip(&self.found);
@@ -143,18 +144,18 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         self.is_held || self.plan.request.is_some()
     }
 
-    /// Something of the plan's states is about to be held.
+    /// Marks the plan's states as held from now on.
     pub(super) fn will_hold(&mut self) {
         self.is_held = true;
     }
 
-    /// Changes a shard, of whose further places so many are taken already.
+    /// Changes a shard, whose additional capacity is already reserved up to `taken`.
     #[inline]
     fn change<T>(&mut self, guard: usize, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
         self.store.change(&mut self.guards[guard].1, taken, change)
     }
 
-    /// The shard of a level, and the two parts of its state's name.
+    /// Returns the shard of a level, and the two parts of its state's name.
     fn place(&mut self, index: usize) -> (&mut Shard, &[u8], &[u8]) {
         let level = &self.plan.levels()[index];
         (&mut self.guards[self.found[index].guard].1, level.path(), level.limit.ident())
@@ -168,17 +169,18 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         self.plan.record_path().map(|path| shard_of(hash(&self.store.hasher, path), self.store.shards.len()))
     }
 
-    /// Where the plan's records are: the guard of their shard, and the key.
+    /// Returns the location of the plan's records: the index of the shard's guard, and the anchor path.
     fn record_place(&self) -> Option<(usize, &'p [u8])> {
         Some((self.records?, self.plan.record_path()?))
     }
 
-    /// Drops live states until there is room for `count` more. `false`: there is none, and what could be had is given back.
+    /// Evicts live states until `count` more fit. On `false` they do not fit, and the capacity reserved so far is
+    /// released.
     fn evict(&mut self, count: usize) -> bool {
         let mut taken = self.store.take_what_fits(count);
         while taken < count && self.store.evict(&mut self.guards, &self.found) {
             taken += self.store.take_what_fits(count - taken);
-            // Others may have moved into the place of what is gone.
+            // An eviction moves the last state into the freed slot.
             self.find();
         }
         if taken < count {
@@ -189,7 +191,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         true
     }
 
-    /// Looks at a few states of the shards that grew, so that growth pays for clearing up.
+    /// Sweeps a few states of the shards that grew, so that inserts pay for cleaning up.
     pub(super) fn finish(&mut self) {
         if self.lacked_room {
             self.store.lacked_room.fetch_add(1, Ordering::Relaxed);
@@ -202,11 +204,11 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     }
 }
 
-/// Locks a shard.
+/// Locks a shard, spinning first.
 #[inline]
 fn hold(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     for _ in 0..SPINS {
-        // Looked at first, since trying takes the cache line from its holder.
+        // Checked first, because a failed `try_lock` takes the cache line from the owner of the lock.
         if !shard.is_locked()
             && let Some(guard) = shard.try_lock()
         {
@@ -326,13 +328,14 @@ impl<C: Clock> Reservations for View<'_, '_, C> {
             shard.held().is_some_and(|held| held.ledger(level.path(), level.limit.ident()).is_some())
         };
         let count = 1 + levels.len() - levels.iter().filter(has_ledger).count();
-        // Only looked for: each is counted when it is put. What is decided at the same time may be a little more than fits.
+        // Only checked: each entry counts when it is stored. Concurrent plans may together exceed the capacity
+        // slightly.
         let fits = |keys: usize| keys + count <= self.store.settings.max_keys;
         if fits(self.store.keys.load(Ordering::Relaxed)) {
             return true;
         }
         self.lacked_room = true;
-        // Those that pass although there is no room cannot be remembered, hence not held either.
+        // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
         let is_made = self.store.settings.when_full == WhenFull::Evict && self.evict(count);
         if is_made {
             self.room -= count;

@@ -1,5 +1,5 @@
-//! The near cache: refusals that this replica has just received and need not ask for again, so that a flood on a few keys
-//! does not reach the shared store. It can refuse what was freed elsewhere a moment ago; it never admits anything.
+//! The near cache: recent refusals by the shared store, repeated by this replica so that a flood on a few keys does not
+//! reach the store. It may refuse units that were freed elsewhere a moment ago; it never admits any.
 
 #[cfg(test)]
 mod tests;
@@ -23,18 +23,18 @@ use weir_core::{
 };
 use weir_settings::Time;
 
-/// Parts of the cache that do not wait for each other.
+/// Number of shards with a lock each.
 const SHARDS: usize = 16;
 
-/// Whether refusals are remembered, how long, and how many.
+/// Settings of the near cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NearCacheSettings {
-    /// Whether any are.
+    /// Whether the near cache is used.
     pub enabled: bool,
-    /// The longest that one is.
+    /// Longest time for which a refusal is cached.
     pub max_age: Time,
-    /// Most of them.
+    /// Most cached refusals.
     pub max_entries: usize,
 }
 
@@ -44,24 +44,25 @@ impl Default for NearCacheSettings {
     }
 }
 
-/// Refusals of a short while ago. Of a request that charges all or nothing it belongs to the path of the deepest level: within
-/// one version of a policy that names all levels. Where each level is charged for itself, it belongs to the level's state.
+/// Recent refusals. The refusal of a plan that charges all or nothing is stored under the path of its deepest level,
+/// which identifies all levels within one policy version. Refusals of levels that are charged independently are stored
+/// under the name of the level's state.
 pub struct NearCache<C> {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     clock: C,
     max_age: Micros,
     max_entries_a_shard: usize,
-    /// Counts what makes all that was learned before worthless.
+    /// Incremented to invalidate everything cached before.
     epoch: AtomicU64,
 }
 
 #[derive(Default)]
 struct Shard {
     refusals: HashTable<Refusal>,
-    /// When all of them were learned.
+    /// The epoch in which all of them were cached.
     epoch: u64,
-    /// Until then a full shard holds nothing that has expired.
+    /// Least expiry of the refusals when the shard was last found full: nothing can be dropped before.
     full_until: Micros,
 }
 
@@ -70,46 +71,47 @@ struct Refusal {
     path: Box<[u8]>,
     terms: Terms,
     decisions: Decisions,
-    /// When they came.
+    /// When the refusal arrived.
     learned: Micros,
-    /// From then on a level may decide otherwise.
+    /// Expiry: from then on a level's decision may differ.
     until: Micros,
 }
 
-/// What else a request must have in common with one that was refused.
+/// The terms that a request must share with the refused one, besides the key.
 #[derive(PartialEq)]
 enum Terms {
-    /// Of a whole plan. A dearer one would be refused as well, but for longer, or permanently.
+    /// Terms of a whole plan. The costs must be equal: a higher cost would be refused too, but for longer, or
+    /// permanently.
     Plan {
         policy_version: u64,
         max_wait: Option<Micros>,
-        /// The cost asked of each level.
+        /// The cost at each level.
         costs: SmallVec<[i64; 4]>,
     },
-    /// Of a level that is charged for itself.
+    /// Terms of a level that is charged independently.
     Level(Params),
 }
 
-/// When a plan is asked for, and what has been forgotten by then.
+/// Time and cache epoch when a plan is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
     at: Micros,
     epoch: u64,
 }
 
-/// The outcome of learning a refusal; of several, the last of these.
+/// The outcome of caching refusals; for several, the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Learned {
-    /// It is nothing to remember.
+    /// There was no refusal to cache.
     Passed,
-    /// It is remembered.
+    /// Cached.
     Kept,
-    /// The cache was full.
+    /// Not cached, because the cache was full.
     Full,
 }
 
 impl<C: Clock> NearCache<C> {
-    /// An empty cache whose time is that of `clock`, which does not step back.
+    /// Creates an empty cache. Its `clock` must be monotonic.
     pub fn new(settings: &NearCacheSettings, clock: C) -> Self {
         let shards = settings.max_entries.clamp(1, SHARDS);
         Self {
@@ -122,17 +124,17 @@ impl<C: Clock> NearCache<C> {
         }
     }
 
-    /// A plan is asked for now.
+    /// Starts a look-up of a plan.
     pub fn lookup(&self) -> Lookup {
         Lookup { at: self.clock.now(), epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// The refusal of a plan, if it is known.
+    /// Returns the cached refusal of a plan.
     pub fn refusal(&self, plan: &Plan<'_>, lookup: Lookup) -> Option<Decisions> {
         self.known(&Question::of(plan, &self.hasher)?, lookup)
     }
 
-    /// The refusal of a level that is charged for itself, if it is known.
+    /// Returns the cached refusal of a level that is charged independently.
     pub fn refusal_of(&self, level: &Level<'_>, lookup: Lookup) -> Option<Decision> {
         self.known(&Question::of_level(level, &self.hasher)?, lookup)?.pop()
     }
@@ -144,22 +146,22 @@ impl<C: Clock> NearCache<C> {
         (shard.epoch == lookup.epoch).then(|| aged(&refusal.decisions, lookup.at - refusal.learned))
     }
 
-    /// Remembers the store's decisions, if they are a refusal that would be repeated.
+    /// Caches the store's decisions if they are a refusal that would be repeated.
     pub fn learn(&self, plan: &Plan<'_>, lookup: Lookup, decisions: &Decisions) -> Learned {
         if plan.charge != Charge::Independent {
             return self.put(lookup, refused_for(plan, decisions), decisions, || Question::of(plan, &self.hasher));
         }
-        // A dry run has counted nothing.
+        // Dry runs are not counted.
         let refused = plan.levels().iter().zip(decisions).filter(|(_, decision)| !decision.allowed && !plan.dry_run);
         let learned = refused.map(|(level, decision)| {
-            // What is denied is counted too, so it is over its limit until its window ends, whatever it costs.
+            // The limit also counts denied requests, so any cost is refused until its window ends.
             let decisions = Decisions::from_iter([*decision]);
             self.put(lookup, decision.reset_after, &decisions, || Question::of_level(level, &self.hasher))
         });
         learned.max().unwrap_or(Learned::Passed)
     }
 
-    /// Remembers a refusal that would be repeated for so long.
+    /// Caches a refusal that would be repeated for `refused_for`.
     fn put<'q>(
         &self,
         lookup: Lookup,
@@ -167,7 +169,7 @@ impl<C: Clock> NearCache<C> {
         decisions: &Decisions,
         question: impl FnOnce() -> Option<Question<'q>>,
     ) -> Learned {
-        // The store decided no earlier than it was asked.
+        // Measured from the look-up, because the store may have decided at any time since.
         let now = self.clock.now();
         let until = lookup.at + refused_for.min(self.max_age);
         let Some(question) = (until > now).then(question).flatten() else { return Learned::Passed };
@@ -192,13 +194,13 @@ impl<C: Clock> NearCache<C> {
         Learned::Kept
     }
 
-    /// From now on nothing is known, nor will be what is being asked.
+    /// Invalidates all cached refusals, and those of look-ups in progress.
     pub(crate) fn forget_all(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     fn shard(&self, question: &Question<'_>) -> &Mutex<Shard> {
-        // The low bits choose within a shard's table.
+        // The low bits select the bucket in the shard's table.
         &self.shards[(question.hash >> 32) as usize % self.shards.len()]
     }
 }
@@ -208,7 +210,7 @@ impl Shard {
         self.refusals.find(question.hash, |refusal| *refusal.path == *question.path)
     }
 
-    /// Room for one more of at most so many.
+    /// Makes room for one more refusal, of at most `most`.
     fn make_room(&mut self, most: usize, now: Micros) -> bool {
         if self.refusals.len() < most {
             return true;
@@ -230,7 +232,7 @@ impl Shard {
     }
 }
 
-/// What a refusal is found by.
+/// The key of a look-up.
 struct Question<'a> {
     hash: u64,
     path: Cow<'a, [u8]>,
@@ -238,7 +240,7 @@ struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// `None` for plans whose refusals are not remembered: one may charge something, or tell nothing of the next.
+    /// Returns `None` for plans whose refusals are not cached: a refusal may charge units, or may differ next time.
     fn of(plan: &'a Plan<'_>, hasher: &RandomState) -> Option<Self> {
         let deepest = plan.levels().iter().max_by_key(|level| level.depth)?;
         let policy_version = plan.policy_version?;
@@ -252,8 +254,8 @@ impl<'a> Question<'a> {
         repeats.then(|| Self::new(deepest.path().into(), terms, hasher))
     }
 
-    /// `None` for levels whose refusals are not remembered: all but of a window that counts what it denies, and would deny
-    /// the rest of it.
+    /// Returns `None` for levels whose refusals are not cached: all except fixed windows that count denied requests,
+    /// and so refuse everything until the window ends.
     fn of_level(level: &'a Level<'_>, hasher: &RandomState) -> Option<Self> {
         let params = level.params();
         let repeats = level.cost > 0 && matches!(params, Params::FixedWindow(_)) && params.charges_denied();
@@ -265,7 +267,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// How long every level that refuses goes on to do so, unless something is given back; 0 where the request passes.
+/// Returns the time for which all refusing levels keep refusing unless units are given back; 0 if the request passes.
 fn refused_for(plan: &Plan<'_>, decisions: &Decisions) -> Micros {
     if plan.levels().iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed) {
         return 0;
@@ -274,7 +276,7 @@ fn refused_for(plan: &Plan<'_>, decisions: &Decisions) -> Micros {
     refusing.map(|decision| decision.retry_after.unwrap_or(Micros::MAX / 2)).min().unwrap_or(0)
 }
 
-/// The decisions as they are so much later.
+/// Returns the decisions as of `age` later.
 fn aged(decisions: &Decisions, age: Micros) -> Decisions {
     let mut aged = decisions.clone();
     for decision in &mut aged {

@@ -1,4 +1,4 @@
-//! Which refusals are remembered, for which requests, and for how long, in virtual time.
+//! Tests of the near cache in virtual time: which refusals are cached, for which requests, and for how long.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use weir_core::{
 const START: Micros = 1_000 * SECOND;
 const AGE: Micros = 50_000;
 
-/// A cache, its clock, and a limit on two segments and one on three.
+/// A cache, its clock, and two limits: on two segments and on three.
 struct Scene {
     clock: Arc<ManualClock>,
     cache: NearCache<Arc<ManualClock>>,
@@ -20,7 +20,7 @@ struct Scene {
     key: Key,
 }
 
-/// The terms of a request besides the key.
+/// The parameters of a request besides its key.
 #[derive(Clone, Copy)]
 struct Terms {
     cost: i64,
@@ -69,7 +69,7 @@ impl Scene {
         self.cache.refusal(plan, self.cache.lookup())
     }
 
-    /// The store refuses for so long.
+    /// Caches a refusal with this `retry_after`.
     fn refused(&self, terms: Terms, retry: Option<Micros>) -> Learned {
         let plan = self.plan(&self.key, terms);
         self.cache.learn(&plan, self.cache.lookup(), &refusal(retry))
@@ -102,7 +102,7 @@ fn a_cached_refusal_ends_when_the_request_would_pass() {
     assert_eq!(scene.refused(USUAL, Some(1_000)), Learned::Kept);
     assert!(scene.at(999).knows(USUAL));
     assert!(!scene.at(1_000).knows(USUAL));
-    // The store decided at any moment since it was asked.
+    // The store may have decided at any time since the look-up.
     let plan = scene.plan(&scene.key, USUAL);
     let lookup = scene.cache.lookup();
     scene.at(1_900);

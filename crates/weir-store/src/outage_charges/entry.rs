@@ -1,4 +1,4 @@
-//! The units of one level.
+//! Outage charges of one level.
 
 use smallvec::SmallVec;
 
@@ -13,24 +13,24 @@ use crate::{
     redis::{rule_of, work},
 };
 
-/// What one level has admitted. Its name is made of its key, the limit's ident, and what the script must know of the limit.
+/// The units that one level admitted. Its name consists of the key, the limit's ident and the encoded rule for the
+/// script.
 pub(super) struct Entry {
     anchor_end: usize,
     path_end: usize,
     ident_end: usize,
-    /// The limit's name, where it is one of a policy.
+    /// The limit's name, if it is a policy's limit.
     of_policy: Option<Box<str>>,
     params: Params,
     phase: Micros,
-    /// How many keys it counts as: its state may hold a mark for each unit, and its name may be long.
+    /// Capacity used, in keys: a state may have a mark for each unit, and a name may be long.
     pub size: usize,
-    /// Units admitted.
+    /// Units admitted and not given back.
     pub units: u64,
-    /// What of them counts.
+    /// The local state, from which follows how many of the units still count.
     state: Option<State>,
 }
 
-/// The name of a level.
 pub(super) fn name_of(level: &Level<'_>) -> SmallVec<[u8; 256]> {
     let mut name = SmallVec::from_slice(level.path());
     name.extend_from_slice(level.limit.ident());
@@ -39,10 +39,10 @@ pub(super) fn name_of(level: &Level<'_>) -> SmallVec<[u8; 256]> {
 }
 
 impl Entry {
-    /// That of a level with this name.
+    /// Creates an entry without units for the level with this name.
     pub(super) fn new(level: &Level<'_>, name: &[u8]) -> Self {
         let path_end = level.path().len();
-        // Any unit counts that was admitted, also of a key that starts without.
+        // All admitted units count, even if the limit lets keys start empty.
         let params = level.params().starting_full().unwrap_or_else(|| level.params().clone());
         Self {
             anchor_end: level.anchor_path().len(),
@@ -65,13 +65,13 @@ impl Entry {
         &name[..self.path_end]
     }
 
-    /// The domain, the name and the ident of a policy's limit.
+    /// Returns the domain, name and ident of a policy's limit.
     pub(super) fn limit_of_policy<'n>(&'n self, name: &'n [u8]) -> Option<(&'n [u8], &'n str, &'n [u8])> {
         let domain = parts_end(name, 1)?;
         Some((&name[..domain], self.of_policy.as_deref()?, &name[self.path_end..self.ident_end]))
     }
 
-    /// Adds units that were admitted, and takes away those that were given back: how many of the latter had been admitted here.
+    /// Adds admitted units and subtracts refunded ones. Returns how many of the refunded units had been admitted here.
     pub(super) fn admit(&mut self, units: u64, back: u64, now: Micros) -> u64 {
         self.units = self.units.saturating_add(units);
         let next = if back > 0 {
@@ -86,55 +86,53 @@ impl Entry {
         returned
     }
 
-    /// Adds what was admitted before.
+    /// Adds the units of an earlier entry.
     pub(super) fn join(&mut self, before: Self, now: Micros) {
         let counting = before.counting(now);
         self.admit(counting, 0, now);
         self.units = self.units.saturating_add(before.units - counting);
     }
 
-    /// Units that still count.
+    /// Returns the units that still count.
     pub(super) fn counting(&self, now: Micros) -> u64 {
         self.units.min(self.params.spent(self.state.as_ref(), now, self.phase))
     }
 }
 
-/// The units of a level on their way to the store.
+/// Units of a level in flight to the store.
 pub(crate) struct Due {
     pub(super) name: Box<[u8]>,
     pub(super) entry: Entry,
     pub(super) units: u64,
-    /// The resets before it was taken.
+    /// The shard's reset counter when the units were taken.
     pub(super) resets: u64,
 }
 
 impl Due {
-    /// Units to be charged.
     pub(crate) fn units(&self) -> u64 {
         self.units
     }
 
-    /// What names the place where the state lives.
+    /// Returns the anchor, which selects the Redis key.
     pub(crate) fn anchor(&self) -> &[u8] {
         self.entry.anchor(&self.name)
     }
 
-    /// What names the state there.
+    /// Returns the hash field of the state.
     pub(crate) fn field(&self) -> &[u8] {
         &self.name[self.entry.anchor_end..self.entry.ident_end]
     }
 
-    /// What the script must know of the limit.
+    /// Returns the encoded rule for the script.
     pub(crate) fn rule(&self) -> &[u8] {
         &self.name[self.entry.ident_end..]
     }
 
-    /// The limit's parameters.
     pub(crate) fn params(&self) -> &Params {
         &self.entry.params
     }
 
-    /// Where the key's windows begin.
+    /// Returns the offset of the key's windows.
     pub(crate) fn phase(&self) -> Micros {
         self.entry.phase
     }

@@ -1,4 +1,4 @@
-//! What becomes of units that were admitted without the shared store.
+//! Metrics of units admitted without the shared store.
 
 use weir_telemetry::Render;
 
@@ -7,29 +7,29 @@ use super::OutageCharges;
 const UNITS: &str = "weir_store_outage_units_total";
 const KEYS: &str = "weir_store_outage_keys";
 
-/// What became of units.
+/// The outcomes for admitted units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The store has charged them.
+    /// Charged to the store.
     Charged,
-    /// They no longer count, or the level is full without them.
+    /// No longer counted: free again by then, or beyond the limit.
     Drained,
-    /// They were given back by a refund.
+    /// Returned by a refund.
     Returned,
-    /// Lost: too many levels waited.
+    /// Lost: too many levels were pending.
     Full,
-    /// Lost: the store may have charged them, or their state cannot be used.
+    /// Lost: the store may have charged them, or their state is unusable.
     Unknown,
     /// Dropped by a reset.
     Reset,
-    /// Dropped since their limit is in force no more.
+    /// Dropped, because their limit is no longer in force.
     Policy,
-    /// Lost: the process has ended before the store answered.
+    /// Lost: the process ended before the store answered.
     Shutdown,
 }
 
 impl Outcome {
-    /// Every outcome, in the order of their numbers.
+    /// All outcomes, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Charged,
         Self::Drained,
@@ -41,7 +41,7 @@ impl Outcome {
         Self::Shutdown,
     ];
 
-    /// Those by which the store charges less than was admitted.
+    /// The outcomes with which the store charges less than was admitted.
     pub const LOST: [Self; 3] = [Self::Full, Self::Unknown, Self::Shutdown];
 
     fn name(self) -> &'static str {

@@ -1,7 +1,8 @@
-//! Units that were admitted without the shared store, until they are charged to it: summed by level, at most so many levels.
+//! Outage charges: units admitted without the shared store, summed by level until they are charged to it, for a bounded
+//! number of levels.
 //!
-//! Each level has a state of its own here, charged with what it admits. So what comes back during the outage is not charged
-//! afterwards, nor is more than the level holds.
+//! Each level has a local state, which is charged with the admitted units. Units that become free again during the
+//! outage are therefore not charged afterwards, nor are more than the limit holds.
 
 mod entry;
 mod metrics;
@@ -31,16 +32,16 @@ pub use metrics::Outcome;
 
 use crate::redis::Fate;
 
-/// Parts that do not wait for each other.
+/// Number of shards with a lock each.
 const SHARDS: usize = 16;
 
-/// Whether units that were admitted without the shared store are charged to it afterwards, and of how many levels.
+/// Settings of outage charges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutageChargesSettings {
-    /// Whether they are.
+    /// Whether units admitted during an outage are charged afterwards.
     pub enabled: bool,
-    /// Most levels, each a limit and an actual key, whose units wait.
+    /// Most pending levels, each a limit and an actual key.
     pub max_keys: usize,
 }
 
@@ -50,13 +51,13 @@ impl Default for OutageChargesSettings {
     }
 }
 
-/// Units by level.
+/// Pending units by level.
 pub struct OutageCharges {
     shards: [Mutex<Shard>; SHARDS],
     hasher: FixedState,
     clock: Box<dyn Clock>,
     max_keys: usize,
-    /// Levels whose units wait or are on their way, each counted by its size.
+    /// Pending levels and those in flight, each counted by its size.
     keys: AtomicUsize,
     arrived: Notify,
     outcomes: [AtomicU64; Outcome::ALL.len()],
@@ -64,12 +65,12 @@ pub struct OutageCharges {
 
 struct Shard {
     entries: HashMap<Box<[u8]>, Entry, FixedState>,
-    /// Resets so far, of whatever keys.
+    /// Number of resets so far, of any keys.
     resets: u64,
 }
 
 impl OutageCharges {
-    /// None yet. What comes back meanwhile is told by `clock`; in which order units are charged, by `seed`.
+    /// Creates an empty set. `clock` determines which units still count; `seed` determines the order of charges.
     pub fn new(settings: &OutageChargesSettings, clock: impl Clock + 'static, seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         let shard = |_| Mutex::new(Shard { entries: HashMap::with_hasher(hasher.clone()), resets: 0 });
@@ -84,17 +85,17 @@ impl OutageCharges {
         }
     }
 
-    /// Levels whose units are not charged yet; larger states count as several.
+    /// Returns the number of levels that are not charged yet; large states count as several.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Units with this outcome so far.
+    /// Returns the units with this outcome so far.
     pub fn units(&self, outcome: Outcome) -> u64 {
         self.outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Notes what a plan has charged by decisions that were made without the store, `fates` being what the store has done.
+    /// Records the units charged by decisions made without the store. `fates` tells what the store did for each level.
     pub fn record(&self, plan: &Plan<'_>, decisions: &[Decision], fates: &[Fate]) {
         if plan.is_preview || plan.dry_run {
             return;
@@ -138,7 +139,7 @@ impl OutageCharges {
         self.hasher.hash_one(name) as usize % SHARDS
     }
 
-    /// Waits until units wait. For one task.
+    /// Waits until units are pending. Supports only one waiting task.
     pub(crate) async fn wait(&self) {
         while self.keys() == 0 {
             self.arrived.notified().await;
@@ -149,8 +150,8 @@ impl OutageCharges {
         0..SHARDS
     }
 
-    /// The names of levels in a shard whose anchors are served. Of the others too, those of which nothing counts any more are
-    /// dropped.
+    /// Returns the names of a shard's levels whose anchors are served, after dropping all levels of which no units
+    /// count any more.
     pub(crate) fn due(&self, shard: usize, is_served: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
         let now = self.clock.now();
         let mut due = Vec::new();
@@ -164,27 +165,28 @@ impl OutageCharges {
         due
     }
 
-    /// The units of a level, to be charged now.
+    /// Takes the units of a level to charge them.
     pub(crate) fn take(&self, shard: usize, name: Box<[u8]>) -> Option<Due> {
         let mut shard = self.shards[shard].lock();
         let (name, entry) = shard.entries.remove_entry(&name)?;
         Some(Due { units: entry.counting(self.clock.now()), name, entry, resets: shard.resets })
     }
 
-    /// The store has charged so many of these; the others did not count any more, or did not fit.
+    /// Records that the store charged `units`; the rest no longer counted or did not fit.
     pub(crate) fn charged(&self, due: &Due, units: u64) {
         self.count(Outcome::Charged, units);
         self.count(Outcome::Drained, due.entry.units.saturating_sub(units));
         self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
 
-    /// These are not charged for this reason.
+    /// Drops units that will not be charged, with the reason.
     pub(crate) fn give_up(&self, due: &Due, outcome: Outcome) {
         self.count(outcome, due.entry.units);
         self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
 
-    /// These are not charged for sure, and wait again, unless there was a reset meanwhile: it may have been of them.
+    /// Puts back units that certainly were not charged, unless there was a reset since they were taken, which may have
+    /// concerned them.
     pub(crate) fn put_back(&self, due: Due) {
         let mut shard = self.shards[self.shard_of(&due.name)].lock();
         if due.resets != shard.resets {
@@ -200,7 +202,7 @@ impl OutageCharges {
         }
     }
 
-    /// Forgets the units of a key, with `subtree` of all keys below it too.
+    /// Drops the units of a key, and with `subtree` those of all keys below it.
     pub(crate) fn reset(&self, path: &[u8], subtree: bool) {
         if self.keys() == 0 {
             return;
@@ -215,14 +217,14 @@ impl OutageCharges {
         }
     }
 
-    /// Forgets the units of limits of policies that are not in force: by their domain, as keys begin with it, name and ident.
+    /// Drops the units of policy limits that are not in force, by encoded domain, name and ident.
     pub fn retain(&self, is_in_force: impl Fn(&[u8], &str, &[u8]) -> bool) {
         self.drop_where(Outcome::Policy, |name, entry| {
             entry.limit_of_policy(name).is_some_and(|(domain, limit, ident)| !is_in_force(domain, limit, ident))
         });
     }
 
-    /// Forgets all units, since nothing will charge them: how many there were.
+    /// Drops all units at shutdown. Returns how many.
     pub(crate) fn give_all_up(&self) -> u64 {
         let before = self.units(Outcome::Shutdown);
         self.drop_where(Outcome::Shutdown, |_, _| true);

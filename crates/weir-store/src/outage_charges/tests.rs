@@ -1,4 +1,4 @@
-//! Which units wait, how many, and until when, in virtual time.
+//! Tests in virtual time: which units are pending, how many, and for how long.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ struct Scene {
     charges: OutageCharges,
 }
 
-/// A limit of ten units at once, of which one comes back each second.
+/// A limit with a burst of ten units, which refills one per second.
 fn bucket(name: &str) -> Limit {
     limit(name, "token_bucket", &[("capacity", "10"), ("count", "1"), ("period", "1s")])
 }
@@ -38,7 +38,7 @@ impl Scene {
         Self { charges: OutageCharges::new(&settings, Arc::clone(&clock), 0), clock }
     }
 
-    /// `cost` units that every one of these limits has admitted on the whole key.
+    /// Records `cost` units admitted by each of these limits on the whole key.
     fn admit_under(&self, key: &Key, limits: &[&Limit], cost: i64, fates: &[Fate]) {
         let level = |limit| Level::new(key, key.depth() as u8, 2, limit, cost);
         let plan = Plan::new(limits.iter().map(|limit| level(*limit)).collect(), Charge::AllOrNothing, None);
@@ -50,7 +50,7 @@ impl Scene {
         self.admit_under(&key(parts), &[&bucket("per-user")], cost, &[Fate::NotCharged]);
     }
 
-    /// What would be charged now, by level.
+    /// Takes all pending levels and returns their units, sorted.
     fn due(&self) -> Vec<u64> {
         let mut units: Vec<_> = self.take().iter().map(Due::units).collect();
         units.sort_unstable();
@@ -133,7 +133,7 @@ fn at_most_so_many_levels_wait() {
     }
     assert_eq!((scene.charges.keys(), scene.units(Outcome::Full)), (3, 4));
     assert_eq!(scene.due(), [2, 2, 4]);
-    // Room comes with what is charged or given up, not with what is on its way.
+    // Capacity becomes free when units are charged or dropped, not while they are in flight.
     let scene = Scene::new(1);
     scene.admit(&["user", "a"], 2);
     let due = scene.take();

@@ -1,5 +1,5 @@
-//! Charges to the servers what was admitted without them, as soon as they answer: beside the checks of their pipelines, a few levels
-//! in each round trip.
+//! Charges units admitted during an outage to the servers once they are healthy, a few levels in each round trip along
+//! with the checks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,22 +13,22 @@ use crate::{
     outage_charges::{Due, OutageCharges, Outcome},
 };
 
-/// How often to look whether a server is asked again.
+/// Interval for checking whether servers are healthy again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Levels on their way at once: of the work of one round trip a small part.
+/// Most levels in flight at once: a small part of a round trip's work.
 const AT_ONCE: usize = 64;
 
-/// The task that charges.
+/// The background task that charges them.
 pub(super) struct Afterwards {
     pub charges: Arc<OutageCharges>,
-    /// A charge may wait to be sent for as long as a check.
+    /// Its timeout for a charge is that of a check.
     pub io: Io,
-    /// Of every key.
+    /// Prefix of all Redis keys.
     pub prefix: Arc<[u8]>,
 }
 
 impl Afterwards {
-    /// Runs until it is aborted.
+    /// Runs until aborted.
     pub(super) async fn run(self) {
         loop {
             self.charges.wait().await;

@@ -1,4 +1,5 @@
-//! One round trip of a pipeline worker: a batch of waiting checks as a pipeline of script calls, answered one by one.
+//! One round trip of a pipeline worker: a batch of waiting checks as pipelined script calls, with a reply to each
+//! check.
 
 use std::{collections::HashMap, ops::Range, time::Duration};
 
@@ -18,42 +19,42 @@ use super::{
 use crate::{Failure, failure::RefusalCode};
 use weir_core::domain::Micros;
 
-/// How the parts of a batch become script calls.
+/// The rule for grouping the parts of a batch into script calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// Any of them together.
+    /// Any parts together.
     Any,
-    /// Only those of the same key, as a Cluster wants it: a call whose keys are not all there would be refused as a whole.
+    /// Only parts with the same keys, because a Cluster rejects a whole call if one of its keys is elsewhere.
     SameKey,
 }
 
-/// Settings that all calls of a store share.
+/// Settings for all script calls of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallSettings {
-    /// How parts become calls.
+    /// Rule for grouping parts into calls.
     pub grouping: Grouping,
-    /// Most parts of one call.
+    /// Most parts in a call.
     pub max_batch: usize,
-    /// The moment, where it is not the server's to tell.
+    /// Time of all decisions, if it does not come from the server's clock.
     pub now: Option<Micros>,
-    /// The least time to live of a key, in milliseconds.
+    /// Least TTL of a key, in milliseconds.
     pub least_ttl_millis: i64,
-    /// Replicas that must acknowledge the charges of a round trip before it is answered; 0: none.
+    /// Replicas that must acknowledge the charges of a round trip before the checks are answered; 0: none.
     pub wait_replicas: u32,
 }
 
-/// Parts that are sent together.
+/// Parts sent in one pipeline.
 #[derive(Debug)]
 pub(super) struct Batch {
     waiters: Vec<Waiter>,
-    /// The waiters of each call, in the order in which calls are sent.
+    /// Ranges of the waiters of each call, in sending order.
     calls: Vec<Range<usize>>,
     unacknowledged: u64,
     is_blocked: bool,
 }
 
 impl Batch {
-    /// A batch of these, in calls.
+    /// Groups parts into calls.
     pub(super) fn new(mut waiters: Vec<Waiter>, settings: &CallSettings) -> Self {
         if settings.grouping == Grouping::SameKey {
             bring_together(&mut waiters);
@@ -72,38 +73,39 @@ impl Batch {
         Self { waiters, calls, unacknowledged: 0, is_blocked: false }
     }
 
-    /// How many parts each call holds.
+    /// Returns the number of parts in each call.
     pub(crate) fn call_sizes(&self) -> impl Iterator<Item = usize> {
         self.calls.iter().map(Range::len)
     }
 
-    /// Answers that were given before enough replicas had acknowledged their charges.
+    /// Returns the number of checks answered before enough replicas had acknowledged their charges.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.unacknowledged
     }
 
-    /// Whether the connection still waits for replicas, and carries nothing else meanwhile.
+    /// Whether a `WAIT` still blocks the connection, so that it cannot be reused.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// Tells all that have no answer yet. What was decided stays so.
+    /// Fails all checks without a reply. Decisions that were already received are delivered.
     pub(super) fn fail(&mut self, failure: &Failure) {
         self.deliver(false);
         self.waiters.iter_mut().for_each(|waiter| waiter.answer(Err(failure.clone())));
     }
 
-    /// Gives the answers that were kept until replicas have acknowledged their charges.
+    /// Delivers the replies that were withheld for the replicas' acknowledgement.
     fn deliver(&mut self, acknowledged: bool) {
         let delivered = self.waiters.iter_mut().map(|waiter| u64::from(waiter.deliver())).sum::<u64>();
         self.unacknowledged += if acknowledged { 0 } else { delivered };
     }
 
-    /// Sends all calls and gives each waiter its answer as soon as it comes: a refusal, if any, the worst. A server that has lost
-    /// the script gets it again, and the calls that it did not run for that once more.
+    /// Sends all calls and passes each reply on as soon as it arrives. Returns the server's rejection of a part, if
+    /// any; one after a write takes precedence. If the server answers `NOSCRIPT`, loads the script and sends those
+    /// calls once more.
     ///
     /// # Errors
-    /// [`Failure::Lost`]: the answers that are missing will not come.
+    /// [`Failure::Lost`]: the missing replies will not arrive.
     pub(super) async fn exchange(
         &mut self,
         connection: &MultiplexedConnection,
@@ -121,7 +123,7 @@ impl Batch {
             match second {
                 Ok(second) => round.refused = second.refused.or(round.refused),
                 Err(failure) => {
-                    // Some have their answers, so that the batch as a whole was not without effect.
+                    // Some checks have replies already, so the batch as a whole had an effect.
                     self.fail(&failure);
                     return Err(Failure::Lost(failure.to_string().into()));
                 }
@@ -145,9 +147,9 @@ impl Batch {
             self.answer(*call, &reply, time, &mut round);
             return Ok(round);
         }
-        // They are written in their order, and each is answered as soon as its reply is there.
+        // They are pipelined in order, and each reply is handled as soon as it arrives.
         let commands = calls.iter().map(|call| self.command(*call, settings));
-        // The replicas have half of what is left to the checks, whose answers must come before it is over.
+        // `WAIT` gets half of the remaining time, because the checks must be answered before their deadlines.
         let left = self.first_deadline().saturating_duration_since(Instant::now());
         let commands = commands.chain(keep.then(|| (wait(settings.wait_replicas, left / 2), false)));
         let sent = commands.map(|(command, asking)| {
@@ -159,7 +161,7 @@ impl Batch {
             let Some(reply) = replies.next().await else { break };
             self.answer(*call, &reply.map_err(failure)?, time, &mut round);
         }
-        // A server with nothing else to do looks only at its next tick whether the time is over, which `hz 10` makes 100 ms.
+        // An idle Redis notices the end of a `WAIT` only at its next timer tick, every 100 ms at `hz 10`.
         match timeout_at(self.first_deadline() - left / 4, replies.next()).await {
             Ok(None) => {}
             Ok(Some(reply)) => {
@@ -171,7 +173,7 @@ impl Batch {
                     Ok(_) => {}
                 }
             }
-            // The others would be sent after it.
+            // A second round would queue behind the `WAIT`.
             Err(_) if !round.without_script.is_empty() => return Err(Failure::Lost("no reply in time".into())),
             Err(_) => {
                 self.deliver(false);
@@ -181,13 +183,13 @@ impl Batch {
         Ok(round)
     }
 
-    /// A call, and whether `ASKING` goes before it.
+    /// Builds a call, and tells whether `ASKING` must precede it.
     fn command(&self, call: usize, settings: &CallSettings) -> (Cmd, bool) {
         let waiters = &self.waiters[self.calls[call].clone()];
         (command(waiters, settings), waiters.first().is_some_and(|waiter| waiter.asking))
     }
 
-    /// When the time of the check is up whose time is up first.
+    /// Returns the earliest deadline among the checks.
     fn first_deadline(&self) -> Instant {
         self.waiters.iter().map(|waiter| waiter.deadline).min().unwrap_or_else(Instant::now)
     }
@@ -195,7 +197,7 @@ impl Batch {
     fn answer(&mut self, call: usize, reply: &Value, time: &StoreTime, round: &mut Round) {
         let mut answers = Answers::new(reply);
         if let Ok(answers) = &answers {
-            // Before a check is answered that is to be sent again with the right windows.
+            // First, so that a check that is retried for a missing calendar window gets the right one.
             time.synchronize(answers.at());
         }
         if let Err(failure) = &answers
@@ -228,15 +230,15 @@ impl Batch {
     }
 }
 
-/// Waits until so many replicas have all that this connection has written, for at most this time.
+/// Builds a `WAIT` for `replicas` to acknowledge all writes of this connection, for at most `time`.
 fn wait(replicas: u32, time: Duration) -> Cmd {
     let mut command = Cmd::with_capacity(3, 24);
-    // 0 would be for as long as it takes.
+    // A timeout of 0 would block forever.
     command.arg("WAIT").arg(replicas).arg(time.as_millis().max(1) as u64);
     command
 }
 
-/// The call of the script for these.
+/// Builds the script call for these waiters.
 fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
     let parts = || waiters.iter().map(|waiter| &waiter.part);
     let values: u32 = parts().map(|part| part.values).sum();
@@ -253,14 +255,14 @@ fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
     command
 }
 
-/// The outcome of a pipeline.
+/// The outcome of one pipeline.
 #[derive(Default)]
 struct Round {
-    /// Answers are kept until replicas have acknowledged their charges.
+    /// Replies are withheld until replicas have acknowledged the charges.
     keep: bool,
-    /// The script was loaded just before.
+    /// The script was just loaded, so `NOSCRIPT` is not retried again.
     last: bool,
-    /// The calls that the server did not run for want of the script.
+    /// The calls that failed with `NOSCRIPT`.
     without_script: Vec<usize>,
     refused: Option<Failure>,
 }
@@ -272,7 +274,7 @@ fn fits(first: &Waiter, other: &Waiter, settings: &CallSettings) -> bool {
     }
 }
 
-/// Moves those of the same key next to each other, in their order.
+/// Moves parts with the same keys next to each other, stable otherwise.
 fn bring_together(waiters: &mut [Waiter]) {
     let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
     for waiter in waiters.iter() {

@@ -1,4 +1,4 @@
-//! A connection's stream, with a bound on what a server may answer: the crate `redis` buffers a reply of any size.
+//! A bound on the size of replies, because the crate `redis` buffers a reply of any size.
 
 use std::{
     io,
@@ -8,19 +8,19 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes that a server may send between two writes to it: more than twice what any reply to Weir's commands has, even
-/// `CLUSTER SLOTS` of 16,384 ranges.
+/// Most bytes that a server may send between two writes to it: more than twice the largest reply to any command used
+/// here, even `CLUSTER SLOTS` with 16,384 ranges.
 pub(super) const MAX_REPLY_BYTES: usize = 16 << 20;
 
-/// A stream that fails once more has come than any reply has.
+/// A stream whose reads fail once the bound is exceeded.
 pub(super) struct Bounded<S> {
     stream: S,
-    /// Bytes that have come since the last write.
+    /// Bytes received since the last write.
     received: usize,
 }
 
 impl<S> Bounded<S> {
-    /// Bounds what comes by this stream.
+    /// Bounds the reads of a stream.
     pub(super) fn new(stream: S) -> Self {
         Self { stream, received: 0 }
     }

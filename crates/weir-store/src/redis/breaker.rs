@@ -1,4 +1,4 @@
-//! The circuit breaker: keeps requests from a server that fails.
+//! The circuit breaker of a server, or of a Cluster's topology.
 
 use std::{
     sync::{
@@ -13,12 +13,13 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{Failure, metrics::Outage};
 
-/// Round trips in a row that may fail before the server is not asked any more.
+/// Consecutive failed round trips that open the circuit breaker.
 const MOST_FAILURES: u32 = 5;
-/// A server that fails again so soon after a probe went well goes on failing: the same outage.
+/// A failure within this time after the circuit breaker closed continues the same outage.
 pub(super) const RELAPSE: Duration = Duration::from_secs(5);
 
-/// Open after failures in a row, or at once when a server is slow; closed by whoever has probed the server.
+/// Opens after [`MOST_FAILURES`] consecutive failures, or immediately when a server is slow. A successful probe or
+/// refresh closes it.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     open: AtomicBool,
@@ -27,7 +28,7 @@ pub(crate) struct Breaker {
     last: Mutex<Option<Last>>,
 }
 
-/// The last outage, and when it seemed to be over.
+/// The last outage, and when the circuit breaker closed after it.
 #[derive(Debug)]
 struct Last {
     outage: Outage,
@@ -35,42 +36,40 @@ struct Last {
 }
 
 impl Breaker {
-    /// Whether the server must not be asked.
+    /// Whether the circuit breaker is open, so that no requests may be sent.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
-    /// The failure of requests while the circuit breaker is open.
+    /// Returns the failure for requests while the circuit breaker is open.
     pub(crate) fn instead(&self) -> Option<Failure> {
         self.is_open().then(|| Failure::BreakerOpen(self.cause()))
     }
 
-    /// The failure that opened it last.
+    /// Returns the failure that last opened it.
     pub(crate) fn cause(&self) -> Arc<str> {
         self.last.lock().as_ref().map(|last| Arc::clone(&last.outage.cause)).unwrap_or_default()
     }
 
-    /// The outage, while the circuit breaker is open.
+    /// Returns the outage while the circuit breaker is open.
     pub(crate) fn outage(&self) -> Option<Outage> {
         self.last.lock().as_ref().filter(|_| self.is_open()).map(|last| last.outage.clone())
     }
 
-    /// A round trip went well.
     pub(crate) fn succeeded(&self) {
-        // Read first: a store to a shared line costs, and nearly all go well.
+        // Read first: nearly all round trips succeed, and writing to a shared cache line is expensive.
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 
-    /// A round trip failed.
     pub(crate) fn failed(&self, failure: &Failure) {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES {
             self.trip(failure);
         }
     }
 
-    /// The server is slow or gone: no more requests for now.
+    /// Opens the circuit breaker immediately, since the server is slow or unreachable.
     pub(crate) fn trip(&self, failure: &Failure) {
         if self.is_open() {
             return;
@@ -88,7 +87,6 @@ impl Breaker {
         *last = Some(Last { outage: Outage { cause, since }, closed: None });
     }
 
-    /// The server answers again.
     pub(crate) fn close(&self) {
         if let Some(last) = self.last.lock().as_mut() {
             last.closed = Some(Instant::now());
@@ -97,7 +95,7 @@ impl Breaker {
         self.open.store(false, Ordering::Release);
     }
 
-    /// Waits until it is open. For one task.
+    /// Waits until it is open. Supports only one waiting task.
     pub(crate) async fn wait_until_open(&self) {
         while !self.is_open() {
             self.opened.notified().await;

@@ -1,4 +1,4 @@
-//! The masters of a Cluster: which one to ask, and where to go when it is another one.
+//! The masters of a Cluster: routing by hash slot, and redirections.
 
 mod refresh;
 
@@ -24,12 +24,11 @@ use crate::{
     url::Address,
 };
 
-/// Times that one request is sent elsewhere.
+/// Most redirections of one request.
 const MAX_REDIRECTS: u32 = 8;
-/// Why no server can be asked.
+/// Cause of failures while no master is known.
 const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
 
-/// A Cluster.
 pub(super) struct Cluster {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -39,15 +38,16 @@ struct Shared {
     factory: NodeFactory,
     seeds: Vec<Address>,
     map: ArcSwap<SlotMap<Node>>,
-    /// One change of the map at a time.
+    /// Serializes changes of the map.
     change: Mutex<()>,
     refresh: Refresh,
-    /// Open while refreshes fail or the map lacks slots: checks of a slot without a known master do not wait then.
+    /// Open while refreshes fail or the map is incomplete: checks of a hash slot without a known master then fail at
+    /// once.
     topology: Breaker,
 }
 
 impl Cluster {
-    /// A Cluster that is found through `seeds`; a task keeps its map true.
+    /// Starts a Cluster that is discovered through `seeds`. A background task keeps the slot map current.
     pub(super) fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
         let (map, change, refresh, topology) = Default::default();
         let tasks = factory.tasks.clone();
@@ -56,18 +56,18 @@ impl Cluster {
         Self { shared, task }
     }
 
-    /// Every master that is known.
+    /// Returns all known masters.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         self.shared.map.load().masters().map(|(_, node)| Arc::clone(node)).collect()
     }
 
-    /// The seeds that are not known as masters while the slot map is incomplete: no checks go there.
+    /// Returns the status of seeds that are not known masters while the slot map is incomplete; they get no checks.
     pub(super) fn unknown_seeds(&self) -> Vec<ServerStatus> {
         let map = self.shared.map.load();
         if map.covered() == SLOTS {
             return Vec::new();
         }
-        // Before the breaker opens, it is not known for long.
+        // Before the circuit breaker opens, the map has been incomplete for a short time only.
         let outage = self.shared.topology.outage();
         let outage = Some(outage.unwrap_or_else(|| Outage { cause: UNKNOWN.into(), since: Instant::now() }));
         let unknown = self.shared.seeds.iter().filter(|seed| map.at(seed).is_none());
@@ -79,10 +79,10 @@ impl Cluster {
         unknown.map(status).collect()
     }
 
-    /// Every master, once it is known who serves each slot.
+    /// Returns all masters, once the slot map is complete.
     ///
     /// # Errors
-    /// [`Failure::BreakerOpen`] while refreshes fail, [`Failure::Connect`] when it is not known by the deadline.
+    /// [`Failure::BreakerOpen`] while refreshes fail, [`Failure::Connect`] when the map is incomplete at the deadline.
     pub(crate) async fn all_masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
         let mut retry = Retry::until(deadline);
         while !self.shared.is_known() {
@@ -91,21 +91,21 @@ impl Cluster {
         Ok(self.masters())
     }
 
-    /// Whether it is known who serves each slot, and all masters are asked.
+    /// Whether the slot map is complete and the circuit breakers of all masters are closed.
     pub(super) fn is_up(&self) -> bool {
         self.shared.is_up()
     }
 
-    /// Whether the master of this slot is known and asked.
+    /// Whether the master of this hash slot is known and its circuit breaker is closed.
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.shared.owner(slot).is_some_and(|node| node.is_up())
     }
 
-    /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` gets whether
-    /// the slot is still on its way there.
+    /// Sends a request to the master of a hash slot, following redirections until a node answers. `send` gets the node,
+    /// and whether the slot is still migrating to it (`ASK`).
     ///
     /// # Errors
-    /// Why no node did.
+    /// The last failure.
     pub(super) async fn carry<T, F>(
         &self,
         slot: u16,
@@ -127,7 +127,7 @@ impl Cluster {
                 Err(failure) => failure,
             };
             match self.shared.redirected(slot, &failure, node.address()) {
-                // The refusal tells where they keep sending each other.
+                // The failure's text has the last redirection.
                 Some(_) if redirects == MAX_REDIRECTS => return Err(self.shared.doubted(failure)),
                 Some(elsewhere) => {
                     redirects += 1;
@@ -150,7 +150,8 @@ impl Shared {
         self.map.load().owner(slot).map(Arc::clone)
     }
 
-    /// The failure of a request whose slot has no known master. With the breaker open refreshes keep their own pace.
+    /// Returns the failure of a request whose hash slot has no known master. While the circuit breaker is open, it
+    /// triggers no refresh.
     fn unknown(&self) -> Failure {
         self.topology.instead().unwrap_or_else(|| self.doubted(Failure::Connect(UNKNOWN.into())))
     }
@@ -163,8 +164,8 @@ impl Shared {
         self.is_known() && self.map.load().masters().all(|(_, node)| node.is_up())
     }
 
-    /// Where a request is to be sent that was sent elsewhere: `Some(None)` where the map tells it by now, `None` where the
-    /// failure is not a redirection.
+    /// Returns the target of a redirection: `Some(None)` if the updated map has it, `None` if the failure is not a
+    /// redirection.
     fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Arc<Node>>> {
         let Failure::Refused { code, text } = failure else { return None };
         let moved = *code == RefusalCode::Moved;
@@ -181,16 +182,16 @@ impl Shared {
         self.importer(&address, slot).map(Some)
     }
 
-    /// After a failure the map may be what is wrong.
+    /// Triggers a refresh, because an outdated map may have caused the failure.
     fn doubted(&self, failure: Failure) -> Failure {
         self.refresh.soon();
         failure
     }
 
-    /// From now on the node at this address serves the slot.
+    /// Records that the node at this address serves the hash slot.
     fn moved(&self, address: &Address, slot: u16) {
         let serves = || self.map.load().owner(slot).is_some_and(|node| node.address() == address);
-        // All who were under way there say the same.
+        // Most requests in flight to the old node report the same move.
         if serves() {
             return;
         }
@@ -202,7 +203,7 @@ impl Shared {
         }
     }
 
-    /// Makes this the map. Nodes whose key for probes is in a slot that they have lost get another one.
+    /// Replaces the map. A node whose probe key is in a hash slot that it lost gets another one.
     fn set(&self, map: SlotMap<Node>) {
         for (address, node) in map.masters() {
             let owner = node.probe_key().slot().and_then(|slot| map.owner(slot));
@@ -215,7 +216,7 @@ impl Shared {
         self.map.store(Arc::new(map));
     }
 
-    /// The node to which a slot is on its way; `None` where the map holds no more.
+    /// Returns the node to which a hash slot is migrating; `None` if the map is full.
     fn importer(&self, address: &Address, slot: u16) -> Option<Arc<Node>> {
         let known = || self.map.load().at(address).map(Arc::clone);
         if let Some(node) = known() {

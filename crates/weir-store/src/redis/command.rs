@@ -1,4 +1,4 @@
-//! Commands on a connection, and what an error says of whether one has run.
+//! Commands on a connection, and the classification of their errors.
 
 use deadpool_redis::redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, RedisWrite, ServerError, Value, aio::MultiplexedConnection,
@@ -6,38 +6,38 @@ use deadpool_redis::redis::{
 
 use crate::{Failure, failure::cut};
 
-/// A command of these words.
+/// Builds a command from its arguments.
 pub fn command(words: &[&[u8]]) -> Cmd {
     let mut command = Cmd::with_capacity(words.len(), words.iter().map(|word| word.len()).sum());
     words.iter().for_each(|word| command.write_arg(word));
     command
 }
 
-/// Sends a command and awaits its reply, which may be an error of the server. With `asking`, because the key's slot is being
-/// migrated to this server, `ASKING` goes right before it.
+/// Sends a command and awaits its reply, which may be an error of the server. With `asking`, `ASKING` precedes it,
+/// because the key's hash slot is migrating to this server.
 ///
 /// # Errors
-/// The connection failed before the reply.
+/// The connection failed before the reply arrived.
 pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if asking {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
-        // An error of ASKING shows in the reply to the command, too. Boxed, as it is rare.
+        // An error of `ASKING` also shows in the reply to the command. Boxed, because it is rare.
         let replies = Box::pin(send_all(connection, &pipeline)).await?;
         return Ok(replies.into_iter().next_back().unwrap_or_default());
     }
     connection.send_packed_command(command).await
 }
 
-/// [`send`] where a server's error is an error.
+/// Like [`send`], but returns an error reply as an error.
 ///
 /// # Errors
-/// The connection failed before the reply, or the server answered with an error.
+/// The connection failed before the reply arrived, or the server replied with an error.
 pub async fn query(connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     send(connection, command, asking).await?.extract_error()
 }
 
-/// Sends commands together and awaits their replies, in order, each of which may be an error of the server.
+/// Sends a pipeline and awaits the replies in order, each of which may be an error of the server.
 ///
 /// # Errors
 /// Some replies are missing.
@@ -45,7 +45,7 @@ pub async fn send_all(mut connection: MultiplexedConnection, pipeline: &Pipeline
     connection.send_packed_commands(pipeline, 0, pipeline.len()).await
 }
 
-/// A server's error in the server's words.
+/// Formats a server's error as the server sent it.
 pub fn words(error: &ServerError) -> String {
     match error.details() {
         Some(details) => format!("{} {details}", error.code()),
@@ -53,8 +53,8 @@ pub fn words(error: &ServerError) -> String {
     }
 }
 
-/// Why a command has no reply. Where that is not the server's word, it may have run: the crate does not tell whether it was
-/// sent before the connection failed.
+/// Classifies the error of a command. Unless the server replied with an error, the command may have run: the crate does
+/// not tell whether it was sent before the connection failed.
 pub fn failure(error: RedisError) -> Failure {
     match ServerError::try_from(error) {
         Ok(error) => Failure::of_server(&words(&error)),
@@ -62,7 +62,7 @@ pub fn failure(error: RedisError) -> Failure {
     }
 }
 
-/// The reason why a connection failed.
+/// Describes why a connection failed.
 pub(crate) fn trouble(error: &RedisError) -> String {
     match (error.kind(), error.detail()) {
         (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),

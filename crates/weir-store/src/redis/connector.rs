@@ -1,5 +1,5 @@
-//! Making a connection by the crate `redis`: to which address, as whom, over TLS or not, and whether the server there is the
-//! one that the URL means. All before one deadline.
+//! Connection setup with the crate `redis`: address, credentials, TLS, and verification that the server is of the URL's
+//! kind, all before one deadline.
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
@@ -31,16 +31,16 @@ use crate::{
     url::{Address, Credentials, RedisUrl},
 };
 
-/// Most threads that read the files of passwords and certificates; they may hang there.
+/// Most threads that read password and certificate files, since reads may hang.
 const MAX_READS: usize = 16;
-/// Messages and bytes that a connection takes before whoever sends has to wait: a whole batch of a pipeline worker.
+/// Messages and bytes buffered on a connection before senders wait: a whole batch of a pipeline worker.
 const SEND_BUFFER_MESSAGES: usize = 1_024;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// The error for a server without a required command. The server's own error repeats what was sent, with the password.
+/// The error for a server that lacks `HELLO`. The server's own error would repeat the password.
 const TOO_OLD: &str = "the server does not know the command; Redis 6.2 or Valkey is needed";
 
-/// Makes connections as the settings say. One serves all servers of a store.
+/// Opens connections according to the settings. All servers of a store share one.
 pub struct Connector {
     machine: Arc<dyn Machine>,
     mode: ServerMode,
@@ -50,22 +50,22 @@ pub struct Connector {
     tls: Option<TlsSettings>,
     waits_for_replicas: bool,
     timeout: Duration,
-    /// A place for each read of files under way.
+    /// A permit for each concurrent read of files.
     reads: Arc<Semaphore>,
 }
 
 /// The purpose of a connection.
 #[derive(Clone)]
 pub enum Purpose {
-    /// Checks and resets: to a master that takes them, which is tried with this key.
+    /// Checks and resets: requires a writable master, verified with this probe key.
     Checks(Arc<ProbeKey>),
-    /// Asking any node of a Cluster which nodes there are.
+    /// Topology requests to any node of a Cluster.
     Topology,
-    /// Asking a Sentinel for the master.
+    /// Requests to a Sentinel.
     Sentinel,
 }
 
-/// The contents of the password and certificate files when a connection is made.
+/// Contents of the password and certificate files at connection time.
 #[derive(PartialEq)]
 pub struct Secrets {
     pub(super) credentials: Option<Credentials>,
@@ -73,7 +73,7 @@ pub struct Secrets {
 }
 
 impl Connector {
-    /// A connector to the servers of `url` from this machine.
+    /// Creates a connector for the servers of `url` on this machine.
     pub fn new(machine: Arc<dyn Machine>, url: &RedisUrl, settings: &RedisSettings) -> Self {
         Self {
             machine,
@@ -88,16 +88,16 @@ impl Connector {
         }
     }
 
-    /// When an attempt that begins now must be over.
+    /// Returns the deadline of a connection attempt that starts now.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
     }
 
-    /// A connection outside every pool.
+    /// Opens a connection outside of a pool.
     ///
     /// # Errors
-    /// [`Failure::Refused`] is the server's own word: credentials, rights, a replica, or data still being read. [`Failure::Late`]
-    /// is too many connections in use; [`Failure::Connect`] is what else is wrong.
+    /// [`Failure::Refused`] when the server rejects it: for credentials, permissions, a replica, or data still loading.
+    /// [`Failure::Late`] when too many connections are in use; [`Failure::Connect`] otherwise.
     pub async fn connect(
         self: &Arc<Self>,
         address: &Address,
@@ -107,10 +107,10 @@ impl Connector {
         self.connect_with(address, purpose, Self::config(), deadline).await
     }
 
-    /// The same, with the crate's settings.
+    /// Opens a connection outside of a pool with the crate's settings.
     ///
     /// # Errors
-    /// As of [`Self::connect`].
+    /// As [`Self::connect`].
     pub(crate) async fn connect_with(
         self: &Arc<Self>,
         address: &Address,
@@ -127,8 +127,8 @@ impl Connector {
         self.in_time(address, deadline, async { connect.await.map_err(PoolError::Backend) }).await
     }
 
-    /// Prepares a new connection: checks whether the server is what the URL says, and for checks the database, the script, and
-    /// whether all works that a check does.
+    /// Prepares a new connection: verifies the kind of server, and for checks selects the database, loads the script
+    /// and probes the operations of a check.
     ///
     /// # Errors
     /// The reason why the server cannot be used.
@@ -144,17 +144,17 @@ impl Connector {
             query(connection.clone(), &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
         }
         if self.waits_for_replicas {
-            // For none and no time: whether the user may.
+            // Zero replicas, so it returns at once: only the permission is tested.
             query(connection.clone(), &command(&[b"WAIT", b"0", b"1"]), false).await?;
         }
         script::load(connection.clone()).await?;
         probe(connection.clone(), &probe_key.get()).await
     }
 
-    /// The credentials and certificates of connections, as the files say now.
+    /// Reads the current credentials and certificates.
     ///
     /// # Errors
-    /// [`Failure::Connect`] names the file.
+    /// [`Failure::Connect`] with the file's path.
     pub async fn secrets(&self, address: &Address, purpose: &Purpose, deadline: Instant) -> Result<Secrets, Failure> {
         let of_sentinel = matches!(purpose, Purpose::Sentinel);
         let source = if of_sentinel { &self.sentinel_credentials } else { &self.credentials };
@@ -182,15 +182,15 @@ impl Connector {
         read.map_err(|error| self.failed(address, error))
     }
 
-    /// The manager of connections to a server.
+    /// Creates the manager of connections to a server.
     ///
     /// # Errors
-    /// No certificate can bear the server's name.
+    /// The server's name is not valid in a certificate.
     pub fn manager(&self, address: &Address, secrets: &Secrets, config: AsyncConnectionConfig) -> RedisResult<Manager> {
         Manager::new(Arc::clone(&self.machine), address, self.tls.as_ref(), secrets, config)
     }
 
-    /// How the crate connects. Deadlines are ours.
+    /// Returns the crate's connection settings. Timeouts are off, because this module enforces deadlines.
     pub fn config() -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -199,10 +199,10 @@ impl Connector {
             .set_write_backpressure_boundary(SEND_BUFFER_BYTES)
     }
 
-    /// Awaits what makes a connection.
+    /// Awaits a step of the connection setup until the deadline.
     ///
     /// # Errors
-    /// As of [`Self::connect`].
+    /// As [`Self::connect`].
     pub async fn in_time<T>(
         &self,
         address: &Address,
@@ -225,7 +225,7 @@ impl Connector {
         self.refused(address, error)
     }
 
-    /// Why the connection failed: the server's error, or another cause.
+    /// Returns the failure of a connection: the server's error, or another cause.
     pub fn refused(&self, address: &Address, error: RedisError) -> Failure {
         if error.kind() == ErrorKind::RESP3NotSupported {
             return self.failed(address, TOO_OLD);

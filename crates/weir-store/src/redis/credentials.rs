@@ -1,4 +1,4 @@
-//! The credentials of connections: from the URL, the settings, or a file that may change.
+//! Credentials of connections: from the URL, the settings, or a file that may change.
 
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,20 @@ use weir_settings::{
     file::{self, is_set},
 };
 
-/// Longest file of a password in bytes.
+/// Largest password file in bytes.
 const MAX_PASSWORD_BYTES: u64 = 4_096;
 
-/// Where credentials come from.
+/// The source of credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialsSource {
-    /// As configured; the password may be in the file instead.
+    /// Configured credentials. The password may come from `file` instead.
     credentials: Credentials,
-    /// Holds the password, if it is not empty.
+    /// Password file; empty: none.
     file: PathBuf,
 }
 
 impl CredentialsSource {
-    /// For servers: settings override the URL, part by part.
+    /// Credentials for servers. Settings override the user and the password of the URL individually.
     pub fn of_servers(url: Option<&Credentials>, settings: &RedisSettings) -> Self {
         let url = url.cloned().unwrap_or_default();
         let or = |set: &String, other: String| if set.is_empty() { other } else { set.clone() };
@@ -31,13 +31,13 @@ impl CredentialsSource {
         Self { credentials, file: settings.password_file.clone() }
     }
 
-    /// For Sentinels.
+    /// Credentials for Sentinels.
     pub fn of_sentinels(settings: &SentinelSettings) -> Self {
         let credentials = Credentials { user: settings.username.clone(), password: settings.password.clone() };
         Self { credentials, file: settings.password_file.clone() }
     }
 
-    /// Whether there is a user without any password.
+    /// Whether there is a user name without a password.
     pub fn lacks_password(&self) -> bool {
         !self.credentials.user.is_empty() && self.credentials.password.is_empty() && !self.reads_file()
     }
@@ -47,10 +47,10 @@ impl CredentialsSource {
         is_set(&self.file)
     }
 
-    /// The credentials as they are now; `None` where there is no password. Blocks while it reads the file.
+    /// Returns the current credentials; `None` without a password. Blocks while reading the file.
     ///
     /// # Errors
-    /// A sentence with the file's path, when it gives no password.
+    /// A message with the file's path if the file has no usable password.
     pub fn read(&self) -> Result<Option<Credentials>, String> {
         let Credentials { user, password } = &self.credentials;
         let password = if self.reads_file() { read_password(&self.file)? } else { password.clone() };
@@ -58,7 +58,7 @@ impl CredentialsSource {
     }
 }
 
-/// The password in a file, without the line's end.
+/// Reads a password file, without the line ending.
 fn read_password(path: &Path) -> Result<Secret, String> {
     let wrong = |what: &dyn std::fmt::Display| format!("password file {}: {what}", path.display());
     let text = file::read_text(path, MAX_PASSWORD_BYTES).map_err(|error| wrong(&error))?;

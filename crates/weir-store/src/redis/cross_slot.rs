@@ -1,5 +1,5 @@
-//! Plans whose levels have several anchors, where those are not decided in one step: each anchor for itself, and what a
-//! refusal must not charge taken back.
+//! Cross-slot plans: levels with several anchors that cannot be decided in one script call. Each anchor decides
+//! separately, and a refusal undoes the charges at the others.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ use crate::{Failure, Verdict};
 /// The levels of one anchor, by their indexes in the plan.
 pub(super) type Group = SmallVec<[usize; 4]>;
 
-/// The levels of a plan by anchor, in order.
+/// Groups a plan's levels by anchor, in order.
 pub(super) fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
     let firsts = firsts(plan.levels().iter().map(Level::anchor_path));
     let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
@@ -40,7 +40,7 @@ pub(super) fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
 }
 
 impl RedisStore {
-    /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.
+    /// Decides a plan with one request per anchor. The time of the verdict is the latest of theirs.
     pub(super) async fn decide_cross_slot(
         &self,
         plan: &Plan<'_>,
@@ -53,7 +53,7 @@ impl RedisStore {
         let answered = groups.iter().zip(&answers);
         let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
         if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err()) {
-            // Where what is answered instead may pass, it has been charged for as far as it could be.
+            // If the fallback may admit the request, the charges made so far stay.
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
                 self.take_back(plan, &undos(plan, &decided)).await;
             }
@@ -71,11 +71,12 @@ impl RedisStore {
         Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
     }
 
-    /// Where a request would be admitted by what an earlier attempt of it was charged, sees to it that this is not taken back, as that
-    /// attempt may be refused elsewhere. Where it has been, the request is charged now.
+    /// If the answers would admit a request by the charges of an earlier attempt, claims these charges, so that they
+    /// are not undone if that attempt is refused at another anchor. Charges that were already undone are made again
+    /// now.
     ///
     /// # Errors
-    /// Where that cannot be seen to; such an answer stays.
+    /// A claim got no answer; that answer is unchanged.
     pub(super) async fn claim(
         &self,
         plan: &Plan<'_>,
@@ -83,7 +84,7 @@ impl RedisStore {
         answers: &mut [Answer],
         mode: Mode<'_>,
     ) -> Result<(), Failure> {
-        // What is decided without an anchor may pass too.
+        // The fallback for an unavailable anchor may admit the request too.
         let may_pass = matches!(plan.on_store_failure, OnStoreFailure::Allow | OnStoreFailure::Local);
         let admits = |(group, answer): (&Group, &Answer)| match answer {
             Ok(decided) => !refuses(plan, group, decided),
@@ -102,7 +103,8 @@ impl RedisStore {
         join_all(claims).await.into_iter().collect()
     }
 
-    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.
+    /// Undoes charges, and returns the new decisions of their levels. Charges that cannot be undone stay and are
+    /// counted.
     async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
         let deadline = self.io.deadline();
         let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
@@ -130,18 +132,17 @@ impl RedisStore {
     }
 }
 
-/// The changes of one group, to be undone since another refused.
+/// The changes of one group, to be undone because another group refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Undo<'a> {
-    /// Its levels.
     pub group: &'a Group,
-    /// The change of each one's state, and the units to be given back.
+    /// The change of each level's state, and the units to give back.
     pub levels: Vec<(Change, i64)>,
-    /// When that was, by its server's clock.
+    /// Time of the charges, by the server's clock.
     pub charged_at: Micros,
 }
 
-/// The answers of all groups as those of the plan.
+/// Merges the groups' answers into the plan's decisions.
 pub(super) fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
     let mut decisions: Decisions = plan.levels().iter().map(|_| Decision::pass(0, 0, 0)).collect();
     for (group, answer) in answers {
@@ -152,7 +153,8 @@ pub(super) fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decision
     decisions
 }
 
-/// Whether anchors have met a request before, as one: where it reached only some of them, those that it missed decide now.
+/// Merges the anchors' repeat states. If an earlier attempt reached only some anchors, the others decide now, so it is
+/// the first.
 pub(super) fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
     let joined = |one, other| match (one, other) {
         (Repeat::Conflict, _) | (_, Repeat::Conflict) => Repeat::Conflict,
@@ -162,14 +164,14 @@ pub(super) fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
     answers.into_iter().reduce(joined).unwrap_or_default()
 }
 
-/// The undos for these groups when the request is refused elsewhere.
+/// Returns the undos for these groups after a refusal elsewhere.
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
     let charged = |index: usize, decision: &Decision| {
         if is_undone(plan, index) && decision.allowed && !plan.dry_run { plan.levels()[index].cost.max(0) } else { 0 }
     };
-    // A group that refuses has settled that by itself.
+    // The script already handles the charges of a group that itself refuses.
     let unaware = |(group, answer): &&(&'a Group, &Decided)| {
-        // What was charged by an earlier request of the same id has been taken back then.
+        // The earlier attempt with the same id has undone its own charges.
         answer.repeat == Repeat::First
             && !refuses(plan, group, answer)
             && group.iter().any(|index| is_undone(plan, *index))
@@ -182,7 +184,7 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
     answers.iter().filter(unaware).map(undo).collect()
 }
 
-/// What became of each level of a plan of which not every group answered, and whose charges stay.
+/// Returns the fate of each level when some groups did not answer and the charges stay.
 pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Answer]) -> SmallVec<[Fate; 4]> {
     let mut fates: SmallVec<[Fate; 4]> = plan.levels().iter().map(|_| Fate::Unknown).collect();
     for (group, answer) in groups.iter().zip(answers) {
@@ -209,8 +211,8 @@ fn refuses(plan: &Plan<'_>, group: &Group, answer: &Decided) -> bool {
     group.iter().zip(&answer.decisions).any(|(index, said)| !plan.levels()[*index].limit.shadow && !said.allowed)
 }
 
-/// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge, unless
-/// only those that refuse are charged.
+/// Whether a refusal by another level undoes this level's charge. Limits that charge denied requests keep it, unless
+/// the policy charges only the refusing limits (`OverLimitOnly`).
 pub(crate) fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
     if plan.charge == Charge::OverLimitOnly {
         return true;

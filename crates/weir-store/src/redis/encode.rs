@@ -1,4 +1,4 @@
-//! The script's arguments: MessagePack, as `script/plan.lua` reads it.
+//! The arguments of the script: MessagePack, as `script/plan.lua` reads it.
 
 use std::borrow::Cow;
 
@@ -14,41 +14,41 @@ use weir_core::{
     plan::{Level, Plan, firsts},
 };
 
-/// The greatest whole number of a double.
+/// 2^53: below it, every integer is exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Marks that a state is read and written with in about the time of a step.
+/// Marks of a state that can be read and written in about the time of one algorithm step.
 const MARKS_OF_A_STEP: u64 = 64;
 
-/// How the script charges what was admitted without the store.
+/// The charge mode for outage charges.
 const AFTERWARDS: i64 = -1;
 
-/// How the script charges a plan.
+/// The charge modes of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode<'a> {
-    /// As the plan says.
+    /// Charges according to the plan.
     Decide,
-    /// As the plan says; the answer tells what was written, so that it can be taken back.
+    /// Like [`Decide`](Self::Decide), and returns the changes, so that they can be undone.
     Tell,
-    /// As [`Tell`](Self::Tell), and what an attempt of the same request before was charged is not taken back any more.
+    /// Like [`Tell`](Self::Tell), and claims the charges of an earlier attempt: it can no longer undo them.
     Claim,
-    /// Takes back what was charged.
+    /// Undoes charges.
     Undo(&'a Undo<'a>),
-    /// As the plan says, and serves the renewal.
+    /// Like [`Decide`](Self::Decide), and serves the renewal.
     Renew(&'a Renewal),
-    /// Carries out what is asked of the reservation.
+    /// Carries out the reservation's step.
     Reserve(&'a Reservation<'a>),
-    /// The same, and what an attempt of the same request before has reserved is not taken back any more.
+    /// Like [`Reserve`](Self::Reserve), and claims the reservation of an earlier attempt in the same way.
     ClaimReservation(&'a Reservation<'a>),
-    /// Forgets the reservation of this name, and gives back what it holds.
+    /// Undoes the reservation of this name: deletes it and gives back its units.
     TakeBack(&'a [u8]),
 }
 
 impl Mode<'_> {
-    /// Whether the script is told the request's id.
+    /// Whether the request's id is sent to the script.
     fn tells_id(self) -> bool {
         match self {
-            // What is taken back is forgotten, so that it is charged when it is repeated.
+            // An undo also deletes the record of the id, so that a retry is charged.
             Self::Decide | Self::Tell | Self::Claim | Self::Undo(_) => true,
             Self::Reserve(_) | Self::ClaimReservation(_) | Self::TakeBack(_) => true,
             Self::Renew(_) => false,
@@ -56,50 +56,48 @@ impl Mode<'_> {
     }
 }
 
-/// The levels of a plan without cost, for renewals that come with no request.
+/// The levels of a plan without cost, for background renewals.
 #[derive(Clone, Debug)]
 pub(crate) struct RenewalPlan {
     keys: SmallVec<[Vec<u8>; 1]>,
-    /// The columns before the phases, which differ from one moment to another where a calendar tells them.
+    /// The encoded columns before the phases. Phases are encoded at sending time, because those of a calendar change.
     columns: Vec<u8>,
     phases: SmallVec<[Phase; 1]>,
-    /// The column behind them.
+    /// The encoded column after the phases.
     places: Vec<u8>,
     levels: u32,
     work: u32,
 }
 
-/// Where the windows of a level begin.
+/// The start of a level's windows.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// So much later than others.
+    /// A fixed offset of the key, in microseconds.
     Offset(Micros),
-    /// As the calendar of these parameters has them.
+    /// The calendar of these parameters.
     Calendar(Params),
 }
 
-/// Some levels of a plan, as the script takes them: a part of the array that a call is.
+/// Some levels of a plan, encoded as a part of the array of a script call.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// The keys of the anchors.
+    /// The Redis keys of the anchors.
     pub keys: SmallVec<[Vec<u8>; 1]>,
     /// The encoded values.
     pub body: Vec<u8>,
-    /// How many values.
     pub values: u32,
-    /// How many levels.
     pub levels: u32,
-    /// The work that it makes for the server, in levels of a usual algorithm.
+    /// The work for the server, in levels of a usual algorithm.
     pub work: u32,
-    /// The fields of the answer for each level, besides its decision.
+    /// The fields of the answer, besides each level's decision.
     pub tells: Tells,
-    /// The request has an id, so the answer tells whether it is a repeated one.
+    /// The request has an id, so the answer tells whether it is a repeat.
     pub has_id: bool,
 }
 
 impl Part {
-    /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
-    /// each field of a level. `records`: the key of its records, where that may be another one; the last key has them.
+    /// Encodes the plan's levels with these indexes: the plan's values, then a column for each field of a level. All
+    /// Redis keys start with `prefix`. `records`, the path of the plan's records if that may differ, is the last key.
     pub(crate) fn new(
         plan: &Plan<'_>,
         indexes: &[usize],
@@ -141,10 +139,10 @@ impl Part {
         Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells, has_id }
     }
 
-    /// So many units of one level, to be charged afterwards as far as they fit.
+    /// Encodes an outage charge: `units` of one level, charged as far as they fit.
     pub(crate) fn afterwards(due: &Due, units: u64, prefix: &[u8], time: &StoreTime) -> Self {
         let mut body = ByteBuf::new();
-        // No wait is asked for; one key, one level, which is on the first key.
+        // No `max_wait`, one key, one level, on the first key.
         [AFTERWARDS, -1, 1, 1, 1].into_iter().for_each(|number| int(&mut body, number));
         text(&mut body, due.field());
         text(&mut body, due.rule());
@@ -155,7 +153,7 @@ impl Part {
         Self { keys, body: body.into_vec(), values: 10, levels: 1, work, tells: Tells::Charged, has_id: false }
     }
 
-    /// A renewal that comes with no request.
+    /// Encodes a background renewal.
     pub(crate) fn renewal(held: &RenewalPlan, renewal: &Renewal, time: &StoreTime) -> Self {
         let (mut body, levels) = (ByteBuf::new(), held.levels);
         head(&mut body, 0, None, (held.keys.len(), levels), None, Mode::Renew(renewal));
@@ -173,7 +171,7 @@ impl Part {
 }
 
 impl RenewalPlan {
-    /// All levels of a plan, whose states are under `prefix`.
+    /// Encodes all levels of a plan, whose Redis keys start with `prefix`.
     pub(crate) fn new(plan: &Plan<'_>, prefix: &[u8]) -> Self {
         let indexes: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
         let (keys, numbers) = keys(plan, &indexes, prefix);
@@ -189,13 +187,13 @@ impl RenewalPlan {
         Self { keys, columns, phases, places, levels, work }
     }
 
-    /// The key of the first anchor.
+    /// Returns the key of the first anchor.
     pub(crate) fn key(&self) -> &[u8] {
         self.keys.first().map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// The keys of the levels' anchors, and the number of each level's among them, from 1.
+/// Returns the keys of the levels' anchors, and each level's position among them, from 1.
 fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>; 1]>, SmallVec<[i64; 4]>) {
     let firsts_of_anchors = firsts(indexes.iter().map(|index| plan.levels()[*index].anchor_path()));
     let (mut keys, mut numbers) = (SmallVec::new(), SmallVec::<[i64; 4]>::new());
@@ -210,7 +208,7 @@ fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>
     (keys, numbers)
 }
 
-/// What concerns the plan: how it is charged, as `script/plan.lua` lists it, and how many keys and levels follow.
+/// Encodes the plan's values: the charge mode, as `script/plan.lua` lists it, and the numbers of keys and levels.
 fn head(
     body: &mut ByteBuf,
     how: i64,
@@ -263,7 +261,7 @@ fn head(
     }
 }
 
-/// A column for each field of a level but the last two. `cost`: of each level, in place of what the plan asks for.
+/// Encodes a column for each field of a level except the last two. `cost` replaces the plan's costs.
 fn columns(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize], keys: &[i64], cost: Option<i64>) {
     let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
     keys.iter().for_each(|number| int(body, *number));
@@ -272,14 +270,14 @@ fn columns(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize], keys: &[i64],
     levels().for_each(|level| int(body, cost.unwrap_or(level.cost)));
 }
 
-/// Where the windows of a level begin: the key's offset, or the edges of those windows around the present that a calendar has.
+/// Encodes the start of a level's windows: the key's offset, or the edges of the calendar windows around now.
 fn phase(body: &mut ByteBuf, params: &Params, offset: Micros, time: &StoreTime) {
     let Some(edges) = params.edges(|| time.now()) else { return int(body, offset) };
     array_head(body, edges.len());
     edges.into_iter().for_each(|edge| int(body, edge));
 }
 
-/// The column of the levels' states.
+/// Encodes the column of the levels' state indexes.
 fn places(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize]) {
     let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
     places.iter().for_each(|place| int(body, *place as i64 + 1));
@@ -289,12 +287,12 @@ fn total_work(plan: &Plan<'_>, indexes: &[usize]) -> u32 {
     indexes.iter().map(|index| work(plan.levels()[*index].params())).sum()
 }
 
-/// The work of a level: a step, and reading and writing what its state may hold.
+/// Returns the work of a level: a step, and reading and writing the marks of its state.
 pub(crate) fn work(params: &Params) -> u32 {
     1 + (params.marks_max() / MARKS_OF_A_STEP) as u32
 }
 
-/// The field of a level's state: the rest of its key, and what tells its limit from others.
+/// Encodes the hash field of a level's state: the key beyond the anchor, and the limit's ident.
 fn field(body: &mut ByteBuf, level: &Level<'_>) {
     let rest = &level.path()[level.anchor_path().len()..];
     let ident = level.limit.ident();
@@ -303,14 +301,14 @@ fn field(body: &mut ByteBuf, level: &Level<'_>) {
     body.as_mut_vec().extend_from_slice(ident);
 }
 
-/// What the script must know of a level's limit.
+/// Returns the encoded rule of a level: what the script needs of its limit.
 pub(crate) fn rule_of<'l>(level: &'l Level<'_>) -> Cow<'l, [u8]> {
     let encoded = || encoded_rule(level);
     if level.scaled.is_some() { Cow::Owned(encoded().into()) } else { Cow::Borrowed(level.limit.encoded(encoded)) }
 }
 
-/// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1
-/// never, -2 by its mark, -3 within its window; under a request's factor also the parameters without it.
+/// Encodes the algorithm, its flags, its parameters, and when a charge can be undone: a period, 0 while it lasts, -1
+/// never, -2 by its mark, -3 within its window. Under a request's factor, the parameters without it follow.
 fn encoded_rule(level: &Level<'_>) -> Box<[u8]> {
     let (limit, params, mut body) = (level.limit, level.params(), ByteBuf::new());
     let flags = [limit.shadow, params.charges_denied(), params.as_concurrency().is_some()];
@@ -331,7 +329,7 @@ fn encoded_rule(level: &Level<'_>) -> Box<[u8]> {
     body.into_vec().into()
 }
 
-/// Begins a call that holds so many values after those that every call begins with.
+/// Encodes the start of a call with `values` values after those common to all calls.
 pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values: usize) -> Vec<u8> {
     let mut body = ByteBuf::new();
     array_head(&mut body, 3 + values);
@@ -341,7 +339,7 @@ pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, 
     body.into_vec()
 }
 
-/// A call that forgets what a hash holds of a key; see `reset` in `script/tasks.lua`.
+/// Encodes a call that deletes a key's states in a hash; see `reset` in `script/tasks.lua`.
 pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
     text(&mut body, rest);
@@ -350,14 +348,14 @@ pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor
     body.into_vec()
 }
 
-/// A call that tells what is held of these levels of one anchor; see `holds` in `script/tasks.lua`.
+/// Encodes a call that returns the holds on levels of one anchor; see `holds` in `script/tasks.lua`.
 pub(crate) fn holds_call(now: Option<Micros>, plan: &Plan<'_>, indexes: &[usize]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Holds, indexes.len()));
     indexes.iter().for_each(|index| field(&mut body, &plan.levels()[*index]));
     body.into_vec()
 }
 
-/// A call that changes a document whose log is this; see `change_document` in `script/tasks.lua`.
+/// Encodes a call that changes a document with this log; see `change_document` in `script/tasks.lua`.
 pub(crate) fn documents_call(log: &[u8], texts: &[&str]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(None, 0, Task::ChangeDocument, 1 + texts.len()));
     text(&mut body, log);
@@ -365,7 +363,7 @@ pub(crate) fn documents_call(log: &[u8], texts: &[&str]) -> Vec<u8> {
     body.into_vec()
 }
 
-// A buffer in memory takes everything, so none of these can fail.
+// Writing to a buffer in memory cannot fail, so the results below are ignored.
 
 fn int(body: &mut ByteBuf, value: i64) {
     let _ = write_sint(body, value);
@@ -393,7 +391,7 @@ fn text(body: &mut ByteBuf, bytes: &[u8]) {
     body.as_mut_vec().extend_from_slice(bytes);
 }
 
-/// Lua's texts are bytes.
+/// Encodes a string's length. Lua strings are bytes.
 fn text_head(body: &mut ByteBuf, length: usize) {
     let _ = write_str_len(body, length as u32);
 }

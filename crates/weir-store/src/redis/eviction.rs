@@ -1,4 +1,4 @@
-//! Whether a server forgets live keys when its memory is full.
+//! Detection of servers that evict live keys when their memory is full.
 
 use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 use tracing::{debug, warn};
@@ -6,7 +6,7 @@ use tracing::{debug, warn};
 use super::command::{command, failure, query};
 use crate::url::Address;
 
-/// Warns of a server that evicts keys. Without the right to `INFO` that is not known.
+/// Logs a warning if a server evicts keys. Without permission for `INFO` it is not detected.
 pub(super) async fn warn_of_eviction(connection: MultiplexedConnection, server: &Address) {
     let reply = query(connection, &command(&[b"INFO", b"memory"]), false).await.map_err(failure);
     let info = match &reply {
@@ -26,7 +26,7 @@ pub(super) async fn warn_of_eviction(connection: MultiplexedConnection, server: 
     }
 }
 
-/// The policy by which keys are evicted, as `INFO memory` tells; `None` where none is.
+/// Returns the eviction policy in an `INFO memory` reply, if keys can be evicted.
 fn evicts(info: &str) -> Option<&str> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let has_bound = field("maxmemory").is_some_and(|bytes| bytes != "0");

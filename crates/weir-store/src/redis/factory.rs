@@ -1,4 +1,5 @@
-//! Makes the servers of a store: connections, pipeline workers and breakers as the settings say.
+//! Creates the nodes of a store with their connections, pipeline workers and circuit breakers, according to the
+//! settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,18 +29,15 @@ use crate::{
 use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
-/// The least time between two warnings of the same kind about a server.
+/// Least interval between two warnings of the same kind about a server.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
 /// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
 const MORE_CONNECTIONS: usize = 2;
 
-/// Makes nodes.
 pub(crate) struct NodeFactory {
-    /// Connects to them.
     pub connector: Arc<Connector>,
-    /// Where their tasks run.
     pub tasks: Tasks,
-    /// What time they have, about.
+    /// Estimate of the nodes' clock.
     pub time: Arc<StoreTime>,
     machine: Arc<dyn Machine>,
     settings: RedisSettings,
@@ -49,7 +47,7 @@ pub(crate) struct NodeFactory {
 }
 
 impl NodeFactory {
-    /// Of nodes whose tasks run there, on this machine.
+    /// Creates a factory for nodes on this machine, with their tasks on `tasks`.
     pub(crate) fn new(
         url: &RedisUrl,
         settings: &RedisSettings,
@@ -63,12 +61,12 @@ impl NodeFactory {
         Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, tasks, time, machine }
     }
 
-    /// The only server, or the master of the moment.
+    /// Creates the only node: the single server, or the current master that Sentinel reports.
     pub(crate) fn only(&self, target: Target, address: Address) -> Node {
         self.node(target, address, None, Grouping::Any)
     }
 
-    /// The master of a Cluster at an address, which serves this slot. Takes no time.
+    /// Creates the node of a Cluster's master, which serves this hash slot. Does not wait for a connection.
     pub(crate) fn master(&self, address: &Address, slot: u16) -> Node {
         self.node(Target::Fixed(address.clone()), address.clone(), Some(slot), Grouping::SameKey)
     }
@@ -101,15 +99,15 @@ impl NodeFactory {
         Node::start(address, queues, self.machine.random(), context, &self.tasks)
     }
 
-    /// How long a check may take in the store.
+    /// Returns the timeout of a check in the store.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.settings.command_timeout.duration()
     }
 
-    /// The reply of a Cluster's node to `CLUSTER SLOTS`.
+    /// Requests `CLUSTER SLOTS` from a node of a Cluster.
     ///
     /// # Errors
-    /// Why it does not, in bounded time.
+    /// The failure, within the connection timeout.
     pub(crate) async fn cluster_slots(&self, address: &Address) -> Result<Value, Failure> {
         let deadline = self.connector.deadline();
         let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;

@@ -1,4 +1,4 @@
-//! `HELLO`: what a server says of itself, and whether that is the server that is meant.
+//! The `HELLO` command: identifies a server and verifies that it is of the expected kind.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use deadpool_redis::redis::{
 
 use crate::url::Topology;
 
-/// The oldest Redis that has all that is needed: `HELLO` on servers and Sentinels, and their ACLs.
+/// Oldest supported Redis: it has `HELLO` and ACLs, on servers and Sentinels.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// How a server works.
+/// The mode of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerMode {
-    /// Alone, or with replicas.
+    /// A single server, or one with replicas.
     Standalone,
     /// A node of a Cluster.
     Cluster,
@@ -23,7 +23,7 @@ pub enum ServerMode {
 }
 
 impl ServerMode {
-    /// How the servers of a topology that hold data must work.
+    /// Returns the expected mode of the servers that hold the data.
     pub fn of(topology: &Topology) -> Self {
         match topology {
             Topology::Single(_) | Topology::Sentinel { .. } => Self::Standalone,
@@ -32,28 +32,28 @@ impl ServerMode {
     }
 }
 
-/// The command: the crate has sent it already to log in, but keeps the answer to itself. It names the connection, which
-/// `CLIENT SETNAME` would need a right for.
+/// Builds the command. The crate sends its own `HELLO` to authenticate, but hides the reply. This one also names the
+/// connection, for which `CLIENT SETNAME` would need a permission.
 pub fn command() -> Cmd {
     super::command::command(&[b"HELLO", b"3", b"SETNAME", b"weir"])
 }
 
-/// A server's answer to `HELLO`.
+/// A server's reply to `HELLO`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// `redis`, `valkey`, or what else speaks the protocol.
+    /// `redis`, `valkey`, or another server that speaks the protocol.
     server: String,
     version: String,
     mode: String,
-    /// Sentinels have none.
+    /// Empty for Sentinels.
     role: String,
 }
 
 impl Hello {
-    /// Reads the answer.
+    /// Parses the reply.
     ///
     /// # Errors
-    /// This is none.
+    /// The reply is not one to `HELLO`.
     pub fn read(reply: &Value) -> RedisResult<Self> {
         let fields: HashMap<String, Value> =
             from_redis_value_ref(reply).map_err(|_| wrong("HELLO is answered by something else"))?;
@@ -61,10 +61,10 @@ impl Hello {
         Ok(Self { server: text("server"), version: text("version"), mode: text("mode"), role: text("role") })
     }
 
-    /// Whether this is a server of such a kind, new enough, and with `as_master` one that takes writes.
+    /// Checks that the server has this mode, is new enough, and with `as_master` accepts writes.
     ///
     /// # Errors
-    /// The kind of server that it is instead; `READONLY` when it is a replica, for that may change.
+    /// The actual kind of server; `READONLY` for a replica, since its role may change.
     pub fn check(&self, mode: ServerMode, as_master: bool) -> RedisResult<()> {
         if self.server == "redis" && version(&self.version).is_some_and(|version| version < OLDEST) {
             let (version, (major, minor)) = (&self.version, OLDEST);

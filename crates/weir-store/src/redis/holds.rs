@@ -1,4 +1,4 @@
-//! What is held of a plan's states, and its renewals that come with no request.
+//! Queries of the holds on a plan's states, and background renewals of leases.
 
 use super::{
     Io, RedisStore, RenewalPlan,
@@ -17,10 +17,10 @@ use weir_core::{
 };
 
 impl RedisStore {
-    /// What is held of each level of a plan, read anchor by anchor: nothing is decided or written.
+    /// Reads the holds on each level of a plan, anchor by anchor, without deciding or writing anything.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot tell.
+    /// [`StoreError`] when the store has no answer.
     pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Held>>, StoreError> {
         let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.clock.as_ref().map(|clock| clock.now()));
         for group in groups(plan) {
@@ -37,10 +37,10 @@ impl RedisStore {
         Ok(holds)
     }
 
-    /// Sends a renewal that comes with no request; how the levels stand then, and what was granted.
+    /// Sends a background renewal. Returns the levels' decisions and the grant.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// [`Failure`] when it was not served, or that is unknown.
     pub(crate) async fn send_renewal(
         io: &Io,
         held: &RenewalPlan,
@@ -53,7 +53,7 @@ impl RedisStore {
     }
 }
 
-/// The grant in an answer to this renewal.
+/// Returns the grant in the answer to this renewal.
 pub(super) fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
     let none = || Failure::Lost("the answer has no grant".into());
     Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })

@@ -1,4 +1,4 @@
-//! The thread on which connections live, apart from those that serve; and work there.
+//! The I/O thread of a store, which runs its connections separately from the serving threads.
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -13,7 +13,7 @@ use weir_telemetry::request;
 use super::servers::Servers;
 use crate::{Failure, StoreError};
 
-/// The runtime on which connections and the tasks that use them live, and whether one of these tasks has panicked.
+/// The runtime of the connections and their tasks, with a flag for a task that panicked.
 #[derive(Clone)]
 pub(crate) struct Tasks {
     pub handle: Handle,
@@ -25,7 +25,7 @@ impl Tasks {
         Self { handle, panicked: CancellationToken::new() }
     }
 
-    /// Runs a background task of the store. If it panics, [`Self::panicked`] is ready.
+    /// Spawns a background task of the store. If it panics, [`Self::panicked`] completes.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let guard = PanicGuard(self.panicked.clone());
         self.handle.spawn(async move {
@@ -40,7 +40,7 @@ impl Tasks {
     }
 }
 
-/// Cancels its token when it is dropped by a panic.
+/// Cancels its token when it is dropped during a panic.
 struct PanicGuard(CancellationToken);
 
 impl Drop for PanicGuard {
@@ -51,7 +51,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// The servers, where what asks them runs, and how long a command may take.
+/// The servers, the runtime for requests to them, and the command timeout.
 #[derive(Clone)]
 pub(crate) struct Io {
     pub servers: Arc<Servers>,
@@ -60,12 +60,12 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// Until when a command may take that begins now.
+    /// Returns the deadline of a command that starts now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
     }
 
-    /// Runs on the store's thread, where its connections live.
+    /// Runs `work` on the store's runtime, where its connections live.
     pub(crate) async fn run<T, F>(&self, work: impl FnOnce(Self) -> F + Send) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -76,17 +76,17 @@ impl Io {
     }
 }
 
-/// A thread with a runtime, which ends when this is dropped.
+/// A thread with a runtime, which ends when this value is dropped.
 pub(super) struct IoThread {
     handle: Handle,
     end: CancellationToken,
 }
 
 impl IoThread {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the operating system cannot start a thread.
     pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, end) = (runtime.handle().clone(), CancellationToken::new());
@@ -95,7 +95,6 @@ impl IoThread {
         Ok(Self { handle, end })
     }
 
-    /// The runtime.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }

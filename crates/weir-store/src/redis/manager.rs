@@ -1,6 +1,6 @@
-//! How a pool makes and recycles connections. Recycling is by the manager of `deadpool-redis`. Streams are opened here, because
-//! the crate `redis` does not bound replies and takes no certificate verifier: its own refuses a self-signed certificate with
-//! CA:TRUE (`openssl req -x509`) even where that is the configured CA certificate.
+//! Creation and recycling of pooled connections. Recycling is delegated to the manager of `deadpool-redis`. Streams are
+//! opened here, because the crate `redis` neither bounds replies nor accepts a certificate verifier: its own verifier
+//! rejects a self-signed certificate with CA:TRUE (`openssl req -x509`) even if it is the configured CA certificate.
 
 use std::{ops::Deref, path::PathBuf, sync::Arc};
 
@@ -24,21 +24,21 @@ use crate::{
 };
 use weir_settings::tls::server_name;
 
-/// A connection, which ends when this is dropped.
+/// A connection, which is closed when this value is dropped.
 pub struct Connection {
     connection: MultiplexedConnection,
-    /// Carries the connection.
+    /// The task that drives the connection.
     _driver: AbortOnDropHandle<()>,
 }
 
-/// Makes the connections of one epoch.
+/// Creates the connections of one epoch.
 pub struct Manager {
     machine: Arc<dyn Machine>,
     address: Address,
     tls: Option<Tls>,
     redis: RedisConnectionInfo,
     config: AsyncConnectionConfig,
-    /// Recycles them, and connects to nothing.
+    /// Recycles connections. It never connects, so its address is unused.
     recycler: deadpool_redis::Manager,
 }
 
@@ -48,10 +48,10 @@ struct Tls {
 }
 
 impl Manager {
-    /// Of connections to this server by these secrets; `settings` are those of TLS, where that is enabled.
+    /// Creates a manager for this server and these secrets. `settings` are those of TLS, if it is enabled.
     ///
     /// # Errors
-    /// No certificate can bear the server's name.
+    /// The server's name is not valid in a certificate.
     pub(super) fn new(
         machine: Arc<dyn Machine>,
         address: &Address,
@@ -72,18 +72,18 @@ impl Manager {
         Ok(Self { machine, address: address.clone(), tls, redis, config, recycler })
     }
 
-    /// Logs in by a stream.
+    /// Authenticates on a stream.
     async fn log_in(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> RedisResult<Connection> {
         let stream = Bounded::new(stream);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.redis, stream, self.config.clone()).await?;
-        // Or else it would go on until the last reply, which may never come.
+        // Otherwise the driver would run until the last reply, which may never arrive.
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
         Ok(Connection { connection, _driver: driver })
     }
 
-    /// From now on new connections trust what was read last: the system's CA certificates may have changed in files that no
-    /// setting names.
+    /// Uses the latest CA certificates for new connections: those of the operating system may have changed in files
+    /// that no setting names.
     pub(super) fn trust(&self, secrets: &Secrets) {
         if let Some((tls, certificates)) = self.tls.as_ref().zip(secrets.certificates.as_ref()) {
             tls.config.store(Arc::clone(certificates.config()));

@@ -1,4 +1,4 @@
-//! What replicas tell of themselves: a field each of one hash, which is gone soon after the last of them.
+//! Membership of replicas: one hash with a field for each replica's status, which expires soon after the last update.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::{
 };
 use crate::StoreError;
 
-/// The hash, behind the prefix of all keys. No state is named so.
+/// Name of the hash, after the prefix of all keys. No state has this name.
 const NAME: &[u8] = b"replicas";
-/// How long it lasts when no replica tells anything any more.
+/// TTL of the hash after the last update, in milliseconds.
 const TTL_MILLIS: &[u8] = b"60000";
 /// Most fields that are read.
 const MAX_READ: usize = 4_096;
-/// Fields that a server is asked for at once.
+/// `COUNT` of `HSCAN`.
 const COUNT: &[u8] = b"100";
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Tells this of a replica, in place of what it told before.
+    /// Publishes the status of a replica, replacing the previous one.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -35,7 +35,7 @@ impl RedisStore {
         done.await
     }
 
-    /// What replicas have told, with their ids.
+    /// Reads the status of all replicas, with their ids.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -60,7 +60,7 @@ impl RedisStore {
         done.await
     }
 
-    /// Forgets what these replicas have told.
+    /// Deletes the status of these replicas.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,4 +1,5 @@
-//! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
+//! The Redis and Valkey store, shared by all replicas: a script decides plans atomically on the server that has their
+//! states.
 
 mod afterwards;
 mod batch;
@@ -74,33 +75,34 @@ pub(crate) use encode::{documents_call, rule_of, work};
 
 use crate::metrics::{ServerStatus, StoreMeter};
 
-/// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
+/// Least TTL of a key in milliseconds when decisions use a clock other than the server's, because Redis expires keys in
+/// real time.
 const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
 
-/// Why a plan is not decided, and what became of each of its levels.
+/// Why a plan has no decision, and the fate of each level.
 #[derive(Clone, Debug)]
 pub struct Undecided {
-    /// Why.
+    /// The failure.
     pub failure: Failure,
-    /// Of each level, in their order.
+    /// The fate of each level, in order.
     pub fates: SmallVec<[Fate; 4]>,
 }
 
 impl Undecided {
-    /// All levels have shared one fate.
+    /// All levels have the same fate.
     fn all(plan: &Plan<'_>, failure: Failure) -> Self {
         Self { fates: smallvec![Fate::after(&failure); plan.levels().len()], failure }
     }
 }
 
-/// What a store that has no answer has done with a level.
+/// The effect of a failed request on a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is not charged, for sure.
+    /// Certainly not charged.
     NotCharged,
-    /// It is charged as the level itself decided.
+    /// Charged, as the level itself decided.
     Charged,
-    /// It may be charged, or its state cannot be used.
+    /// Possibly charged, or its state is unusable.
     Unknown,
 }
 
@@ -110,23 +112,24 @@ impl Fate {
     }
 }
 
-/// A shared store.
+/// A store in Redis or Valkey.
 pub struct RedisStore {
     pub(crate) io: Io,
     prefix: Arc<[u8]>,
     clock: Option<Arc<dyn Clock>>,
     meter: Arc<StoreMeter>,
     pub(crate) machine: Arc<dyn Machine>,
-    /// Where its connections live, if that is this store's own. Last, so that what runs on it is dropped before.
+    /// The thread of its connections, if the store owns it. Declared last, so that everything running on it is dropped
+    /// first.
     _thread: Option<IoThread>,
 }
 
 impl RedisStore {
-    /// Starts a store at `url`, which need not be reachable yet. The moment of each decision is the server's, unless a
-    /// `clock` is given, as `simulate` and tests do.
+    /// Starts a store at `url`, which need not be reachable yet. Decisions use the server's clock unless `clock` is
+    /// given, as in `simulate` and tests.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the operating system cannot start a thread.
     pub fn start(
         url: &RedisUrl,
         settings: &RedisSettings,
@@ -138,7 +141,7 @@ impl RedisStore {
         Ok(Self { _thread: Some(thread), ..store })
     }
 
-    /// Starts a store whose tasks run on this runtime, and which reaches its servers from this machine.
+    /// Starts a store whose tasks run on `runtime`, and which reaches its servers from `machine`.
     pub fn start_on(
         machine: Arc<dyn Machine>,
         runtime: Handle,
@@ -156,7 +159,7 @@ impl RedisStore {
         Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, meter, machine, _thread: None }
     }
 
-    /// Whether every server is asked, that is, has not failed of late.
+    /// Whether the circuit breakers of all servers are closed.
     pub fn is_up(&self) -> bool {
         self.io.servers.is_up()
     }
@@ -166,17 +169,17 @@ impl RedisStore {
         self.io.tasks.panicked().await;
     }
 
-    /// How its servers are now.
+    /// Returns the current status of its servers.
     pub fn servers(&self) -> Vec<ServerStatus> {
         self.io.servers.status()
     }
 
-    /// Lets the metrics know how its servers are now.
+    /// Updates the metrics with the current status of its servers.
     pub fn report_servers(&self) {
         self.meter.servers(self.servers());
     }
 
-    /// What it counts.
+    /// Returns its metrics.
     pub fn meter(&self) -> &StoreMeter {
         &self.meter
     }
@@ -184,7 +187,7 @@ impl RedisStore {
     /// Decides a plan.
     ///
     /// # Errors
-    /// Why it is not decided, or not known to be.
+    /// [`Undecided`] when the plan was not decided, or the decision is unknown.
     pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, Undecided> {
         if let Some(reservation) = plan.reservation {
             return Box::pin(self.reserve(plan, &reservation)).await;
@@ -202,25 +205,25 @@ impl RedisStore {
                 }
                 Err(failure) => Err(Undecided::all(plan, failure)),
             },
-            // Boxed, so that the usual case does not carry the room for it around.
+            // Boxed, so that the future of the usual case stays small.
             groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
     }
 
-    /// Whether the plan is decided in one step, so that units can be held of it.
+    /// Whether the plan is decided in one atomic step, which holds on its units require.
     pub fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
         self.groups(plan).len() == 1
     }
 
-    /// What stands for a plan in renewals that come with no request.
+    /// Encodes a plan for background renewals.
     pub(crate) fn renewal_plan(&self, plan: &Plan<'_>) -> RenewalPlan {
         RenewalPlan::new(plan, &self.prefix)
     }
 
-    /// Decides a plan that [`Self::decides_in_one_step`], and serves the renewal in the same step.
+    /// Decides a plan that [`Self::decides_in_one_step`] and serves the renewal in the same step.
     ///
     /// # Errors
-    /// Why it is not decided, or not known to be; the renewal likewise.
+    /// [`Undecided`] when the plan was not decided, or the decision is unknown; the same holds for the renewal.
     pub async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<(Verdict, Grant), Undecided> {
         let deadline = self.io.deadline();
         let all: Group = (0..plan.levels().len()).collect();
@@ -230,16 +233,16 @@ impl RedisStore {
         Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
     }
 
-    /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
+    /// Charges units admitted during outages whenever the servers are healthy, until the handle is dropped.
     pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
         let charging = Afterwards { charges, io: self.io.clone(), prefix: Arc::clone(&self.prefix) };
         AbortOnDropHandle::new(self.io.tasks.spawn(charging.run()))
     }
 
-    /// The levels that are decided in one step each.
+    /// Groups the levels that are decided in one step each.
     fn groups(&self, plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
         if self.io.servers.decide_all_together() {
-            // All anchors are on one server, so they are one step.
+            // All anchors are on one server, so one call decides them.
             return smallvec![(0..plan.levels().len()).collect::<Group>()];
         }
         groups(plan)
@@ -247,37 +250,37 @@ impl RedisStore {
 
     fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode<'_>, deadline: Instant) -> impl Future<Output = Answer> {
         let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
-        // In a Cluster each anchor has records of its own.
+        // In a Cluster, each anchor has its own records.
         let records = if self.io.servers.decide_all_together() { plan.record_path() } else { None };
         let part = move || Part::new(plan, levels, records, &self.prefix, self.io.servers.time(), mode);
         self.io.servers.ask(move || slot_of(&[&self.prefix[..], anchor].concat()), deadline, part)
     }
 
-    /// Asks whether a server runs the script and takes writes, again and again for so long: the only one, or one of a
-    /// Cluster's masters. It writes a key that expires within a second.
+    /// Waits up to `patience` for a server that runs the script and accepts writes: the only one, or one of a Cluster's
+    /// masters. Writes a probe key that expires within a second.
     ///
     /// # Errors
-    /// Why the store did not answer.
+    /// [`StoreError`] with the last failure.
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, 0, Task::Probe, 0);
         self.io.run(move |io| async move { io.servers.script(&key, &call, deadline).await.map(drop) }).await
     }
 
-    /// Documents of this name in it.
+    /// Returns the documents of this name.
     pub(crate) fn documents(&self, name: &str) -> RedisDocuments {
         RedisDocuments::new(self.io.clone(), &self.prefix, name)
     }
 
-    /// About its servers' present; a clock for what is not decided by them.
+    /// Returns an estimate of its servers' clock, for decisions made elsewhere.
     pub fn clock(&self) -> Arc<dyn Clock> {
         self.io.servers.clock()
     }
 
-    /// Removes every key under this store's prefix: how many there were.
+    /// Deletes all keys under this store's prefix and returns how many there were.
     ///
     /// # Errors
-    /// Why it is not certain that all are gone.
+    /// [`StoreError`] when some keys may remain.
     pub async fn clear(&self) -> Result<usize, StoreError> {
         let prefix = self.prefix.to_vec();
         self.io.run(move |io| async move { io.servers.remove(&prefix).await }).await

@@ -1,4 +1,4 @@
-//! One server that keeps states: its pipeline workers, its connections, and its circuit breaker.
+//! A node: one server with states, its pipeline workers, connections and circuit breaker.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -29,11 +29,11 @@ use super::{
 };
 use crate::{Failure, metrics::ServerStatus, url::Address};
 
-/// The pauses between two probes of a server that fails: the first, and the longest.
+/// First and longest pause between two probes of an unhealthy server.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// A server.
+/// One server of the store.
 pub(crate) struct Node {
     address: Address,
     context: Arc<Context>,
@@ -43,7 +43,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a node's tasks; they end when it is dropped. `seed` decides which worker has which key.
+    /// Starts the tasks of a node; they end when it is dropped. `seed` determines which worker serves which key.
     pub(super) fn start(address: Address, queues: Vec<Arc<Queue>>, seed: u64, context: Context, tasks: &Tasks) -> Self {
         let context = Arc::new(context);
         let workers = queues.iter().map(|queue| tasks.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
@@ -52,25 +52,25 @@ impl Node {
         Self { address, context, queues, hasher: FixedState::with_seed(seed), tasks }
     }
 
-    /// Where it is, or by whom it is found.
+    /// Returns the node's address; with Sentinel, that of the first configured Sentinel.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The key that lives there.
+    /// Returns the probe key, which is stored on this node.
     pub(crate) fn probe_key(&self) -> &ProbeKey {
         &self.context.probe_key
     }
 
-    /// Whether it is asked at all.
+    /// Whether its circuit breaker is closed.
     pub(crate) fn is_up(&self) -> bool {
         !self.context.breaker.is_open()
     }
 
-    /// Asks for one part, from the call on. What concerns one key is carried out in the order in which it is asked.
+    /// Submits a part at the time of the call. Parts of one key are executed in the order of submission.
     ///
     /// # Errors
-    /// Why the server did not answer.
+    /// [`Failure`] when there is no answer.
     pub(crate) fn ask(&self, part: Part, deadline: Instant, asking: bool) -> impl Future<Output = Answer> {
         let queue = self.queue_of(&part);
         match self.context.breaker.instead().map_or_else(|| queue.push(part, deadline, asking), Err) {
@@ -79,10 +79,10 @@ impl Node {
         }
     }
 
-    /// Charges a part afterwards. It never takes the place of a check, and a failure says for sure whether it was sent.
+    /// Submits an outage charge. It never displaces a check, and its failure always tells whether it was sent.
     ///
     /// # Errors
-    /// Why it is not charged, or not known to be.
+    /// [`Failure`] when it was not charged, or that is unknown.
     pub(crate) async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Answer {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
@@ -98,28 +98,29 @@ impl Node {
         &self.queues[(hasher.finish() % self.queues.len() as u64) as usize]
     }
 
-    /// Runs commands outside the pipelines of checks, in one round trip: the reply to each, errors too. On the node's runtime.
+    /// Runs commands outside the pipelines of checks, in one round trip. Returns each reply, including errors. Must be
+    /// called on the node's runtime.
     ///
     /// # Errors
-    /// Why the server did not reply.
+    /// [`Failure`] when there are no replies.
     pub(crate) async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         self.run(|connection| send_all(connection, commands)).await
     }
 
-    /// Runs one command outside the pipelines, whose key's slot may be migrating to this node (`asking`). On the node's
-    /// runtime.
+    /// Runs one command outside the pipelines of checks. With `asking`, its hash slot is migrating to this node. Must
+    /// be called on the node's runtime.
     ///
     /// # Errors
-    /// Why the server did not reply, or its error.
+    /// [`Failure`] when there is no reply, or an error reply.
     pub(crate) async fn command(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
         self.run(|connection| query(connection, command, asking)).await
     }
 
-    /// Runs the script outside the pipelines, with one key, whose slot may be migrating to this node (`asking`). On the
-    /// node's runtime.
+    /// Runs the script outside the pipelines of checks, with one key. With `asking`, its hash slot is migrating to this
+    /// node. Must be called on the node's runtime.
     ///
     /// # Errors
-    /// Why the server did not reply, or its error.
+    /// [`Failure`] when there is no reply, or an error reply.
     pub(crate) async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
         self.run(|connection| script::run(connection, key, call, asking)).await
     }
@@ -132,17 +133,16 @@ impl Node {
         self.context.run(work).await
     }
 
-    /// Its connections.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.context.pool
     }
 
-    /// A number that changes whenever another server is behind this name.
+    /// Returns a counter that changes whenever the connections lead to another server.
     pub(crate) fn changes(&self) -> u64 {
         self.context.pool.changes()
     }
 
-    /// How it is, for metrics.
+    /// Returns the status for metrics.
     pub(crate) fn status(&self) -> ServerStatus {
         let (open, idle) = self.context.pool.sizes();
         let waiting = self.queues.iter().map(|queue| queue.waiting()).sum();
@@ -157,7 +157,7 @@ impl Drop for Node {
     }
 }
 
-/// Probes the server while it fails, and lets requests to it again when it is well.
+/// Probes the server while its circuit breaker is open, and closes it after a successful probe.
 async fn watch(context: Arc<Context>) {
     let (server, breaker) = (&context.server, &context.breaker);
     loop {
@@ -179,7 +179,7 @@ async fn watch(context: Arc<Context>) {
             if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
                 break;
             }
-            // Probes do not see what is wrong, so they must not let requests there at their usual rate: the pauses go on
+            // Probes do not detect the fault, so they must not readmit requests at the usual rate: the pauses keep
             // growing.
             relapses += 1;
             if relapses == 1 {

@@ -1,7 +1,8 @@
-//! Connections to one server, or to the master that Sentinels name, in pools of `deadpool-redis`.
+//! Connection pools for one server, or for the master that Sentinel reports, built on `deadpool-redis`.
 //!
-//! A pool of the crate makes all its connections alike. So there is a new one, a new epoch of connections, when the master, a
-//! password file or a certificate has changed. An idle connection answers a `PING` before it is given out again.
+//! A pool of the crate creates all its connections with the same parameters. When the master, a password file or a
+//! certificate changes, a new pool starts a new connection epoch. An idle connection must answer a `PING` before it is
+//! used again.
 
 use std::{
     fmt,
@@ -34,62 +35,62 @@ use super::{
 };
 use crate::{Failure, url::Address};
 
-/// Connections to one server, or to the master of the moment.
+/// Connections to one server, or to the current master.
 pub struct Pool {
     connector: Arc<Connector>,
     target: Target,
     purpose: Purpose,
     max_size: usize,
     ping_timeout: Duration,
-    /// The last one makes connections; the others have some that are still in use.
+    /// Connection epochs. Only the last one opens connections; the older ones have some still in use.
     epochs: Mutex<Vec<Arc<Epoch>>>,
-    /// How often connections began to lead to another server.
+    /// Number of changes to another server.
     changes: AtomicU64,
-    /// The last failure, so that the log has changes only.
+    /// The last failure, so that only changes are logged.
     trouble: Mutex<Option<Failure>>,
-    /// How many hold checks back.
+    /// Number of pauses in force.
     holds: Holds,
 }
 
-/// Holds checks back until it is dropped.
+/// Pauses checks until it is dropped.
 pub struct Hold<'a>(&'a Holds);
 
 #[derive(Default)]
 struct Holds {
     count: AtomicUsize,
-    // Workers go on in the order in which they began to wait.
+    // `Notify` wakes the workers in the order in which they started to wait.
     ended: Notify,
 }
 
-/// Where a pool's connections lead.
+/// The destination of a pool's connections.
 pub enum Target {
-    /// To one server.
+    /// One server.
     Fixed(Address),
-    /// To the master that Sentinels name.
+    /// The master that Sentinel reports.
     Sentinel(Arc<Sentinels>),
 }
 
-/// Connections that were made alike.
+/// Connections with the same parameters.
 struct Epoch {
     address: Address,
     secrets: Secrets,
-    /// None of them is used for anything new.
+    /// No new commands may be sent on its connections.
     is_over: AtomicBool,
     disconnections: Arc<AtomicU64>,
     pool: managed::Pool<Manager>,
 }
 
-/// A connection out of a pool, to which it goes back when it is dropped.
+/// A connection from a pool, returned to it on drop.
 pub struct Pooled {
     connection: Object<Manager>,
     epoch: Arc<Epoch>,
-    /// The epoch's disconnections before this connection was given out.
+    /// The epoch's count of disconnections before this connection was checked out.
     disconnections: u64,
 }
 
 impl Pool {
-    /// At most `max_size` connections to `target`, on which the script can be run; `probe_key` is for trying that. An idle one
-    /// has to answer within `ping_timeout`.
+    /// Creates a pool of at most `max_size` connections to `target`, each verified with `probe_key` to run the script.
+    /// An idle one must answer a `PING` within `ping_timeout`.
     pub fn new(
         connector: Arc<Connector>,
         target: Target,
@@ -102,10 +103,10 @@ impl Pool {
         Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, trouble, holds }
     }
 
-    /// A connection that is ready for commands: an idle one that answers, or a new one.
+    /// Returns a connection that is ready for commands: an idle one that answers, or a new one.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`Failure`] when there is no connection.
     pub async fn get(&self) -> Result<Pooled, Failure> {
         if let Some(idle) = self.idle().await {
             return Ok(idle);
@@ -120,7 +121,7 @@ impl Pool {
         if epoch.pool.status().available == 0 {
             return None;
         }
-        // It makes none: that begins with the files, and with Sentinels.
+        // Must not open a connection: that first requires reading the files and asking Sentinel.
         let timeouts = Timeouts { wait: Some(Duration::ZERO), create: Some(Duration::ZERO), recycle: None };
         let disconnections = epoch.disconnections();
         let deadline = Instant::now() + self.ping_timeout;
@@ -144,15 +145,15 @@ impl Pool {
         let secrets = self.connector.secrets(address, &self.purpose, deadline).await?;
         let epoch = self.epoch(address, secrets)?;
         let disconnections = epoch.disconnections();
-        // Of the time that is left, half for one of the connections in use to come back, and half to make one.
+        // Half of the remaining time to wait for a connection in use, half to open one.
         let wait = deadline.saturating_duration_since(Instant::now()) / 2;
         let timeouts = Timeouts { wait: Some(wait), create: None, recycle: Some(self.ping_timeout) };
         let connection = self.connector.in_time(address, deadline, epoch.pool.timeout_get(&timeouts)).await?;
         Ok(Pooled { connection, epoch, disconnections })
     }
 
-    /// The epoch of connections to `address` by these secrets: the last, or else a new one, after which the older ones give
-    /// out no more.
+    /// Returns the connection epoch for `address` and these secrets: the last one, or else a new one, after which the
+    /// older ones hand out no more connections.
     fn epoch(&self, address: &Address, secrets: Secrets) -> Result<Arc<Epoch>, Failure> {
         let mut epochs = self.epochs.lock();
         let last = epochs.last();
@@ -210,10 +211,10 @@ impl Pool {
         }
     }
 
-    /// Tries whether a server takes checks, by a connection of its own.
+    /// Tests with a separate connection whether a server accepts checks.
     ///
     /// # Errors
-    /// Why it does not.
+    /// [`Failure`] when it does not.
     pub(crate) async fn try_checks(&self, address: &Address) -> Result<(), Failure> {
         self.connector.connect(address, self.purpose.clone(), self.connector.deadline()).await.map(drop)
     }
@@ -223,14 +224,14 @@ impl Pool {
         self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
     }
 
-    /// Whether connections lead to other servers than these, and none to one of these.
+    /// Whether there are connections, and none of them to one of these servers.
     pub(crate) fn leads_past(&self, servers: &[&Address]) -> bool {
         let epochs = self.epochs.lock();
         let mut in_use = epochs.iter().filter(|epoch| !epoch.is_over() && epoch.is_in_use()).peekable();
         in_use.peek().is_some() && in_use.all(|epoch| !servers.iter().any(|server| epoch.is_of(server)))
     }
 
-    /// Ends the connections to all other servers: returns which.
+    /// Ends the epochs of connections to other servers and returns their addresses.
     pub(crate) fn leave_others(&self, master: &Address) -> Vec<Address> {
         let mut left = Vec::new();
         for epoch in self.epochs.lock().iter().filter(|epoch| epoch.leads_elsewhere(master)) {
@@ -244,16 +245,16 @@ impl Pool {
         left
     }
 
-    /// Holds checks back: what is charged now would be lost.
+    /// Pauses checks, because charges made now would be lost.
     pub(crate) fn hold(&self) -> Hold<'_> {
         self.holds.count.fetch_add(1, Ordering::Relaxed);
         Hold(&self.holds)
     }
 
-    /// Waits until nothing holds checks back.
+    /// Waits until no pause is in force.
     pub(crate) async fn until_free(&self) {
         loop {
-            // Before the count is read, so that no end is missed.
+            // Registered before the count is read, so that no notification is missed.
             let ended = self.holds.ended.notified();
             if self.holds.count.load(Ordering::Relaxed) == 0 {
                 return;
@@ -262,12 +263,12 @@ impl Pool {
         }
     }
 
-    /// A number that changes whenever connections begin to lead to another server.
+    /// Returns a counter that changes whenever the connections lead to another server.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Connections that there are, and those of them that are idle.
+    /// Returns the numbers of open and of idle connections.
     pub fn sizes(&self) -> (usize, usize) {
         let statuses = self.epochs.lock().iter().map(|epoch| epoch.pool.status()).collect::<Vec<_>>();
         statuses.iter().fold((0, 0), |(open, idle), status| (open + status.size, idle + status.available))
@@ -304,13 +305,13 @@ impl Epoch {
 }
 
 impl Pooled {
-    /// Whether a command may be sent on it: its epoch is not over, and no connection of it has ended since this one was given
-    /// out, which may have been this one. Back in its pool, a `PING` shows which.
+    /// Whether commands may be sent: its epoch is not over, and no connection of that epoch was lost since this one was
+    /// checked out, which may have been this one. The `PING` at the next check-out finds out.
     pub fn is_usable(&self) -> bool {
         !self.epoch.is_over() && self.epoch.disconnections() == self.disconnections
     }
 
-    /// Closes it instead of giving it back.
+    /// Closes the connection instead of returning it.
     pub fn discard(self) {
         drop(Object::take(self.connection));
     }

@@ -1,4 +1,4 @@
-//! Probes: whether a server can do all that a check needs, tried on a key of its own.
+//! Probes: tests on a dedicated key whether a server can do everything that checks need.
 
 use std::{io::Write, sync::Arc};
 
@@ -10,42 +10,42 @@ use super::{
     script::{self, Task},
     slots::slot_of,
 };
-/// Numbers that are tried for a probe's key; sixty of them are in each slot.
+/// Most numbers tried for a probe key; on average about sixty of them fall into each hash slot.
 const MOST_PROBE_KEYS: u32 = 1_000_000;
 
-/// A key that lives on a server, for probes.
+/// The key for probes of a server.
 #[derive(Debug)]
 pub struct ProbeKey {
-    /// The key's prefix; no braces.
+    /// The key's prefix; it contains no braces.
     prefix: Vec<u8>,
     slot_key: Mutex<SlotKey>,
 }
 
 #[derive(Debug)]
 struct SlotKey {
-    /// The slot, where there are slots.
+    /// The hash slot; `None` outside of a Cluster.
     slot: Option<u16>,
-    /// Looked for when it is wanted first, because that takes a millisecond.
+    /// Found on first use, because that takes a millisecond.
     key: Option<Arc<[u8]>>,
 }
 
 impl ProbeKey {
-    /// A key of the keys under `prefix`; in this slot, where there are slots.
+    /// Creates a probe key under `prefix`, in a Cluster for this hash slot.
     pub fn new(prefix: &str, slot: Option<u16>) -> Self {
         Self { prefix: [prefix.as_bytes(), b"probe"].concat(), slot_key: Mutex::new(SlotKey { slot, key: None }) }
     }
 
-    /// The slot, where there are slots.
+    /// Returns the hash slot; `None` outside of a Cluster.
     pub fn slot(&self) -> Option<u16> {
         self.slot_key.lock().slot
     }
 
-    /// From now on a key in this slot, since the server has lost the one before.
+    /// Moves the key to this hash slot, because the server has lost the previous one.
     pub(crate) fn put_in(&self, slot: u16) {
         *self.slot_key.lock() = SlotKey { slot: Some(slot), key: None };
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn get(&self) -> Arc<[u8]> {
         let mut slot_key = self.slot_key.lock();
         let slot = slot_key.slot;
@@ -57,7 +57,7 @@ impl ProbeKey {
         let mut key = self.prefix.clone();
         for number in 0..MOST_PROBE_KEYS {
             key.truncate(self.prefix.len());
-            // Only what is in braces counts. A buffer in memory takes everything.
+            // Only the part in braces is hashed. Writing to memory cannot fail.
             let _ = write!(key, ":{{{number}}}");
             if slot_of(&key) == slot {
                 break;
@@ -67,14 +67,14 @@ impl ProbeKey {
     }
 }
 
-/// Whether the server runs the script, takes writes and allows all that checks need, before anything is charged there: a
-/// right that is missing would be noticed in the middle of a write.
+/// Tests that the server runs the script, accepts writes and permits everything that checks need, before anything is
+/// charged: otherwise a missing permission would only show in the middle of a write.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why it does not.
 pub async fn probe(connection: MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
     match script::run(connection, key, &call_head(None, 0, Task::Probe, 0), false).await {
-        // The slot is another server's by now, but this one answers.
+        // The hash slot has moved to another server, but this one answers.
         Err(error) if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
             Ok(())
         }

@@ -1,8 +1,8 @@
-//! Parts that wait for the next round trip of a pipeline worker, and how much of them goes with one.
+//! Fair queueing of parts for the next round trip of a pipeline worker.
 //!
-//! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that one client's large
-//! batch does not keep the server, and other clients, for long. Where more waits than that, submitters take turns. A submitter is
-//! the client's connection, however many calls it has; a request without one is a submitter of its own.
+//! A round trip carries a bounded amount of *work* for the server, so that one client's large batch does not delay the
+//! server and other clients for long. If more is queued, submitters are scheduled round-robin. A submitter is a
+//! client's connection with all its calls; a request without a connection is a submitter of its own.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,57 +24,56 @@ use super::{encode::Part, reply::Answer};
 use crate::Failure;
 use weir_telemetry::request;
 
-/// Most work of one round trip, in levels of a usual algorithm: 1,024 checks of a nested pair, a few milliseconds.
+/// Most work in one round trip, in levels of a usual algorithm: 1,024 checks of a nested pair, a few milliseconds.
 const MAX_ROUND_TRIP_WORK: u64 = 2_048;
-/// Work of one submitter's turn.
+/// Work of a submitter in one turn of the round-robin.
 const TURN_WORK: u64 = 64;
 
-/// A part of a plan on its way.
+/// A queued part of a plan.
 #[derive(Debug)]
 pub(super) struct Waiter {
     /// The levels to decide.
     pub part: Part,
-    /// Until when it is to be answered.
+    /// Deadline of the answer.
     pub deadline: Instant,
-    /// The key's slot is being migrated to this server, so `ASKING` goes before.
+    /// The key's hash slot is migrating to this server, so `ASKING` must precede the call.
     pub asking: bool,
     submitter: Submitter,
     position: QueuePosition,
     answer: Option<oneshot::Sender<Answer>>,
-    /// The answer, while replicas are waited for.
+    /// The answer, withheld until replicas acknowledge it.
     kept: Option<Answer>,
 }
 
-/// A party that takes turns with others.
+/// A participant in the round-robin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Submitter {
     /// A client's connection.
     Connection(u64),
-    /// A task, for requests that came on none.
+    /// The task of a request without a connection.
     Task(Option<task::Id>),
 }
 
 impl Submitter {
-    /// That of the request at hand.
+    /// Returns the submitter of the current request.
     fn at_hand() -> Self {
         request::connection().map_or_else(|| Self::Task(task::try_id()), Self::Connection)
     }
 }
 
-/// Where a part is in the queue.
+/// The position of a part in the queue.
 #[derive(Clone, Debug)]
 struct QueuePosition {
-    /// Round trips of the queue when the part came.
+    /// Number of the queue's round trips when the part arrived.
     came: u64,
-    /// The number of the round trip that the part is sent with; 0 while it waits, [`GIVEN_UP`] once the caller has gone.
-    /// Changed with the queue locked.
+    /// Number of the round trip that sends the part; 0 while it is queued, [`GIVEN_UP`] after the caller's timeout.
+    /// Changed only while the queue is locked.
     round_trip: Arc<AtomicU64>,
 }
 
-/// Instead of the number of a round trip: none, since the caller has given up.
+/// In place of a round trip's number: the caller has given up.
 const GIVEN_UP: u64 = u64::MAX;
 
-/// An answer to come.
 #[derive(Debug)]
 pub(super) struct Pending {
     answer: oneshot::Receiver<Answer>,
@@ -82,19 +81,19 @@ pub(super) struct Pending {
 }
 
 impl Waiter {
-    /// Gives the answer; only the first counts. Whoever asked may be gone.
+    /// Delivers the answer; only the first one counts. The receiver may be gone.
     pub(super) fn answer(&mut self, answer: Answer) {
         if let Some(sender) = self.answer.take() {
             let _ = sender.send(answer);
         }
     }
 
-    /// Keeps the answer until it is delivered.
+    /// Withholds the answer until [`Self::deliver`].
     pub(super) fn keep(&mut self, answer: Answer) {
         self.kept = Some(answer);
     }
 
-    /// Gives the answer that was kept, if one was.
+    /// Delivers the withheld answer and returns whether there was one.
     pub(super) fn deliver(&mut self) -> bool {
         let kept = self.kept.take();
         let is_there = kept.is_some();
@@ -112,7 +111,8 @@ impl Waiter {
 }
 
 impl Pending {
-    /// The answer, waited for as long as it takes. What fails by [`Failure::Shed`] was not sent, since it was not given up.
+    /// Awaits the answer without a deadline. A part that was shed was not sent, because it was not given up, so that
+    /// failure becomes [`Failure::Late`].
     pub(super) async fn outcome(self) -> Answer {
         match self.answer.await {
             Ok(Err(Failure::Shed)) => Err(Failure::Late),
@@ -123,16 +123,16 @@ impl Pending {
 }
 
 impl QueuePosition {
-    /// Decides what becomes of a part that waits.
+    /// Assigns a queued part to a round trip, or marks it as given up.
     ///
     /// # Errors
-    /// The number of the round trip that it is sent with, or [`GIVEN_UP`].
+    /// The number of the round trip that already sent it, or [`GIVEN_UP`].
     fn settle(&self, round_trip: u64) -> Result<(), u64> {
         let settled = self.round_trip.compare_exchange(0, round_trip, Ordering::Relaxed, Ordering::Relaxed);
         settled.map(drop)
     }
 
-    /// Whether others went before the part, which goes with this round trip, or with one after it.
+    /// Whether other parts overtook this one if it is sent with this round trip or a later one.
     fn is_passed_over(&self, round_trip: u64) -> bool {
         round_trip > self.came + 1
     }
@@ -142,12 +142,12 @@ impl QueuePosition {
 struct Waiters {
     /// In order of arrival.
     waiting: VecDeque<Waiter>,
-    /// Work of each submitter that went before what it still has waiting, counted from a common beginning, so that one whose
-    /// parts are large does not go first again in each round trip. Only of those that were passed over.
+    /// Work served for each submitter that was overtaken, relative to a common start, so that submitters of large parts
+    /// do not go first in every round trip.
     served: HashMap<Submitter, u64>,
 }
 
-/// A queue in order of arrival, but that submitters take turns where there is more than one round trip's work.
+/// A queue in order of arrival, with round-robin among submitters when more than one round trip's work is queued.
 #[derive(Debug)]
 pub(super) struct Queue {
     waiters: Mutex<Waiters>,
@@ -157,12 +157,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// An empty queue in which so many may wait.
+    /// Creates an empty queue for at most `max_waiting` parts.
     pub(super) fn new(max_waiting: usize) -> Self {
         Self { waiters: Mutex::default(), arrived: Notify::new(), round_trips: AtomicU64::new(0), max_waiting }
     }
 
-    /// Adds a part of the submitter at hand.
+    /// Queues a part for the current submitter.
     ///
     /// # Errors
     /// [`Failure::QueueFull`].
@@ -188,8 +188,8 @@ impl Queue {
     /// Awaits an answer until the deadline.
     ///
     /// # Errors
-    /// Why there is none: [`Failure::Shed`] where others went before, else [`Failure::Late`] of what was not sent, and
-    /// [`Failure::Lost`] of what was.
+    /// [`Failure::Shed`] when other parts went first, else [`Failure::Late`] when the part was not sent, and
+    /// [`Failure::Lost`] when it was.
     #[expect(
         clippy::manual_async_fn,
         reason = "an async function keeps its parameters twice, for each check that waits"
@@ -203,11 +203,11 @@ impl Queue {
         }
     }
 
-    /// The answer to a part whose time is up; from now on it is not sent.
+    /// Returns the answer for a part after its deadline, which is no longer sent.
     fn give_up(&self, Pending { mut answer, position }: Pending) -> Answer {
         let _waiters = self.waiters.lock();
-        // It may have come since the time was up. Only the queue knows that a part which it has just answered as late was not
-        // passed over.
+        // The answer may have arrived since the deadline. It must be preferred: for a part that the queue failed as
+        // late, only the queue knows that it was not overtaken.
         if let Ok(answer) = answer.try_recv() {
             return answer;
         }
@@ -220,8 +220,8 @@ impl Queue {
         })
     }
 
-    /// Takes what goes with the next round trip, at most `most` parts. Parts that would be late are answered instead: those
-    /// past their deadline, and, of those passed over, those whose deadline is within a `round_trip`.
+    /// Takes the parts of the next round trip, at most `most`. Parts that would be late are failed instead: those past
+    /// their deadline, and overtaken ones whose deadline is within `round_trip`.
     pub(super) fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
         let fits = |waiters: &Waiters| {
@@ -244,23 +244,21 @@ impl Queue {
         taken
     }
 
-    /// Answers all that wait with a failure.
     pub(super) fn fail(&self, failure: &Failure) {
         let waiters = std::mem::take(&mut *self.waiters.lock());
         waiters.waiting.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
     }
 
-    /// How many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiters.lock().waiting.len()
     }
 
-    /// Whether it is far from full.
+    /// Whether less than half of the queue is used.
     pub(super) fn has_room(&self) -> bool {
         2 * self.waiting() < self.max_waiting.max(2)
     }
 
-    /// Waits until a part waits. For one task.
+    /// Waits until a part is queued. Supports only one waiting task.
     pub(super) async fn wait(&self) {
         while self.waiting() == 0 {
             self.arrived.notified().await;
@@ -274,8 +272,8 @@ impl Waiters {
         self.waiting.drain(..).collect()
     }
 
-    /// Takes one round trip's work, a turn of each submitter after the other; each in the order in which it came. A submitter
-    /// that comes begins where the one that was served least is.
+    /// Takes one round trip's work round-robin among submitters, in order of arrival for each. A new submitter starts
+    /// level with the least served one.
     fn take_turns(&mut self, most: usize) -> Vec<Waiter> {
         let least = self.served.values().copied().min().unwrap_or_default();
         let served = |submitter: Submitter| self.served.get(&submitter).copied().unwrap_or(least);
@@ -313,8 +311,8 @@ impl Waiters {
     }
 }
 
-/// Makes room for a part of a submitter, unless it has its share of the queue: by parts whose askers have gone, or
-/// else by what other submitters have beyond theirs.
+/// Makes room for a submitter's part, unless the submitter has its share of the queue: by removing parts whose callers
+/// are gone, or else those beyond other submitters' shares.
 fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Submitter, max_waiting: usize) -> bool {
     waiters.retain(Waiter::is_awaited);
     if waiters.len() < max_waiting {

@@ -1,4 +1,4 @@
-//! The script's replies.
+//! Decoding of the script's replies.
 
 use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
@@ -11,77 +11,77 @@ use weir_core::{
     plan::Decisions,
 };
 
-/// Farthest moment and longest time that an answer may tell, in microseconds: hundreds of times what any limit makes of any
-/// state, and a sum of several still is a number.
+/// Largest time and duration accepted in a reply, in microseconds: hundreds of times what any limit makes of any state,
+/// and small enough that sums of several cannot overflow.
 pub const MAX_TIME: Micros = 1 << 60;
 
-/// The fields of an answer for each level, besides its decision.
+/// The fields of an answer besides the decisions of its levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tells {
-    /// Nothing.
+    /// No further fields.
     #[default]
     Decisions,
-    /// The change of the state, so that it can be undone.
+    /// For each level, the change of its state, so that it can be undone.
     Changes,
-    /// Whether the charge that was to be taken back stays.
+    /// For each level, whether its charge could not be undone.
     LeftCharged,
-    /// The units that were charged afterwards.
+    /// For each level, the units of an outage charge that fit.
     Charged,
-    /// Behind all levels, what the renewal was granted.
+    /// After all levels, the renewal's grant.
     Grant,
-    /// Behind all levels, what became of the reservation.
+    /// After all levels, the outcome of the reservation.
     Reservation,
 }
 
-/// The answer to one part of a plan. What was decided is boxed, so that what waits for it has no room for it yet.
+/// The answer to one part of a plan. Boxed, so that the futures of pending checks stay small.
 pub type Answer = Result<Box<Decided>, Failure>;
 
-/// What a server decided about one part of a plan.
+/// A server's decision on one part of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// The server's clock when it decided.
+    /// The server's clock at the decision.
     pub at: Micros,
     /// The decision of each level of the part.
     pub decisions: Decisions,
     /// The change of each level's state, if requested.
     pub changes: Vec<Change>,
-    /// Levels whose charge could not be taken back, where that was asked.
+    /// Number of levels whose charge could not be undone, for an undo.
     pub left_charged: u64,
-    /// Units that were charged afterwards, where that was asked.
+    /// Units charged, for an outage charge.
     pub charged: u64,
-    /// What the renewal was granted, where one came with it.
+    /// The grant, if the part had a renewal.
     pub grant: Option<Grant>,
-    /// What became of the reservation, where it was about one.
+    /// The outcome, if the part concerned a reservation.
     pub reservation: Option<Outcome>,
-    /// Whether it is the answer to an earlier request of the same id.
+    /// Whether this repeats the answer to an earlier request with the same id.
     pub repeat: Repeat,
 }
 
-/// The value that an undo puts back, and the value that the plan has written; both empty where there is nothing to undo.
+/// The stored values of a state before and after a plan, for an undo; both empty if there is nothing to undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The value from before what is undone; empty: there was none.
+    /// The value to restore; empty: there was none.
     pub before: Vec<u8>,
-    /// The value that was written.
+    /// The value written by the plan.
     pub after: Vec<u8>,
 }
 
-/// Why an answer cannot be read. The call was carried out all the same.
+/// The failure for a reply that cannot be decoded. The call was executed nevertheless.
 fn unreadable() -> Failure {
     Failure::Lost("the script's answer cannot be read".into())
 }
 
-/// Reads the answers of one call, one after the other.
+/// Decodes the answers of one call in sequence.
 pub struct Answers<'a> {
     rest: &'a [u8],
     at: Micros,
 }
 
 impl<'a> Answers<'a> {
-    /// The answers in a reply.
+    /// Starts to decode a reply.
     ///
     /// # Errors
-    /// The server's error, or [`Failure::Lost`] for a reply that is not the script's.
+    /// The server's error, or [`Failure::Lost`] for a reply that is not from the script.
     pub fn new(reply: &'a Value) -> Result<Self, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -90,15 +90,15 @@ impl<'a> Answers<'a> {
         Ok(answers)
     }
 
-    /// The server's clock when it answered.
+    /// Returns the server's clock at the call.
     pub fn at(&self) -> Micros {
         self.at
     }
 
-    /// The answer to the next part, which has so many levels.
+    /// Decodes the answer to the next part, which has `levels` levels.
     ///
     /// # Errors
-    /// Why the part was not decided. Behind one that cannot be read, none can.
+    /// Why the part was not decided. After an answer that cannot be decoded, all others fail too.
     pub fn next(&mut self, levels: u32, tells: Tells, has_id: bool) -> Answer {
         match self.int()? {
             0 => self.decided(levels, tells, has_id).inspect_err(|_| self.rest = &[]),
@@ -140,7 +140,7 @@ impl<'a> Answers<'a> {
     fn grant(&mut self) -> Result<Grant, Failure> {
         let (units, free) = (self.count()?, self.count()?);
         let (is_kept, is_recalled) = (self.int()? == 1, self.int()? == 1);
-        // Which renewal it answers knows who sent it.
+        // The sequence number is not in the reply; the caller fills it in.
         let refused_for = self.time()?;
         let (granted, spent, returned, burnt) = (self.count()?, self.count()?, self.count()?, self.count()?);
         let settled = Settled { granted, spent, returned, burnt };
@@ -164,10 +164,10 @@ impl<'a> Answers<'a> {
         u64::try_from(self.int()?).map_err(|_| unreadable())
     }
 
-    /// The page that a reset has looked at: where to go on, if anywhere, and what it has found.
+    /// Decodes one page of a reset: the next cursor, if any, and the outcome.
     ///
     /// # Errors
-    /// The server's error.
+    /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
     pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, ResetDone), Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -177,10 +177,10 @@ impl<'a> Answers<'a> {
         Ok(((cursor != b"0").then_some(cursor), ResetDone { existed, removed, scanned: false }))
     }
 
-    /// What is held of each of so many levels.
+    /// Decodes the holds on each of `levels` levels.
     ///
     /// # Errors
-    /// The server's error.
+    /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
     pub fn holds(reply: &'a Value, levels: usize) -> Result<Vec<Vec<Held>>, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -188,10 +188,11 @@ impl<'a> Answers<'a> {
         (0..levels).map(|_| (0..answers.int()?).map(|_| answers.held()).collect()).collect()
     }
 
-    /// The change of a document: its place in the log, that of the one before, and the document before it.
+    /// Decodes a document's change: its log position, that of the preceding change, and the document's content before
+    /// it.
     ///
     /// # Errors
-    /// The server's error.
+    /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
     pub fn change(reply: &'a Value) -> Result<[String; 3], Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -200,7 +201,7 @@ impl<'a> Answers<'a> {
     }
 
     fn held(&mut self) -> Result<Held, Failure> {
-        // Reservations have a letter for an id.
+        // The ids of reservations are a single letter.
         let owner = self.bytes()?.first_chunk().map(|owner| u64::from_be_bytes(*owner));
         Ok(Held { owner, units: self.count()?, expires_after: self.time()? })
     }
@@ -225,7 +226,7 @@ impl<'a> Answers<'a> {
         time(self.int()?)
     }
 
-    /// A time, below 0 where there is none.
+    /// Decodes a time; negative: none.
     fn optional_time(&mut self) -> Result<Option<Micros>, Failure> {
         let number = self.int()?;
         if number < 0 { Ok(None) } else { time(number).map(Some) }
@@ -259,7 +260,7 @@ fn payload(reply: &Value) -> Result<&[u8], Failure> {
 mod tests {
     use super::*;
 
-    /// A part of one level with nothing left, decided at `at`, whose lengths of time are these.
+    /// Decodes the answer for a part of one level with nothing left, decided at `at`, with these durations.
     fn read(at: i64, [retry, next, reset, wait]: [i64; 4]) -> Answer {
         let mut bytes = vec![0x91];
         for number in [at, 0, 1, 9, 0, retry, reset, wait, 0, next] {
@@ -282,7 +283,7 @@ mod tests {
             for place in 0..4 {
                 let mut times = [0; 4];
                 times[place] = beyond;
-                // A negative time to the retry or the next unit is how the script says that there is none.
+                // A negative `retry_after` or `next_after` is valid and means none.
                 let is_none = place < 2 && beyond == i64::MIN;
                 assert_eq!(read(5, times).is_err(), !is_none, "{beyond} in place {place}");
             }

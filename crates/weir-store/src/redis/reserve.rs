@@ -1,4 +1,4 @@
-//! Reservations over a shared store: each anchor of the plan keeps a record for its own levels.
+//! Reservations in a shared store: each anchor of the plan keeps a record for its own levels.
 
 use futures_util::future::join_all;
 
@@ -14,8 +14,8 @@ use weir_core::{
 };
 
 impl RedisStore {
-    /// Carries out what is asked of a reservation. Where anchors are asked each for itself, one that some of them refuse is
-    /// taken back at the others; until that has arrived they hold its units, at most for its time.
+    /// Carries out a reservation's step. If anchors decide separately, a reservation that some refuse is undone at the
+    /// others; until the undo arrives they hold its units, at most for its TTL.
     pub(super) async fn reserve(&self, plan: &Plan<'_>, reservation: &Reservation<'_>) -> Result<Verdict, Undecided> {
         let groups = self.groups(plan);
         let mut answers = self.ask_all(plan, &groups, Mode::Reserve(reservation)).await;
@@ -28,7 +28,8 @@ impl RedisStore {
         let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned()).or(claimed.err());
         let is_made = !is_refused && failure.is_none();
         if reservation.step.is_new() && !is_made && groups.len() > 1 {
-            // What an earlier attempt holds is not this one's to take back, nor what may be such where no answer came.
+            // The reservation of an earlier attempt must not be undone. Once one is known to exist, an anchor without
+            // an answer may have it too.
             let is_repeated = answers.iter().flatten().any(|decided| decided.repeat == Repeat::Again);
             let may_hold: Vec<usize> = (0..groups.len())
                 .filter(|index| match &answers[*index] {
@@ -41,7 +42,7 @@ impl RedisStore {
             for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, take_back).await) {
                 if let (Ok(decided), Ok(stands)) = (&mut answers[index], answer) {
                     decided.at = stands.at;
-                    // They tell how they stand since then, but for shadows that would have refused.
+                    // Report the levels as after the undo, except shadow levels that would have refused.
                     let levels = decided.decisions.iter_mut().zip(stands.decisions);
                     levels.filter(|(told, _)| told.allowed).for_each(|(told, stands)| *told = stands);
                 }
@@ -69,7 +70,7 @@ fn refuses(answer: &Answer) -> bool {
     answer.as_ref().is_ok_and(|decided| decided.reservation == Some(Outcome::Refused))
 }
 
-/// What two anchors answer, as one: an earlier attempt may have reached only one of them.
+/// Merges the outcomes of two anchors. An earlier attempt may have reached only one of them.
 fn joined(one: Outcome, other: Outcome) -> Outcome {
     use Outcome::{Extended, Reserved, Settled, Unknown};
     match (one, other) {

@@ -1,4 +1,4 @@
-//! Forgetting keys.
+//! Resets: deletion of a key's states.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,35 +21,35 @@ use weir_telemetry::request;
 
 use crate::{Failure, ResetDone, failure::RefusalCode};
 
-/// The cursor at which a scan begins, and ends. One in between means nothing to another server.
+/// The cursor at the start and at the end of a scan. Other cursors are valid on the same server only.
 const START: &[u8] = b"0";
-/// Keys that a server is asked to look at in one page of a scan.
+/// `COUNT` of one page of a `SCAN`.
 const PAGE: &[u8] = b"1000";
-/// How often a reset of several pages begins, where its server changes each time.
+/// Most restarts of a reset with several pages, when the server changes each time.
 const MAX_STARTS: u32 = 8;
-/// Attempts at one page in a row.
+/// Most consecutive attempts at one page.
 const PAGE_TRIES: u32 = 8;
-/// The pause before the second of them; it doubles, so that the last comes after six seconds.
+/// Pause before the second attempt. It doubles, so that the last attempt follows after six seconds.
 const PAGE_PAUSE: Duration = Duration::from_millis(50);
-/// How long to look for who has a key whose slot moves.
+/// Longest search for the server of a key whose hash slot is migrating.
 const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The scope of a reset: the hash that holds the key's own states, what their fields begin with, and whether what is
-/// below goes too.
+/// The scope of a reset: the hash with the key's own states, the prefix of their fields, and whether the subtree is
+/// included.
 #[derive(Clone, Debug)]
 pub(super) struct Forgotten {
-    /// The hash.
+    /// Name of the hash.
     pub hash: Vec<u8>,
-    /// The beginning of the fields.
+    /// Prefix of the fields, the key beyond its anchor.
     pub rest: Vec<u8>,
-    /// With all that is below.
+    /// Whether all keys below are included.
     pub subtree: bool,
-    /// Keys below have hashes of their own, whose names begin like this one's.
+    /// Whether keys below have separate hashes, whose names start with this hash's name.
     pub elsewhere: bool,
 }
 
 impl Forgotten {
-    /// Of a key, whose domain has this anchor, under `prefix`.
+    /// Determines the scope for a key whose domain has this anchor, under `prefix`.
     pub(super) fn new(prefix: &[u8], key: &Key, anchor: u8, subtree: bool) -> Self {
         let depth = key.depth();
         let place = key.prefix(depth.min(usize::from(anchor)));
@@ -58,13 +58,14 @@ impl Forgotten {
     }
 }
 
-/// Forgets what the hash of a key holds of it.
+/// Deletes a key's states in its hash.
 ///
 /// # Errors
-/// Why it is not certain that all is forgotten.
+/// [`Failure`] when some may remain.
 pub(super) async fn own(io: &Io, now: Option<Micros>, forgotten: &Forgotten) -> Result<ResetDone, Failure> {
     let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
-    // Which server it is, known from the second page on. The first is read again then, and so are all others of another server.
+    // The server, identified once there is a second page: a cursor is valid on one server only, so the reset then
+    // restarts, as after any change of the server.
     let (mut server, mut tries) = (None::<(Arc<Node>, ServerId)>, 0);
     loop {
         let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
@@ -87,7 +88,7 @@ pub(super) async fn own(io: &Io, now: Option<Micros>, forgotten: &Forgotten) -> 
     }
 }
 
-/// What changes with the server behind a name: a Sentinel's choice, and the process.
+/// Identifies the server behind a name: changes of the connections' target, and the server process.
 type ServerId = (u64, u64);
 
 async fn server_id(node: &Node) -> Result<ServerId, Failure> {
@@ -95,10 +96,10 @@ async fn server_id(node: &Node) -> Result<ServerId, Failure> {
     Ok((changes, id_of(node).await?))
 }
 
-/// Removes all keys of one server whose names begin with `beginning`: how many there were.
+/// Deletes all keys of one server whose names start with `beginning`, and returns how many there were.
 ///
 /// # Errors
-/// Why it is not certain that all are gone.
+/// [`Failure`] when some may remain.
 pub(super) async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
     let pattern = [&escaped(beginning)[..], b"*"].concat();
     let (mut cursor, mut gone) = (START.to_vec(), 0);
@@ -128,13 +129,12 @@ pub(super) async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) ->
     }
 }
 
-/// Whether another attempt would fare no better.
+/// Whether a retry would fail too.
 fn is_for_good(failure: &Failure) -> bool {
     matches!(failure, Failure::Server(_)) || failure.refusal() == Some(RefusalCode::NoPerm)
 }
 
-/// Whether a cursor still stands for what has been looked at: another server, or one that has started anew, keeps its keys
-/// in another order.
+/// Whether the cursor is still valid: another server, or a restarted one, iterates over its keys in a different order.
 fn is_of_the_same_server(failure: &Failure) -> bool {
     use RefusalCode::{Busy, ClusterDown, NoWrites, Oom, TryAgain};
     match failure {
@@ -143,7 +143,7 @@ fn is_of_the_same_server(failure: &Failure) -> bool {
     }
 }
 
-/// Removes the keys of one page; where the next one begins. Adds to `gone` how many there were.
+/// Deletes the keys of one page and returns the next cursor. Adds the number of keys to `gone`.
 async fn page(
     servers: &Servers,
     node: &Node,
@@ -157,7 +157,7 @@ async fn page(
     if keys.is_empty() {
         return Ok(next);
     }
-    // One by one, because on a Cluster each may be in a slot of its own, but in one round trip.
+    // One `UNLINK` for each key, because on a Cluster each may be in another hash slot, but in one round trip.
     let mut unlinks = Pipeline::with_capacity(keys.len());
     keys.iter().for_each(|key| {
         unlinks.add_command(command(&[b"UNLINK", key]));
@@ -167,7 +167,7 @@ async fn page(
         match reply.extract_error().map_err(failure) {
             Ok(Value::Int(removed)) => *gone += usize::from(removed > 0),
             Ok(_) => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
-            // Its slot is being migrated, or was.
+            // The key's hash slot is migrating or has moved.
             Err(failure)
                 if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) =>
             {
@@ -180,7 +180,7 @@ async fn page(
     Ok(next)
 }
 
-/// A text that a pattern matches as it is.
+/// Escapes a text so that a glob pattern matches it literally.
 pub(super) fn escaped(text: &[u8]) -> Vec<u8> {
     let special = |byte: &u8| b"*?[]\\^-".contains(byte);
     text.iter().flat_map(|byte| special(byte).then_some(b'\\').into_iter().chain([*byte])).collect()

@@ -1,4 +1,4 @@
-//! Sending again what certainly was not carried out, until the time is up.
+//! Retries of requests that certainly were not executed, with backoff, until the deadline.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::Failure;
 
-/// The pauses before another attempt: the first, which doubles, and the longest.
+/// First pause before a retry, which then doubles, and the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// The attempts of one request.
+/// The retries of one request.
 #[derive(Debug)]
 pub(super) struct Retry {
     deadline: Instant,
@@ -18,15 +18,15 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Attempts until then.
+    /// Allows retries until the deadline.
     pub(super) fn until(deadline: Instant) -> Self {
         Self { deadline, pause: FIRST_PAUSE }
     }
 
-    /// Waits a little after a failure.
+    /// Pauses before the next attempt after a failure.
     ///
     /// # Errors
-    /// The failure, where it does not allow another attempt or the time is up.
+    /// The failure, if it does not permit a retry or the deadline would pass.
     pub(super) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
         if !failure.may_be_sent_again() || Instant::now() + self.pause >= self.deadline {
             return Err(failure);
@@ -37,7 +37,7 @@ impl Retry {
     }
 }
 
-/// Sends a request until it is answered, or a failure does not allow another attempt, or the time is up.
+/// Sends a request until it succeeds, a failure does not permit a retry, or the deadline passes.
 ///
 /// # Errors
 /// The last failure.

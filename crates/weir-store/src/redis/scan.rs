@@ -1,5 +1,5 @@
-//! The states of all servers, page by page: SCAN finds hashes, HSCAN their fields. The cursor holds the rest of what SCAN has told,
-//! so that nothing is asked twice.
+//! Pages of the states of all servers: `SCAN` finds hashes, `HSCAN` their fields. The cursor carries the hashes that
+//! are found but not read yet, so that nothing is requested twice.
 
 mod cursor;
 mod values;
@@ -19,22 +19,22 @@ use crate::{
 use cursor::Cursor;
 use weir_core::domain::{Key, Micros};
 
-/// Keys and fields that the servers are asked to look at for one page.
+/// Approximate maximum of keys and fields examined for one page.
 const MAX_LOOKED_AT: usize = 16 * MAX_PAGE;
-/// Least and most of them in one command, which takes a server less than a millisecond.
+/// Least and largest `COUNT` of one command, which takes a server less than a millisecond.
 const COUNT: (usize, usize) = (10, 1_000);
-/// Hashes that are read in one round trip.
+/// Most hashes read in one round trip.
 const HASHES: usize = 64;
-/// How long to look for the server of a key.
+/// Longest search for the server of a key.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How the fields of records begin: see `RECORDS` in `script/plan.lua`.
+/// First byte of a record's field: see `RECORDS` in `script/plan.lua`.
 const RECORDS: u8 = 0xfd;
 
 impl RedisStore {
-    /// A page of the states of all servers.
+    /// Reads a page of the states of all servers.
     ///
     /// # Errors
-    /// [`ScanError`]. The same page can be asked for again.
+    /// [`ScanError`]. The same page can be requested again.
     pub async fn scan(&self, scan: &Scan, cursor: Option<&[u8]>) -> Result<Page, ScanError> {
         let hash = scan.anchor_path.as_ref().map(|path| [&self.prefix[..], path].concat());
         let cursor = match cursor {
@@ -56,10 +56,10 @@ impl RedisStore {
     }
 }
 
-/// A page on its way.
+/// A page in progress.
 struct Paging {
     prefix: Vec<u8>,
-    /// How the names of the states begin, with the prefix of all keys.
+    /// Prefix of the state names, including the prefix of all keys.
     beginning: Vec<u8>,
     wanted: Wanted,
     count: usize,
@@ -90,13 +90,14 @@ impl Paging {
         }
     }
 
-    /// As many as are missing, within bounds; more where few of those looked at are wanted.
+    /// Returns the `COUNT` of the next command: the entries that are missing, within bounds; more if few of those
+    /// examined match.
     fn next_count(&self) -> usize {
         let missing = self.count.saturating_sub(self.page.len());
         missing.max(self.looked_at / 4).clamp(COUNT.0, COUNT.1)
     }
 
-    /// Asks a server for hashes.
+    /// Finds hashes on a server.
     async fn scan_keys(&mut self, node: &Node, at: u64) -> Result<(), Failure> {
         let pattern = [&escaped(&self.beginning)[..], b"*"].concat();
         let (at, count) = (at.to_string(), self.next_count());
@@ -116,7 +117,7 @@ impl Paging {
         Ok(())
     }
 
-    /// Reads the first of the hashes that are known, until there are enough states.
+    /// Reads the first of the pending hashes until the page is full.
     async fn read_hashes(
         &mut self,
         servers: &Servers,
@@ -135,7 +136,7 @@ impl Paging {
                 }
                 nodes[index].commands(&commands).await?
             }
-            // The one hash of the scan, or one that has moved: wherever it is.
+            // The only hash of the scan, or one that has moved, on whichever server has it.
             _ => Vec::new(),
         }
         .into_iter();
@@ -163,13 +164,13 @@ impl Paging {
         Ok(())
     }
 
-    /// Reads a hash on whichever server has it, on which the cursor of another means nothing.
+    /// Reads a hash on whichever server has it, where the cursor of another server is not valid.
     async fn read_elsewhere(&self, servers: &Servers, hash: &[u8], at: u64, count: &str) -> Result<Value, Failure> {
         let deadline = Instant::now() + TIMEOUT;
         servers.command(hash, &hscan(hash, at.to_string().as_bytes(), count.as_bytes()), deadline).await
     }
 
-    /// Which fields of a hash are read: each has its value behind it.
+    /// Adds the matching fields of a hash to the page. Each field is followed by its value.
     fn tell(&mut self, hash: &[u8], fields: &[Vec<u8>]) {
         for field in fields.chunks_exact(2) {
             let (field, value) = (&field[0], &field[1]);
@@ -190,7 +191,7 @@ impl Paging {
                 Wanted::States => true,
                 Wanted::Holds => holds.iter().any(|hold| hold.owner.is_some()),
             };
-            // Others are the script's own.
+            // Other fields belong to the script.
             if is_wanted && Key::of_name(&name).is_some() {
                 self.page.states.push(Stored { name, holds });
             }
@@ -210,8 +211,8 @@ fn is_elsewhere(failure: &Failure) -> bool {
     matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain))
 }
 
-/// What tells a server from every other, also from the one that it was before it started anew: that has its keys in another order.
-/// Without `INFO`, or the right to it, its address.
+/// Returns an id of the server process: after a restart it differs, because the keys are iterated in a different order.
+/// Derived from the address if `INFO` is unavailable or not permitted.
 pub(super) async fn id_of(node: &Node) -> Result<u64, Failure> {
     let name = match node.command(&command(&[b"INFO", b"server"]), false).await {
         Ok(Value::VerbatimString { text, .. }) => run_id(&text),

@@ -1,4 +1,5 @@
-//! The one script: what the algorithms' Lua halves share, the halves, the driver that runs them, and the tasks.
+//! The single Lua script: the algorithms' shared code, their Lua halves, the driver that runs them, and the other
+//! tasks.
 
 use std::sync::LazyLock;
 
@@ -10,7 +11,7 @@ use weir_core::{
     hold,
 };
 
-/// The script's text, the same on every replica of one version.
+/// Returns the script's text, identical on all replicas of one version.
 pub(super) fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let algorithms = LIST.iter().enumerate().map(|(index, entry)| {
@@ -46,18 +47,19 @@ pub(super) fn text() -> &'static str {
     &TEXT
 }
 
-/// A function that makes what `text` defines, and returns this of it.
+/// Wraps `text` in a function that returns the names in `returned`, so that its definitions are created only when
+/// needed.
 fn function(head: &str, text: &str, returned: &str) -> String {
     format!("local function {head}\n{text}return {returned}\nend\n")
 }
 
-/// The shared code that an algorithm uses, its own, and what of that the script calls: its step, its charge, its next, and how a
-/// charge is taken back by its mark; `false` for what it has not.
+/// Builds the body of an algorithm's function: the shared code that it uses and its own code. It returns the step, the
+/// charge, the `next_after` function, and the undo by mark; `false` for those that the algorithm lacks.
 fn algorithm(entry: &Entry) -> String {
     let mut text = entry.lua.to_owned();
     for (file, part) in LUA_PRELUDE.iter().rev() {
         let name = file.trim_end_matches(".lua");
-        // Every part but the first defines what is named after it.
+        // Every part except the first defines names that start with its own.
         if *part == LUA_PRELUDE[0].1 || [format!("{name}_"), format!("{name}(")].iter().any(|used| text.contains(used))
         {
             text.insert_str(0, part);
@@ -69,40 +71,40 @@ fn algorithm(entry: &Entry) -> String {
     format!("{text}return {}, {}\n", entry.name, defined.join(", "))
 }
 
-/// The name under which servers have the script: its SHA-1.
+/// Returns the script's SHA-1, by which servers cache it.
 pub(crate) fn sha() -> &'static str {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(text()));
     SCRIPT.get_hash()
 }
 
-/// The task of a call of the script.
+/// The task of a script call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// Decides plans.
     Decide = 0,
-    /// Forgets states of one anchor.
+    /// Deletes states of one anchor.
     Reset = 1,
-    /// Shows that the server runs the script and takes writes.
+    /// Tests that the server runs the script and accepts writes.
     Probe = 2,
-    /// Tells what is held of states of one anchor.
+    /// Returns the holds on states of one anchor.
     Holds = 3,
     /// Changes a document.
     ChangeDocument = 4,
 }
 
-/// Gives a server the script.
+/// Loads the script into a server's cache.
 ///
 /// # Errors
-/// Why that is not certain.
+/// The connection failed before the reply arrived, or the server replied with an error.
 pub(super) async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
     query(connection, &command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
 }
 
-/// Runs the script outside the pipelines of checks, with one key, whose slot may be migrating to this server (`asking`). A
-/// server that has lost the script gets it again.
+/// Runs the script outside the pipelines of checks, with one key. With `asking`, its hash slot is migrating to this
+/// server. After `NOSCRIPT` it loads the script and retries once.
 ///
 /// # Errors
-/// The connection failed before the reply, or the server answered with an error.
+/// The connection failed before the reply arrived, or the server replied with an error.
 pub(super) async fn run(
     connection: MultiplexedConnection,
     key: &[u8],

@@ -1,4 +1,4 @@
-//! The servers of a store, however many there are and however they are found.
+//! The servers of a store in any topology: a single server, Sentinel or Cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,37 +32,36 @@ use crate::{
     url::{Address, Topology},
 };
 
-/// The longest that a scan may take, and the longest that it may wait for another.
+/// Longest duration of a scan, and longest wait for another one.
 const MAX_SCAN_TIME: Duration = Duration::from_secs(600);
-/// Scans that may wait for another.
+/// Most scans that wait for another one.
 const MAX_WAITING_SCANS: usize = 16;
 
-/// The servers.
 pub(crate) struct Servers {
     kind: Kind,
     scans: Scans,
     time: Arc<StoreTime>,
-    /// Asks Sentinels for the master, until it is dropped.
+    /// The task that polls the Sentinels, until it is dropped.
     _watch: Option<AbortOnDropHandle<()>>,
 }
 
 enum Kind {
-    /// One, or the master of the moment.
+    /// A single server, or the current master that Sentinel reports.
     One(Arc<Node>),
     /// The masters of a Cluster.
     Cluster(Cluster),
 }
 
-/// Permits to scan.
+/// Permits for scans.
 struct Scans {
-    /// One at a time.
+    /// For the running scan: only one at a time.
     turn: Semaphore,
-    /// That one, and those that wait.
+    /// For the running scan and those waiting.
     room: Semaphore,
 }
 
 impl Servers {
-    /// Starts what asks the servers.
+    /// Creates the nodes and starts their background tasks.
     pub(crate) fn start(topology: &Topology, factory: NodeFactory) -> Self {
         let (mut watching, time) = (None, Arc::clone(&factory.time));
         let kind = match topology {
@@ -86,22 +85,22 @@ impl Servers {
         Self { kind, scans, time, _watch: watching }
     }
 
-    /// Whether all anchors are on one server, so that a plan over several is one step.
+    /// Whether all anchors are on one server, so that a plan over several of them is decided in one step.
     pub(crate) fn decide_all_together(&self) -> bool {
         matches!(self.kind, Kind::One(_))
     }
 
-    /// What time they have, about.
+    /// Returns the estimate of the servers' clock.
     pub(crate) fn time(&self) -> &StoreTime {
         &self.time
     }
 
-    /// The same as a clock.
+    /// Returns the estimate of the servers' clock as a [`Clock`].
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.time) as Arc<dyn Clock>
     }
 
-    /// Whether all are asked.
+    /// Whether the circuit breakers of all servers are closed.
     pub(crate) fn is_up(&self) -> bool {
         match &self.kind {
             Kind::One(node) => node.is_up(),
@@ -109,7 +108,8 @@ impl Servers {
         }
     }
 
-    /// How every server is: the only one, or a Cluster's known masters, and its seeds while slots have no known master.
+    /// Returns the status of all servers: the only one, or a Cluster's known masters, with its seeds while the slot map
+    /// is incomplete.
     pub(crate) fn status(&self) -> Vec<ServerStatus> {
         match &self.kind {
             Kind::One(node) => vec![node.status()],
@@ -120,10 +120,10 @@ impl Servers {
         }
     }
 
-    /// Asks for one part, whose first key is in `slot`. It is made anew each time it is sent.
+    /// Sends one part, whose first key is in hash slot `slot`. The part is built anew for each attempt.
     ///
     /// # Errors
-    /// Why the servers did not answer.
+    /// The last [`Failure`].
     pub(crate) fn ask(
         &self,
         slot: impl Fn() -> u16,
@@ -134,7 +134,7 @@ impl Servers {
             Kind::One(node) => Either::Left(retried(deadline, move || node.ask(part(), deadline, false))),
             Kind::Cluster(cluster) => {
                 let slot = slot();
-                // Boxed, so that a single server's checks have no room for it.
+                // Boxed, so that the future for a single server stays small.
                 Either::Right(Box::pin(async move {
                     let part = &part;
                     let ask = |node: Arc<Node>, asking| async move { node.ask(part(), deadline, asking).await };
@@ -144,10 +144,10 @@ impl Servers {
         }
     }
 
-    /// Charges a part afterwards, whose key is this one; see [`Node::charge`].
+    /// Sends an outage charge for this key; see [`Node::charge`].
     ///
     /// # Errors
-    /// Why it is not charged, or not known to be.
+    /// [`Failure`] when it was not charged, or that is unknown.
     pub(crate) async fn charge(&self, key: &[u8], deadline: Instant, part: impl Fn() -> Part) -> Answer {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.charge(part(), deadline, false)).await,
@@ -159,7 +159,7 @@ impl Servers {
         }
     }
 
-    /// Whether the server of this key is asked.
+    /// Whether the circuit breaker of the key's server is closed.
     pub(crate) fn serves(&self, key: impl Fn() -> Vec<u8>) -> bool {
         match &self.kind {
             Kind::One(node) => node.is_up(),
@@ -167,10 +167,11 @@ impl Servers {
         }
     }
 
-    /// Runs the script outside the pipelines of checks, with one key: the reply, and whose it is. On the store's thread.
+    /// Runs the script outside the pipelines of checks, with one key. Returns the reply and the node that sent it. Must
+    /// be called on the store's runtime.
     ///
     /// # Errors
-    /// Why the servers did not reply.
+    /// The last [`Failure`].
     pub(crate) async fn script(
         &self,
         key: &[u8],
@@ -184,11 +185,12 @@ impl Servers {
         }
     }
 
-    /// Removes every key that begins so: how many there were. One such scan at a time. On the store's thread.
+    /// Deletes all keys with this prefix and returns how many there were. Only one such scan runs at a time. Must be
+    /// called on the store's runtime.
     ///
     /// # Errors
-    /// Why it is not certain that all are gone. [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`] when it
-    /// has not begun within ten minutes.
+    /// [`Failure`] when some may remain: [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`]
+    /// when it could not start within ten minutes.
     pub(crate) async fn remove(&self, beginning: &[u8]) -> Result<usize, Failure> {
         let _room = self.scans.room.try_acquire().map_err(|_| Failure::QueueFull)?;
         let turn = timeout(MAX_SCAN_TIME, self.scans.turn.acquire()).await.map_err(|_| Failure::Late)?;
@@ -203,7 +205,7 @@ impl Servers {
             Kind::One(node) => reset::scanned(self, node, beginning).await,
             Kind::Cluster(cluster) => {
                 let (mut gone, mut scanned) = (0, Vec::new());
-                // Looked up each time: a slot on its way may have brought one that was not known before.
+                // Looked up each time: a migrating hash slot may have brought a new master.
                 let is_new =
                     |scanned: &[Arc<Node>], node: &Arc<Node>| !scanned.iter().any(|seen| Arc::ptr_eq(seen, node));
                 while let Some(node) =
@@ -217,10 +219,10 @@ impl Servers {
         }
     }
 
-    /// Runs a command about one key, wherever it is. On the store's thread.
+    /// Runs a command for one key on the server that has it. Must be called on the store's runtime.
     ///
     /// # Errors
-    /// Why the server did not reply, or its error.
+    /// The last [`Failure`], also for an error reply.
     pub(crate) async fn command(&self, key: &[u8], words: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
         match &self.kind {
             Kind::One(node) => node.command(&command(words), false).await,
@@ -231,10 +233,10 @@ impl Servers {
         }
     }
 
-    /// Every server that has keys.
+    /// Returns all servers that have keys.
     ///
     /// # Errors
-    /// It is not known by the deadline.
+    /// The slot map is incomplete at the deadline, or its circuit breaker is open.
     pub(crate) async fn masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
         match &self.kind {
             Kind::One(node) => Ok(vec![Arc::clone(node)]),

@@ -1,4 +1,4 @@
-//! How Redis or Valkey is reached, and what a check may take there.
+//! Settings of the connections to Redis or Valkey, and of the timeouts and bounds of checks.
 
 use std::path::PathBuf;
 
@@ -8,35 +8,35 @@ use crate::outage_charges::OutageChargesSettings;
 pub use weir_settings::tls::TlsSettings;
 use weir_settings::{Secret, Time};
 
-/// Settings of a shared store. A text or a path that is empty is not set.
+/// Settings of a shared store. An empty text or path is unset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisSettings {
-    /// The user; stands above the URL's.
+    /// The user; overrides the URL's.
     pub username: String,
-    /// The password; stands above the URL's.
+    /// The password; overrides the URL's.
     pub password: Secret,
-    /// A file that holds the password, read for each new connection.
+    /// A file with the password, read for each new connection.
     pub password_file: PathBuf,
-    /// The prefix of every key, at most 128 bytes.
+    /// The prefix of all Redis keys, at most 128 bytes.
     pub key_prefix: String,
-    /// Connections to each server.
+    /// Number of connections to each server for checks.
     pub pool_size: usize,
-    /// How long making a connection may take, from the name's resolution to the script's load.
+    /// Timeout of opening a connection, from name resolution to loading the script.
     pub connect_timeout: Time,
-    /// How long a check may take in the store, waiting included.
+    /// Timeout of a check in the store, including its time in the queue.
     pub command_timeout: Time,
-    /// Most checks that wait for one connection.
+    /// Most checks queued for one connection.
     pub max_queue: usize,
-    /// Most checks that share one call of the script.
+    /// Most checks in one script call.
     pub max_batch: usize,
-    /// Replicas that must have a charge before its check is answered; 0: none.
+    /// Replicas that must acknowledge a charge before its check is answered; 0: none.
     pub wait_replicas: u32,
-    /// Whether units that were admitted without the store are charged to it afterwards.
+    /// Whether units admitted during an outage are charged afterwards.
     pub charge_after_outage: OutageChargesSettings,
-    /// Whether this service says that it is not ready while a server is not asked.
+    /// Whether readiness fails while a server's circuit breaker is open.
     pub required_for_readiness: bool,
-    /// How connections are encrypted.
+    /// TLS of the connections.
     pub tls: TlsSettings,
     /// Credentials for Sentinels.
     pub sentinel: SentinelSettings,
@@ -63,7 +63,7 @@ impl Default for RedisSettings {
     }
 }
 
-/// Credentials for Sentinels, which have users of their own.
+/// Credentials for Sentinels, whose users are separate from the servers'.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SentinelSettings {
@@ -71,6 +71,6 @@ pub struct SentinelSettings {
     pub username: String,
     /// The password.
     pub password: Secret,
-    /// A file that holds the password, read for each new connection.
+    /// A file with the password, read for each new connection.
     pub password_file: PathBuf,
 }

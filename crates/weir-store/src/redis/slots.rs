@@ -1,4 +1,4 @@
-//! Which node of a Cluster serves which slot.
+//! The hash slots of a Cluster and their masters.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use deadpool_redis::redis::Value;
 
 use crate::url::Address;
 
-/// Slots of a Cluster.
+/// Number of hash slots of a Cluster.
 pub const SLOTS: usize = 16_384;
-/// Most masters that a map holds.
+/// Most masters in a map.
 const MAX_MASTERS: usize = 1_000;
-/// In the place of a master's number: no one.
+/// Marks a hash slot without a master, in place of the master's index.
 const UNASSIGNED: u16 = u16::MAX;
 
-/// The slot of a key: of what stands between its first braces, if anything does.
+/// Returns the hash slot of a key: of its hash tag, the text in its first braces, if that is not empty.
 pub fn slot_of(key: &[u8]) -> u16 {
     let tag = || {
         let from = key.iter().position(|byte| *byte == b'{')? + 1;
@@ -24,12 +24,12 @@ pub fn slot_of(key: &[u8]) -> u16 {
     State::<XMODEM>::calculate(tag().unwrap_or(key)) % SLOTS as u16
 }
 
-/// A map of slots to masters, each of which is a `T`.
+/// A map from hash slots to masters, each with a `T`.
 #[derive(Debug)]
 pub struct SlotMap<T> {
     owners: Box<[u16]>,
     masters: Vec<(Address, Arc<T>)>,
-    /// Slots that someone serves.
+    /// Number of hash slots with a master.
     covered: usize,
 }
 
@@ -46,34 +46,34 @@ impl<T> Clone for SlotMap<T> {
 }
 
 impl<T> SlotMap<T> {
-    /// The master that serves a slot.
+    /// Returns the master of a hash slot.
     pub fn owner(&self, slot: u16) -> Option<&Arc<T>> {
         self.masters.get(usize::from(*self.owners.get(usize::from(slot))?)).map(|(_, master)| master)
     }
 
-    /// The master at an address.
+    /// Returns the master at an address.
     pub fn at(&self, address: &Address) -> Option<&Arc<T>> {
         self.masters.iter().find(|(known, _)| known == address).map(|(_, master)| master)
     }
 
-    /// How many slots have an owner, of [`SLOTS`].
+    /// Returns the number of hash slots with a master, of [`SLOTS`].
     pub fn covered(&self) -> usize {
         self.covered
     }
 
-    /// The last slot that the master at an address serves. Slots that are to move are usually taken from the first on.
+    /// Returns the last hash slot of the master at an address: migrations usually start with the first.
     pub(crate) fn last_of(&self, address: &Address) -> Option<u16> {
         let master = self.masters.iter().position(|(known, _)| known == address)?;
         self.owners.iter().rposition(|owner| usize::from(*owner) == master).map(|slot| slot as u16)
     }
 
-    /// Every master with its address.
+    /// Returns all masters with their addresses.
     pub fn masters(&self) -> impl Iterator<Item = &(Address, Arc<T>)> {
         self.masters.iter()
     }
 
-    /// Gives slots to the master at an address, which `make` makes where it is new. Of more than the most masters that a
-    /// map holds, no more are taken, and their slots keep the owner that they had.
+    /// Assigns hash slots to the master at an address, which `make` creates if it is new. Once the map has the most
+    /// masters, new ones are ignored, and their hash slots keep their masters.
     pub fn give(&mut self, slots: impl Iterator<Item = u16>, address: &Address, make: impl FnOnce() -> Arc<T>) {
         let known = self.masters.iter().position(|(known, _)| known == address);
         let master = match known {
@@ -93,11 +93,11 @@ impl<T> SlotMap<T> {
     }
 }
 
-/// A range of slots and where their master is.
+/// A range of hash slots, both ends included, and the address of their master.
 pub type Range = (u16, u16, Address);
 
-/// The ranges in a reply to `CLUSTER SLOTS`; `None` where it cannot be read. A server that does not know its own host
-/// leaves it empty, and is then where it was `asked`.
+/// Parses a reply to `CLUSTER SLOTS`; `None` if it is invalid. A server that does not know its own host leaves it
+/// empty, which stands for the host that was `asked`.
 pub fn ranges(reply: &Value, asked: &Address) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else { return None };
     ranges.iter().map(|range| self::range(range, asked)).collect()
@@ -118,7 +118,7 @@ fn range(range: &Value, asked: &Address) -> Option<Range> {
     Some((slot(*first)?, slot(*last)?, place(host, u16::try_from(*port).ok()?, asked)?))
 }
 
-/// Where a `MOVED` or an `ASK` points: `MOVED 3999 127.0.0.1:6381`.
+/// Parses the target of a `MOVED` or `ASK` error, such as `MOVED 3999 127.0.0.1:6381`.
 pub fn redirect(text: &str, asked: &Address) -> Option<Address> {
     let (host, port) = text.split(' ').nth(2)?.rsplit_once(':')?;
     place(host.trim_start_matches('[').trim_end_matches(']'), port.parse().ok()?, asked)
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn hash_tags_decide_the_slot() {
-        // What CLUSTER KEYSLOT answers.
+        // The replies to CLUSTER KEYSLOT.
         for (key, slot) in [
             ("123456789", 12_739),
             ("foo{123456789}bar", 12_739),

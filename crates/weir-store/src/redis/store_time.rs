@@ -1,4 +1,4 @@
-//! What time the servers have, about: theirs decides, but what is sent to them may depend on it.
+//! An estimate of the servers' clock. Their clock decides, but some arguments, such as calendar windows, depend on it.
 
 use std::sync::{
     Arc,
@@ -8,21 +8,21 @@ use std::sync::{
 use crate::machine::Machine;
 use weir_core::domain::{Clock, Micros, time::SECOND};
 
-/// This machine's time, put right by what a server told last; or a given clock's.
+/// This machine's wall clock with the offset last measured from a server; or a given clock.
 pub(crate) struct StoreTime {
     machine: Arc<dyn Machine>,
     clock: Option<Arc<dyn Clock>>,
-    /// How far the servers are ahead of this machine.
+    /// Offset of the servers' clock from this machine's, in microseconds.
     ahead: AtomicI64,
 }
 
 impl StoreTime {
-    /// Of servers that have told nothing yet, or that are told the time of `clock`.
+    /// Creates an estimate without an offset yet, or one that follows `clock`.
     pub(crate) fn new(machine: Arc<dyn Machine>, clock: Option<Arc<dyn Clock>>) -> Self {
         Self { machine, clock, ahead: AtomicI64::new(0) }
     }
 
-    /// About the servers' present.
+    /// Returns the estimated time of the servers.
     pub(crate) fn now(&self) -> Micros {
         match &self.clock {
             Some(clock) => clock.now(),
@@ -30,13 +30,13 @@ impl StoreTime {
         }
     }
 
-    /// A server has just told its time.
+    /// Updates the offset from a time just received from a server.
     pub(crate) fn synchronize(&self, at: Micros) {
         if self.clock.is_some() {
             return;
         }
         let ahead = at - self.machine.wall_clock();
-        // Finer is of no use, and all workers read it.
+        // Smaller differences do not matter, and all workers read the offset, so that writes are expensive.
         if (ahead - self.ahead.load(Relaxed)).abs() > SECOND {
             self.ahead.store(ahead, Relaxed);
         }

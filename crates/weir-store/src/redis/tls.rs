@@ -1,4 +1,4 @@
-//! TLS for connections: certificates from files that may be replaced while Weir runs.
+//! TLS of connections: certificates from files that may be replaced at run time.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use tokio_rustls::rustls::ClientConfig;
 use super::settings::TlsSettings;
 use weir_settings::tls::{Texts, server_name};
 
-/// The certificates of connections, equal where the files say the same.
+/// The certificates for connections, equal if the files have the same contents.
 pub struct Certificates {
     texts: Texts,
     config: Arc<ClientConfig>,
 }
 
 impl Certificates {
-    /// The files as they are now, if they can be used; without a CA certificate those of the system. Blocks meanwhile.
+    /// Reads the files and checks that they are usable. Without a CA certificate, uses those of the operating system.
+    /// Blocks on disk I/O.
     ///
     /// # Errors
-    /// A sentence that names the file.
+    /// A message with the file's path.
     pub(super) fn read(settings: &TlsSettings) -> Result<Self, String> {
         let paths = settings.paths();
         let texts = paths.read()?;
@@ -36,10 +37,10 @@ impl PartialEq for Certificates {
     }
 }
 
-/// Whether the files can be used, and the name of the servers.
+/// Checks that the certificate files and the server name are usable.
 ///
 /// # Errors
-/// A sentence that names the file, or what the name of the servers should be.
+/// A message with the file's path, or about the server name.
 pub fn check(settings: &TlsSettings) -> Result<(), String> {
     if !settings.server_name.is_empty() {
         server_name(&settings.server_name)?;

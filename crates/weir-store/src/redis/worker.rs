@@ -1,5 +1,5 @@
-//! A pipeline worker: one connection, one round trip at a time. Checks that come while one is under way go together in the
-//! next (group commit), so there is no timer, and an idle worker adds no latency.
+//! A pipeline worker: one connection with one round trip at a time. Checks that arrive during a round trip go together
+//! in the next one (group commit), so there is no timer, and an idle worker adds no latency.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -23,40 +23,36 @@ use crate::{Failure, failure::RefusalCode, metrics::StoreMeter};
 use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
-/// Most parts of one round trip. More would make the last wait long for the first.
+/// Most parts of one round trip. With more, the last would delay the first.
 const MAX_BATCH_PARTS: usize = 1_024;
 
-/// The context that all workers of a server share.
+/// The context shared by all workers of a server.
 pub(crate) struct Context {
     /// The server's name in logs and metrics: its address, or the name by which Sentinels know it.
     pub server: String,
-    /// Where connections come from.
     pub pool: Arc<Pool>,
-    /// Whether the server is asked at all.
     pub breaker: Breaker,
-    /// A key that lives on this server, for probes.
+    /// A probe key that is stored on this server.
     pub probe_key: Arc<ProbeKey>,
-    /// How calls are made.
     pub call_settings: CallSettings,
-    /// The moment of every call, where it is not the server's to tell.
+    /// Clock for all calls, if the time does not come from the server.
     pub clock: Option<Arc<dyn Clock>>,
-    /// What time the servers have, about.
+    /// Estimate of the servers' clock.
     pub time: Arc<StoreTime>,
-    /// How long a check may take.
+    /// Timeout of a check.
     pub command_timeout: Duration,
-    /// Warnings of round trips that take much of the time of a check.
+    /// Rate limit for warnings of slow round trips.
     pub slow_round_trips: LogLimit,
-    /// Warnings of charges that too few replicas have acknowledged in time.
+    /// Rate limit for warnings of charges that too few replicas acknowledged in time.
     pub replication_timeouts: LogLimit,
-    /// The store's metrics.
     pub meter: Arc<StoreMeter>,
 }
 
 impl Context {
-    /// Runs what goes outside the pipelines of checks, on a connection that goes back to the pool if all goes well.
+    /// Runs `work` outside the pipelines of checks, on a connection that returns to the pool on success.
     ///
     /// # Errors
-    /// Why the server did not reply, or its error.
+    /// [`Failure`] when there is no reply, or an error reply.
     pub(crate) async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,
@@ -72,9 +68,9 @@ impl Context {
     }
 }
 
-/// Sends what waits in `queue`, until it is aborted.
+/// Sends the parts of `queue` until aborted.
 pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
-    // Before the first check, so that it does not wait for the connection.
+    // Connects in advance, so that the first check does not wait for it.
     let first = match timeout(context.command_timeout, context.pool.get()).await {
         Ok(connection) => connection,
         Err(_) => Err(Failure::Connect("it takes longer than a check may take".into())),
@@ -84,14 +80,15 @@ pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     loop {
         queue.wait().await;
         context.pool.until_free().await;
-        // Commands on a closed connection are lost, so none is sent there. What is taken before there is a connection would
-        // seem to be sent to those who give up meanwhile.
+        // Commands on a closed connection would be lost. Parts are taken only once there is a connection, because a
+        // part that is taken counts as sent when its caller gives up.
         held = match held.filter(Pooled::is_usable) {
             Some(connection) => Some(connection),
             None => connect(&queue, &context).await,
         };
         let Some(connection) = held.take() else { continue };
-        // Twice, since one may take longer than the last ones did; a fresh check always has more than half of its time.
+        // Twice the smoothed duration, since a round trip may take longer; a new check always has more than half of its
+        // timeout left.
         let needed = (2 * round_trip.0).min(context.command_timeout / 2);
         let waiters = queue.take(MAX_BATCH_PARTS, needed);
         if waiters.is_empty() {
@@ -103,7 +100,7 @@ pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     }
 }
 
-/// How long round trips take, smoothed as RFC 6298 does; 0 before the first.
+/// Duration of round trips, smoothed as in RFC 6298; 0 before the first.
 #[derive(Debug, Default)]
 struct Smoothed(Duration);
 
@@ -113,12 +110,13 @@ impl Smoothed {
     }
 }
 
-/// One round trip; the connection if it is good for another one.
+/// Runs one round trip. Returns the connection if it is usable for another one.
 async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_trip: &mut Smoothed) -> Option<Pooled> {
     let now = context.clock.as_ref().map(|clock| clock.now());
     let settings = CallSettings { now, ..context.call_settings };
     let since = Instant::now();
-    // Those who ask have deadlines of their own. That they waited long does not make the server slow.
+    // Measured from sending: time spent in the queue does not make the server slow. The callers have their own
+    // deadlines.
     let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings, &context.time)).await;
     let exchanged = exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
     if let Err(failure) = &exchanged {
@@ -174,7 +172,7 @@ fn warn_if_slow(round_trip: Duration, context: &Context) {
     }
 }
 
-/// A connection. Without one, all that wait are answered.
+/// Opens a connection. On failure, fails all queued parts.
 async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
     let mut connecting = std::pin::pin!(context.pool.get());
     match timeout(context.command_timeout, &mut connecting).await {
@@ -186,7 +184,7 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
         }
         Err(_) => {}
     }
-    // It may take longer than a check may. No check waits for it meanwhile.
+    // The connection may take longer than a check's timeout. Meanwhile checks fail without waiting for it.
     let late = Failure::Connect("it takes longer than a check may take".into());
     context.breaker.trip(&late);
     loop {
@@ -199,14 +197,15 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
     }
 }
 
-/// Reports a round trip to the circuit breaker: success, or the worst of the server's refusals.
+/// Reports a round trip to the circuit breaker: a success, or the rejection that matters most.
 fn after(refused: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
     let Some(failure) = refused else {
         context.breaker.succeeded();
         return Some(connection);
     };
     if failure.is_refusal_after_write() {
-        // Each further check would be charged without an answer. A new connection tries all that a check needs.
+        // Every further check would be charged without an answer. A new connection is probed for everything that checks
+        // need.
         context.breaker.trip(&failure);
         connection.discard();
         return None;
@@ -219,7 +218,7 @@ fn after(refused: Option<Failure>, connection: Pooled, context: &Context) -> Opt
         _ => context.breaker.failed(&failure),
     }
     match failure.refusal() {
-        // These may be a new connection's to mend: it finds another master, or takes other credentials.
+        // A new connection may help: it finds another master, or uses new credentials.
         Some(
             RefusalCode::ReadOnly
             | RefusalCode::MasterDown

@@ -1,4 +1,4 @@
-//! Asks the near cache before the shared store.
+//! Lookups in the near cache before requests to the shared store.
 
 use metrics::Counter;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use weir_core::{
 };
 use weir_telemetry::Registry;
 
-/// The near cache with what it counts.
+/// The near cache with its counters.
 pub(super) struct Near {
     cache: NearCache<SystemClock>,
     hits: Counter,
@@ -28,13 +28,13 @@ impl Near {
         Self { cache: NearCache::new(settings, clock), hits, full }
     }
 
-    /// Forgets every refusal: something was given back.
+    /// Forgets all cached refusals, after units were given back.
     pub(super) fn forget_all(&self) {
         self.cache.forget_all();
     }
 
-    /// The refusals that are known of a plan: of all its levels together, or of those that are charged for themselves. Shadows are
-    /// charged if the others pass, so where there are any the store decides all of them.
+    /// Returns the cached refusals of a plan: for all its levels together, or for each level that is charged
+    /// independently. Shadow limits are charged if the others pass, so if there are any, the store decides all levels.
     fn known(&self, plan: &Plan<'_>, lookup: Lookup) -> SmallVec<[Option<Decision>; 4]> {
         if plan.reservation.is_some() || plan.request.is_some() {
             return SmallVec::new();
@@ -48,11 +48,11 @@ impl Near {
         self.cache.refusal(plan, lookup).into_iter().flatten().map(Some).collect()
     }
 
-    /// Remembers what the store has decided.
+    /// Caches the store's decisions.
     fn learn(&self, plan: &Plan<'_>, lookup: Lookup, verdict: &Result<Verdict, StoreError>) {
         let gives_back = plan.reservation.is_some_and(|reservation| !reservation.step.is_new());
         if gives_back || plan.levels().iter().any(|level| level.cost < 0) {
-            // Even where the answer is lost: what was given back may let others pass.
+            // Even if the reply was lost, because returned units may let other checks pass.
             self.forget_all();
         } else if plan.request.is_none()
             && plan.reservation.is_none()
@@ -65,7 +65,7 @@ impl Near {
 }
 
 impl SharedStore {
-    /// Decides a plan by the near cache, or else by the store.
+    /// Decides a plan from the near cache, or else asks the store.
     pub(super) async fn ask_unless_near(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let lookup = near.cache.lookup();
         let known = near.known(plan, lookup);

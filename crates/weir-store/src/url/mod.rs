@@ -1,4 +1,4 @@
-//! Where counts live, as one text: the scheme tells how the servers are found.
+//! Store URLs. The scheme selects the topology.
 
 mod parse;
 #[cfg(test)]
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use weir_settings::Secret;
 
-/// Characters that need no `%` in a user, a master's name or a path.
+/// Characters that must be percent-encoded in a user, a master's name or a path.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// Where counts live. [`fmt::Display`], [`fmt::Debug`] and [`Serialize`] show no password.
+/// The location of the states. [`fmt::Display`], [`fmt::Debug`] and [`Serialize`] hide the password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum StoreUrl {
@@ -24,12 +24,12 @@ pub enum StoreUrl {
     Redis(RedisUrl),
 }
 
-/// Which servers, and as whom.
+/// Servers, credentials and database of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// How the servers are found.
+    /// The topology of the servers.
     pub topology: Topology,
-    /// Whether the scheme asks for TLS (`rediss`). Settings may ask for it too.
+    /// Whether the scheme requires TLS (`rediss`). Settings may require it too.
     pub tls: bool,
     /// Credentials for the servers. Settings override them.
     pub credentials: Option<Credentials>,
@@ -37,12 +37,12 @@ pub struct RedisUrl {
     pub database: u32,
 }
 
-/// How servers are found.
+/// The topology of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Single(Address),
-    /// The master that Sentinels name.
+    /// The master that Sentinels report.
     Sentinel {
         /// The Sentinels, at least one.
         sentinels: Vec<Address>,
@@ -51,15 +51,15 @@ pub enum Topology {
     },
     /// A Cluster.
     Cluster {
-        /// Nodes that tell of all others, at least one.
+        /// Nodes from which the others are discovered, at least one.
         seeds: Vec<Address>,
     },
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
-    /// A host, by name or number (IPv6 without brackets), and a port.
+    /// A host name or IP address (IPv6 without brackets), and a port.
     Tcp {
         /// The host.
         host: String,
@@ -70,7 +70,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// A user and its password.
+/// A user and password.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// The user; empty: `default`.

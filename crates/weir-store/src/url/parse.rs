@@ -1,5 +1,5 @@
-//! Reading a store's URL. Errors hold nothing of the text but its scheme, for a password may
-//! stand anywhere in what is wrong.
+//! Parsing of store URLs. Errors contain no part of the text except its scheme or a `host:port`, since a password may
+//! be anywhere in an invalid URL.
 
 use std::str::FromStr;
 
@@ -7,11 +7,11 @@ use percent_encoding::percent_decode_str;
 
 use super::{Address, Credentials, RedisUrl, StoreUrl, Topology};
 
-/// The port of a server whose URL names none.
+/// Default port of a server.
 const PORT: u16 = 6379;
-/// The port of a Sentinel whose URL names none.
+/// Default port of a Sentinel.
 const SENTINEL_PORT: u16 = 26379;
-/// Most Sentinels or seeds that a URL may name.
+/// Most Sentinels or seeds in a URL.
 const MAX_ADDRESSES: usize = 64;
 
 const KNOWN: &str = "`memory`, `redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://` and `redis-cluster://`";
@@ -38,7 +38,7 @@ impl FromStr for StoreUrl {
 fn unknown(text: &str) -> String {
     let scheme = text.split(':').next().unwrap_or_default();
     let is_scheme = scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter));
-    // A host and a port, in which there is no password.
+    // A host and a port cannot contain a password.
     let address = text.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
     match scheme {
         _ if is_scheme && address.is_some() => {
@@ -65,7 +65,7 @@ fn single(rest: &str) -> Result<RedisUrl, String> {
 }
 
 fn unix(rest: &str) -> Result<RedisUrl, String> {
-    // A path may hold an @, so what stands before the path ends at the first slash after one.
+    // A path may contain an @, so the credentials end at the first `@/`.
     let (credentials, rest) = match rest.split_once("@/") {
         Some((info, _)) if !rest.starts_with('/') => (Some(info), &rest[info.len() + 1..]),
         _ => (None, rest),
@@ -107,7 +107,7 @@ fn cluster(rest: &str) -> Result<RedisUrl, String> {
     Ok(RedisUrl { topology, tls: false, credentials, database: 0 })
 }
 
-/// The text before the last `@`, and after it: passwords are pasted without being encoded.
+/// Splits off the text before the last `@`, because users paste passwords without encoding them.
 fn user_info(rest: &str) -> Result<(Option<Credentials>, &str), String> {
     match rest.rsplit_once('@') {
         Some((info, rest)) => Ok((Some(credentials(info)?), rest)),

@@ -1,4 +1,4 @@
-//! The common log format of nginx and Apache, and the combined one, alone or behind the name of a virtual host:
+//! The common log format of nginx and Apache, and the combined one, each optionally after the name of a virtual host:
 //! `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326`, and then
 //! `"http://www.example.com/start.html" "Mozilla/4.08"`.
 
@@ -27,7 +27,7 @@ fn push_who<'a>(who: &'a str, texts: &mut Texts<'a>) -> Option<()> {
         texts.values.push(("host", first));
         (first, rest) = rest.split_once(' ')?;
     }
-    // The name of a user may have spaces.
+    // The name of a user may contain spaces.
     let (ident, user) = rest.split_once(' ')?;
     texts.values.extend([("remote_addr", first), ("ident", ident), ("remote_user", user)]);
     Some(())

@@ -1,4 +1,4 @@
-//! Envoy's default format, and that of Istio, which has three more words behind the flags:
+//! Envoy's default format, and that of Istio, which has three more words after the flags:
 //! `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0"
 //! "locations" "tcp://10.0.2.1:80"`.
 
@@ -18,7 +18,7 @@ const NAMES: [&str; 11] = [
     "host",
     "upstream_host",
 ];
-/// Where Istio has words of its own, and how many.
+/// Position and number of Istio's additional words.
 const ISTIO: (usize, usize) = (2, 3);
 
 /// Parses a line. Further fields are ignored.
@@ -26,7 +26,7 @@ pub(super) fn read(line: &str) -> Option<Texts<'_>> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] \"")?;
     let (request, rest) = quoted(rest)?;
     let mut words = words(rest)?;
-    // The reason of a failure of the upstream's, in quotes.
+    // The last of Istio's words is the transport failure reason of the upstream, in quotes.
     if words.get(ISTIO.0 + ISTIO.1 - 1).is_some_and(|(_, is_quoted)| *is_quoted) {
         words.drain(ISTIO.0..ISTIO.0 + ISTIO.1);
     }
@@ -36,14 +36,14 @@ pub(super) fn read(line: &str) -> Option<Texts<'_>> {
     let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
     texts.push_request(request);
     texts.values.extend(NAMES.into_iter().zip(words.into_iter().map(|(word, _)| word)));
-    // The last one is the address that Envoy saw; the others are the client's claims.
+    // The last one is the address that Envoy saw; the others are claimed by the client.
     let forwarded = texts.values.iter().find(|(name, _)| *name == "x_forwarded_for").map_or("", |(_, value)| value);
     let last = forwarded.rsplit(',').next().unwrap_or_default().trim();
     texts.values.push(("remote_addr", last));
     Some(texts)
 }
 
-/// The words of a line, and whether each stands in quotes.
+/// Splits a line into its words, each with whether it is quoted.
 fn words(mut rest: &str) -> Option<Vec<(&str, bool)>> {
     let mut words = Vec::with_capacity(NAMES.len() + ISTIO.1);
     loop {

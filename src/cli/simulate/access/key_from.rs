@@ -1,4 +1,4 @@
-//! How the line of a log becomes a key: `ip/{remote_addr}/{path:1}`.
+//! The template that makes a key of a log line: `ip/{remote_addr}/{path:1}`.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use weir_core::domain::key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS};
 
 use super::record::Record;
 
-/// What replaces an empty value, as logs write it.
+/// The replacement of an empty value, as logs write it.
 const EMPTY: &str = "-";
 
-/// A key to be filled in, segment by segment. Values are put in after it was split, so no value is ever more than one
+/// The template of a key, segment by segment. Values are inserted after it was split, so a value is never more than one
 /// segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFrom(Vec<Segment>);
@@ -20,7 +20,7 @@ enum Segment {
     Field(Field),
 }
 
-/// A value of a line: `name`, `name:path`, `name:2`, and `name?` where a line may lack it.
+/// A field of a line: `name`, `name:path`, `name:2`, and `name?` if a line may lack it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     name: String,
@@ -34,15 +34,15 @@ enum Part {
     Whole,
     /// The path of a URL, without its query.
     Path,
-    /// A segment of it, from 1.
+    /// A segment of the path, from 1.
     PathSegment(usize),
 }
 
 impl KeyFrom {
-    /// Reads the form of a key.
+    /// Parses the template of a key.
     ///
     /// # Errors
-    /// A sentence about the segment that is wrong.
+    /// A message about the segment that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let segments: Vec<_> = text.split('/').collect();
         if segments.len() > MAX_SEGMENTS {
@@ -54,10 +54,10 @@ impl KeyFrom {
         segments.into_iter().enumerate().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The key of a line.
+    /// Returns the key of a line.
     ///
     /// # Errors
-    /// Which value the line lacks.
+    /// A message about a value that the line lacks, or that is not a single value.
     pub fn key(&self, record: &Record<'_>) -> Result<Vec<String>, String> {
         self.0.iter().map(|segment| segment.fill(record)).collect()
     }
@@ -84,10 +84,10 @@ impl Segment {
 }
 
 impl Field {
-    /// Reads what stands between braces.
+    /// Parses the text between braces.
     ///
     /// # Errors
-    /// A sentence about what is wrong.
+    /// A message about the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (text, may_lack) = text.strip_suffix('?').map_or((text, false), |text| (text, true));
         let (name, part) = match text.rsplit_once(':') {
@@ -106,10 +106,10 @@ impl Field {
         Ok(Self { name: name.to_owned(), part, may_lack })
     }
 
-    /// The value in a line; one that is empty is `-`.
+    /// Returns the value in a line; an empty one is `-`.
     ///
     /// # Errors
-    /// The line does not have it.
+    /// The line lacks it, or it is not a single value.
     pub fn value<'a>(&self, record: &'a Record<'_>) -> Result<Cow<'a, str>, String> {
         let value = match record.get(&self.name)? {
             Some(value) => value,
@@ -123,7 +123,7 @@ impl Field {
         Ok(if part.is_empty() { Cow::Borrowed(EMPTY) } else { part })
     }
 
-    /// Its name.
+    /// Returns the name of the field.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -141,7 +141,7 @@ impl Part {
     }
 }
 
-/// The path of a URL or of what a request asks for.
+/// Returns the path of a URL or of a request target.
 fn path(url: &str) -> &str {
     let url = &url[..url.find(['?', '#']).unwrap_or(url.len())];
     match url.split_once("://") {

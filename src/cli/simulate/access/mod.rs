@@ -1,4 +1,4 @@
-//! Stories from access logs: each line is a check of a key that its fields make.
+//! Traces from access logs: each line is a check of a key made from its fields.
 
 mod common;
 mod envoy;
@@ -21,7 +21,7 @@ use super::{
     trace::{CheckLine, Line},
 };
 
-/// Most lines of one second that are spread over it; those behind them are spread again.
+/// Maximum number of lines of one second that are spread over it together; further lines are spread over it again.
 const MAX_OF_A_SECOND: usize = 100_000;
 
 /// How the lines of one second are placed when a log has whole seconds only.
@@ -33,7 +33,7 @@ pub enum Arrivals {
     Together,
 }
 
-/// How lines of a log are understood.
+/// The interpretation of the lines of a log.
 pub struct AccessLog {
     pub key_from: KeyFrom,
     pub cost_from: Option<Field>,
@@ -43,7 +43,7 @@ pub struct AccessLog {
     pub of_a_second: OfASecond,
 }
 
-/// Lines of one second, which wait for the last of them.
+/// Lines of one second, held back until the last of them is read.
 #[derive(Default)]
 pub struct OfASecond {
     second: Micros,
@@ -63,7 +63,7 @@ impl AccessLog {
 fn cost(field: &Field, record: &Record<'_>) -> Result<i64, String> {
     let value = field.value(record)?;
     match &*value {
-        // As logs write that nothing was sent.
+        // Logs write `-` if nothing was sent.
         "-" => Ok(0),
         text => {
             let number = text.parse::<i64>().ok().filter(|number| *number >= 0);

@@ -1,4 +1,4 @@
-//! One line of an access log, by its fields.
+//! One line of an access log, by field.
 
 use std::borrow::Cow;
 
@@ -6,24 +6,24 @@ use serde_json::Value;
 
 use super::{common, envoy, texts::Texts};
 
-/// The default time fields in JSON: the first that exists.
+/// The default names of the time field in JSON; the first that exists is used.
 const TIMES: &[&str] =
     &["time", "ts", "@timestamp", "timestamp", "msec", "time_iso8601", "time_local", "start_time", "StartUTC"];
 
 /// A line.
 #[derive(Debug)]
 pub enum Record<'a> {
-    /// In a form that is known, as text.
+    /// Text in a known format.
     Text(Texts<'a>),
-    /// JSON, whose fields have any names.
+    /// JSON, whose fields can have any names.
     Json(Value),
 }
 
 impl<'a> Record<'a> {
-    /// Reads a line, whose format its first character shows.
+    /// Parses a line, whose first character determines the format.
     ///
     /// # Errors
-    /// A sentence about what is wrong.
+    /// A message about the problem.
     pub fn parse(line: &'a str) -> Result<Self, String> {
         let (text, form) = match line.as_bytes().first() {
             Some(b'{') => {
@@ -36,10 +36,10 @@ impl<'a> Record<'a> {
         text.map(Self::Text).ok_or_else(|| format!("is not in {form}"))
     }
 
-    /// A value by its name; `None` where there is none. A null is an empty one.
+    /// Returns a value by its name; `None`: it does not exist. A null is an empty value.
     ///
     /// # Errors
-    /// It is a list or a map.
+    /// The value is a list or a map.
     pub fn get(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
         match self {
             Self::Text(texts) => Ok(texts.get(name).map(Cow::Borrowed)),
@@ -47,10 +47,10 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Its time; in JSON the field `time_from`, where given.
+    /// Returns the time; of JSON from the field `time_from`, if that is given.
     ///
     /// # Errors
-    /// It has no time.
+    /// The line has no time.
     pub fn time(&self, time_from: Option<&str>) -> Result<Cow<'_, str>, String> {
         let value = match self {
             Self::Text(texts) => return Ok(Cow::Borrowed(texts.time)),
@@ -65,7 +65,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A field by its name, where dots lead into maps unless a name has them itself.
+/// Finds a field by its name, in which dots lead into maps unless they are part of a name.
 fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let map = value.as_object()?;
     let into = |(dot, _): (usize, &str)| find(map.get(&name[..dot])?, &name[dot + 1..]);

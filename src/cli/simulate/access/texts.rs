@@ -1,14 +1,14 @@
-//! The fields of a line of text.
+//! The fields of a text line.
 
-/// Room for the fields of a line of text.
+/// Capacity for the fields of a text line.
 pub(super) const MOST_FIELDS: usize = 16;
 
-/// The fields of a line of text.
+/// The fields of a text line.
 #[derive(Debug)]
 pub struct Texts<'a> {
-    /// When.
+    /// The time.
     pub time: &'a str,
-    /// By name.
+    /// The values, by name.
     pub values: Vec<(&'static str, &'a str)>,
 }
 
@@ -17,7 +17,7 @@ impl<'a> Texts<'a> {
         self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// Takes a request line apart; what is none has an empty method and path.
+    /// Splits a request line; one that is not valid has an empty method and path.
     pub fn push_request(&mut self, request: &'a str) {
         let (rest, protocol) = request
             .rsplit_once(" HTTP/")
@@ -28,7 +28,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The text up to the next quote that is not escaped, and the rest after that quote.
+/// Splits at the next quote that is not escaped, which is in neither part.
 pub(super) fn quoted(text: &str) -> Option<(&str, &str)> {
     let (bytes, mut at) = (text.as_bytes(), 0);
     while *bytes.get(at)? != b'"' {

@@ -1,4 +1,4 @@
-//! How one request is treated by two policies, A and B.
+//! The difference in the treatment of one request by two policies, A and B.
 
 use serde::{Serialize, Serializer};
 use weir_core::domain::Micros;
@@ -6,7 +6,7 @@ use weir_store::StoreError;
 
 use crate::limiter::{Answer, CheckError, LevelAnswer};
 
-/// How a policy treats a request.
+/// The treatment of a request by a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(super) enum Treated<'a> {
@@ -36,7 +36,7 @@ impl<'a> Treated<'a> {
         Ok(Self::Allowed { wait_us, limit: answer.levels.iter().find(waited_for).map(name).or(binding) })
     }
 
-    /// The limit that decided.
+    /// Returns the limit that decided.
     pub(super) fn limit(&self) -> Option<&'a str> {
         match self {
             Self::Allowed { limit, .. } => *limit,
@@ -53,7 +53,7 @@ pub(super) enum Side {
     B,
 }
 
-/// How a request is treated differently.
+/// The difference between two treatments of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum How {
@@ -66,7 +66,7 @@ pub(super) enum How {
 }
 
 impl How {
-    /// All of them; the position of each is its number.
+    /// All variants, each at the index of its discriminant.
     const ALL: [Self; 6] = [
         Self::RefusedOnlyByA,
         Self::RefusedOnlyByB,
@@ -76,7 +76,8 @@ impl How {
         Self::WaitsLongerUnderB,
     ];
 
-    /// The difference between two treatments; `None`: there is none. When a refused request may come again makes none.
+    /// Returns the difference between two treatments; `None`: there is none. The retry time of a refused request makes
+    /// none.
     pub(super) fn between(a: &Treated<'_>, b: &Treated<'_>) -> Option<Self> {
         match (a, b) {
             (Treated::Invalid { .. }, Treated::Invalid { .. }) | (Treated::Refused { .. }, Treated::Refused { .. }) => {
@@ -94,7 +95,7 @@ impl How {
         }
     }
 
-    /// The limit that made the difference; `None`: no limit did.
+    /// Returns the policy whose limit made the difference; `None`: no limit did.
     pub(super) fn decided_by(self) -> Option<Side> {
         match self {
             Self::RefusedOnlyByA | Self::WaitsLongerUnderA => Some(Side::A),
@@ -103,7 +104,7 @@ impl How {
         }
     }
 
-    /// For people.
+    /// Formats the difference as text.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::RefusedOnlyByA => "refused only by A",
@@ -116,27 +117,27 @@ impl How {
     }
 }
 
-/// How many requests were treated differently, and how.
+/// Numbers of requests that were treated differently, by kind of difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts([u64; How::ALL.len()]);
 
 impl Counts {
-    /// Counts one.
+    /// Counts one request.
     pub(super) fn add(&mut self, how: How) {
         self.0[how as usize] += 1;
     }
 
-    /// All of them.
+    /// Returns the total.
     pub(super) fn sum(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// In how many ways.
+    /// Returns the number of kinds of difference that occurred.
     pub(super) fn kinds(&self) -> usize {
         self.0.iter().filter(|count| **count > 0).count()
     }
 
-    /// Each that there is, for people.
+    /// Formats the counts that are not zero.
     pub(super) fn text(&self) -> String {
         let some = How::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
         some.map(|(how, count)| format!("{count} {}", how.text())).collect::<Vec<_>>().join(", ")
@@ -178,7 +179,8 @@ mod tests {
         let wait = |remaining, wait| Decision { wait, ..pass(remaining) };
         let refuse = |retry| Decision::refuse(9, 0, Some(retry), 9);
         let allowed = |wait_us, limit| Treated::Allowed { wait_us, limit: Some(limit) };
-        // The least remaining; but who waits does so for the longest wait. What is a shadow decides nothing.
+        // The limit with the least remaining is reported, but for a wait the one with the longest wait; never a shadow
+        // limit.
         assert_eq!(treated(domain, [pass(1), pass(2), wait(0, 9)]), allowed(0, "x"));
         assert_eq!(treated(domain, [pass(1), wait(2, 7), wait(0, 9)]), allowed(7, "y"));
         assert_eq!(treated(domain, [wait(1, 8), wait(2, 7), pass(3)]), allowed(8, "x"));

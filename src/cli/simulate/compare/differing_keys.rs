@@ -1,4 +1,4 @@
-//! The keys that are treated differently, up to a bound.
+//! The keys that are treated differently, in bounded memory.
 
 use std::collections::HashMap;
 
@@ -6,31 +6,31 @@ use weir_core::domain::Micros;
 
 use super::difference::{Counts, How};
 
-/// Most keys that are kept.
+/// Maximum number of keys that are kept.
 const MAX_KEYS: usize = 100_000;
-/// Most bytes of their names.
+/// Maximum size of their names, in bytes.
 const MAX_KEYS_BYTES: usize = 64 << 20;
 
-/// A key, behind its domain.
+/// A domain, and a key in it.
 pub(super) type Name = (String, Vec<String>);
 
-/// How a key was treated differently.
+/// The differences of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Differed {
     pub counts: Counts,
-    /// The first time: the line,
+    /// Line of the first difference.
     pub line: u64,
-    /// when,
+    /// Time of the first difference.
     pub at: Micros,
-    /// how,
+    /// Kind of the first difference.
     pub how: How,
-    /// and by which limit.
+    /// Limit that made the first difference.
     pub limit: Option<Box<str>>,
-    /// How often it may have differed before, while it was not kept.
+    /// Upper bound of the differences that were missed while the key was not kept.
     pub missed_at_most: u64,
 }
 
-/// One time that a key was treated differently.
+/// One difference of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Once<'a> {
     pub line: u64,
@@ -39,16 +39,16 @@ pub(super) struct Once<'a> {
     pub limit: Option<&'a str>,
 }
 
-/// Keys that are treated differently. When there are too many, the half that differs least is dropped, so that a key that
-/// differs often is found however late it comes.
+/// Keys that are treated differently. If there are too many, the half with the fewest differences is dropped, so that a
+/// key that differs often is found however late it first occurs.
 pub(super) struct DifferingKeys {
     keys: HashMap<Name, Differed, foldhash::fast::RandomState>,
     bytes: usize,
     max_keys: usize,
-    /// The most that were kept at a time.
+    /// Largest number of keys that were kept at a time.
     most: usize,
     dropped: u64,
-    /// The most often that any dropped key can have differed.
+    /// Upper bound of the differences of any dropped key.
     missed_at_most: u64,
 }
 
@@ -59,7 +59,7 @@ impl Default for DifferingKeys {
 }
 
 impl DifferingKeys {
-    /// The key was treated differently once more.
+    /// Records another difference of a key.
     pub(super) fn add(&mut self, name: Name, once: Once<'_>) {
         if let Some(differed) = self.keys.get_mut(&name) {
             return differed.counts.add(once.how);
@@ -94,17 +94,17 @@ impl DifferingKeys {
         self.dropped += (before - self.keys.len()) as u64;
     }
 
-    /// How many there are; at least so many, where some were let go.
+    /// Returns the number of keys; a lower bound if some were dropped.
     pub(super) fn count(&self) -> usize {
         self.most
     }
 
-    /// How many times one was let go.
+    /// Returns how many times a key was dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The `most` that differ most, from those that do most.
+    /// Returns the `most` keys with the most differences, in descending order.
     pub(super) fn top(&self, most: usize) -> Vec<(&Name, &Differed)> {
         let mut all: Vec<_> = self.keys.iter().collect();
         all.sort_unstable_by_key(|(_, differed)| (std::cmp::Reverse(differed.counts.sum()), differed.line));
@@ -155,7 +155,7 @@ mod tests {
         let expected = [("c".into(), 3, 4, 0), ("a".into(), 2, 1, 0), ("e".into(), 1, 8, 1), ("b".into(), 1, 9, 1)];
         assert_eq!(top(&differing, 9), expected);
         assert_eq!(differing.dropped(), 2);
-        // A key may be let go again, so what it may have lost adds up.
+        // A key may be dropped again, so the differences that it may have missed add up.
         differ(&mut differing, "f", 10);
         assert_eq!(top(&differing, 9)[2], ("f".into(), 1, 10, 2));
     }

@@ -1,4 +1,4 @@
-//! Replays a trace against two policies at once: which keys are treated differently, and when.
+//! Replays a trace against two policies at once, and reports which keys are treated differently, and when.
 
 mod difference;
 mod differing_keys;
@@ -34,13 +34,13 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// What a comparison prints.
+/// The output of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Print {
     pub json: bool,
-    /// Every request that is treated differently, as it comes.
+    /// Whether to print every request that is treated differently, as it occurs.
     pub each: bool,
-    /// How many keys at the end.
+    /// Number of keys in the report.
     pub top: usize,
 }
 
@@ -57,18 +57,18 @@ pub(super) struct Comparison<S> {
     differing: DifferingKeys,
 }
 
-/// One of the two.
+/// One of the two policies, and its results.
 struct Candidate<S> {
-    /// The file its policy is from.
+    /// The file of its policy.
     name: String,
     limiter: Limiter<S>,
     tallies: Tallies,
-    /// How many requests each limit treated otherwise than the other policy did.
+    /// Number of requests that each limit treated differently from the other policy.
     decided: HashMap<Name, u64>,
     allowed: u64,
     refused: u64,
     invalid: u64,
-    /// The line of the first that is not valid, and why.
+    /// Line and error of the first request that is not valid.
     first_invalid: Option<(u64, String)>,
 }
 
@@ -96,7 +96,8 @@ impl<S: SimulationStore> Candidate<S> {
 }
 
 impl<S: SimulationStore> Comparison<S> {
-    /// The two policies, each with its file's name and a store of its own, whose time is that of `clock`.
+    /// Creates the comparison of two policies, each with the name of its file and a store of its own, whose time is
+    /// that of `clock`.
     pub(super) fn new([a, b]: [(String, Policy, S); 2], clock: Arc<ManualClock>, bounds: Bounds, print: Print) -> Self {
         let (counts, differing) = Default::default();
         let (a, b) = (Candidate::new(a), Candidate::new(b));

@@ -49,7 +49,7 @@ impl<S: SimulationStore> Comparison<S> {
         Ok(())
     }
 
-    /// The limits that did something under either policy.
+    /// Returns the limits that have counts under either policy.
     fn limits(&self) -> Vec<(&Name, [Option<Tally>; 2])> {
         let (a, b) = (self.a.tallies.by_name(), self.b.tallies.by_name());
         let names: BTreeSet<&Name> = a.keys().chain(b.keys()).copied().collect();
@@ -159,7 +159,7 @@ fn key_line((domain, key): &Key, differed: &Differed) -> String {
     format!("{key}: {}{missed}; first in line {line} {}{which}{by}", counts.text(), at_text(*at))
 }
 
-/// A key for a person. What a terminal might take for a command is written as an escape.
+/// Formats a key. Control characters, which a terminal may interpret, are escaped.
 pub(super) fn key_text(domain: &str, key: &[String]) -> String {
     let path = key.join(" / ");
     let text = if domain.is_empty() { path } else { format!("{domain}: {path}") };
@@ -168,7 +168,7 @@ pub(super) fn key_text(domain: &str, key: &[String]) -> String {
     text.chars().map(shown).collect()
 }
 
-/// How a request was treated, for a person.
+/// Formats the treatment of a request.
 pub(super) fn treated_text(treated: &Treated<'_>) -> String {
     match treated {
         Treated::Allowed { wait_us: 0, .. } => "allows it".to_owned(),

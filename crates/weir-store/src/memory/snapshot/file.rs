@@ -1,4 +1,4 @@
-//! The file: written beside its place and renamed, so that what stands there is whole at any time.
+//! The snapshot file: written to a temporary file and renamed, so that the path always has a complete snapshot.
 
 use std::{
     ffi::OsStr,
@@ -14,28 +14,28 @@ use crate::MemoryStore;
 use weir_core::domain::Clock;
 use weir_settings::file::sync_folder_of;
 
-/// Ends the name of a file that is being written.
+/// Suffix of a file that is being written.
 const TEMPORARY: &str = ".tmp";
 
-/// The outcome of writing.
+/// The outcome of writing a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// How many states.
+    /// The number of states.
     pub states: u64,
-    /// Length of the file.
+    /// The file's length in bytes.
     pub bytes: u64,
 }
 
-/// Writes a store's states to a file that only its owner may read. What stood there before stays until all is on disk. It
-/// blocks.
+/// Writes a store's states to a file that only its owner can read. The previous file stays until all is on disk. Blocks
+/// on disk I/O.
 ///
 /// # Errors
-/// The system's error; then the file is as it was.
+/// The I/O error; the previous file is then unchanged.
 pub fn save<C: Clock>(store: &MemoryStore<C>, path: &Path) -> io::Result<Saved> {
     let beside = temporary(path);
     let saved = save_beside(store, path, &beside);
     if saved.is_err() {
-        // The first error tells more than one from clearing up.
+        // Ignored: the first error is the cause.
         let _ = fs::remove_file(&beside);
     }
     saved
@@ -50,10 +50,10 @@ fn save_beside<C: Clock>(store: &MemoryStore<C>, path: &Path, beside: &Path) -> 
     Ok(Saved { states, bytes })
 }
 
-/// Whether a snapshot can be written at `path`: makes a file beside it, and removes it.
+/// Checks that a snapshot can be written at `path`, by creating and removing a file beside it.
 ///
 /// # Errors
-/// The system's error.
+/// The I/O error.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
@@ -63,7 +63,7 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
     fs::remove_file(beside)
 }
 
-/// A path beside it, by a name of its own, so that no two writers write into one file.
+/// Returns a random path beside `path`, so that no two writers share a file.
 fn temporary(path: &Path) -> PathBuf {
     with_suffix(path, &format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(())))
 }
@@ -72,21 +72,20 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Renames a file so that it is out of the way, over one that was set aside before; tells the new path. `None`: there is
-/// no file.
+/// Renames an unusable file out of the way, replacing an earlier one. Returns the new path; `None`: there is no file.
 ///
 /// # Errors
-/// The system's error.
+/// The I/O error.
 pub fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     let aside = with_suffix(path, ".rejected");
     Ok(absent_is_fine(fs::rename(path, &aside))?.map(|()| aside))
 }
 
-/// Whether a file of this name is one that the snapshot at `path` was being written to.
+/// Whether a file name is that of a temporary file for the snapshot at `path`.
 pub(super) fn is_temporary(name: &OsStr, path: &Path) -> bool {
     let (Some(name), Some(own)) = (name.to_str(), path.file_name().and_then(OsStr::to_str)) else { return false };
     let between = name.strip_prefix(own).and_then(|rest| rest.strip_suffix(TEMPORARY));
-    // Without a number: of a version that had one name for all.
+    // Earlier versions used one name without a number.
     between.is_some_and(|number| {
         let digits = number.strip_prefix('.').unwrap_or_default();
         number.is_empty() || digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())

@@ -1,13 +1,18 @@
-//! What is held, in a snapshot: behind the states, an entry for each ledger and each record, in little endian:
+//! Holds in a snapshot, after the states: an entry for each ledger and each record, little-endian:
 //!
-//! | entry | what |
+//! | entry | format |
 //! |---|---|
-//! | ledger | u8 1; the state's name; i64: when it means nothing any more; u16: how many holds, for each its owner, number, sequence, units spent, outstanding and granted, u64 each, and its deadline, i64 |
-//! | open record | u8 2; its anchor and its name; u8: 0 kept, 1 released when it expires; i64: its deadline; u64: units; u16: how many levels, and their names |
-//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint; i64: until when it is remembered; u8: 1 where it made a reservation; u16: how many levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64 four times, less than 0 for none |
-//! | settled record | u8 3; its anchor and its name; u64 twice: units charged, and those of them that were not reserved; i64: until when it is remembered |
+//! | ledger | u8 1; the state's name; i64: its expiry; u16: number of holds, for each its owner, number, sequence,
+//! units spent, outstanding and granted, u64 each, and its deadline, i64 |
+//! | open record | u8 2; its anchor and its name; u8: 0 kept, 1 released at expiry; i64: its deadline; u64: units; u16:
+//! number of levels, and their names |
+//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint; i64: its expiry; u8: 1 if it made a
+//! reservation; u16: number of levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64
+//! four times, negative for none |
+//! | settled record | u8 3; its anchor and its name; u64 twice: units charged, and those of them beyond the
+//! reservation; i64: its expiry |
 //!
-//! A name is a u16 for its length and so many bytes. An end, u8 0, follows.
+//! A name is a u16 length followed by its bytes. An end marker, u8 0, follows the last entry.
 
 use std::io::{self, Read};
 
@@ -28,7 +33,7 @@ const OPEN: u8 = 2;
 const SETTLED: u8 = 3;
 const ANSWERED: u8 = 4;
 
-/// Writes what is held of a shard's states.
+/// Writes a shard's unexpired ledgers and records.
 pub(super) fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
     let Some(held) = shard.held() else { return Ok(()) };
     for (state, ledger, expires) in held.ledgers().filter(|(_, _, expires)| *expires > now) {
@@ -77,7 +82,8 @@ pub(super) fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result
     Ok(())
 }
 
-/// Adds what is held to a store, as far as it has room and it has not expired; tells how much had none. The file has `states`.
+/// Loads unexpired ledgers and records into a store as far as it has room, and returns how many did not fit. `states`
+/// is the number of states in the file, for errors.
 pub(super) fn load<C: Clock>(
     from: &mut impl Read,
     store: &MemoryStore<C>,
@@ -178,7 +184,7 @@ fn read_name(from: &mut impl Read) -> Result<Vec<u8>, SnapshotError> {
     Ok(name)
 }
 
-/// A number of so many bytes, at most eight.
+/// Reads a number of at most eight bytes.
 fn number<const BYTES: usize>(from: &mut impl Read) -> Result<u64, SnapshotError> {
     let mut word = [0; 8];
     word[..BYTES].copy_from_slice(&bytes::<BYTES>(from)?);

@@ -1,4 +1,4 @@
-//! One process writes a snapshot: of two on one path each would overwrite what the other counted.
+//! Exclusive access to a snapshot: two processes with one path would overwrite each other's counts.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,19 +15,19 @@ use rustix::{
 use super::file::{is_temporary, with_suffix};
 use weir_settings::file::folder_of;
 
-/// Held by the process that loads and writes the snapshot at a path. The system releases it when the process ends, however
-/// it does.
+/// Held by the process that loads and writes the snapshot at a path. The operating system releases it when the process
+/// ends for any reason.
 #[derive(Debug)]
 pub struct SnapshotLock {
     _file: File,
 }
 
 impl SnapshotLock {
-    /// Takes the lock of the snapshot at `path`, in a file beside it, which stays there. `None`: another process has it.
-    /// Removes the leftovers of a process that was killed while it wrote.
+    /// Takes the lock of the snapshot at `path`, on a lock file beside it, which is never removed. Returns `None` if
+    /// another process holds it. Removes temporary files of a process that was killed while writing.
     ///
     /// # Errors
-    /// The system's error.
+    /// The I/O error.
     pub fn take(path: &Path) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -39,7 +39,7 @@ impl SnapshotLock {
         }
         for entry in fs::read_dir(folder_of(path))?.filter_map(Result::ok) {
             if is_temporary(&entry.file_name(), path) {
-                // One that stays takes up room, and nothing else.
+                // A leftover only takes disk space.
                 let _ = fs::remove_file(entry.path());
             }
         }

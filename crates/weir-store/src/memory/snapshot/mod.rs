@@ -1,20 +1,21 @@
-//! A store's states in a file, so that a restart forgets nothing.
+//! Snapshots: a store's states in a file, so that a restart keeps them.
 //!
-//! The form, in little endian:
+//! The format, little-endian:
 //!
-//! | part | what |
+//! | part | format |
 //! |---|---|
 //! | magic | 8 bytes, `weirsnap` |
-//! | version | u32: 1, or 2 where something is held |
-//! | clock | i64: the store's clock when the writing began, in microseconds |
-//! | algorithms | u8: how many; for each its name, a u8 for the length before it |
-//! | states | for each a u8, the number of its algorithm from 1; its words, a u16 for how many, f64 each; i64: when it expires, in microseconds; its name, a u16 for the length before it |
-//! | holds | only in version 2, behind a u8 0: see `held.rs` |
-//! | end | u8 0; u64: how many states there are |
-//! | checksum | 32 bytes of BLAKE3 over all before |
+//! | version | u32: 1, or 2 if there are holds |
+//! | clock | i64: the store's clock when the write started, in microseconds |
+//! | algorithms | u8: their number; for each its name, after a u8 length |
+//! | states | for each a u8, the number of its algorithm from 1; its encoded state: u16 length, then f64 each; i64: its
+//! expiry, in microseconds; its name, after a u16 length |
+//! | holds | only in version 2, after a u8 0: see `held.rs` |
+//! | end | u8 0; u64: number of states |
+//! | checksum | 32 bytes of BLAKE3 over everything before |
 //!
-//! States are told apart by name, so neither the order of the algorithms nor the shards of a store matter. While requests
-//! are decided a state may be written twice; the one that expires later counts.
+//! States are identified by name, so neither the order of the algorithms nor the number of shards matters. A state that
+//! changes during the write may be written twice; the later expiry wins.
 
 mod file;
 mod held;
@@ -40,23 +41,21 @@ use weir_core::domain::{
 };
 use weir_settings::Time;
 
-/// The first bytes of every snapshot.
 const MAGIC: &[u8; 8] = b"weirsnap";
-/// The version of the form without holds, and with them. Another form gets another number; a file of a later one is refused.
+/// Format versions without and with holds. A file of a later version is rejected.
 const VERSION_WITHOUT_HOLDS: u32 = 1;
 const VERSION: u32 = 2;
-/// Bytes of the checksum.
 const CHECKSUM: usize = blake3::OUT_LEN;
-/// Stands before the end, where the number of an algorithm would.
+/// Marks the end of the states, in place of an algorithm's number.
 const END_OF_STATES: u8 = 0;
 
-/// Where and how often snapshots are written.
+/// Settings of snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SnapshotSettings {
-    /// The file. Empty: none, and a restart forgets everything.
+    /// Path of the file. Empty: no snapshots, so a restart loses all states.
     pub path: PathBuf,
-    /// How often it is written, beside the end of the service.
+    /// Interval between snapshots; another one is written at shutdown.
     pub every: Time,
 }
 
@@ -71,25 +70,25 @@ impl Default for SnapshotSettings {
     }
 }
 
-/// Why a file cannot be loaded. Written to follow the file's path.
+/// Why a file cannot be loaded. The messages follow the file's path.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Io(io::Error),
-    /// Something else stands in the file.
+    /// The file is not a snapshot.
     #[error("is not a snapshot")]
     Foreign,
-    /// The form is of a later version.
+    /// The format is of a later version.
     #[error("has the form {0}, of a later version of weir; this one knows those up to {VERSION}")]
     Newer(u32),
     /// The checksum does not match.
     #[error("is damaged or was cut short: its checksum does not match")]
     Damaged,
-    /// A state of an algorithm that is not in the list.
+    /// A state's algorithm is unknown.
     #[error("holds states of the algorithm `{0}`, which this version of weir does not know")]
     UnknownAlgorithm(String),
-    /// The checksum matches, and yet the content makes no sense.
+    /// The checksum matches, but the content is invalid.
     #[error("holds an invalid state, number {0}")]
     Nonsense(u64),
 }

@@ -1,4 +1,4 @@
-//! Reading: first the checksum over the whole file, then its states one by one.
+//! Loading a snapshot: first the checksum of the whole file, then the states one by one.
 
 use std::{
     fs::File,
@@ -15,10 +15,10 @@ use weir_core::{
 };
 use weir_settings::file;
 
-/// Bytes read at once.
+/// Bytes per read.
 const BUFFER: usize = 128 << 10;
 
-/// A file whose checksum matches, about to be loaded.
+/// A file with a valid checksum, ready to be loaded.
 pub struct Snapshot {
     from: io::Take<BufReader<File>>,
     version: u32,
@@ -29,19 +29,19 @@ pub struct Snapshot {
 /// The outcome of loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// States that the file holds.
+    /// States in the file.
     pub states: u64,
-    /// Of these, expired and therefore dropped.
+    /// States dropped because they had expired.
     pub expired: u64,
-    /// Of these, left out because the store had no room.
+    /// States for which the store had no room.
     pub left_out: u64,
 }
 
 impl Snapshot {
-    /// Opens a file and reads all of it once for its checksum; `None` where there is no file.
+    /// Opens a file and verifies its checksum by reading it once. Returns `None` if there is no file.
     ///
     /// # Errors
-    /// [`SnapshotError`] for a file that is not a whole snapshot of this version or an earlier one.
+    /// [`SnapshotError`] for a file that is not a complete snapshot of this version or an earlier one.
     pub fn open(path: &Path) -> Result<Option<Self>, SnapshotError> {
         let mut file = match file::open(path) {
             Ok(file) => file,
@@ -70,16 +70,16 @@ impl Snapshot {
         Ok(Some(Self { from, version, clock, algorithms }))
     }
 
-    /// The clock of the store that was written. One that takes its states must not be behind.
+    /// Returns the clock of the store that was saved. The clock of the loading store must not be behind it.
     pub fn clock(&self) -> Micros {
         self.clock
     }
 
-    /// Adds the states to a store that serves no requests yet, as far as it has room and they have not expired. `anchor_of` tells
-    /// the anchor of a domain, which it is given as [`weir_core::domain::key::domain_name`].
+    /// Adds the unexpired states to a store that serves no requests yet, as far as it has room. `anchor_of` returns the
+    /// anchor of a domain, given as [`weir_core::domain::key::domain_name`].
     ///
     /// # Errors
-    /// [`SnapshotError`] for states of unknown algorithms and what is none. Some states may be in the store then.
+    /// [`SnapshotError`] for unknown algorithms and invalid content. The store may then have some of the states.
     pub fn load_into<C: Clock>(
         mut self,
         store: &MemoryStore<C>,
@@ -127,7 +127,7 @@ impl Snapshot {
     }
 }
 
-/// The name of a state taken apart.
+/// A state's name, split into its parts.
 pub(in crate::memory) struct Parts<'a> {
     pub path: &'a [u8],
     pub anchor_end: usize,
@@ -157,7 +157,7 @@ fn check_version(file: &mut File) -> Result<(), SnapshotError> {
     }
 }
 
-/// The length of what stands before the checksum, which is looked at.
+/// Verifies the checksum and returns the length of the content before it.
 fn checked_length(file: &mut File) -> Result<u64, SnapshotError> {
     let length = file.metadata().map_err(SnapshotError::Io)?.len();
     let content = length.checked_sub(CHECKSUM as u64).ok_or(SnapshotError::Damaged)?;

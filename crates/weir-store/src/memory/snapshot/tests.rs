@@ -1,4 +1,4 @@
-//! States that come back from a file, and files that are rejected.
+//! Tests of snapshots: restored states and rejected files.
 
 use std::{
     fs,
@@ -58,7 +58,7 @@ impl Scenery {
         Self { limits, keys: keys.collect() }
     }
 
-    /// A request about one of the keys, with costs of any sign.
+    /// Returns a plan for a random key, with positive and negative costs.
     fn plan(&self, random: &mut Random) -> Plan<'_> {
         let (key, anchor) = &self.keys[random.below(self.keys.len())];
         let mut depths: Vec<_> = (0..3).map(|_| random.within(1, key.depth() as i64) as u8).collect();
@@ -109,7 +109,7 @@ fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
         assert_eq!(saved.bytes, fs::metadata(&path).unwrap().len());
         let snapshot = Snapshot::open(&path).unwrap().unwrap();
         assert_eq!(snapshot.clock(), now);
-        // Other shards, other hashes.
+        // A different number of shards and different hash seeds.
         let (second, later) = store(1 << 20, now);
         let loaded = snapshot.load_into(&second, anchor_of).unwrap();
         assert_eq!(loaded, Loaded { states: saved.states, expired: 0, left_out: 0 });
@@ -122,7 +122,7 @@ fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
     });
 }
 
-/// A store with one state for each of so many keys, all of which expire a day after [`NOW`].
+/// Creates a store with one state for each of `keys` keys, all of which expire one day after [`NOW`].
 fn filled(keys: usize) -> (Store, Limit) {
     let source: &[(&str, &str)] = &[("burst", "9"), ("count", "10"), ("period", "10d")];
     let gcra = LIST.iter().find(|entry| entry.name == "gcra").unwrap();
@@ -136,7 +136,7 @@ fn ask(store: &Store, limit: &Limit, kind: &str, number: usize, cost: i64) -> u6
     ask_key(store, limit, &Key::new("", &[kind, &number.to_string()]).unwrap(), cost)
 }
 
-/// How much is left after so many units.
+/// Charges `cost` units and returns the remaining ones.
 fn ask_key(store: &Store, limit: &Limit, key: &Key, cost: i64) -> u64 {
     let levels = SmallVec::from_iter([Level::new(key, key.depth() as u8, 2, limit, cost)]);
     store.decide_now(&Plan::new(levels, Charge::AllOrNothing, None))[0].remaining
@@ -155,7 +155,7 @@ fn expired_states_are_skipped_and_excess_states_are_counted() {
         assert_eq!(second.stats().keys, 1_000 - (expired + left_out) as usize);
         assert_eq!(second.stats().left_out as u64, left_out);
     }
-    // Nor is it written when it had expired before.
+    // States that have already expired are not written.
     first.clock.set(NOW + DAY);
     ask(&first, &limit, "new", 0, 1);
     assert_eq!(save(&first, &path).unwrap().states, 1);
@@ -183,7 +183,7 @@ fn stable_states_are_saved_despite_concurrent_changes() {
     const STABLE: usize = 5_000;
     let (_dir, path) = snapshot_path();
     let (first, limit) = filled(0);
-    // All in one shard, so that slices of it are written while states move.
+    // All in one shard, so that it is written in slices while states move.
     let key = |kind: &str, number: usize| Key::new("", &["one", "anchor", kind, &number.to_string()]).unwrap();
     for number in 0..STABLE {
         ask_key(&first, &limit, &key("comes and goes", number), 1);
@@ -219,7 +219,7 @@ fn refusal(path: &Path) -> String {
     load(path, &store(1_000, NOW).0).map(|loaded| panic!("{loaded:?}")).unwrap_err().to_string()
 }
 
-/// The file with another content and the checksum that belongs to it.
+/// Changes the file's content and updates its checksum.
 fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut content = fs::read(path).unwrap();
     content.truncate(content.len() - CHECKSUM);
@@ -232,7 +232,7 @@ fn at(content: &[u8], text: &str) -> usize {
     content.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
 }
 
-/// Behind the names of the algorithms: the number of the first state's.
+/// Returns the offset after the algorithms' names: the first state's algorithm number.
 fn first_state(content: &[u8]) -> usize {
     let last = LIST.last().unwrap().name;
     at(content, last) + last.len()
@@ -275,7 +275,7 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
         content[name..name + 4].copy_from_slice(b"grca");
     });
     assert_eq!(refusal(&path), "holds states of the algorithm `grca`, which this version of weir does not know");
-    // The order of the algorithms is the file's own, and one that no state has does not matter.
+    // The file defines its own order of algorithms, and an unknown one without states is ignored.
     write();
     rewrite(&path, |content| {
         let name = at(content, "fixed_window");
@@ -290,17 +290,17 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
             let words = first_state(content) + 3;
             content[words + 8..words + 16].copy_from_slice(&0.5_f64.to_le_bytes());
         },
-        // The name of a state.
+        // The length of a state's name.
         |content| {
             let name = at(content, "stable");
             content[name - 1] = 200;
         },
-        // The number of its algorithm.
+        // The number of a state's algorithm.
         |content| {
             let number = first_state(content);
             content[number] = 200;
         },
-        // How many there are.
+        // The number of states.
         |content| {
             let count = content.len() - 8;
             content[count] = 9;
@@ -322,7 +322,7 @@ fn the_file_is_private_and_written_atomically() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let names = || fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(names(), 1, "nothing is left beside it");
-    // A folder cannot be replaced by a file.
+    // Renaming a file over a directory fails.
     let folder = dir.path().join("folder");
     fs::create_dir_all(folder.join("full")).unwrap();
     save(&first, &folder).unwrap_err();

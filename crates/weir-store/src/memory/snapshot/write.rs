@@ -1,4 +1,4 @@
-//! Writing: shard by shard, a slice of states under its lock at a time.
+//! Writing a snapshot: shard by shard, one slice of states per lock.
 
 use std::io::{self, Write};
 
@@ -11,10 +11,10 @@ use weir_core::{
 
 /// Most states copied while a shard is locked.
 const SLICE: usize = 512;
-/// Bytes that are collected before they are written. A slice that has passed them ends, however few states it has.
+/// Bytes collected before a write. A slice that exceeds them ends early.
 const BUFFER: usize = 128 << 10;
 
-/// Counts and hashes what goes through it.
+/// A writer that counts and hashes its output.
 struct Hashing<W> {
     out: W,
     hasher: blake3::Hasher,
@@ -22,7 +22,7 @@ struct Hashing<W> {
 }
 
 impl<W: Write> Hashing<W> {
-    /// Writes and empties the buffer.
+    /// Writes the buffer and clears it.
     fn take(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
         self.hasher.update(buffer);
         self.out.write_all(buffer)?;
@@ -32,20 +32,21 @@ impl<W: Write> Hashing<W> {
     }
 }
 
-/// Writes all states of a store that have not expired: how many, and how many bytes. What is decided meanwhile may or may
-/// not be among it; a state that is there all the time is.
+/// Writes all unexpired states of a store. Returns their number and the bytes written. States that change during the
+/// write may or may not be included; all others are.
 pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u64, u64)> {
     let mut out = Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 };
     let mut buffer = Vec::with_capacity(2 * BUFFER);
     let now = store.clock.now();
-    // Before the states: what is settled meanwhile counts twice then, else not at all.
+    // Before the states: a hold that is settled meanwhile then counts twice rather than not at all.
     let mut held = Vec::new();
     store.shards.iter().try_for_each(|shard| held::write(&shard.lock(), now, &mut held))?;
     let is_held = !held.is_empty();
     head(now, if is_held { VERSION } else { VERSION_WITHOUT_HOLDS }, &mut buffer)?;
     let mut states = 0;
     for shard in &store.shards {
-        // Downwards: when a state is removed the last one takes its place, so none that is yet to come gets behind.
+        // Downwards, because removing a state moves the last one into its slot: no pending state moves to a written
+        // slot.
         let mut end = usize::MAX;
         while end > 0 {
             let shard = shard.lock();
@@ -106,7 +107,7 @@ fn record(name: &[u8], state: &State, expires: Micros, out: &mut Vec<u8>) -> io:
     Ok(())
 }
 
-/// A length as the form holds it. The bounds on keys, limits and states keep all of them within it.
+/// Converts a length to the format's type. The bounds on keys, limits and states make it fit.
 pub(super) fn length<T: TryFrom<usize>>(length: usize) -> io::Result<T> {
     T::try_from(length).map_err(|_| io::Error::other("a state is too large for the form"))
 }

@@ -1,4 +1,4 @@
-//! Topology refresh: when to ask for the slot map of a Cluster, whom, and what to believe.
+//! Topology refresh of a Cluster: when to request the slot map, from which node, and whether to accept it.
 
 use std::{
     collections::BTreeSet,
@@ -28,46 +28,46 @@ use crate::{
     url::Address,
 };
 
-/// The least time between two refreshes.
+/// Least interval between two refreshes.
 const REFRESH_PAUSE: Duration = Duration::from_millis(50);
-/// The least time between two refreshes for no more than a slot that has moved: the map knows of that slot already.
+/// Least interval between two refreshes after `MOVED` redirections, for which the map is already updated.
 const REFRESH_PAUSE_AFTER_MOVE: Duration = Duration::from_secs(1);
-/// How often to refresh while something is wrong with a master.
+/// Refresh interval while a master is unhealthy or the map is incomplete.
 const REFRESH_WHEN_DOWN: Duration = Duration::from_millis(200);
 
-/// Requests for refreshes, and the state between them.
+/// Triggers for refreshes, and the state between them.
 #[derive(Default)]
 pub(super) struct Refresh {
     doubted: Notify,
     moved: Notify,
-    /// The node that a slot has moved to last: it knows the latest map.
+    /// The target of the last `MOVED`, which has the latest map.
     named: Mutex<Option<Address>>,
-    /// Refreshes so far, so that each asks another node first.
+    /// Number of refreshes so far, which rotates the node asked first.
     turn: AtomicUsize,
-    /// The last refresh was not believed.
+    /// The last refresh was rejected, because it had fewer slots.
     disbelieved: AtomicBool,
 }
 
 impl Refresh {
-    /// The map may be wrong.
+    /// Triggers a refresh, because the map may be outdated.
     pub(super) fn soon(&self) {
         self.doubted.notify_one();
     }
 
-    /// A slot has moved to this address; others may have moved too.
+    /// Triggers a refresh after a `MOVED` to this address, since other slots may have moved too.
     pub(crate) fn after_move(&self, to: Address) {
         *self.named.lock() = Some(to);
         self.moved.notify_one();
     }
 }
 
-/// Refreshes the map whenever it may be out of date, and while a master is not well.
+/// Refreshes the map when it may be outdated, and periodically while a master is unhealthy.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut trouble = None;
     loop {
         let failure = shared.refresh_and_judge().await.err();
         match &failure {
-            // The log tells of changes only.
+            // Logged only when it changes.
             Some(now) if trouble.as_ref() != Some(now) => {
                 warn!(error = now as &dyn Error, "the Cluster's slot map is incomplete or cannot be refreshed");
             }
@@ -91,8 +91,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Refreshes the map, and opens the topology's breaker by the rule of every breaker: after failures in a row, or when
-    /// that takes longer than a check may.
+    /// Refreshes the map, and opens the topology's circuit breaker after consecutive failures, or when the refresh
+    /// takes longer than a check's timeout.
     async fn refresh_and_judge(&self) -> Result<(), Failure> {
         let mut refresh = pin!(self.refresh());
         let refreshed = match timeout(self.factory.command_timeout(), &mut refresh).await {
@@ -113,7 +113,7 @@ impl Shared {
         judged
     }
 
-    /// Asks one node after the other for the map until one tells it.
+    /// Requests the map from one node after the other until one answers.
     async fn refresh(&self) -> Result<(), Failure> {
         let mut last = Failure::Connect("no node of the Cluster is known".into());
         for address in self.whom_to_ask() {
@@ -128,8 +128,8 @@ impl Shared {
         Err(last)
     }
 
-    /// The node named by the last move, then the masters, those that answer before the others, each time another one first,
-    /// then the seeds.
+    /// Returns the order in which nodes are asked: the target of the last `MOVED`, the healthy masters in rotation, the
+    /// other masters, then the seeds.
     fn whom_to_ask(&self) -> Vec<Address> {
         let map = self.map.load();
         let (mut up, down): (Vec<_>, Vec<_>) = map.masters().partition(|(_, node)| node.is_up());
@@ -156,8 +156,8 @@ impl Shared {
         }
     }
 
-    /// Makes the map anew; the nodes that it had stay those that they are. A map that knows of fewer slots is believed when
-    /// the next refresh, by another node, tells no more either.
+    /// Builds a new map, keeping the nodes of the old one. A map with fewer slots is accepted only if the next refresh,
+    /// from another node, confirms it.
     fn take(&self, ranges: Vec<slots::Range>) {
         let _change = self.change.lock();
         let (before, mut next) = (self.map.load(), SlotMap::default());
@@ -172,7 +172,7 @@ impl Shared {
             return;
         }
         self.refresh.disbelieved.store(false, Ordering::Relaxed);
-        // Sorted, since nodes need not tell them in the same order.
+        // Sorted, because nodes may list the masters in different orders.
         let names = |map: &SlotMap<Node>| {
             map.masters()
                 .map(|(address, _)| address.to_string())

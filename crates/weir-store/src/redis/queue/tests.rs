@@ -1,4 +1,4 @@
-//! Bounds of a round trip, turns of submitters, and the queue's own bound.
+//! Tests of the queue: bounded round trips, fairness among submitters, and the bound of the queue.
 
 use super::*;
 use weir_telemetry::request::{RequestContext, Surface};
@@ -45,7 +45,7 @@ async fn an_answer_received_at_the_deadline_is_returned() {
     assert_eq!(queue.give_up(in_time), Err(Failure::Closed));
 }
 
-/// Adds parts of so much work each, as one submitter.
+/// Queues `parts` parts with this work each, from one submitter.
 async fn submit(queue: &Arc<Queue>, parts: usize, work: u32, deadline: Instant) -> Vec<Result<Pending, Failure>> {
     let queue = Arc::clone(queue);
     let push = move || (0..parts).map(|_| queue.push(Part { work, ..Part::default() }, deadline, false)).collect();
@@ -67,7 +67,7 @@ async fn round_trips_are_bounded_by_work_and_fair_to_submitters() {
     assert_eq!(queue.take(1_024, ROUND_TRIP).len(), one.len(), "more than a round trip's work goes alone");
 }
 
-/// Adds a part of so much work as a call of its own on a connection.
+/// Queues a part with this work from a separate call on a connection.
 async fn call(queue: &Arc<Queue>, connection: u64, work: u32) -> Pending {
     let surface = Surface::Grpc { service: "s", method: "m" };
     let context = Arc::new(RequestContext::new(surface, connection, None, None, false));
@@ -104,7 +104,7 @@ async fn the_calls_of_one_connection_count_as_one_submitter() {
     calls.push(call(&queue, 2, 2).await);
     let taken = queue.take(1_024, ROUND_TRIP);
     assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
-    // They have the room of the queue together, too.
+    // They also share the room of the queue.
     let queue = Arc::new(Queue::new(8));
     let mut calls = Vec::new();
     for _ in 0..8 {

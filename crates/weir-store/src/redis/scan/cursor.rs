@@ -1,38 +1,39 @@
-//! Where a page of a scan begins.
+//! The cursor of a scan.
 
 use rmp::{
     decode::{read_array_len, read_bin_len, read_int},
     encode::{write_array_len, write_bin, write_uint},
 };
 
-/// Most bytes of the hashes that wait in a cursor. A page goes on until less waits, which only very long keys need.
+/// Most bytes of pending hash names in a cursor. A page continues until fewer are pending; only very long keys exceed
+/// it.
 const MAX_WAITING_BYTES: usize = 32 << 10;
-/// Most servers, and most hashes, of a cursor that is read.
+/// Most servers, and most hashes, accepted in a cursor.
 const MAX_READ: u32 = 4_096;
 
-/// How a cursor begins of one hash alone, and of a first hash that is elsewhere.
+/// The kinds of cursors with a single hash, and with a first hash that has moved.
 const ONE_HASH: u64 = 1;
 const ELSEWHERE: u64 = 2;
 
-/// The place.
+/// The position of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
-    /// There is one hash alone to be read, and no server to be scanned.
+    /// The scan reads a single hash, without scanning servers.
     is_one_hash: bool,
-    /// The servers that are done.
+    /// Ids of the servers that are done.
     done: Vec<u64>,
-    /// The one that is scanned; of one hash what tells all servers from others.
+    /// Id of the server being scanned; for a single hash, a fingerprint of all servers.
     server: Option<u64>,
-    /// Its own cursor; `None`: it has told all of its hashes.
+    /// Its `SCAN` cursor; `None`: the end is reached.
     at: Option<u64>,
-    /// The hashes that it has told and that are not read, each with its own cursor.
+    /// Hashes that were found and not read yet, each with its `HSCAN` cursor.
     pub hashes: Vec<(Vec<u8>, u64)>,
-    /// The first of them has moved to another server, whose its cursor is.
+    /// The first hash has moved to another server, where its cursor is valid.
     pub is_first_elsewhere: bool,
 }
 
 impl Cursor {
-    /// That of the first page: of this hash, or of all servers.
+    /// Creates the cursor of the first page: for this hash, or for all servers.
     pub(super) fn start(hash: Option<Vec<u8>>) -> Self {
         Self {
             is_one_hash: hash.is_some(),
@@ -41,7 +42,8 @@ impl Cursor {
         }
     }
 
-    /// Goes on with these servers. One that is not there any more has left its keys to others, which are scanned in its place.
+    /// Adapts the cursor to the current servers. A removed server's keys are now on other servers, which are scanned
+    /// instead.
     pub(super) fn resume(&mut self, ids: &[u64]) {
         if self.is_one_hash {
             let all = ids.iter().fold(0, |all, id| all ^ id);
@@ -56,7 +58,8 @@ impl Cursor {
         self.done.retain(|server| ids.contains(server));
     }
 
-    /// The server to scan, or whose hashes wait, by its place among these: the next one where that is done. `None`: there is none.
+    /// Returns the index and cursor of the server to scan, or whose hashes are pending; the next server if that one is
+    /// done. `None`: all are done.
     pub(super) fn server(&mut self, ids: &[u64]) -> Option<(usize, u64)> {
         if self.is_one_hash {
             return None;
@@ -75,13 +78,13 @@ impl Cursor {
         Some((ids.iter().position(|id| *id == server)?, self.at.unwrap_or_default()))
     }
 
-    /// A server has told these hashes, and where it goes on; 0: nowhere.
+    /// Records the hashes found on a server and its next cursor; 0: the end.
     pub(super) fn scanned(&mut self, next: u64, hashes: Vec<Vec<u8>>) {
         self.at = (next != 0).then_some(next);
         self.hashes = hashes.into_iter().map(|hash| (hash, 0)).collect();
     }
 
-    /// A part of the first hash is read, and where it goes on; 0: nowhere.
+    /// Records the next cursor of the first hash; 0: the end.
     pub(super) fn read_hash(&mut self, next: u64) {
         match self.hashes.first_mut() {
             Some((_, at)) if next != 0 => *at = next,
@@ -93,12 +96,12 @@ impl Cursor {
         }
     }
 
-    /// Whether it is short enough to be told.
+    /// Whether the pending hashes are short enough for a cursor.
     pub(super) fn fits(&self) -> bool {
         self.hashes.iter().map(|(hash, _)| hash.len()).sum::<usize>() <= MAX_WAITING_BYTES
     }
 
-    /// Its bytes.
+    /// Encodes the cursor.
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let kind = match (self.is_one_hash, self.is_first_elsewhere) {
@@ -108,7 +111,7 @@ impl Cursor {
         };
         let [has_server, has_at] = [self.server.is_some(), self.at.is_some()].map(u64::from);
         let numbers = [kind, has_server, has_at, self.server.unwrap_or_default(), self.at.unwrap_or_default()];
-        // A buffer in memory takes everything, so none of these can fail.
+        // Writing to memory cannot fail.
         numbers.into_iter().for_each(|number| drop(write_uint(&mut out, number)));
         let _ = write_array_len(&mut out, self.done.len() as u32);
         self.done.iter().for_each(|server| drop(write_uint(&mut out, *server)));
@@ -120,7 +123,7 @@ impl Cursor {
         out
     }
 
-    /// Reads its bytes; `None`: they are none.
+    /// Decodes a cursor; `None`: invalid.
     pub(super) fn read(mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let mut number = || read_int::<u64, _>(from).ok();
@@ -187,7 +190,7 @@ mod tests {
         cursor.scanned(5, vec![b"a".to_vec(), b"b".to_vec()]);
         cursor.read_hash(3);
         assert_eq!(cursor.hashes, [(b"a".to_vec(), 3), (b"b".to_vec(), 0)]);
-        // It has started anew.
+        // The server was restarted.
         cursor.resume(&[9, 8]);
         assert_eq!((cursor.server(&[9, 8]), cursor.hashes.len()), (Some((0, 0)), 0));
         cursor.scanned(0, vec![b"a".to_vec()]);

@@ -1,20 +1,21 @@
-//! What the values of a hash's fields say is held: see `states.lua` and `reserve.lua`. A value that cannot be read says that nothing is.
+//! Decoding of the holds in a hash's values: see `states.lua` and `reserve.lua`. An undecodable value counts as having
+//! none.
 
 use rmpv::{ValueRef, decode::read_value_ref};
 
 use crate::scan::{Held, Reserved};
 use weir_core::domain::Micros;
 
-/// The state of a record that holds units: `OPEN` in `reserve.lua`.
+/// Type of an open reservation's record: `OPEN` in `reserve.lua`.
 const OPEN: u64 = 1;
 
-/// The values in a row: when they mean nothing any more, what they are, and the rest.
+/// Decodes the three MessagePack values of a field: expiry, content, and ledger or levels.
 fn parts(mut value: &[u8]) -> Option<[ValueRef<'_>; 3]> {
     let mut next = || read_value_ref(&mut value).ok();
     Some([next()?, next()?, next()?])
 }
 
-/// An owner of units of a state.
+/// Returns the unexpired holds in a state's value.
 pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Held> {
     let Some([_, _, ValueRef::Array(ledger)]) = parts(value) else { return Vec::new() };
     let hold = |hold: &ValueRef<'_>| {
@@ -22,7 +23,7 @@ pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Held> {
         let ValueRef::Array(fields) = hold else { return None };
         let [id, _, _, units, _, deadline] = fields.get(..6)?.first_chunk::<6>()?;
         let expires_after = moment(deadline)? - now;
-        // Reservations have a letter for an id.
+        // The ids of reservations are a single letter.
         let owner = text(id)?.first_chunk().map(|owner| u64::from_be_bytes(*owner));
         let held = Held { owner, units: units.as_u64()?, expires_after };
         (held.units > 0 && expires_after > 0).then_some(held)
@@ -30,7 +31,7 @@ pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Held> {
     ledger.iter().filter_map(hold).collect()
 }
 
-/// The reservation of a record, if it is one that is not settled. `prefix` is that of all keys.
+/// Returns the open reservation of a record. `prefix` is that of all keys.
 pub(super) fn reservation(name: &[u8], value: &[u8], prefix: &[u8], now: Micros) -> Option<Reserved> {
     let [ends, ValueRef::Array(words), ValueRef::Array(levels)] = parts(value)? else { return None };
     let [what, _, units] = words.get(..3)?.first_chunk::<3>()?;
@@ -43,7 +44,7 @@ pub(super) fn reservation(name: &[u8], value: &[u8], prefix: &[u8], now: Micros)
     Some(Reserved { name: name.to_vec(), levels, units: units.as_u64()?, expires_after })
 }
 
-/// Lua's texts are bytes.
+/// Returns the bytes of a Lua string.
 fn text<'v>(value: &'v ValueRef<'_>) -> Option<&'v [u8]> {
     match value {
         ValueRef::String(text) => Some(text.as_bytes()),

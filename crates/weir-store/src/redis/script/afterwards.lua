@@ -1,4 +1,4 @@
--- Charges units that were admitted while this server was not asked, as far as they fit: as charge_what_fits of charges.rs.
+-- Charges units admitted during an outage, as far as they fit, like charge_what_fits in charges.rs.
 local function afterwards()
   for index = 1, count do
     local units = math.min(input[costs_at + index], step(index, 0)[3])

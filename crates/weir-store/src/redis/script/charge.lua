@@ -1,11 +1,11 @@
--- How a plan is charged, as plan/decide.rs does it.
+-- The charge modes, like plan/decide.rs.
 
--- What all levels on the state of `index` ask for together.
+-- Returns the total cost of all levels that share the state of `index`.
 local function total_cost(index)
   return twins and totals[input[places_at + index]] or input[costs_at + index]
 end
 
--- The time until a unit is left in a state, of which none is after this decision: see Algorithm::next_after.
+-- Returns the time until a unit is available in a state that has none after this decision: see Algorithm::next_after.
 local function next_after(rule, decision, state, units, phase)
   if rule.next then return rule.next(rule.params, state, now, max_wait, phase) end
   if units == 1 and decision[1] == 0 then return decision[4] end
@@ -14,7 +14,7 @@ end
 
 local function step(index, units)
   local rule, place = rules[index], input[places_at + index]
-  -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
+  -- A state that an earlier level of this plan has refilled counts as absent, like an expired one.
   local state = resets[place] ~= 0 and states[place]
   local level, phase = levels and levels[place], input[phases_at + index]
   local decision, next_state, stands
@@ -39,8 +39,8 @@ local function charges_anyway(index, units)
   return units > 0 and rules[index].charges_denied
 end
 
--- After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged. What
--- refuses may cut a state that another limit made, and that is kept.
+-- After a refusal, only levels that charge denied requests are charged; the others report their uncharged state. A
+-- refusing level may truncate a state that another limit made, which is stored too.
 local function settle_refusal()
   for index = 1, count do
     if decisions[index][1] == 0 or charges_anyway(index, total_cost(index)) then
@@ -58,7 +58,7 @@ local function all_or_nothing()
     if levels or twins then
       decision, state = step(index, total_cost(index))
     else
-      -- As step does it: a call takes longer than what it does.
+      -- Inlined from `step`, because a function call takes longer than its body.
       local rule, units, phase = rules[index], input[costs_at + index], input[phases_at + index]
       decision, state = rule.step(rule.params, states[index], now, units, max_wait, phase)
       if decision[3] == 0 then decision[8] = next_after(rule, decision, state or states[index], units, phase) end
@@ -76,7 +76,7 @@ local function all_or_nothing()
   end
 end
 
--- Charges those levels that count and pass: whether all do.
+-- Charges the non-shadow levels that pass. Returns whether all of them do.
 local function charge_counting()
   local allowed, state = true
   for index = 1, count do
@@ -95,7 +95,7 @@ local function charge_counting()
   return allowed
 end
 
--- The levels that count go first: whether the shadows are charged is known only then.
+-- Non-shadow levels go first: they determine whether shadows are charged.
 local function independent()
   local allowed, state = charge_counting()
   for index = 1, count do
@@ -110,7 +110,7 @@ local function independent()
   end
 end
 
--- Which levels refuse, each judged by its own cost, and whether all that count pass.
+-- Returns which levels refuse, each by its own cost, and whether all non-shadow levels pass.
 local function judged()
   local refuses, passes = {}, true
   for index = 1, count do
@@ -120,7 +120,7 @@ local function judged()
   return refuses, passes
 end
 
--- Charges only those that refuse; the others tell how they stand. `puts` says of a state whether it is written; without it all are.
+-- Charges only the refusing levels; the others report their state. With `puts`, only its states are stored.
 local function charge_refusing(refuses, puts)
   for index = 1, count do
     local state

@@ -1,4 +1,4 @@
--- Carries out the plans of one call.
+-- Runs the plans of one call.
 
 local put_record, reserve, answer_again, is_relied_on, remember_answer, forget_answer
 local undo
@@ -24,9 +24,9 @@ local function carry_out()
   end
 end
 
--- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
--- that count keep their charges, so a shadow that shares their state goes back to the value that they left; not so where only
--- those that refuse keep them.
+-- Returns the value to restore when a level's charge is undone, and the value written; '', '': nothing to undo.
+-- Non-shadow levels keep their charges, so a shadow that shares their state restores the value that they left, except
+-- with over_limit_only, where only refusing levels keep theirs.
 local function change(index)
   local own = input[places_at + index]
   local before, after = not over_limit_only and counted[own] or found[own] or '', written[own]
@@ -36,7 +36,7 @@ end
 
 local output, length = {now}, 1
 
--- Decides the plan, settles the renewal that came with it and grants what that asks for.
+-- Decides the plan, settles its renewal and grants units.
 local function renew()
   load_holds()
   levels = levels or {}
@@ -58,8 +58,8 @@ local function renew()
   return granted
 end
 
--- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what
--- follows a write.
+-- Decides one plan like plan/decide.rs. A plan that fails has written nothing, unless a permission is missing for a
+-- command after the first write.
 local function run()
   changed, wrote = false, false
   local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
@@ -71,9 +71,9 @@ local function run()
   local stays = request and is_taken_back and is_relied_on()
   if request and not is_taken_back then repeated, granted = answer_again() end
   if repeated then
-    -- Nothing is decided.
+    -- The recorded answer is repeated.
   elseif stays and undoes then
-    -- It is the charge of the attempt that was admitted.
+    -- The charge belongs to an attempt that was admitted, so it stays.
     for index = 1, count do decisions[index], left_charged[index] = step(index, 0), 0 end
   elseif renewal then
     granted = renew()
@@ -122,11 +122,11 @@ local function run()
   end
 end
 
--- Where the plan before begins in the input, in the keys and in the output, if it has changed nothing: a check of a key at its
--- limit. Time stands still while a call runs, so the same plan has the same answer.
+-- Offsets of the previous plan in the input, the keys and the output, if it changed nothing, as a check of a key at its
+-- limit. Time is fixed during a call, so an identical plan has the same answer.
 local repeatable, keys_before, output_before = false, 0, 0
 
--- Answers a plan as the one before, if it is the same: whether it is.
+-- Repeats the previous answer for an identical plan. Returns whether it was identical.
 local function repeat_answer(key_total)
   for index = 1, key_total do
     if KEYS[key_count + index] ~= KEYS[keys_before + index] then return false end
@@ -143,7 +143,8 @@ local function repeat_answer(key_total)
   return true
 end
 
--- All plans in a row: for each 0 and its decisions, or what is wrong with it behind 1 where nothing of it was written, else 2.
+-- Decides all plans in sequence. For each, the output has 0 and its decisions, or an error after 1 if the plan wrote
+-- nothing, else 2.
 local function decide_all()
   while input[at] do
     local key_total = input[at + 2]

@@ -1,26 +1,24 @@
--- Reads a plan and its limits.
+-- Decoding of plans and their limits.
 
--- How long what has expired is left alone when fields are swept, in microseconds: a clock may step back a little.
+-- Grace period after expiry before a sweep deletes a field, in microseconds, because a clock may step back a little.
 local GRACE = 1000000
--- Fields looked at for each one that is added, so that no more than about a quarter of a hash that grows has expired, and
--- for one of so many updates, so that one that does not grow is cleared up too.
+-- LOOKS: fields examined for each added field, so that at most about a quarter of a growing hash has expired. UPDATES:
+-- one in this many updates sweeps too, so that a hash that does not grow is cleaned up.
 local LOOKS, UPDATES = 4, 16
 
--- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written; by 32 more it is about a
--- reservation; by 64 more the request has an id; by 128 more, where limits refuse, only those; by 256 more what an attempt
--- before has charged is not taken back any more. Or as afterwards.lua does.
+-- Charge modes, numbered as in encode.rs: 0 all or nothing, 1 independent; plus 2 report changes, 4 undo, 8 renewal, 16
+-- dry run, 32 reservation, 64 request id, 128 charge only the limits that refuse, 256 claim the charges of an earlier
+-- attempt. Or -1, as in afterwards.lua.
 local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID, OVER_LIMIT_ONLY = -1, 2, 4, 8, 16, 32, 64, 128
 local CLAIMS = 256
--- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended, taken
--- back.
+-- Steps of a reservation, numbered as in encode.rs: make it, kept or released at expiry; settle, extend, undo.
 local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND, TAKE_BACK = 1, 2, 3, 4, 5
--- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
+-- Conditions for an undo other than a period, numbered as in encode.rs.
 local NEVER, BY_MARK, WITHIN_WINDOW = -1, -2, -3
--- The field of a hash that says until when units may be held of its states.
+-- The field of a hash with the time until which there may be holds on its states.
 local HELD = 'held'
--- What the fields of reservations' records begin with; alone it is the field that says until when there may be some. No
--- state's field begins with it.
+-- The prefix of the fields of records; alone, the field with the time until which there may be some. No state's field
+-- starts with it.
 local RECORDS = '\253'
 
 local function load_holds()

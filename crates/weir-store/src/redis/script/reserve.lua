@@ -1,20 +1,21 @@
--- Records of requests, as reservation.rs and repeat.rs: fields of the hash of the plan's last key. Each has when it means
--- nothing any more, what it is, and then: while a reservation is open, the fields of the levels of which it holds units; of a
--- request with an id, its answer, and whether another attempt relies on it.
+-- Records of reservations and request ids, like reservation.rs and repeat.rs: fields of the hash at the plan's last
+-- key. A value has its expiry, its content, and then: for an open reservation, the names of the levels on which it
+-- holds units; for a request with an id, its decisions. The latter's content also tells whether an attempt has claimed
+-- its charges.
 
 local OPEN, SETTLED, ANSWERED = 1, 2, 3
--- What is answered.
+-- Outcomes of a reservation's step.
 local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN, WAS_SETTLED = 1, 2, 3, 4, 5, 6
--- A settlement can be asked for again for so long.
+-- Time for which a settlement can be repeated, in microseconds.
 local REPEATABLE_FOR = 60000000
 local RETRY_WHEN_FULL = 1000000
 
--- The name of a level's state among all.
+-- Returns the unique name of a level's state.
 local function state_name(index)
   return key_of(index) .. input[fields_at + index]
 end
 
--- The record of this name: when it means nothing any more, and the rest. Nothing where it has expired.
+-- Returns the expiry, the content and the rest of a record; nothing if it is absent or expired.
 local function find_record(name)
   local value = call('HMGET', records_key, RECORDS .. name)[1]
   if not value then return end
@@ -22,14 +23,14 @@ local function find_record(name)
   if expires > now then return expires, words, rest end
 end
 
--- Writes a record, and makes the hash last for as long.
+-- Writes a record and extends the TTL of its hash.
 local function put_record(name, expires, words, rest)
   local hash = records_key
   local last = call('HMGET', hash, RECORDS)[1]
   last = last and unpacked(last) or 0
   local added
   if last < expires then
-    -- An eighth more, so that not every one moves it.
+    -- An eighth more, so that not every record moves it.
     last = expires + floor((expires - now) / 8)
     added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest), RECORDS, pack(last))
   else
@@ -42,20 +43,20 @@ local function put_record(name, expires, words, rest)
   if left >= 0 and own_clock then sweep(hash, added * LOOKS) end
 end
 
--- The moment up to 1/16 of the time before it is over at which others end too.
+-- Rounds the deadline down, by at most 1/16 of the TTL, so that reservations share deadlines.
 local function reservation_deadline(ttl)
   local _, exponent = math.frexp(ttl)
   local grid = 2 ^ (exponent - 5)
   return floor((now + ttl) / grid) * grid
 end
 
--- How long a reservation still holds its units; 0 where it is settled, or over.
+-- Returns the time until a reservation expires; 0 if it is settled or expired.
 local function time_left(name)
   local expires, words = find_record(name)
   return expires and words[1] == OPEN and expires - now or 0
 end
 
--- What a reservation of so many units holds of a level: of a concurrency limit a slot.
+-- Returns the units that a reservation holds on a level: one slot on a concurrency limit.
 local function held_units(index, units)
   return rules[index].slots and math.min(units, 1) or units
 end
@@ -63,14 +64,14 @@ end
 local function make_reservation(kind, deadline)
   local _, before = find_record(reservation[1])
   if before and before[1] == OPEN then
-    -- It is there already, whoever asks again.
+    -- The reservation already exists, so an earlier attempt made it.
     for index = 1, count do
       decisions[index] = step(index, 0)
       decisions[index][1] = 1
     end
     return {RESERVED, time_left(reservation[1]), 0}
   end
-  -- What has expired stays charged.
+  -- The decision is not stored; only the charges of expired holds remain.
   local states_before, resets_before, changed_before = {unpack(states, 1, count)}, {unpack(resets, 1, count)}, changed
   all_or_nothing()
   changed = changed_before
@@ -109,7 +110,7 @@ local function make_reservation(kind, deadline)
   return {RESERVED, deadline - now, 0}, deadline, {OPEN, kind, units}, fields
 end
 
--- The levels of which the reservation holds units: those that the policy still has.
+-- Returns the levels on which the reservation holds units, as far as they are still in the policy.
 local function held_levels(names)
   local held, is_held = {}, {}
   for place = 1, #names do is_held[names[place]] = true end
@@ -132,7 +133,7 @@ end
 
 local function extend_reservation(deadline, words, fields, ends)
   local kind, units, has_room = words[2], words[3], true
-  -- What the policy does not have keeps its end, so it is not this reservation's any more.
+  -- On levels that are no longer in the policy the old deadline stays, so they leave the reservation.
   local held, kept = held_levels(fields), {}
   for place, index in ipairs(held) do kept[place] = state_name(index) end
   for _, index in ipairs(held) do
@@ -141,7 +142,7 @@ local function extend_reservation(deadline, words, fields, ends)
   for _, index in ipairs(held) do
     has_room = has_room and (units == 0 or holds.has_room(levels[index].ledger, kind, ends))
   end
-  -- A full ledger keeps it where it was.
+  -- If a ledger is full, the deadline stays.
   if not has_room then ends = deadline end
   for _, index in ipairs(held) do
     if units > 0 then holds.reserve(levels[index].ledger, kind, ends, held_units(index, units)) end
@@ -150,7 +151,7 @@ local function extend_reservation(deadline, words, fields, ends)
   return {EXTENDED, ends - now, 0}, ends, words, kept
 end
 
--- Whether another attempt was admitted by the answer to the request.
+-- Whether another attempt has claimed the charges of the request.
 local function is_relied_on()
   local _, words = find_record(request[1])
   return words and words[1] == ANSWERED and words[4]
@@ -171,7 +172,7 @@ local function answer_of_record(task, value)
   return (settle_reservation(expires, words, fields, 0))
 end
 
--- Carries out what is asked of a reservation: what is answered, and what is remembered of it, if that is new.
+-- Carries out a reservation's step. Returns the outcome, and the record to store if it is new.
 local function reserve()
   levels = levels or {}
   for index = 1, count do
@@ -186,14 +187,14 @@ local function reserve()
   return answer, expires, words, fields
 end
 
--- Of a request that was answered before: 1, its decisions are told again; 2, another one has its id. And what became of the
--- reservation. Nothing: it is the first.
+-- Returns 1 for a repeated request, whose decisions are repeated, or 2 if another request has its id, with the outcome
+-- of the reservation. Returns nothing for a first request.
 local function answer_again()
   local expires, words, before = find_record(request[1])
   if not expires then return end
   local is_same = words[1] == ANSWERED and words[2] == request[2] and words[3] == (reservation and 1 or 0)
   for index = 1, count do
-    -- Where the policy has other limits since, how these stand.
+    -- If the policy's limits have changed since, the current state of the new ones.
     decisions[index] = is_same and #before == count and before[index] or step(index, 0)
   end
   if not is_same then return 2, reservation and {REFUSED, 0, 0} end
@@ -204,7 +205,7 @@ local function answer_again()
   return 1, reservation and {RESERVED, time_left(reservation[1]), 0}
 end
 
--- Whether the plan has changed what any level has left: charged it, or given it back.
+-- Whether the plan has charged units, or given some back.
 local function has_charged()
   local passes = true
   for index = 1, count do
@@ -221,7 +222,8 @@ local function has_charged()
   return false
 end
 
--- What charges nothing is decided again, so that there are no more records than the limits admit requests.
+-- Records the answer, except of a request that charged nothing: that is decided again, so that there are no more
+-- records than requests that the limits admit.
 local function remember_answer(outcome)
   local is_reserved = outcome and outcome[1] == RESERVED
   if not (is_reserved or not outcome and has_charged()) then return end
@@ -230,7 +232,7 @@ local function remember_answer(outcome)
   put_record(request[1], now + request[3], {ANSWERED, request[2], is_reserved and 1 or 0}, before)
 end
 
--- What a request has charged is taken back, so its answer is none.
+-- Deletes the record of a request whose charges were undone.
 local function forget_answer()
   call('HDEL', records_key, RECORDS .. request[1])
 end

@@ -1,6 +1,7 @@
--- The states of the plan at hand: found in Redis, and written back.
+-- The states of the current plan: loading from Redis, and writing back.
 
--- Whether what this plan finds is cached. One that tells or takes back wants the values too.
+-- Whether the plan's states are cached. Plans that report or undo changes need the stored values too, so they bypass
+-- the cache.
 local function is_cached()
   if not (cached_hash and one_key and KEYS[key_count + 1] == cached_hash) then return false end
   if count ~= cached_count or twins or charge >= TELLS or reservation then return false end
@@ -10,8 +11,8 @@ local function is_cached()
   return true
 end
 
--- Caches what this plan leaves, if the next one is of the same hash. To be called when it is written, so that of one that
--- fails nothing is cached.
+-- Caches the plan's results if the next plan is of the same hash. Called after the write, so that a failed plan caches
+-- nothing.
 local function cache()
   local hash = KEYS[key_count + 1]
   cached_hash = one_key and hash == KEYS[key_count + 2] and not twins and not reservation and charge < TELLS and hash
@@ -21,20 +22,20 @@ local function cache()
     cached_fields[index], cached_states[index] = input[fields_at + index], resets[index] ~= 0 and states[index]
     local level = levels and levels[index]
     cached_levels[index] = level or false
-    -- Another limit may know what to do with a ledger that is not this one's.
+    -- The next plan's limit may be able to use a ledger that this one's cannot.
     if levels and level == false then cached_hash = false end
   end
 end
 
--- The last of the levels that follow `first` under the same key, where there are several keys.
+-- Returns the last of the levels that follow `first` with the same key, for plans with several keys.
 local function last_of_key(first)
   local last, own = first, input[keys_at + first]
   while last < count and input[keys_at + last + 1] == own do last = last + 1 end
   return last
 end
 
--- A level of which units are held. What a limit cannot have held any more, since it has become another, is forgotten; `false`
--- tells that it was there.
+-- Adds the ledger of a level. If the limit has changed and cannot have holds, the ledger is dropped; `false` records
+-- that there was one.
 local function add_level(index, ledger)
   local rule = rules[index]
   levels = levels or {}
@@ -53,12 +54,12 @@ local function add_cached_level(index, level)
   level.s, levels[index] = states[index], level
 end
 
--- Has a level's state and ledger written, to last for as long as what is outstanding may matter.
+-- Marks a level's state and ledger for writing, with the time for which the outstanding units may matter.
 local function touch(index)
   states[index], resets[index], changed = levels[index].s, holds.reset(levels[index], now), true
 end
 
--- Burns what is held beyond its deadline.
+-- Burns holds after their deadline: they count as spent.
 local function expire()
   for index = 1, count do
     local level = levels[index]
@@ -68,14 +69,14 @@ local function expire()
   end
 end
 
--- Finds the states. Of those that have expired a store may drop any at any time, so here they are nothing, whatever their
--- limits have become since.
+-- Loads the states. Expired ones count as absent, whatever their limit is now, because a store may drop them at any
+-- time.
 local function load()
   levels = false
   if is_cached() then
     for index = 1, count do
       states[index], resets[index] = cached_states[index], false
-      -- What had expired is burnt already: time stands still while a call runs.
+      -- Expired holds are already burnt: time is fixed during a call.
       if cached_levels[index] then add_cached_level(index, cached_levels[index]) end
     end
     return
@@ -97,7 +98,7 @@ local function load()
   if levels then expire() end
 end
 
--- Drops a few fields of a hash that have expired.
+-- Examines `looks` random fields of a hash and deletes those that have expired.
 local function sweep(hash, looks)
   local found = call('HRANDFIELD', hash, looks, 'WITHVALUES')
   for index = 1, #found, 2 do
@@ -106,7 +107,7 @@ local function sweep(hash, looks)
   end
 end
 
--- The value of a state, with its ledger where it has one.
+-- Returns the stored value of a state, with its ledger if it has holds, and whether it has.
 local function value_of(index, reset, state)
   local ledger = levels and levels[index] and levels[index].ledger
   if ledger and #ledger > 0 then return pack(now + reset, state, ledger), true end
@@ -145,8 +146,8 @@ local function save_key(first, last)
   if ttl < least_ttl then ttl = least_ttl end
   cached_left = left
   if left < ttl then
-    -- An eighth more, so that of a state that lasts longer with each charge not every one moves this. Redis takes longer to
-    -- write out a number than Lua does.
+    -- An eighth more, so that a state that lasts longer with each charge does not move it every time. Formatted here,
+    -- because Redis converts numbers more slowly than Lua.
     cached_left = ttl + floor(ttl / 8)
     call('PEXPIRE', hash, format('%d', cached_left))
   end

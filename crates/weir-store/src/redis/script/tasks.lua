@@ -1,17 +1,17 @@
--- What a call does: decides plans, or forgets, or tries out.
+-- The tasks of a call: decides plans, or runs another task.
 
 if task == 0 then return pack(decide_all()) end
 
--- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
--- time: where the next page begins ('0': nowhere), whether the key itself had a state that had not expired, and whether any
--- of these fields had. What is held of a state stays until its deadline: who holds it goes on spending. Holds past it are dropped.
+-- Deletes the fields of a hash that belong to the key named by `rest`, and with `subtree` those of the keys below it,
+-- one page at a time. Returns the next cursor ('0': the end), whether the key itself had an unexpired state, and
+-- whether any of the fields had. Unexpired holds stay, because their owners keep spending; expired ones are dropped.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
   local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
   if not read then
     local failure = type(page) == 'table' and page.err or tostring(page)
     if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
-    -- Weir stores hashes alone: a key of another type is removed.
+    -- Weir stores only hashes, so a key of another type is removed.
     call('UNLINK', hash)
     return {'0', 1, 1}
   end
@@ -42,7 +42,7 @@ local function reset()
   end
   local held = call('HMGET', hash, HELD, RECORDS)
   if rest == '' and subtree and not held[1] and not held[2] and (existed == 1 or page[1] == '0') then
-    -- The answer is known, so the whole hash goes at once.
+    -- The answer is already determined, so the whole hash is deleted at once.
     call('UNLINK', hash)
     return {'0', existed, removed}
   end
@@ -55,7 +55,7 @@ local function reset()
   return {page[1], existed, removed}
 end
 
--- What is held of each of these states: how many holds, and of each its id, its units, and the time that is left.
+-- Returns the holds on each of these states: their number, and for each its id, units, and remaining time.
 local function holds()
   local values, found, length = call('HMGET', KEYS[1], unpack(input, at)), {}, 0
   for index = 1, #input - at + 1 do
@@ -71,12 +71,12 @@ local function holds()
   return found
 end
 
--- Shows that this server takes writes, and that its user may do all that a check needs.
+-- Tests that this server accepts writes, and that the ACL user may run all commands that a check needs.
 local function probe()
   local hash = KEYS[1]
   call('HMGET', hash, 'probe')
   call('PTTL', hash)
-  -- Before all other writes: a server without memory refuses it only where the script has not written yet.
+  -- Must be the first write: without memory Redis rejects it only if the script has not written before.
   call('HSET', hash, 'probe', now)
   call('HDEL', hash, 'probe')
   call('PEXPIRE', hash, 1000)
@@ -84,8 +84,9 @@ local function probe()
   return {now}
 end
 
--- Changes a document, a field of a hash, and logs that in a stream: the change's place, that of the change before it, and the
--- document before it; where nothing was as expected or there is no room, that in place of the first.
+-- Changes a document, a field of a hash, and logs the change in a stream. Returns the change's position, that of the
+-- preceding change, and the content before; instead of the position '' if the content was not the expected one, or
+-- 'full'.
 local function change_document()
   local hash, log, name, document, expected, actor = KEYS[1], input[4], input[5], input[6], input[7], input[8]
   local before = call('HGET', hash, name) or ''

@@ -1,6 +1,6 @@
--- Taking back what a plan has charged.
+-- Undo of a plan's charges.
 
--- Puts a state back to what it was before the plan, where no one else has written since; returns whether.
+-- Restores a state from before the plan, unless there was another write since. Returns whether it is undone.
 local function restore(index)
   local field, before, after = input[fields_at + index], input[befores_at + index], input[afters_at + index]
   if after == '' then return true end
@@ -19,14 +19,15 @@ local function restore(index)
   return true
 end
 
--- The mark of the newest units.
+-- Returns the mark of the newest units.
 local function mark_of(words)
   return words[#words - 1]
 end
 
--- Gives back what was charged to a level and still counts whole, others having written since: by its mark, within its
--- period, or, where charges fade, while even what was charged before lasts; later, time has given some of it back, and it
--- stays charged. So it does where a refund would take what the others have charged. Tells whether it was given back.
+-- Gives back a level's charge after other writes, if the whole charge still counts: by its mark, within its period or
+-- window, or, with continuous refill, while the state from before the charge is unexpired. Later, time has given some
+-- of it back, so the charge stays. It also stays if a refund would take units charged by other plans. Returns whether
+-- it was given back.
 local function give_back(index)
   local period, phase, before = rules[index].period, input[phases_at + index], input[befores_at + index]
   local units, place = input[charged_units_at + index], input[places_at + index]
@@ -53,8 +54,9 @@ local function give_back(index)
   return true
 end
 
--- Takes back what a plan has charged before it was refused elsewhere: exactly, where no one else has written since, else
--- what of it still counts. Then tells how the levels stand. As in settle_refusal, a state that a refusal cuts is kept.
+-- Undoes a plan's charges after a refusal at another anchor: exactly, if there was no other write since, else as far as
+-- they still count. Then reports the state of the levels. As in settle_refusal, a state truncated by a refusal is
+-- stored.
 local function undo()
   local restored = {}
   for index = 1, count do
@@ -63,9 +65,9 @@ local function undo()
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
   end
-  -- Shadows that refuse were charged before; where that was not taken back, it stays.
+  -- Refusing shadows were already charged. If that was not undone, it stays.
   if over_limit_only then return charge_refusing(judged(), restored) end
-  -- Those that count keep their charges, which a dry run has not written.
+  -- Non-shadow levels keep their charges, which a dry run has not written.
   if dry_run and charge > UNDOES then charge_counting() end
   for index = 1, count do
     local decision, state = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])

@@ -1,6 +1,7 @@
-//! The master as Sentinels name it: asked of one for each connection, and of all over and over while connections stand.
+//! The master according to Sentinels: looked up for each new connection, and polled at all Sentinels while there are
+//! connections.
 //!
-//! The crate's own Sentinel client has no deadlines for look-ups, and does not notice that a master was replaced alive.
+//! The crate's own Sentinel client has no deadlines for look-ups, and does not detect that a live master was replaced.
 
 mod promotion;
 pub mod watch;
@@ -24,34 +25,34 @@ use super::{
 };
 use crate::{Failure, failure::RefusalCode, url::Address};
 
-/// Sentinels that watch one master.
+/// The Sentinels of one master.
 pub struct Sentinels {
     addresses: Vec<Address>,
     master: String,
     connector: Arc<Connector>,
-    /// The Sentinel that led to the master last; it is asked first.
+    /// Index of the Sentinel that last led to the master; it is asked first.
     first: AtomicUsize,
-    /// The last promotion that was followed before Sentinels named the new master.
+    /// The last promotion that was followed before the Sentinels reported the new master.
     followed: Mutex<Option<Followed>>,
 }
 
 impl Sentinels {
-    /// Those at these addresses, about the master that they know by this name.
+    /// Creates a client for the Sentinels at these addresses, and the master that they know by this name.
     pub fn new(addresses: Vec<Address>, master: String, connector: Arc<Connector>) -> Self {
         Self { addresses, master, connector, first: AtomicUsize::new(0), followed: Mutex::default() }
     }
 
-    /// The master's name at the Sentinels.
+    /// Returns the master's name at the Sentinels.
     pub fn master(&self) -> &str {
         &self.master
     }
 
-    /// Connects to the master that one of them names. A Sentinel that is down, knows nothing, or names a server that is not a
-    /// master (any more) leaves the word to the next; each gets its share of the time that is left.
+    /// Connects to the master that a Sentinel reports. If a Sentinel is down, does not know the master, or reports a
+    /// server that is not a master (any more), the next one is asked; each gets an equal share of the remaining time.
     ///
     /// # Errors
-    /// A master's [`Failure`], or else a Sentinel's: of several that of the first in the list, so that an outage has one cause, and the
-    /// log one line, whichever is asked first.
+    /// A master's [`Failure`], or else a Sentinel's. Of several, that of the first in the list, so that an outage has
+    /// one cause and one log line, whichever is asked first.
     pub(crate) async fn connect_to_master<T, F>(
         &self,
         deadline: Instant,
@@ -61,7 +62,7 @@ impl Sentinels {
         F: Future<Output = Result<T, Failure>>,
     {
         let (count, first) = (self.addresses.len(), self.first.load(Ordering::Relaxed));
-        // Whether it is a Sentinel's, and the Sentinel's place.
+        // Each with whether it is a Sentinel's, and the Sentinel's index.
         let mut failures = Vec::<(bool, usize, Failure)>::new();
         for (left, place) in zip((1..=count).rev(), first..) {
             let place = place % count;
@@ -87,7 +88,7 @@ impl Sentinels {
                 }
             }
         }
-        // Another begins next time: the first may have led astray so slowly that the others had little time.
+        // The next attempt starts with another Sentinel: the first may have used up the time of the others.
         self.first.store((first + 1) % count.max(1), Ordering::Relaxed);
         let cause = failures.into_iter().min_by_key(|(is_of_sentinel, place, _)| (*is_of_sentinel, *place));
         Err(cause.map_or_else(|| Failure::Connect("no Sentinel is named".into()), |(.., failure)| failure))

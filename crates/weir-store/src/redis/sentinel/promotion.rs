@@ -1,5 +1,5 @@
-//! A promotion, as the Sentinel that carries it out announces it. From that moment on the old master's charges are lost, but
-//! Sentinels go on naming it for about a second. So checks wait until the new master takes them.
+//! Promotions, as announced by the Sentinel that carries them out. From then on charges at the old master are lost, but
+//! Sentinels keep reporting it for about a second. Checks are therefore paused until the new master accepts them.
 
 use std::time::Duration;
 
@@ -23,14 +23,16 @@ use crate::{
     url::Address,
 };
 
-/// Published by the Sentinel that leads a failover, planned or not, when it sends `REPLICAOF NO ONE` to the replica.
+/// The channel on which the Sentinel that leads a failover, planned or not, publishes when it sends `REPLICAOF NO ONE`
+/// to the replica.
 const CHANNEL: &str = "+failover-state-wait-promotion";
-/// How long a replica has to become the master. Later than this, Sentinels are polled for it.
+/// Time for a replica to become the master. After that, polling the Sentinels finds it.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// For so long the new master is meant where a Sentinel names the old one: by then all know of it, or have undone it.
+/// Time for which the new master replaces the old one in a Sentinel's answers: afterwards all Sentinels know of the
+/// promotion, or have reverted it.
 const AGREED_AFTER: Duration = Duration::from_secs(10);
 
-/// A replica in the place of its master.
+/// A replica that replaces its master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Promotion {
     from: Address,
@@ -42,12 +44,12 @@ pub(super) struct Promotion {
 pub(super) struct Followed {
     promotion: Promotion,
     until: Instant,
-    /// Sentinels that have named the new master. One that names the old one afterwards means it: it is the master again.
+    /// Sentinels that have reported the new master. If one reports the old one later, that is the master again.
     known_to: Vec<Address>,
 }
 
 impl Promotion {
-    /// Reads `slave NAME HOST PORT @ MASTER HOST PORT`, where that is about this master.
+    /// Parses `slave NAME HOST PORT @ MASTER HOST PORT`; `None` if it concerns another master.
     fn read(push: &PushInfo, master: &str) -> Option<Self> {
         let (PushKind::Message, [_, message]) = (&push.kind, &push.data[..]) else { return None };
         let message: String = from_redis_value_ref(message).ok()?;
@@ -60,7 +62,7 @@ impl Promotion {
 }
 
 impl Sentinels {
-    /// A Sentinel has named this one.
+    /// Records that a Sentinel reported this server as the master.
     pub(super) fn heard(&self, sentinel: &Address, named: &Address) {
         if let Some(Followed { promotion, known_to, .. }) = &mut *self.followed.lock()
             && promotion.to == *named
@@ -70,7 +72,7 @@ impl Sentinels {
         }
     }
 
-    /// The master that is meant by a Sentinel that names this one.
+    /// Resolves the master that a Sentinel reports, since it may not know of a followed promotion yet.
     pub(super) fn meant(&self, sentinel: &Address, named: Address) -> Address {
         match &*self.followed.lock() {
             Some(Followed { promotion, until, known_to })
@@ -82,7 +84,7 @@ impl Sentinels {
         }
     }
 
-    /// This server is a replica: if a promotion led to it, that is over.
+    /// Discards a followed promotion to this server, which is a replica.
     pub(super) fn demoted(&self, server: &Address) {
         let mut followed = self.followed.lock();
         if followed.as_ref().is_some_and(|followed| followed.promotion.to == *server) {
@@ -90,7 +92,7 @@ impl Sentinels {
         }
     }
 
-    /// A connection to a Sentinel, which sends the promotions of the master to `announce` if the user may subscribe.
+    /// Connects to a Sentinel, and sends the promotions of the master to `announce` if the user may subscribe.
     pub(super) async fn subscribed(
         &self,
         sentinel: &Address,
@@ -111,12 +113,13 @@ impl Sentinels {
         Ok((connection, subscribed))
     }
 
-    /// Follows promotions of the master that `pool` leads to: no check is sent for at most `pause`, until the new one takes
-    /// checks.
+    /// Follows promotions of the master of `pool`. Checks are paused for at most `pause`, until the new master accepts
+    /// them.
     pub(super) async fn follow(&self, mut announced: mpsc::Receiver<Promotion>, pool: &Pool, pause: Duration) {
         while let Some(promotion) = announced.recv().await {
-            // Announced by a Sentinel that watches another master. Where a failover undoes the one before, a connection may lead
-            // to the new master since then, and is no reason to keep asking Sentinels that name the old one.
+            // If no connection leads to either server, the Sentinel watches another master. If this failover reverts
+            // the previous one, connections may already lead to the new master, and it must be followed all the same,
+            // because Sentinels still report the old one.
             if pool.leads_past(&[&promotion.from, &promotion.to]) {
                 continue;
             }

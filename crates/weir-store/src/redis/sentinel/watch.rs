@@ -1,4 +1,4 @@
-//! Whether the master is still the same, while connections to it stand.
+//! Polling of the Sentinels, to detect a change of the master while there are connections to it.
 
 use std::{iter::zip, sync::atomic::Ordering, time::Duration};
 
@@ -14,23 +14,23 @@ use crate::{
     url::Address,
 };
 
-/// Between two questions to a Sentinel. For about so long a master that is replaced while it lives goes on taking checks after
-/// the other is named, and what they charge is lost.
+/// Interval of requests to a Sentinel. A live master that is replaced keeps accepting checks for about this long after
+/// the new one is reported, and their charges are lost.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Rounds in a row in which too few answer, before that is logged.
+/// Consecutive rounds with too few answers after which that is logged.
 const SILENT_ROUNDS: u32 = 8;
 
-/// Promotions that may wait to be followed. All Sentinels together announce one at a time.
+/// Most announced promotions waiting to be followed. The Sentinels together announce one at a time.
 const ANNOUNCED: usize = 4;
 
-/// The master that a Sentinel named last; `None`: it did not answer.
+/// The master that a Sentinel last reported; `None`: no answer.
 type Said = Option<Address>;
 
-/// Polls all Sentinels for the master until it is dropped, and ends the connections of `pool` to every other one once more than half of
-/// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
-/// about ten seconds, and a Sentinel that was cut off may name it for longer.
+/// Polls all Sentinels for the master until dropped. Once a majority reports the same master and it accepts checks, it
+/// ends the connections of `pool` to all other servers: a failover of a live master (`SENTINEL FAILOVER`) leaves the
+/// old one writable for about ten seconds, and a partitioned Sentinel may report it for longer.
 ///
-/// A promotion that one of them announces is followed before that; for it no check is sent for at most `pause`.
+/// An announced promotion is followed earlier, with checks paused for at most `pause`.
 pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
     let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
     let (announce, announced) = mpsc::channel(ANNOUNCED);
@@ -40,7 +40,7 @@ pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
 }
 
 impl Sentinels {
-    /// Asks one.
+    /// Polls one Sentinel.
     async fn listen(&self, sentinel: &Address, said: &Mutex<Said>, announce: &mpsc::Sender<Promotion>) {
         let (mut kept, mut refused) = (None, None);
         loop {
@@ -50,7 +50,7 @@ impl Sentinels {
         }
     }
 
-    /// Asks by the connection of the last time, or by a new one.
+    /// Asks on the connection of the previous round, or on a new one.
     async fn ask_again(
         &self,
         kept: &mut Option<Connection>,
@@ -94,7 +94,7 @@ impl Sentinels {
                 self.begin_with_one_that_names(&said, master);
                 continue;
             }
-            // Not before it takes checks: those that go to the old one are worth more than those that go nowhere.
+            // Only once it accepts checks: charges at the old master are better than failing checks.
             match pool.try_checks(master).await {
                 Ok(()) => {
                     self.begin_with_one_that_names(&said, master);
@@ -114,14 +114,14 @@ impl Sentinels {
         }
     }
 
-    /// Ends the connections to every other master.
+    /// Ends the connections to all other servers.
     pub(super) fn leave_others(&self, master: &Address, pool: &Pool) {
         for before in pool.leave_others(master) {
             info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
         }
     }
 
-    /// New connections begin with a Sentinel that names the `master`.
+    /// Starts the next look-ups with a Sentinel that reports `master`.
     fn begin_with_one_that_names(&self, said: &[Said], master: &Address) {
         let names = |index: usize| said.get(index).and_then(Option::as_ref) == Some(master);
         if !names(self.first.load(Ordering::Relaxed))
@@ -151,7 +151,7 @@ impl Sentinels {
     }
 }
 
-/// The master that more than half name.
+/// Returns the master reported by more than half of the Sentinels.
 fn majority(said: &[Said]) -> Option<&Address> {
     let count = |named: &Address| said.iter().flatten().filter(|other| *other == named).count();
     said.iter().flatten().find(|named| 2 * count(named) > said.len())
