@@ -1,4 +1,4 @@
-//! What a check may not do on its way: allocate.
+//! Allocations of a check.
 
 #![allow(clippy::expect_used)]
 
@@ -74,10 +74,10 @@ fn a_grpc_check_allocates_only_its_response() {
         let key = segments.iter().map(|segment| (*segment).to_owned()).collect();
         let message = Bytes::from(CheckRequest { key, ..Default::default() }.encode_to_vec());
         let check = || grpc::call::check(&checks, message.clone()).now_or_never().is_some_and(|answer| answer.is_ok());
-        // The first ones make the states, and what threads keep for themselves.
+        // The first checks create the states and thread-local data.
         assert!(check() && check(), "{asked} levels");
         let counted = measure(|| assert!(check()));
-        // The bytes of the answer, grown once where there are many levels, and who holds them.
+        // The bytes of the answer, which grow once if there are many levels, and their owner.
         assert!(counted.count_total <= 3, "{asked} levels: {counted:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The order of the modules, read from their imports, and the shape of the code: no file too long, no algorithm in part.
+//! Architecture rules: the order of the modules, read from their imports, maximum file length, and complete algorithms.
 
 #![allow(clippy::expect_used)]
 
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The floors from the ground up. A module may use those on floors below its own, never a sibling.
+/// The layers from the lowest up. A module may use those of lower layers, but not of its own.
 const FLOORS: &[&[&str]] = &[
     &["telemetry", "dial"],
     &["limiter", "auth", "xds"],
@@ -19,12 +19,12 @@ const FLOORS: &[&[&str]] = &[
     &["cli"],
 ];
 
-/// Who may use the generated messages.
+/// Whether a module may use the generated messages.
 fn may_use_messages(module: &str) -> bool {
     matches!(module, "transport" | "cli")
 }
 
-/// Longest code file, in lines.
+/// Maximum length of a code file, in lines.
 const MOST_LINES: usize = 400;
 
 fn root() -> &'static Path {
@@ -35,7 +35,7 @@ fn src() -> PathBuf {
     root().join("src")
 }
 
-/// Every file below a directory, with its path from there.
+/// Returns every file below a directory, with its relative path.
 fn sources(top: &Path, extension: &str) -> Vec<(String, String)> {
     let (mut found, mut open) = (Vec::new(), vec![top.to_owned()]);
     while let Some(dir) = open.pop() {
@@ -62,7 +62,7 @@ fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
 
-/// The code without comments and texts.
+/// Removes comments and string literals from code.
 fn bare(code: &str) -> String {
     let mut bare = String::new();
     let mut rest = code;
@@ -93,7 +93,7 @@ fn end_of_text(rest: &str) -> usize {
     (at + 1).min(bytes.len())
 }
 
-/// The modules of this crate that a file names: behind `crate::`, one by one or in braces.
+/// Returns the modules of this crate that a file names after `crate::`, one by one or in braces.
 fn used(code: &str) -> BTreeSet<String> {
     let code = bare(code);
     let mut used = BTreeSet::new();
@@ -107,7 +107,7 @@ fn used(code: &str) -> BTreeSet<String> {
     used
 }
 
-/// The first name of each path of a group, whose opening brace is behind us.
+/// Returns the first name of each path in a group, after its opening brace.
 fn heads(group: &str) -> Vec<String> {
     let (mut depth, mut start, mut heads) = (0, 0, Vec::new());
     for (at, letter) in group.char_indices() {
@@ -132,7 +132,7 @@ fn name(path: &str) -> Option<String> {
     (end > 0).then(|| path[..end].to_owned())
 }
 
-/// Why this file must not use that module of the crate; `None`: it may.
+/// Returns the reason why this file must not use that module; `None` if it may.
 fn objection(file: &str, other: &str) -> Option<&'static str> {
     let module = module_of(file);
     if module == other {
@@ -197,7 +197,7 @@ fn every_algorithm_folder_is_listed_and_complete() {
     let folders: BTreeSet<_> = entries
         .filter(|path| path.is_dir())
         .map(|path| path.file_name().expect("a name").to_str().expect("a name").to_owned())
-        // Tests over the list, and what to copy for one more.
+        // Tests over the list, and the template of an algorithm.
         .filter(|name| !["properties", "skeleton"].contains(&name.as_str()))
         .collect();
     assert_eq!(listed, folders);

@@ -1,4 +1,4 @@
-//! Clients that mean harm: each is ended or held back, the others are answered all the while, and memory stays where it was.
+//! Abusive clients: each is closed or throttled, other clients are served in the meantime, and memory does not grow.
 
 use std::{
     io,
@@ -23,18 +23,18 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const CHECK: &str = "/weir.v1.RateLimiter/Check";
-/// By how much memory may grow: what allocators keep, and buffers of connections that stand.
+/// Maximum memory growth in bytes: memory kept by allocators, and buffers of open connections.
 const MOST_GROWTH: usize = 64 << 20;
-/// Answers that another client is to get at least while the harm is done.
+/// Number of answers for another client during the abuse.
 const LEAST_ANSWERS: usize = 50;
 
-/// One thread serves all.
+/// Starts a service with one worker thread.
 fn server() -> Server {
     Setup::new().policy(POLICY).env("WEIR_GRPC__WORKERS", "1").start()
 }
 
-/// Does harm on a thread of its own, again and again until another client has been answered often enough, and checks that
-/// memory has not grown.
+/// Repeats `harm` on a thread of its own until another client has been answered often enough. Asserts that memory has
+/// not grown.
 async fn others_are_answered<T: Send + 'static>(
     server: &Server,
     mut harm: impl FnMut(&str) -> T + Send + 'static,
@@ -65,7 +65,7 @@ async fn others_are_answered<T: Send + 'static>(
     done
 }
 
-/// Calls that are taken back as soon as they are made, thousands at a time, until the connection is closed.
+/// Opens and resets calls, a thousand at a time, until the connection is closed.
 fn reset_until_closed(address: &str, path: &str) -> (u32, Option<u32>) {
     const AT_ONCE: u32 = 1_000;
     const MOST: u32 = 1_000_000;
@@ -87,7 +87,7 @@ fn reset_until_closed(address: &str, path: &str) -> (u32, Option<u32>) {
 #[tokio::test]
 async fn rapid_reset_closes_the_connection() {
     let server = server();
-    // Also of calls that are answered by their head alone.
+    // Including calls that are answered with headers only.
     let mut ended = others_are_answered(&server, |address| reset_until_closed(address, CHECK)).await;
     ended.extend(others_are_answered(&server, |address| reset_until_closed(address, "/weir.v1.Nobody/Call")).await);
     assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
@@ -96,7 +96,7 @@ async fn rapid_reset_closes_the_connection() {
     let closed = server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"taken_back\"}");
     assert_eq!(closed, ended.len() as f64);
 
-    // 200 calls cancelled at once do not.
+    // 200 resets at once do not close it.
     let ended = tokio::task::spawn_blocking(move || {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
         raw.take_back(CHECK, 200).expect("sent");
@@ -157,7 +157,7 @@ async fn oversized_metadata_and_headers_fail_only_their_own_call() {
 
     let mut http = Client::connect(&server.http).expect("a connection");
     let giant = "a".repeat(128 << 10);
-    // The service may have closed before all of it was written.
+    // The service may close before all bytes are written.
     let _ = http.send("GET /healthz", &[("x-giant", &giant)], None, b"");
     if let Ok(answer) = http.receive() {
         assert_eq!(answer.status, 431, "{answer:?}");

@@ -1,4 +1,4 @@
-//! The controller of adaptive limits in `examples/adaptive`, before a stand-in for Prometheus.
+//! The controller of adaptive limits in `examples/adaptive`, with a stub of Prometheus.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,7 +17,7 @@ use crate::support::{Server, eventually};
 
 const POLICY: &str = "schema: { user: { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] } }";
 
-/// Answers every query with the number in `millis`, divided by a thousand; where it is 0, with no result.
+/// Starts a stub that answers every query with a thousandth of `millis`, or with no result if it is 0.
 fn prometheus(millis: Arc<AtomicU64>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -29,7 +29,7 @@ fn prometheus(millis: Arc<AtomicU64>) -> String {
             let result =
                 if value > 0.0 { json!([{ "metric": {}, "value": [1, value.to_string()] }]) } else { json!([]) };
             let body = json!({ "status": "success", "data": { "resultType": "vector", "result": result } }).to_string();
-            // A controller that is killed reads no more.
+            // A killed controller does not read the answer.
             let _ =
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
         }
@@ -41,13 +41,13 @@ struct Controller(Child);
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The most of the limit.
+/// Returns the current limit.
 fn limit(server: &Server) -> u64 {
     server.run(&["check", "user", "--cost", "0", "--json"]).json()["limit"].as_u64().expect("a limit")
 }

@@ -1,4 +1,4 @@
-//! `weir.v1.Admin`: who may call it, on both ports and by the program, and what it says of the replica.
+//! `weir.v1.Admin`: access control, on both ports and in the commands, and the data of the replica.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 
-/// The pages of the API.
+/// The HTTP paths of the API.
 const PAGES: [&str; 8] = [
     "/v1/admin/list_replicas",
     "/v1/admin/list_keys",
@@ -29,7 +29,7 @@ const PAGES: [&str; 8] = [
     "/v1/admin/set_override",
 ];
 
-/// One that ends between two pages hides none of those behind it.
+/// An override that ends between two pages does not hide later ones.
 #[tokio::test]
 async fn pages_of_overrides_hold_each_that_lasts() {
     let server = Server::with_policy(POLICY);
@@ -52,7 +52,7 @@ async fn pages_of_overrides_hold_each_that_lasts() {
     assert_eq!(third["nextCursor"], "");
 }
 
-/// What a call comes to over gRPC and over HTTP.
+/// Returns the outcome of a call over gRPC and over HTTP.
 async fn list_replicas(server: &Server, token: Option<&str>) -> (Result<Vec<Replica>, Status>, Answer) {
     let mut client = AdminClient::new(server.channel().await);
     let answer = client.list_replicas(by(token, ListReplicasRequest {})).await;
@@ -80,17 +80,17 @@ async fn operators_need_the_role_admin() {
         let (by_grpc, by_http) = list_replicas(&server, token).await;
         assert_eq!((by_grpc.map_or_else(|status| status.code(), |_| Code::Ok), by_http.status), (code, status));
         for page in PAGES {
-            // Who may set an override has to say which.
+            // An empty request of an authorized client is invalid for set_override.
             let empty = if status == 200 && page.ends_with("set_override") { 400 } else { status };
             assert_eq!(post(&server, page, token, &json!({})).status, empty, "{page}");
         }
     }
 }
 
-/// An address of this machine that is not loopback, where it has one.
+/// Returns an address of this machine that is not loopback, if there is one.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: the system only says from where it would be.
+    // No packet is sent: the system only selects the source address.
     socket.connect("198.51.100.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
 }
@@ -117,7 +117,7 @@ async fn without_authentication_only_this_machine_may_call() {
     };
     let (by_grpc, by_http, is_admin) = call("127.0.0.1").await;
     assert!(by_grpc.is_ok() && by_http.status == 200 && is_admin, "{by_grpc:?} {by_http:?}");
-    // A machine with loopback alone has no other way to it; the rule itself is tested beside its code.
+    // A machine with loopback only cannot test this; the unit tests of the rule do.
     let Some(address) = own_address() else { return };
     let (by_grpc, by_http, is_admin) = call(&address.to_string()).await;
     let status = by_grpc.expect_err("it is denied");

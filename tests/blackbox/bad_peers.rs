@@ -1,4 +1,4 @@
-//! Clients that break the protocol, stall or vanish: the others are served all the while.
+//! Clients that break the protocol, stall or vanish, while other clients are served.
 
 use std::{
     io::{Read, Write},
@@ -21,24 +21,24 @@ use crate::support::{
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 
-/// Both ports still answer.
+/// Asserts that both ports answer.
 async fn assert_serves(server: &Server) {
     let answer = server.check(check(&["free"])).await;
     assert_eq!(short(&answer), (true, 0, 0));
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
 }
 
-/// No connection is open but the one that reads this page.
+/// Waits until no connection is open except the one that reads this metric.
 fn wait_until_all_are_gone(server: &Server) {
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
     server.wait_for_metric("weir_connections{listener=\"http\"}", 1.0);
 }
 
-/// Sends bytes, says that no more will come, and waits until the service has closed.
+/// Sends bytes, shuts down the write side, and waits until the service has closed the connection.
 fn send_and_wait(address: &str, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(TIMEOUT)).expect("set");
-    // The service may have closed before all was written.
+    // The service may close before all bytes are written.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut rest = Vec::new();
@@ -56,7 +56,7 @@ fn protocol_errors_of_clients_are_not_logged_by_default() {
         raw.call("/weir.v1.RateLimiter/Check").expect("a call");
         raw.only_message(&check(&["free"])).expect("a message");
         assert!(raw.answer::<weir::proto::CheckResponse>().expect("still served").allowed);
-        // All of the log has come when its last line has.
+        // After this line the log is complete.
         server.signal(rustix::process::Signal::TERM);
         server.wait_for_log("stopped");
         let lines = server.log().iter().filter(|line| line.contains("\"target\":\"h2::")).count();
@@ -79,7 +79,7 @@ async fn connections_above_the_limit_are_closed_at_once_and_counted() {
     assert_serves(&server).await;
 }
 
-// Connections of `assert_serves` need a thread to end on while this one waits.
+// Connections of `assert_serves` need a thread of their own to close, since this one blocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn garbage_half_closed_and_lost_connections_close_alone() {
     let server = Server::with_policy(POLICY);
@@ -102,7 +102,7 @@ async fn garbage_half_closed_and_lost_connections_close_alone() {
     wait_until_all_are_gone(&server);
     assert_serves(&server).await;
 
-    // Clients that disconnect in the midst of a stream are cleaned up.
+    // Clients that disconnect in the middle of a stream are cleaned up.
     for _ in 0..20 {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
         raw.call(STREAM).expect("a call");
@@ -112,7 +112,7 @@ async fn garbage_half_closed_and_lost_connections_close_alone() {
     wait_until_all_are_gone(&server);
     assert_serves(&server).await;
 
-    // A connection that closes without a word is sent nothing.
+    // The service sends nothing on a connection that is closed without a byte.
     let mut silent = TcpStream::connect(&server.grpc).expect("a connection");
     silent.shutdown(Shutdown::Write).expect("closed on this side");
     silent.set_read_timeout(Some(TIMEOUT)).expect("set");
@@ -123,7 +123,7 @@ async fn garbage_half_closed_and_lost_connections_close_alone() {
 fn a_client_that_never_reads_is_throttled_without_blocking_others() {
     const MOST: usize = 1_000_000;
     const ROUND_TRIPS_WITHOUT_PROGRESS: usize = 300;
-    // One thread serves both.
+    // One thread serves both clients.
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__WORKERS", "1").start();
     let sent = Arc::new(AtomicUsize::new(0));
     let requests = futures_util::stream::iter((0..MOST).map({
@@ -135,7 +135,7 @@ fn a_client_that_never_reads_is_throttled_without_blocking_others() {
     }));
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
-    // On threads of its own, so that it can be ended as a process is.
+    // A runtime of its own, which can be shut down like a process.
     let greedy = runtime();
     let _never_read = greedy.block_on(async {
         let mut client = server.client().await;

@@ -1,4 +1,4 @@
-//! Requests that are not valid: the error says what is wrong, and the service goes on.
+//! Invalid requests: the error describes the problem, and the service keeps running.
 
 use tonic::Code;
 use weir::proto::{
@@ -34,7 +34,7 @@ fn factor(factor: f64) -> CheckRequest {
     CheckRequest { factor: Some(factor), ..key(1) }
 }
 
-/// Requests that are refused, each with the field at fault.
+/// Returns invalid requests, each with its invalid field.
 pub fn invalid() -> Vec<(CheckRequest, &'static str)> {
     let day = 86_400;
     let one = || gcra(1, 1, 1);
@@ -166,7 +166,7 @@ async fn a_batch_answers_invalid_checks_in_place_and_has_at_most_a_thousand() {
     assert_eq!(client.check_batch(batch(0)).await.expect("an answer").into_inner().results.len(), 0);
 }
 
-/// A check as a client may write it that does not look at what it writes.
+/// A check from a client that does not validate its messages.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Careless {
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -222,7 +222,7 @@ async fn a_policy_can_deny_limits_in_requests() {
     assert!(client.check(other).await.expect("only that domain forbids").into_inner().allowed);
 }
 
-/// The setting is for all domains, but those whose policy says otherwise.
+/// The setting applies to all domains, except those whose policy overrides it.
 #[tokio::test]
 async fn limits_in_requests_can_be_denied_for_all_domains() {
     let limits = || vec![gcra(2, 1, 60)];

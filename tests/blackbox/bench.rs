@@ -1,4 +1,4 @@
-//! `weir-bench` against a running service: what it counts is what the service has counted.
+//! `weir-bench` against a running service: its counts equal those of the service.
 
 use std::{
     io::Read,
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use crate::support::{Folder, Run, Server, eventually, finish, server::Setup, weir_bench};
 
-/// Five checks of each user in a day.
+/// Five checks a day for each user.
 const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: [[4, 5, 86400]] } } } }";
-/// Users, and what all of them may do.
+/// Number of users, and the units of all of them.
 const USERS: &str = "20";
 const GIVEN: u64 = 20 * 5;
-/// A load that is short, and measured from its first call.
+/// A short load, measured from its first call.
 const SHORT: [&str; 4] = ["--duration", "300ms", "--warmup", "0s"];
 
-/// A short load, and its report.
+/// Runs a short load and returns its report.
 fn bench(server: &Server, args: &[&str]) -> Value {
     let run = server.bench(&[&["--domain", "api", "--format", "json"], &SHORT[..], args].concat());
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{args:?}: {}", run.out);
@@ -30,7 +30,7 @@ fn number(report: &Value, pointer: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no number at {pointer}: {report:#}"))
 }
 
-/// Checks that the service has counted, by their outcome.
+/// Returns the number of checks that the service counted, by outcome.
 fn counted(server: &Server, outcome: &str) -> u64 {
     let text = server.get("/metrics").1;
     let series = text.lines().filter(|line| line.starts_with("weir_checks_total{"));
@@ -41,7 +41,7 @@ fn counted(server: &Server, outcome: &str) -> u64 {
     values.sum()
 }
 
-/// Gives all users back what they have spent. Returns the checks counted so far.
+/// Resets all users. Returns the checks counted so far.
 fn start_over(server: &Server) -> [u64; 3] {
     assert_eq!(server.run(&["reset", "user", "--subtree", "--domain", "api"]).code, 0);
     all_counted(server)
@@ -51,7 +51,7 @@ fn all_counted(server: &Server) -> [u64; 3] {
     ["allowed", "limited", "error"].map(|outcome| counted(server, outcome))
 }
 
-/// The report adds up, and the service has counted the same since `before`.
+/// Asserts that the report adds up, and that the service has counted the same since `before`.
 fn assert_exact(server: &Server, before: [u64; 3], report: &Value, args: &[&str]) {
     let at = |pointer| number(report, pointer);
     assert_eq!(at("/checks"), at("/allowed") + at("/refused") + at("/errors/total"), "{args:?}");
@@ -123,7 +123,7 @@ fn the_refused_share_matches_the_refusals_option() {
         &["--limit", "1000000/1000000/1s", "--levels", "3", "--cost", "3"][..],
         &["--limit", "1000000/1000000/1s", "--call", "batch", "--batch", "10"],
         &["--limit", "1000000/1000000/1s", "--call", "stream"],
-        // What is left of the policy's limit is asked for before; the other keys are too many to be refused.
+        // The keys to be refused are exhausted before the measurement; the other keys are too many to be refused.
         &["--key", "user/{}", "--keys", "1000000"],
         &["--call", "envoy", "--keys", "1000000"],
     ] {
@@ -199,7 +199,7 @@ fn errors_are_counted_by_code_and_only_errors_exit_with_2() {
         (&["--domain", "nowhere", "--call", "batch", "--batch", "9"], "NOT_FOUND", 9),
         (&["--key", "user//{}", "--domain", "api"], "INVALID_ARGUMENT", 1),
     ] {
-        // Longer than others: each has to meet one answer at least, however busy the machine is.
+        // Longer than the other loads, so that each one gets an answer even on a busy machine.
         let run =
             server.bench(&[&["--format", "json", "--duration", "2s", "--warmup", "0s", "--rate", "50"], args].concat());
         assert_eq!(run.code, 2, "{args:?}: {run:?}");
@@ -263,7 +263,7 @@ fn invalid_options_are_rejected() {
     }
 }
 
-/// A load that goes on until it is interrupted.
+/// A load that runs until it is interrupted.
 struct Endless(Child);
 
 impl Endless {
@@ -274,7 +274,7 @@ impl Endless {
         Self(child.expect("the program starts"))
     }
 
-    /// Interrupts it and waits for its report.
+    /// Interrupts the load and returns its report.
     fn interrupt(mut self) -> Value {
         kill_process(Pid::from_child(&self.0), Signal::INT).expect("it lives");
         let status = eventually("the load ends", || self.0.try_wait().expect("its state"));
@@ -288,7 +288,7 @@ impl Endless {
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -326,7 +326,7 @@ fn a_restarted_server_is_reconnected_and_lost_calls_are_errors() {
     };
     let first = serve();
     let loads = calls.map(|(call, _)| {
-        // Users of their own, so that each load has some that are allowed; one call at a time on each connection, as four
+        // Users of its own, so that each load has allowed checks; and one call at a time on each connection, as four
         // loads share the machine.
         let key = format!("user/{call}-{{}}");
         Endless::start(&socket, &["--call", call, "--key", &key, "--streams", "1", "--timeout", "60s"])

@@ -1,4 +1,4 @@
-//! What bounds connections in time and requests in number: ages, idle connections, rates, requests under way.
+//! Bounds of connections and requests: connection ages, idle timeouts, rates, and requests in flight.
 
 use std::{
     error::Error,
@@ -33,7 +33,7 @@ fn setup(settings: &[(&str, &str)]) -> Setup {
     settings.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value))
 }
 
-/// A problem of the kind that sheds, without what differs; and when to come back.
+/// Returns the status, the retry time, and the fixed part of the problem document of a shed request.
 fn shed(answer: &Answer) -> (u16, Option<&str>, Value) {
     let mut problem = answer.json();
     problem.as_object_mut().expect("a problem").retain(|name, _| name == "type" || name == "status");
@@ -45,7 +45,8 @@ fn expected_shed() -> (u16, Option<&'static str>, Value) {
     (429, Some("1"), json!({ "type": kind, "status": 429 }))
 }
 
-/// Whether the service never took a call, as its GOAWAY says: clients then send it again by themselves, on another connection.
+/// Whether the service certainly never processed a call, according to its GOAWAY: clients then retry on another
+/// connection.
 fn was_never_taken(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -80,7 +81,7 @@ async fn connections_at_their_maximum_age_close_without_failed_calls() {
     assert!(f64::from(sent_again) <= server.metric(AGED), "{sent_again} were sent again, at most one at each end");
 }
 
-/// Sends one check on a stream that then stays open, and tells how it ends.
+/// Sends one check on a stream that then stays open. Returns the status of its end.
 async fn end_of_stream(server: &Server) -> Status {
     let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
     send.send(check(&["user", "alex"])).await.expect("taken");
@@ -208,13 +209,13 @@ fn unfinished_bodies_over_http_are_bounded_together() {
         let mut stream = TcpStream::connect(&server.http).expect("a connection");
         let head = "POST /v1/check HTTP/1.1\r\nhost: weir\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n";
         stream.write_all(head.as_bytes()).expect("sent");
-        // One that is rejected meanwhile is not read to its end.
+        // The rest of a rejected body is not read.
         let _ = stream.write_all(&vec![b' '; 999_999]);
         unfinished.push(stream);
         let mut good = Client::connect(&server.http).expect("a connection");
         assert_eq!(good.post("/v1/check", &json!({ "key": ["user", "alex"] })).status, 200);
     }
-    // 16 MiB of them stay, at most.
+    // At most 16 MiB of bodies are kept.
     let rejected = "weir_requests_rejected_total{listener=\"http\",reason=\"open\"}";
     eventually("rejected bodies", || (server.metric(rejected) >= (BODIES - 17) as f64).then_some(()));
     let mut answer = [0; 12];
@@ -253,11 +254,11 @@ async fn a_stream_above_the_request_rate_is_throttled() {
     assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"rate\"}"), 0.0);
 }
 
-/// A service over a store that stands still, and as many checks on their way as may wait at once by this setting.
+/// Starts a service with a paused store, and as many waiting checks as this setting permits.
 async fn full(redis: &Redis, setting: &str) -> (Arc<Server>, JoinSet<Result<(), Status>>) {
     const PLACES: usize = 2;
     let server = Arc::new(Setup::new().policy(POLICY).shared(redis).env(setting, &PLACES.to_string()).start());
-    // So that the connection to the store stands.
+    // The connection to the store must be open before the pause.
     server.client().await.check(check(&["user", "alex"])).await.expect("an answer");
     redis.pause();
     let mut held = JoinSet::new();
@@ -273,7 +274,7 @@ async fn full(redis: &Redis, setting: &str) -> (Arc<Server>, JoinSet<Result<(), 
             held.spawn(async move { client.check(check(&["user", "alex"])).await.map(|_| ()) });
         }
     }
-    // Of one more than there are places, one is refused: then the others have them all.
+    // There is one more check than `PLACES`, and one is refused: the others occupy all of them.
     let refused = in_time("a refusal", held.join_next()).await.expect("one").expect("joined");
     assert!(refused.is_err());
     (server, held)

@@ -1,4 +1,4 @@
-//! Windows of a calendar, wherever a limit can be written.
+//! Calendar windows, in every place where a limit can be written.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -68,7 +68,7 @@ async fn a_restart_keeps_the_counts_of_a_calendar() {
         assert_eq!(answer.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), left);
         server.signal(Signal::TERM);
         assert_eq!(server.wait_for_end(), 0);
-        // The window in use runs to its end, whatever the zone and the anchor have become.
+        // The current window keeps its end when zone and anchor change.
         dir.write("limits.yaml", POLICY.replace("europe/berlin, anchor: 15", "Asia/Tokyo"));
     }
 }
@@ -99,12 +99,13 @@ fn lint_and_explain_know_calendars() {
     assert_eq!(run(&["limits", "lint", file, "--max-period", "366d"]).code, 0);
 }
 
-/// A trace with limits of its own, on both sides of a month's end in three zones.
+/// Replays a trace with limits in the requests, before and after a month's end in three zones.
 #[test]
 fn a_months_end_in_three_zones() {
     let month = |zone: &str| json!([{ "fixed_window": { "count": 1, "calendar": "month", "zone": zone } }]);
     let at = |seconds: i64, zone: &str, of_key: &str| json!({ "at_us": seconds * 1_000_000, "key": [of_key], "limits": month(zone) });
-    // 31 October 2026, noon UTC; the months begin at 15:00 and 23:00 UTC, and at 4:00, before the clocks are set back.
+    // 31 October 2026, noon UTC. The months begin at 15:00 UTC, at 23:00 UTC, and at 4:00 UTC the next day, before the
+    // clocks are set back.
     let noon = 1_793_448_000;
     let zones = [("Asia/Tokyo", 3), ("Europe/Berlin", 11), ("America/New_York", 16)];
     let lines = zones.iter().flat_map(|(zone, hours)| {

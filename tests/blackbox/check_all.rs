@@ -34,14 +34,14 @@ async fn all_are_charged_or_none() {
     let answer = ask(&server, vec![trade("a", "alex", 2), trade("b", "berta", 3)]).await;
     assert!(answer.allowed);
     assert_eq!(answer.results.iter().map(short).collect::<Vec<_>>(), [(true, 5, 3), (true, 5, 2)]);
-    // Under `charge: independent` a check alone would charge the desks.
+    // With `charge: independent` a single check would charge the desks.
     let answer = ask(&server, vec![trade("a", "alex", 2), trade("b", "berta", 3)]).await;
     assert!(!answer.allowed);
     assert_eq!(answer.results.iter().map(short).collect::<Vec<_>>(), [(true, 5, 3), (false, 5, 2)]);
     assert!(answer.results[0].retry_after.is_none() && answer.results[1].retry_after.is_some());
     assert_eq!((left(&server, "a", "alex").await, left(&server, "b", "berta").await), (vec![4, 3], vec![3, 2]));
 
-    // What checks charge to one limit adds up.
+    // The costs of checks on the same limit add up.
     assert!(!ask(&server, vec![trade("c", "alex", 4), trade("c", "berta", 3)]).await.allowed, "7 of 6 for the desk");
     assert!(!ask(&server, vec![trade("c", "alex", 3), trade("c", "alex", 3)]).await.allowed, "6 of 5 for alex");
     assert_eq!(left(&server, "c", "alex").await, [6, 5]);

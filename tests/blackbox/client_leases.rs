@@ -1,4 +1,4 @@
-//! Leases of clients, as the call `Lease` serves them: terms, grants, what is not leased, and whose they are.
+//! The `Lease` call: terms, grants, checks without a lease, and ownership of leases.
 
 use tonic::Code;
 use weir::proto::{CheckRequest, LeaseGrant, LeaseRequest, LeaseResponse};
@@ -117,7 +117,7 @@ async fn invalid_requests_and_what_is_not_leased_are_answered_and_the_stream_goe
         Some(Code::NotFound as i32)
     );
 
-    // What is not leased is decided, and the answer says why.
+    // A check that cannot be leased is decided, and the answer gives the reason.
     for key in ["plain", "queue", "unlimited"] {
         let request = |cost| LeaseRequest {
             check: Some(CheckRequest { cost, ..check(&[key]) }),
@@ -144,7 +144,7 @@ async fn a_lease_is_its_clients_own() {
     let generation = generation(&server, shop).await;
     let renewal = alex(LeaseRequest { sequence: 2, want: 50, generation, ..OF_ALEX });
     assert_eq!(grant(&ask(&server, shop, vec![renewal]).await[0]).units, 50);
-    // The same holder and lease, of another client.
+    // Another client uses the same holder and lease number.
     ask(&server, other, vec![alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX })]).await;
     let kept = alex(LeaseRequest { sequence: 3, kept: 50, generation, ..OF_ALEX });
     assert!(grant(&ask(&server, shop, vec![kept]).await[0]).is_kept);

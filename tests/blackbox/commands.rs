@@ -1,4 +1,4 @@
-//! The client commands: what they print, and their exit codes.
+//! The client commands: their output and exit codes.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
     let late = server.run(&["check", "user", "alex", "--timeout", "0s"]);
     assert_eq!(late.err, format!("weir: no answer from {} within 0ns (DEADLINE_EXCEEDED)\n", server.grpc));
 
-    // An HTTP port is recognized.
+    // The error says that the port is an HTTP port.
     for command in [&["check", "a"][..], &["reset", "a"], &["health"]] {
         let failed = run(&[command, &["--addr", &server.http]].concat());
         assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{command:?}");
@@ -113,7 +113,7 @@ fn check_sends_all_its_options_and_prints_the_same_json_as_simulate() {
     assert_eq!(peek(&["--cost", "2"])["remaining"], 1);
     assert_eq!(peek(&["--cost", "0"])["remaining"], 1);
     assert_eq!(peek(&["--cost", "-1"])["remaining"], 2);
-    // Half as strict: a burst of 4 at twice the rate, so the unit spent counts half.
+    // Twice the limit: a burst of 4 at twice the rate, so the spent unit counts half.
     assert_eq!(peek(&["--cost", "0", "--factor", "0.5"])["limit"], 5);
     let lifted = peek(&["--factor", "0", "--max-wait", "1d"]);
     assert_eq!((&lifted["allowed"], &lifted["limit"], &lifted["binding"]), (&json!(true), &Value::Null, &Value::Null));
@@ -210,19 +210,19 @@ fn serving_without_a_policy_needs_allow_all() {
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("weir: WEIR_ALLOW_ALL: allow_all is set, and so is limits ("), "{}", refused.err);
     assert_eq!(tried(&["serve", "--allow-all", "--limits", "limits.yaml"], &[]).code, 2);
-    // Flags override both.
+    // Flags override variables.
     let allowed = tried(&["config", "check", "--allow-all"], &both[..1]);
     assert!(allowed.out.contains("policy          1 domains, 0 limits\n"), "{allowed:?}");
     let limited = tried(&["config", "check", "--limits", "limits.yaml"], &both[1..]);
     assert!(limited.out.contains("policy          1 domains, 1 limits\n"), "{limited:?}");
-    // A settings file that cannot be read is not one that is not there.
+    // An unreadable settings file differs from a missing one: it is an error.
     std::fs::create_dir(dir.path("config")).expect("made");
     for make in [|path: &str| std::os::unix::fs::symlink("nowhere", path), |path: &str| std::fs::create_dir(path)] {
         let path = dir.path("config/weir.yaml");
         make(&path).expect("made");
         let refused = tried(&[], &[("WEIR_ALLOW_ALL", "true")]);
         assert!(refused.code == 2 && refused.err.starts_with("weir: config/weir.yaml: "), "{refused:?}");
-        // Only the link is in the way of another.
+        // Only a symlink can be removed like this, and must be, to make room for the directory.
         let _ = std::fs::remove_file(&path);
     }
 }

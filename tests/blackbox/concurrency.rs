@@ -1,4 +1,4 @@
-//! Limits on requests at the same time: slots, which reservations take and give back.
+//! Concurrency limits: slots, which reservations take and release.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -44,7 +44,7 @@ async fn taken<S: ToString>(client: &mut Client, key: &[S], cost: i64) -> String
     answer.hold
 }
 
-/// What each level of the key has left.
+/// Returns the remaining units and slots of each level of the key.
 async fn levels_left(client: &mut Client, key: &[&str]) -> Vec<u64> {
     let answer = client.check(peek(key)).await.expect("an answer").into_inner();
     answer.levels.into_iter().map(|level| level.remaining).collect()
@@ -99,7 +99,7 @@ async fn the_limits_say_how_long_a_slot_lasts_at_most() {
     let unlimited = reserve(&mut client, slot(&["elsewhere"])).await;
     assert!(!unlimited.hold.is_empty(), "nothing is held, so nothing need say how long");
 
-    // A request may bring a limit on concurrency.
+    // A request may contain a concurrency limit.
     let own = |max, on_check| {
         let slots = Concurrency { max, ttl: Some(seconds_long(3_600)), check: on_check };
         with_limits(check(&["own"]), vec![limit(Algorithm::Concurrency(slots))])
@@ -161,7 +161,7 @@ async fn with_peek_or_in_shadow_mode_checks_pass_beside_slots() {
     assert_eq!(levels_left(&mut client, &["seats"]).await, [1, 8]);
     assert_eq!(server.metric("weir_charged_units_total{domain=\"default\",limit=\"seat\"}"), 1.0, "slots taken");
 
-    // A limit in shadow mode refuses nothing.
+    // A limit in shadow mode never refuses.
     assert!(client.check(check(&["watched"])).await.expect("an answer").into_inner().allowed);
     let all = CheckAllRequest { checks: vec![check(&["watched"]), check(&["seats"])] };
     assert!(client.check_all(all).await.expect("an answer").into_inner().allowed);

@@ -1,4 +1,4 @@
-//! docs/cookbook.md: every policy in it is served, every command run, and what they print is what stands there.
+//! docs/cookbook.md: every policy is served, every command run, and its output is compared with the page.
 
 use std::{
     fs,
@@ -12,12 +12,12 @@ use crate::support::{Run, Server, finish, server::Setup};
 
 const PAGE: &str = "docs/cookbook.md";
 const RECIPES: usize = 14;
-/// Stands for a time that depends on the clock.
+/// Placeholder of a time that depends on the clock.
 const ANY_TIME: &str = "…";
-/// Times are shown rounded up to a second.
+/// Times are rounded up to a second.
 const ROUNDED: Duration = Duration::from_secs(1);
 
-/// A command of the page, and what it prints there.
+/// A command of the page, and its output there.
 #[derive(Debug, Default)]
 struct Call {
     command: String,
@@ -30,7 +30,7 @@ struct Recipe {
     calls: Vec<Call>,
 }
 
-/// The page's recipes; what stands before the first heading of one is the first of them.
+/// Parses the recipes of a page. The part before the first heading is the first one.
 fn recipes(page: &str) -> Vec<Recipe> {
     let read = |section: &str| {
         let mut recipe = Recipe::default();
@@ -65,7 +65,7 @@ fn calls(text: &str) -> Vec<Call> {
     calls
 }
 
-/// Runs a command as a reader would who has called the program `weir` and serves at its default address.
+/// Runs a command like a reader whose program is named `weir` and serves at its default address.
 fn run(server: &Server, command: &str) -> Run {
     let weir = env!("CARGO_BIN_EXE_weir");
     let script = format!(
@@ -75,7 +75,7 @@ fn run(server: &Server, command: &str) -> Run {
     finish(std::process::Command::new("sh").args(["-c", &script]).current_dir(server.dir.path()))
 }
 
-/// Whether a text is what the page shows, but for times that have run on for at most so long.
+/// Whether the output is that of the page, except for times that have advanced by at most `passed`.
 fn is_shown(shown: &str, printed: &str, passed: Duration) -> bool {
     let (shown, printed): (Vec<_>, Vec<_>) = (words(shown), words(printed));
     shown.len() == printed.len() && shown.iter().zip(printed).all(|(shown, printed)| is_word(shown, printed, passed))
@@ -100,7 +100,7 @@ fn split_end(word: &str) -> (&str, &str) {
     word.split_at(word.trim_end_matches([',', ';', ' ', '\n']).len())
 }
 
-/// A time as the program shows it to people, as in `1h2m3s`.
+/// Parses a time in the program's output format, such as `1h2m3s`.
 fn time(word: &str) -> Option<Duration> {
     let parts: Vec<_> = word.split_inclusive(|letter: char| letter.is_ascii_alphabetic()).collect();
     let part = |part: &&str| {

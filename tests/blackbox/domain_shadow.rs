@@ -1,4 +1,4 @@
-//! What a domain says of its answers as a whole: everything passes and is counted, or retries are spread.
+//! Settings of a domain for its answers: shadow mode for all limits, or jitter for retries.
 
 use serde_json::json;
 use weir::proto::CheckRequest;
@@ -13,7 +13,7 @@ use crate::support::{
     server::Setup,
 };
 
-/// Ten a day for all, of which each user has two.
+/// Ten units a day for all users, two for each user.
 const LIMITS: &str = "schema: { user: { limits: [{ gcra: { burst: 9, count: 1, period: 1d }, name: all }], children: { '*': \
                       { limits: [{ gcra: { burst: 1, count: 1, period: 1d }, name: each }] } } } }";
 
@@ -26,7 +26,7 @@ async fn a_domain_in_shadow_decides_as_always_and_lets_everything_pass() {
         assert!(answer.allowed && answer.binding.is_none() && answer.retry_after.is_none(), "{answer:?}");
         let [all, each] = &answer.levels[..] else { panic!("two levels: {answer:?}") };
         assert!(all.shadow && each.shadow && all.allowed);
-        // As if it were in force, what `each` refuses charges nothing.
+        // The levels are decided as if enforced: a check that `each` refuses is not charged.
         assert_eq!((each.allowed, all.remaining), (turn < 2, 9_u64.saturating_sub(turn).max(8)), "turn {turn}");
     }
     let mut http = Client::connect(&server.http).expect("it accepts connections");

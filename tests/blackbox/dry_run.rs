@@ -1,11 +1,11 @@
-//! Dry runs: what a check would be answered, with nothing charged.
+//! Dry runs: answered like a check, without a charge.
 
 use serde_json::json;
 use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 
 use crate::support::{Server, http::Client, requests::check, server::Setup};
 
-/// Three at once, and one a day; a queue in which one request need not wait.
+/// Three at once, and one a day; a queue that admits one request without a wait.
 const POLICY: &str = "
 schema:
   user: { children: { '*': { limits: [[2, 1, 86400]] } } }
@@ -47,7 +47,7 @@ async fn a_dry_run_charges_nothing_over_every_surface() {
     }
     assert_eq!(left(&client.check(check(&["user", "alex"])).await.expect("an answer").into_inner()), (true, 2));
 
-    // It tells the retry and the wait of its cost.
+    // A dry run reports the retry time and the wait of its own cost.
     let mut ask = async |request| client.check(request).await.expect("an answer").into_inner();
     for _ in 0..3 {
         ask(check(&["user", "berta"])).await;

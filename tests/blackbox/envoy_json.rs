@@ -32,7 +32,7 @@ fn ask(client: &mut Client, body: impl AsRef<[u8]>) -> Answer {
     client.ask("POST /json", &[], body.as_ref()).expect("an answer")
 }
 
-/// Asks about one descriptor of one entry.
+/// Sends one descriptor with one entry.
 fn ask_user(client: &mut Client, value: &str) -> Answer {
     ask(
         client,
@@ -40,12 +40,12 @@ fn ask_user(client: &mut Client, value: &str) -> Answer {
     )
 }
 
-/// The status, and what is left of the first descriptor.
+/// Returns the status, and the remaining units of the first descriptor.
 fn short(answer: &Answer) -> (u16, u64) {
     (answer.status, answer.json()["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0))
 }
 
-/// Takes a status's time until its reset, which is whole seconds of the year.
+/// Removes the time until reset from a status, after checking that it is in whole seconds of the year.
 fn take_reset(status: &mut Value) {
     let reset = status.as_object_mut().and_then(|status| status.remove("durationUntilReset"));
     let seconds = reset.as_ref().and_then(|reset| reset.as_str()?.strip_suffix('s')?.parse().ok());
@@ -122,7 +122,7 @@ fn headers_and_dynamic_metadata_are_in_the_body() {
 fn any_method_and_all_proto3_json_forms_are_accepted() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
-    // Each about another user, of whose three requests the rest is left.
+    // Each request has a user of its own, with a limit of three.
     for (number, (fields, of_all, left)) in [
         (r#""hitsAddend": 2"#, "", 1),
         (r#""hits_addend": 2"#, "", 1),
@@ -167,7 +167,7 @@ fn any_method_and_all_proto3_json_forms_are_accepted() {
     assert_bad(&client.ask("GET /json", &[], b"").expect("an answer"), "no body");
     assert_eq!(client.ask("POST /json/", &[], body).expect("an answer").status, 404);
 
-    // Strings may have every escape, but no invalid Unicode.
+    // Strings may contain all escapes, but no invalid Unicode.
     let mut ask_bytes = |value: &[u8]| {
         let start = br#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": ""#;
         ask(&mut client, [&start[..], value, br#""}]}]}"#].concat())
@@ -262,7 +262,7 @@ async fn invalid_bodies_get_400_and_invalid_argument_over_grpc() {
     assert_eq!(errors, bodies.len() + 1);
     assert_eq!(short(&ask_user(&mut client, "alex")), (200, 2), "the service goes on");
 
-    // The same over gRPC names the field.
+    // Over gRPC the same error names the field.
     for (domain, descriptors, expected) in [
         ("", 1, Some("domain")),
         ("shop", 0, Some("descriptors")),
@@ -296,7 +296,7 @@ fn oversized_requests_get_400() {
     assert_bad(&ask(&mut client, values), "values");
     let spaces = |length: usize| format!("{}{}", of(1, 1), " ".repeat(length - of(1, 1).len()));
     assert_eq!(ask(&mut client, spaces(200_000)).status, 429);
-    // It is told by its length, and by what comes where there is none.
+    // Detected by the content length, or by the received bytes without one.
     let answered = |headers: &[(&str, &str)], length, body: &[u8]| {
         let mut client = self::client(&server);
         client.send("POST /json", headers, length, body).expect("sent");

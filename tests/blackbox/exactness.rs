@@ -1,8 +1,8 @@
-//! Many clients on one key get exactly what one would get.
+//! Many clients on one key are admitted exactly the limit, like a single client.
 
 use crate::support::{Server, crowd, eventually, server::Setup};
 
-/// Well below what the clients ask for together.
+/// Fewer units than the clients request together.
 const UNITS: u64 = 700;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,7 +18,7 @@ async fn the_multi_thread_runtime_admits_exactly_the_limit() {
     let setup = Setup::new().env("WEIR_GRPC__RUNTIME", "multi_thread").env("WEIR_GRPC__WORKERS", "3");
     let server = [setup.policy(&crowd::schema(UNITS)).start()];
     assert_eq!(server[0].log_lines("serving")[0]["workers"], 3);
-    // A thread takes its name when it first runs.
+    // A thread gets its name when it first runs.
     eventually("three threads of one runtime", || {
         let threads = server[0].threads();
         (threads.iter().filter(|name| *name == "weir-worker").count() == 3).then_some(())

@@ -1,4 +1,4 @@
-//! The explorer's page and what it reads, over HTTP. How it looks and works in a browser is for `./drill browser`.
+//! The explorer's page and its API, over HTTP. `./drill browser` tests the page in a browser.
 
 use std::fs;
 
@@ -65,14 +65,14 @@ pub fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) ->
     client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
 }
 
-/// What a path of the explorer tells.
+/// Returns the answer of an API path of the explorer.
 pub fn query(server: &Server, path: &str, body: Value) -> Value {
     let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
-/// The same of what is refused: its status and sentence.
+/// Returns status and error text of a rejected request.
 pub fn refused(server: &Server, path: &str, body: Value) -> (u16, String) {
     let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
@@ -176,7 +176,8 @@ async fn live_counters_and_keys_include_checks_of_every_api() {
     peek.cost = Some(0);
     client.check(peek).await.expect("an answer");
     let live = live(&server);
-    // Checks: passed, refused, failed. A limit: its number, passed, refused, refused as a shadow, near.
+    // The numbers of checks: passed, refused, failed; and of a limit: its index, passed, refused, refused in shadow,
+    // near the limit.
     assert_eq!(live["checks"], json!([6, 2, 0]));
     let timed: Vec<u64> = serde_json::from_value(live["latency"]["counts"].clone()).expect("numbers");
     assert_eq!(timed.iter().sum::<u64>(), 8, "every check is timed: {live}");
@@ -202,7 +203,7 @@ async fn live_counters_and_keys_include_checks_of_every_api() {
     assert!(!keys("busy").iter().any(|key| key.contains("carol")), "a peek makes no key hot: {live}");
     let near = &live["near"][0];
     assert_eq!(near["key"], json!(["user", "alex"]));
-    // A key has one entry, with each of its limits.
+    // A key has one entry with all its limits.
     let limits = near["limits"].as_array().expect("limits");
     let mut named: Vec<_> = limits.iter().map(|limit| (limit["name"].as_str(), &limit["remaining"])).collect();
     named.sort_by_key(|(name, _)| *name);
@@ -291,7 +292,7 @@ fn a_store_outage_shows_server_cause_and_start() {
     eventually("it is up again", || Some(store()).filter(|store| store["servers"][0]["up"] == true));
 }
 
-/// The state of the key, then a check of it, until it is refused: what is shown is what comes.
+/// Previews and then checks a key until it is refused: each preview predicts its check.
 fn look_and_check(server: &Server) {
     let wanted = json!({ "domain": "", "key": ["user", "alex", "trade"] });
     for turn in 0..5 {

@@ -1,4 +1,4 @@
-//! Who may read what of the explorer, and from which pages.
+//! Access control of the explorer: roles and cross-origin requests.
 
 use serde_json::{Value, json};
 
@@ -40,11 +40,11 @@ fn invalid_and_cross_origin_requests_are_rejected() {
         client = Client::connect(&server.http).expect("it accepts connections");
     }
     assert_eq!(query(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
-    // Without authentication a client on this machine has every role.
+    // Without authentication a client on loopback has every role.
     assert_eq!(ask(&server, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics", "admin"]));
 }
 
-/// DNS rebinding: a name first leads a browser to an attacker's page, and then here.
+/// DNS rebinding: a name resolves to an attacker's page first, and to this service later.
 #[test]
 fn unknown_host_names_are_rejected_against_dns_rebinding() {
     let server = setup().policy(POLICY).env("WEIR_HTTP__UI__HOSTS", "weir.example").start();

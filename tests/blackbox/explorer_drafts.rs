@@ -1,4 +1,4 @@
-//! What the explorer says of a draft of the policy.
+//! Drafts of the policy in the explorer.
 
 use serde_json::{Value, json};
 

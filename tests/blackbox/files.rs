@@ -1,4 +1,4 @@
-//! Files that are not regular, never end, or are half written: they change nothing, hang nothing, and are named.
+//! Special, endless and half-written files: they change nothing, block nothing, and are named in errors.
 
 use std::{
     fs::{self, File},
@@ -33,14 +33,14 @@ fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
 }
 
-/// Puts what `make` makes in the place of a file.
+/// Replaces a file with one that `make` creates.
 fn replace(path: &Path, make: impl FnOnce(&Path)) {
     let new = path.with_file_name(".new");
     make(&new);
     fs::rename(new, path).expect("renamed");
 }
 
-/// What is wrong with the policy that was not put in force as the one of this number.
+/// Returns the error of the `index`th invalid policy.
 fn problem(server: &Server, index: usize) -> String {
     let line = eventually("it is logged", || server.log_lines(NOT_VALID).get(index).cloned());
     line["problem"].as_str().expect("a text").to_owned()
@@ -67,7 +67,7 @@ async fn a_fifo_as_credentials_file_blocks_neither_reload_nor_shutdown() {
         (refused.code() == Code::Unauthenticated).then_some(())
     })
     .await;
-    // It is there again when the service ends.
+    // The FIFO is in place again at shutdown.
     replace(&auth, fifo);
     server.wait_for_metric_by(&metrics.token, BAD_CALLERS, 2.0);
     drop(client);

@@ -1,4 +1,4 @@
-//! gRPC as every client of it may use it: errors, deadlines and compression, seen by a client that is not tonic's.
+//! gRPC protocol details, as any client may use them: errors, deadlines and compression, tested without tonic's client.
 
 use std::io::Write;
 
@@ -43,7 +43,7 @@ fn alex() -> CheckRequest {
     check(&["user", "alex"])
 }
 
-/// What is left to the key of `alex`.
+/// Returns the remaining units of `alex`.
 async fn left(plain: &Plain) -> u64 {
     let answer: CheckResponse = plain.call(path::CHECK, &[], message(&peek(&["user", "alex"]))).await.message();
     answer.remaining
@@ -82,7 +82,7 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     }
     let answer = plain.call(path::CHECK, &[("grpc-encoding", "br")], message(&alex())).await;
     assert_eq!(answer.headers["grpc-accept-encoding"], "gzip,identity");
-    // What goes well is told behind the message, and so is what goes wrong after one.
+    // A successful call has its status in the trailers, and so has an error after the first message.
     let good = plain.call(path::CHECK, &[], message(&alex())).await;
     assert_eq!(
         (good.headers.get("grpc-status"), &good.trailers["grpc-status"]),
@@ -101,7 +101,7 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     }
 }
 
-/// A page of another site can send these without asking, also to a port of this machine.
+/// A page of another site can send these without a CORS preflight, even to a port of this machine.
 #[tokio::test]
 async fn what_is_not_grpc_by_its_type_is_not_executed() {
     let server = Server::with_policy(POLICY);
@@ -146,14 +146,14 @@ async fn calls_end_at_their_deadline_and_are_not_executed_past_it() {
         0.0
     );
 
-    // A call without its message ends at its deadline.
+    // A call without a message ends at its deadline.
     for (path, body) in [(path::CHECK, message(&alex())), (path::CHECK, Bytes::new()), (HEALTH_CHECK, Bytes::new())] {
         let late = plain.call_without_end(path, &[("grpc-timeout", "10m")], body).await;
         assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{late:?}");
     }
     assert_eq!(left(&plain).await, 9);
 
-    // Deadlines that are far off or malformed do not affect a call.
+    // Distant or malformed deadlines do not affect a call.
     let timeouts = ["1H", "99999999H", "600S", "600000m", "", "0", "0x", "000000000n", "-1n"];
     for (timeout, left) in timeouts.into_iter().zip((0..10).rev()) {
         let answer = plain.call(path::CHECK, &[("grpc-timeout", timeout)], message(&check(&["user", "berta"]))).await;
@@ -238,7 +238,7 @@ async fn a_decompression_bomb_is_not_fully_decompressed() {
             assert_eq!((answer.code(), answer.body.len()), (Code::ResourceExhausted, 0), "{answer:?}");
         }
     }
-    // Each may have its largest message, of 1 MiB, as it was sent and decompressed.
+    // Each call may use memory for a message of the maximum size, 1 MiB, once compressed and once decompressed.
     let grown = server.resident().saturating_sub(before);
     assert!(grown < CALLS * (2 << 20), "{CALLS} messages that become {BOMB} bytes each took {grown}");
     assert_eq!(left(&plain).await, 10);

@@ -1,4 +1,4 @@
-//! Calls that are opened and ask nothing: they take nothing from those that do, and go after a time.
+//! Half-open calls without a message: they do not displace real calls, and are closed after a time.
 
 use std::{net::TcpStream, time::Duration};
 
@@ -28,14 +28,14 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const OPEN: &str = "weir_requests_rejected_total{listener=\"grpc\",reason=\"open\"}";
 const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
 const LATE: &str = "weir_requests_rejected_total{listener=\"grpc\",reason=\"message\"}";
-/// As many as the service lets a connection open.
+/// Maximum number of calls that a connection may open.
 const CALLS: usize = 256;
-/// What waits for the store at once, far fewer than are open.
+/// Number of checks that may wait for the store, far fewer than the open calls.
 const PLACES: &str = "8";
-/// By how much memory may grow meanwhile, of a build for tests.
+/// Maximum memory growth, in bytes, of a test build.
 const MOST_GROWTH: usize = 128 << 20;
 
-/// Connections with so many calls each, all without a message.
+/// Opens connections with [`CALLS`] calls each, all without a message.
 fn half_open(server: &Server, connections: usize, path: &str) -> Vec<Raw> {
     let open = |_| {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
@@ -47,7 +47,7 @@ fn half_open(server: &Server, connections: usize, path: &str) -> Vec<Raw> {
     (0..connections).map(open).collect()
 }
 
-/// A call without its message; its connection, which goes on for as long as this is held.
+/// Starts a call without its message. Returns its response headers, and a guard of its connection.
 async fn begin_call(address: &str, path: &str) -> (HeaderMap, impl Sized) {
     let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
@@ -87,7 +87,7 @@ async fn unauthenticated_half_open_calls_do_not_block_clients() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_oldest_half_open_calls_are_evicted_without_authentication() {
-    /// What waits for its message at most, in calls without any of it.
+    /// Maximum number of calls that wait for their messages.
     const MOST: usize = 2_048;
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().policy(POLICY).shared(&redis);
@@ -129,12 +129,13 @@ fn streams_that_cannot_be_ended_are_closed_with_their_connection() {
     let setup = Setup::new().policy(POLICY).shared(&redis).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "100ms");
     let server = setup.start();
     redis.pause();
-    // The answers to the first checks come once they wait for the rest of the second ones, and find no room.
+    // The answers to the first checks are ready while the calls wait for the rest of the second ones, but the window
+    // has no room.
     let mut stuck = Raw::connect(&server.grpc, 0).expect("a connection");
     let message = framed(&check(&["user", "alex"]));
     let messages = [&message, &message[..message.len() / 2]].concat();
     (0..CALLS).try_for_each(|_| stuck.begin(STREAM, &messages)).expect("sent");
-    // It has most of what waits, and makes room for others.
+    // This connection has the most waiting calls, and is closed to make room.
     let _others = half_open(&server, 9, CHECK);
     server.wait_for_metric(CLOSED, 1.0);
     stuck.end().expect("it is closed");
@@ -217,7 +218,7 @@ async fn open_check_streams_are_limited_per_listener() {
     eventually_async("there is room again", async || open().await.ok()).await;
 }
 
-/// Connects so often and says nothing.
+/// Opens this many connections and sends nothing.
 fn silent(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).expect("a connection")).collect()
 }

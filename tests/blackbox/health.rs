@@ -1,4 +1,4 @@
-//! Health and reflection, as balancers and grpcurl use them.
+//! Health and reflection, as used by load balancers and grpcurl.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn the_health_command_prints_the_serving_status() {
     assert_eq!((gone.code, gone.out.as_str()), (2, ""));
 }
 
-/// Asks the reflection service of one version.
+/// Defines a client of one version of the reflection service.
 macro_rules! reflection {
     ($name:ident, $version:ident) => {
         mod $name {

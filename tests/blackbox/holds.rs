@@ -1,4 +1,4 @@
-//! Who holds units: `ListHolds` and `weir holds`, in memory, Redis and a Cluster.
+//! Holders of units: `ListHolds` and `weir holds`, in memory, Redis and a Cluster.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ schema:
   slots: { children: { '*': { limits: [{ name: slots, concurrency: { max: 3, ttl: 1h } }] } } }
 ";
 
-/// Reserves units of this key for an hour: the hold.
+/// Reserves units of this key for an hour. Returns the hold.
 async fn hold(client: &mut Client, key: &[&str], units: i64) -> String {
     let answer = reserve(client, wanted(key, units, HOUR)).await;
     assert!(answer.decision.is_some_and(|decision| decision.allowed && !decision.degraded));
@@ -54,7 +54,7 @@ async fn lease(client: &mut Client, key: &[&str]) {
     assert_eq!(ask(client, request).await.grant.expect("a grant").units, 50);
 }
 
-/// All holds below a prefix, by pages of this size.
+/// Lists all holds below a prefix, in pages of this size.
 async fn list(server: &Server, prefix: &[&str], page_size: u32) -> Vec<KeyHold> {
     let mut client = AdminClient::new(server.channel().await);
     let prefix = prefix.iter().map(|segment| (*segment).to_owned()).collect();
@@ -69,7 +69,7 @@ async fn list(server: &Server, prefix: &[&str], page_size: u32) -> Vec<KeyHold> 
     }
 }
 
-/// Key, limit, kind and units.
+/// Key, limit, kind and units of a hold.
 type Row = (String, String, HoldKind, u64);
 
 fn rows(holds: &[KeyHold]) -> BTreeSet<Row> {
@@ -90,7 +90,7 @@ async fn lists_every_hold(server: &Server, other: &Server) {
     let of_sam = hold(&mut client, &["user", "sam"], 2).await;
     hold(&mut client, &["slots", "job"], 7).await;
     lease(&mut client, &["leased", "kim"]).await;
-    // Charged without being held.
+    // Charged without a hold.
     assert!(client.check(check(&["user", "max"])).await.expect("an answer").into_inner().allowed);
 
     let row = |key: &str, limit: &str, kind, units| (key.to_owned(), limit.to_owned(), kind, units);
@@ -113,7 +113,7 @@ async fn lists_every_hold(server: &Server, other: &Server) {
     cancel(&mut client, &of_sam).await.expect("it is there");
     assert_eq!(rows(&list(other, &["user"], 0).await), [on_user, on_trades].into());
 
-    // The list of keys counts the same units.
+    // `ListKeys` reports the same units as outstanding.
     let keys = ListKeysRequest { all_domains: true, ..Default::default() };
     let keys = AdminClient::new(other.channel().await).list_keys(keys).await.expect("a page").into_inner().keys;
     let outstanding = |name: &str| keys.iter().find(|key| key.key.join("/") == name).map(|key| key.outstanding);

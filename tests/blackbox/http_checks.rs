@@ -1,10 +1,10 @@
-//! Checks as JSON over HTTP: what is answered, and the headers beside it.
+//! Checks as JSON over HTTP: bodies and headers of the answers.
 
 use serde_json::{Value, json};
 
 use crate::support::{Server, http::Client, server::Setup};
 
-/// Ten units a day for each user; six of them for trades, one in 100 s, under a name that headers must escape.
+/// Ten units a day for each user; six for trades, one of which refills in 100 s, with a name that headers must escape.
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 9, count: 10, period: 1d }, name: \
                       per-user }, { fixed_window: { count: 1, period: 31d }, shadow: true, name: watched }], children: { \
                       trade: { limits: [{ gcra: { burst: 5, count: 36, period: 1h }, name: 'tr\"de für' }] } } } } } }";
@@ -21,7 +21,7 @@ fn trade_of(user: &str, cost: i64) -> Value {
     json!({ "key": ["user", user, "trade"], "cost": cost })
 }
 
-/// The seconds of a length of time.
+/// Parses a duration as seconds.
 fn seconds(of: &Value) -> f64 {
     of.as_str().and_then(|text| text.strip_suffix('s')).expect("a length of time").parse().expect("seconds")
 }
@@ -82,7 +82,7 @@ fn a_refusal_is_a_problem_document_with_all_fields() {
     assert!((40.0..=100.0).contains(&retry), "{retry}");
     assert_eq!(answer.header("retry-after"), Some(&*format!("{}", retry.ceil())));
 
-    // A cost that can never pass has no time to retry after.
+    // A check with a cost that can never pass has no retry time.
     let answer = client.post("/v1/check", &trade_of("berta", 7));
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));
     let problem = answer.json();
@@ -99,7 +99,7 @@ fn a_refusal_is_a_problem_document_with_all_fields() {
     assert!(answer.header("ratelimit").is_some());
 }
 
-/// A check whose summary mixes levels: the user's reset, the trade's limit.
+/// Sends checks whose summary mixes levels: the reset time of the user's limit, the limit of trades.
 fn headers_of(style: Option<&str>) -> [Vec<(String, String)>; 2] {
     let mut setup = Setup::new().policy(POLICY);
     if let Some(style) = style {
@@ -114,7 +114,7 @@ fn headers_of(style: Option<&str>) -> [Vec<(String, String)>; 2] {
     })
 }
 
-/// Headers as lines; numbers that depend on how long the test took are shown as `N`.
+/// Formats headers as lines; numbers that depend on the duration of the test become `N`.
 fn lines(headers: &[(String, String)]) -> Vec<String> {
     let moving = |text: &str| {
         let number: f64 = text.parse().unwrap_or(0.0);
@@ -154,7 +154,7 @@ fn rate_limit_headers_have_the_configured_style() {
             let found = refused.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str());
             found.map(|value| value.rsplit("t=").next().expect("a value").to_owned())
         };
-        // The refusing level's retry, never the user's reset; and the same whichever header tells it.
+        // The retry time of the refusing level, never the reset time of the user's, and the same in each header.
         for name in ["ratelimit", "ratelimit-reset"].iter().filter_map(|name| number(name)) {
             assert_eq!(Some(name), number("retry-after"));
         }

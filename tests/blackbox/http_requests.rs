@@ -1,4 +1,4 @@
-//! Requests over HTTP that are invalid: each gets an error, and the service goes on.
+//! Invalid HTTP requests: each gets an error, and the service keeps running.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -28,7 +28,7 @@ fn client(server: &Server) -> Client {
     Client::connect(&server.http).expect("it accepts connections")
 }
 
-/// Asserts that an answer is a problem of this status that names this field, and gives its sentence.
+/// Asserts that an answer is a problem document of this status and field. Returns its detail.
 fn problem(answer: &Answer, status: u16, field: Option<&str>) -> String {
     assert_eq!(
         (answer.status, answer.header("content-type")),
@@ -87,18 +87,18 @@ fn an_oversized_body_gets_413() {
         let answer = client(&server).ask(&format!("POST {path}"), &[JSON], &check(2_049)).expect("an answer");
         assert_eq!(problem(&answer, 413, None), "a body is at most 2048 bytes");
     }
-    // Without a length.
+    // Without a `content-length`.
     for (length, status) in [(2_000, 200), (2_049, 413)] {
         let mut chunked = client(&server);
         chunked.send("POST /v1/check", &[JSON, ("transfer-encoding", "chunked")], None, b"").expect("sent");
         for part in check(length).chunks(500) {
             chunked.send_more(&[format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat()).expect("sent");
         }
-        // The service may have closed already.
+        // The service may have closed the connection already.
         let _ = chunked.send_more(b"0\r\n\r\n");
         assert_eq!(chunked.receive().expect("an answer").status, status);
     }
-    // The announced length is enough: the server does not wait for the body.
+    // The announced length suffices: the server does not wait for the body.
     let mut announced = client(&server);
     announced.send("POST /v1/check", &[JSON], Some(1 << 40), b"{").expect("sent");
     assert_eq!(announced.receive().expect("an answer").status, 413);
@@ -108,7 +108,7 @@ fn an_oversized_body_gets_413() {
     let mut slow = client(&server);
     slow.send("POST /v1/check", &[JSON], Some(part.len() * parts), &part).expect("taken");
     for _ in 1..parts {
-        // So that the service has long seen that it is too much.
+        // Gives the service time to notice that the body is too large.
         std::thread::sleep(std::time::Duration::from_millis(10));
         slow.send_more(&part).expect("still taken");
     }
@@ -188,7 +188,7 @@ fn json_errors_name_the_field() {
     }
     let answer = client.post("/v1/check", &json!({ "key": ["user", "alex"] }));
     assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!("9")));
-    // An unknown domain is not an unknown path.
+    // An unknown domain differs from an unknown path.
     let answer = client.post("/v1/check", &json!({ "domain": "nowhere", "key": ["a"] }));
     assert_eq!(problem(&answer, 404, Some("domain")), "domain: no policy defines the domain `nowhere`");
 }
@@ -227,7 +227,7 @@ fn deep_and_large_json_and_batches_above_a_thousand_get_400() {
     }
 }
 
-/// A body, and what becomes of it when some of it is changed, left out, or doubled.
+/// Returns a body with random changes, omissions and insertions.
 fn odd(rng: &mut ChaCha8Rng, seed: &str) -> Vec<u8> {
     const PIECES: [&str; 12] =
         ["\"", "{", "}", "[", "]", ",", ":", "null", "-1e999", "\\u0000", "\u{1f980}", "\"18446744073709551616\""];

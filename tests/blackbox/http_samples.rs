@@ -1,4 +1,4 @@
-//! The answers in the documents have the fields that the service sends.
+//! Sample answers in the documentation have the fields that the service sends.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -9,7 +9,7 @@ use crate::support::{http::Client, server::Setup};
 const PAGES: [&str; 3] = ["README.md", "docs/http.md", "docs/reservations.md"];
 const POLICY: &str = "schema: { user: { limits: [{ gcra: { burst: 1, count: 1, period: 1h } }] } }";
 
-/// The answers to checks within a text of JSON: alone, in lists, in answers to reservations.
+/// Finds answers to checks in a JSON value: alone, in lists, or inside answers to reservations.
 fn answers(value: &Value) -> Vec<BTreeSet<&str>> {
     match value {
         Value::Object(fields) if fields.contains_key("levels") => vec![fields.keys().map(String::as_str).collect()],

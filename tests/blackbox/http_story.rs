@@ -24,14 +24,14 @@ fn message(name: &str) -> MessageDescriptor {
     POOL.get_message_by_name(name).expect("a message")
 }
 
-/// A check as JSON. None: it has a duration that JSON cannot write.
+/// Writes a check as JSON; `None` if it has a duration that JSON cannot represent.
 pub fn written(of: &CheckRequest) -> Option<Value> {
     let mut check = DynamicMessage::new(message("weir.v1.CheckRequest"));
     check.transcode_from(of).expect("a check");
     serde_json::to_value(check).ok()
 }
 
-/// An answer from JSON, without what a problem document adds.
+/// Parses an answer from JSON, without the members that a problem document adds.
 fn read(of: &Value) -> CheckResponse {
     let mut fields = of.clone();
     for member in ["type", "title", "status", "detail", "violated-policies"] {
@@ -48,7 +48,7 @@ fn error(of: &Value) -> Error {
 
 type Time = Option<prost_types::Duration>;
 
-/// Takes the lengths of time out of an answer, as they depend on when it was asked.
+/// Removes and returns the durations of an answer, since they depend on the time of the request.
 fn times(answer: &mut CheckResponse) -> Vec<Time> {
     let mut times =
         vec![answer.retry_after.take(), answer.reset_after.take(), answer.wait.take(), answer.next_after.take()];
@@ -83,14 +83,14 @@ pub fn assert_same_error(status: &Status, answer: &Answer, what: &str) {
     assert_eq!(error.code, status.code() as i32, "{what}");
     if let (Code::InvalidArgument, Some(field)) = refusal(status) {
         assert_eq!(error.field, field, "{what}");
-        // A body that is not such a message has another error than a message with a wrong value.
+        // A body of the wrong structure has another error text than a valid message with an invalid value.
         assert!(error.message == status.message() || error.message.ends_with("is wanted"), "{what}: {answer:?}");
     } else {
         assert_eq!(error.message, status.message());
     }
 }
 
-/// Checks of every kind; the same for every teller but for the last segment of the key.
+/// Returns a trace with checks of every kind; `teller` is part of the key.
 fn story(teller: &str) -> Vec<CheckRequest> {
     let key = ["user", teller, "trade"];
     let one = || check(&key);
@@ -146,7 +146,7 @@ async fn batches_are_answered_alike_over_grpc_and_json() {
         let what = format!("{request:?}");
         let mut theirs = read(theirs);
         if theirs.error.is_some() {
-            // Absent over gRPC, where JSON says 0.
+            // Absent over gRPC, but 0 in JSON.
             times(&mut theirs);
         }
         if let (Some(ours), Some(theirs)) = (&mut ours.error, &mut theirs.error)

@@ -1,4 +1,4 @@
-//! Requests with a `request_id`: repeated, they get the same answer and are charged once.
+//! Requests with a `request_id`: repeats get the same answer and are charged once.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -20,7 +20,7 @@ schema:
 ";
 const KEY: [&str; 2] = ["user", "alex"];
 
-/// A check of so many units with this id.
+/// Makes a check with this ID and cost.
 fn with_id(id: &str, cost: i64) -> CheckRequest {
     CheckRequest { request_id: id.to_owned(), cost: Some(cost), ..check(&KEY) }
 }

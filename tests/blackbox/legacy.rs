@@ -1,4 +1,4 @@
-//! Buckets without an algorithm's name, as older definitions have them.
+//! Legacy buckets, without the name of an algorithm.
 
 use serde_json::{Value, json};
 use weir::proto::{LegacyBucket, Limit, limit::Algorithm};
@@ -10,7 +10,7 @@ use crate::support::{
     run, run_with,
 };
 
-/// `weir limits explain` of a node with these limits.
+/// Runs `weir limits explain` for a node with these limits.
 fn explained(limits: &str) -> Run {
     let dir = Folder::new();
     let path = dir.write("limits.yaml", format!("schema:\n  note:\n    limits:\n{limits}"));
@@ -107,7 +107,7 @@ async fn limit_specs_accept_legacy_buckets() {
         .post("/v1/check", &json!({ "key": ["c"], "limit_spec": spec }));
     assert_eq!((answer.status, &answer.json()["limit"]), (200, &json!("2")));
 
-    // Errors name their field.
+    // Errors name their fields.
     let of = |max, duration, size, drip_rate| LegacyBucket { max, duration, size, drip_rate, ..Default::default() };
     let long = Limit { name: "n".repeat(250), ..bucket(of(Some(9.0), Some(9e3), None, None)) };
     let interval = LegacyBucket { min_interval: Some(5.0), ..of(Some(9.0), Some(9e3), None, None) };

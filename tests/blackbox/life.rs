@@ -1,4 +1,4 @@
-//! The end of a service, as the one who stops it and those who use it see it.
+//! Graceful shutdown, as seen by operators and clients.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400
 const ENDING: &str = "draining: readiness fails, calls are still served";
 const CUT: &str = "shutdown timeout: unfinished calls were closed";
 
-/// A stream that stays open: what is sent goes in, what is answered comes out.
+/// Opens a stream that stays open. Returns the sender of its requests and the stream of answers.
 async fn open_stream(
     server: &Server,
 ) -> (tokio::sync::mpsc::Sender<CheckRequest>, tonic::Streaming<weir::proto::CheckResponse>) {
@@ -52,7 +52,7 @@ async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
             .await;
         }
         eventually("the page says no", || (server.get("/readyz") == (503, "shutting down\n".to_owned())).then_some(()));
-        // As Envoy's rate-limit service answers.
+        // The answer of envoyproxy/ratelimit in this state.
         assert_eq!(server.get("/healthcheck"), (500, String::new()));
         assert_eq!(server.get("/healthz").0, 200);
         assert_eq!(server.run(&["health"]).code, 1);
@@ -65,7 +65,7 @@ async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
         assert_eq!(answer.status, 200, "calls are still served");
 
         assert!(server.lives());
-        // Within 100 ms of the first it would be of the same stop.
+        // Within 100 ms of the first signal it would count as the same signal.
         tokio::time::sleep(Duration::from_millis(150)).await;
         server.signal(second);
         assert_eq!(server.wait_for_end(), 4, "{second:?} after {first:?} ends it at once");
@@ -81,7 +81,7 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
         let mut server = setup.snapshot(&snapshot).start();
         let (_send, mut answers) = open_stream(&server).await;
         server.signal(signal);
-        // As `timeout` of coreutils does: the process, then its group.
+        // Like `timeout` of coreutils, which signals the process and then its group.
         server.signal(at_once);
         let status = answers.message().await.expect_err("the stream ends");
         assert_eq!((status.code(), status.message()), (Code::Unavailable, "the service is shutting down"));
@@ -96,7 +96,7 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
     }
 }
 
-// The client needs a thread to hang up on while this one waits for the end.
+// The client needs a thread of its own to disconnect, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_continuously_sending_stream_also_ends_with_unavailable() {
     let mut server = Server::with_policy(POLICY);
@@ -117,7 +117,7 @@ async fn a_continuously_sending_stream_also_ends_with_unavailable() {
 #[test]
 fn a_client_that_does_not_disconnect_is_cut_at_the_shutdown_timeout() {
     let mut server = Setup::new().env("WEIR_SHUTDOWN__TIMEOUT", "100ms").policy(POLICY).start();
-    // It opens a window of no bytes, so that not even the end of its stream can be sent.
+    // The client's stream window has no bytes, so that not even the end of its stream can be sent.
     let mut raw = Raw::connect(&server.grpc, 0).expect("a connection");
     raw.call("/weir.v1.RateLimiter/CheckStream").expect("a call");
     raw.message(&check(&["user", "alex"])).expect("a message");
@@ -184,10 +184,10 @@ fn the_first_call_of_a_delayed_connection_is_served_during_shutdown() {
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
     server.signal(Signal::TERM);
     eventually("its listener closes", || std::net::TcpStream::connect(&server.grpc).is_err().then_some(()));
-    // As long as a virtual machine may stand still. Only time itself can be too long here.
+    // The client may be suspended for this long, like a virtual machine. Timeouts run in real time here.
     std::thread::sleep(Duration::from_millis(1_500));
-    // A client that reads before it calls may find the GOAWAY and connect elsewhere, which no call fails of. This one has
-    // sent its call when it begins to read.
+    // A client that reads before it calls may get the GOAWAY first and connect elsewhere, so no call fails. This client
+    // has sent its call before it reads.
     held_up.preface(65_535).expect("still open");
     held_up.call("/weir.v1.RateLimiter/Check").expect("a call");
     held_up.only_message(&check(&["user", "alex"])).expect("a message");
@@ -203,7 +203,7 @@ fn a_call_that_crosses_the_last_goaway_does_not_break_the_connection() {
     let mut client = Raw::connect(&server.grpc, 65_535).expect("a connection");
     client.ask("/weir.v1.RateLimiter/Check", &check(&["user", "alex"])).expect("a call");
     client.drained().expect("a graceful close");
-    // The second write fails if the first has met a closed socket.
+    // The second write fails if the first one reached a closed socket.
     for _ in 0..2 {
         client.ask("/weir.v1.RateLimiter/Check", &check(&["user", "alex"])).expect("still open");
     }
@@ -212,7 +212,7 @@ fn a_call_that_crosses_the_last_goaway_does_not_break_the_connection() {
     assert_eq!(server.metric("weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}"), 1.0);
 }
 
-// The clients need a thread to hang up on while this one waits for the end.
+// The clients need a thread of their own to disconnect, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn health_and_reflection_streams_end_at_shutdown() {
     use tonic_reflection::pb::v1::{

@@ -1,4 +1,4 @@
-//! `weir limits diff`: what keys may do under another policy.
+//! `weir limits diff`: changes in what keys may do between two policies.
 
 use serde_json::{Value, json};
 

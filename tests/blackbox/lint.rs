@@ -81,17 +81,17 @@ fn a_limit_that_never_refuses_is_a_warning() {
     let shadow = "{ gcra: { burst: 9, count: 1, period: 1s }, shadow: true }";
     for (policy, warning) in [
         (nested("", gcra, window), Some(of_window)),
-        // The child is the tighter one; what others leave of the parent may be less.
+        // The child is the stricter limit. Other keys may leave less of the parent.
         (nested("", window, gcra), None),
-        // A burst that the parent refuses, at a rate that it admits, and the other way round.
+        // A burst that the parent refuses, with a rate that it admits, and the other way round.
         (nested("", gcra, "{ fixed_window: { count: 68, period: 1m } }"), None),
         (nested("", gcra, "{ gcra: { burst: 9, count: 59, period: 1m } }"), None),
         (nested("", gcra, "{ gcra: { burst: 8, count: 60, period: 1m } }"), None),
-        // The child is charged for what the parent refuses.
+        // The child is charged for requests that the parent refuses.
         (nested("charge: independent\n", gcra, window), None),
         (nested("", gcra, "{ fixed_window: { count: 69, period: 1m, charge_denied: true } }"), None),
         (nested("", shadow, window), None),
-        // A shadow that is tried before the limit beside it.
+        // A shadow limit that precedes the limit beside it.
         (
             nested("", window, &format!("{gcra}, {shadow}")),
             Some("`u/*#gcra1` { burst: 9, count: 1, period: 1s } never"),
@@ -111,7 +111,7 @@ fn a_limit_that_never_refuses_is_a_warning() {
             format!("schema: {{ a: {{ factor: 0, limits: [{gcra}], children: {{ b: {{ limits: [{window}] }} }} }} }}"),
             None,
         ),
-        // Half of it is as tight as the parent.
+        // Half of the child's limit is as strict as the parent.
         (
             format!(
                 "schema: {{ a: {{ limits: [{gcra}], children: {{ b: {{ factor: 2, limits: [[18, 2, 1]] }} }} }} }}"
@@ -158,7 +158,7 @@ fn lint_warns_of_slots_that_cannot_be_taken() {
     }
 }
 
-/// What a change from [`OLD`] to `new` forgets.
+/// Returns the counts that a change from [`OLD`] to `new` discards.
 fn forgotten(new: &str) -> Vec<String> {
     let dir = Folder::of(&[("old.yaml", OLD), ("new.yaml", new)]);
     let (old, new) = (dir.path("old.yaml"), dir.path("new.yaml"));
@@ -203,7 +203,7 @@ fn lint_against_reports_forgotten_counts() {
     assert!(report.len() == 2 && report.iter().all(|line| line.ends_with("its domain was removed")), "{report:?}");
 }
 
-/// What becomes of the counts of limits at `a` when others take their place: moved, forgotten.
+/// Returns the counts of limits at `a` that move, and those that are discarded, when `new` replaces `old`.
 fn changes(old: &str, new: &str) -> [Vec<String>; 2] {
     let node = |limits: &str| format!("schema: {{ a: {{ limits: [{limits}] }} }}");
     let dir = Folder::of(&[("old.yaml", &node(old)), ("new.yaml", &node(new))]);
@@ -239,7 +239,7 @@ fn lint_against_reports_moved_counts() {
     let swapped = changes(&both(second, day), &both(day, second));
     assert_eq!(swapped, [vec![line.replace(&shown(day), &shown(second)), back], vec![]]);
 
-    // A longer period takes the first place, which is told.
+    // A limit with a longer period takes the first place, and lint reports that.
     let [moved, forgotten] = changes(second, &both(second, day));
     assert_eq!(moved, [format!("`a#gcra0`: {} goes on as `a#gcra1` {}", shown(second), shown(day))]);
     assert_eq!(forgotten, [format!("`a#gcra0`: `a#gcra1` {} takes over its count", shown(day))]);

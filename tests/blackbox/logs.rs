@@ -1,4 +1,4 @@
-//! What the log says: at the start, of reloads, of resets, of stores that fail or are full; and that its text is logfmt.
+//! Contents of the log: start, reloads, resets, and stores that fail or are full; and its logfmt format.
 
 use std::{
     io::{BufRead, BufReader},
@@ -26,7 +26,7 @@ const POLICY: &str = "
       user: { limits: [{ gcra: { burst: 1, count: 1, period: 1d } }] }
       team: { limits: [{ gcra: { burst: 9, count: 1, period: 1d }, name: all }] }";
 
-/// The fields of a line but those that every line has.
+/// Returns the fields of a line, without those that every line has.
 pub fn fields(mut line: Value) -> Value {
     let object = line.as_object_mut().expect("a line");
     for name in ["timestamp", "level", "target", "message", "request_id"] {
@@ -124,7 +124,7 @@ async fn an_outage_logs_its_effect_and_its_end() {
     assert!(over["units_charged_afterwards"].is_u64() && over["units_lost"].is_u64(), "{over}");
 }
 
-/// The names and values of a line of logfmt.
+/// Parses names and values of a logfmt line.
 fn logfmt(line: &str) -> Option<Vec<(String, String)>> {
     let (mut rest, mut pairs) = (line, Vec::new());
     loop {

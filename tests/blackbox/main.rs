@@ -1,4 +1,4 @@
-//! The `weir` program from outside: every test starts the real binary and sees what a user sees.
+//! Black-box tests of the `weir` program: every test starts the real binary.
 
 #![allow(clippy::expect_used)]
 

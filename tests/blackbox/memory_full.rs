@@ -1,4 +1,4 @@
-//! What is answered when `store.max_keys` is used up, by each rule.
+//! Answers when `store.max_keys` is exhausted, by each rule.
 
 use serde_json::json;
 use weir::proto::{CheckResponse, SlidingLog, limit::Algorithm};
@@ -17,7 +17,7 @@ use crate::{
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const ROOM: u64 = 20;
 
-/// A service whose room is used up by users who have spent 3 of 10.
+/// Starts a service that is filled with users, each with 3 of 10 units spent.
 async fn full(rule: &str) -> Server {
     let setup = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", &ROOM.to_string());
     let server = setup.env("WEIR_STORE__WHEN_FULL", rule).start();
@@ -101,7 +101,7 @@ async fn evict_stores_new_keys_in_place_of_others() {
     assert_counts(&server, "evict", 1.0, 1.0);
 }
 
-/// A mark is 8 bytes, and a state takes a further place for each 256.
+/// A mark takes 8 bytes, and a state takes another entry for each 256 bytes.
 #[tokio::test]
 async fn limits_of_requests_take_places_by_what_they_may_remember() {
     let server = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", "400").start();

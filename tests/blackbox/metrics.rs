@@ -1,4 +1,4 @@
-//! What operators scrape, and what may never be in it.
+//! Metrics: values, and contents that must not appear in them.
 
 use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
 
@@ -22,7 +22,7 @@ fn assert_series(text: &str, expected: &[(&str, f64)]) {
     }
 }
 
-/// Twelve checks of a key of ten units, by every call, and some that cannot be decided.
+/// Sends twelve checks of a key with ten units, by every call, and some that cannot be decoded.
 async fn known_traffic(server: &Server) {
     let mut client = server.client().await;
     let one = || api(check(&["user", "alex"]));
@@ -68,7 +68,7 @@ async fn metrics_match_known_traffic() {
             ("weir_charged_units_total{domain=\"api\",limit=\"per-user\"}", 10.0),
             (&format!("weir_charged_units_total{{domain=\"api\",{shadow}}}"), 1.0),
             ("weir_charged_units_total{domain=\"other\",limit=\"other\"}", 1.0),
-            // Under a fifth of ten left: after the ninth and the tenth.
+            // Under a fifth of ten units is left: after the ninth and the tenth.
             ("weir_near_limit_total{domain=\"api\",limit=\"per-user\"}", 2.0),
             ("weir_check_duration_seconds_count{transport=\"grpc\"}", 10.0),
             ("weir_check_duration_seconds_count{transport=\"grpc_batch\"}", 1.0),
@@ -120,7 +120,7 @@ fn limits_above_max_limit_series_count_as_other() {
     let server = Setup::new().policy(&text).env("WEIR_METRICS__MAX_LIMIT_SERIES", "2").start();
     assert_eq!((server.run(&["check", "k"]).code, server.run(&["check", "k"]).code), (0, 1));
     let text = server.get("/metrics").1;
-    // The default domain and the first limit have theirs.
+    // The default domain and the first limit have series of their own.
     for (series, value) in [
         ("weir_decisions_total{domain=\"default\",limit=\"a\",outcome=\"limited\"}", 1.0),
         ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"allowed\"}", 2.0),
@@ -162,7 +162,7 @@ async fn metrics_and_logs_never_contain_keys() {
         api(check(&[PRIVATE.repeat(500)])),
         with_limits(api(check(&key)), vec![weir::proto::Limit { name: PRIVATE.to_owned(), ..gcra(1, 1, 60) }]),
     ] {
-        // Answers and errors alike.
+        // Whether answered or failed.
         let _ = client.check(request.clone()).await;
         let _ = client.check_batch(CheckBatchRequest { checks: vec![request] }).await;
     }
@@ -172,7 +172,7 @@ async fn metrics_and_logs_never_contain_keys() {
     let key = key.map(str::to_owned).to_vec();
     let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
     assert!(!server.get("/metrics").1.contains(PRIVATE));
-    // The audit line of the reset alone names its key.
+    // Only the audit line of the reset contains its key.
     server.wait_for_log("reset");
     let (audit, log): (Vec<_>, Vec<_>) = server.log().into_iter().partition(|line| line.contains("weir::audit"));
     assert!(!log.is_empty() && !log.iter().any(|line| line.contains(PRIVATE)), "{log:#?}");

@@ -1,4 +1,4 @@
-//! Every metric of a service stands in one table of the documentation, and every one that stands there is of a service.
+//! The documentation has one table row for each exported metric, and no other rows.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -19,7 +19,7 @@ use crate::{
 const POLICY: &str = "schema: { user: { limits: [[9, 1, 86400]] } }";
 const PAGES: [&str; 2] = ["docs/running.md", "docs/redis.md"];
 
-/// The metrics that stand in the first column of a page's tables.
+/// Returns the metrics in the first column of a page's tables.
 fn in_tables_of(page: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).expect("a page");
     let first = text.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
@@ -28,21 +28,21 @@ fn in_tables_of(page: &str) -> Vec<String> {
     quoted.map(name).filter(|name| name.starts_with("weir_") || name.starts_with("process_")).collect()
 }
 
-/// The metrics on a page of `/metrics`.
+/// Returns the metrics in a scrape of `/metrics`.
 fn shown(text: &str) -> impl Iterator<Item = String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     types.map(str::to_owned)
 }
 
-/// `/metrics` for who has a token.
+/// Scrapes `/metrics` with a token.
 fn page_by(http: &str, token: &str) -> String {
     let mut client = Client::connect(http).expect("it accepts connections");
     let authorization = format!("Bearer {token}");
     client.ask("GET /metrics", &[("authorization", &authorization)], b"").expect("it answers").body
 }
 
-/// All that a service with its own memory shows: encrypted, with callers that were reloaded, a snapshot, a collector that is away,
-/// and quotas.
+/// Returns the metrics of a service with counts in memory: with TLS, reloaded credentials, a snapshot, an unreachable
+/// collector, and quotas.
 fn of_one_that_is_alone() -> Vec<String> {
     let (pair, metrics) = (Authority::new("ours").sign(Leaf::host("localhost")), token());
     let callers = |name| format!("callers:\n{}", caller(name, "metrics", &metrics, ""));
@@ -57,7 +57,7 @@ fn of_one_that_is_alone() -> Vec<String> {
     shown(&page_by(&server.http, &metrics.token)).collect()
 }
 
-/// All that a service with a store shows that does not answer.
+/// Returns the metrics of a service with an unreachable store.
 fn of_one_that_shares() -> Vec<String> {
     let setup = Setup::new().policy(POLICY).env("WEIR_STORE__NEAR_CACHE__ENABLED", "true");
     let nowhere = format!("redis+unix://{}", setup.path("redis.sock").display());
@@ -69,13 +69,13 @@ fn of_one_that_shares() -> Vec<String> {
     })
 }
 
-/// All that a service with a control plane shows that is away.
+/// Returns the metrics of a service with an unreachable control plane.
 fn of_one_that_is_told() -> Vec<String> {
     let server = Setup::new().limits("xds://127.0.0.1:1".into()).env("WEIR_XDS__START", "ready").start();
     shown(&server.get("/metrics").1).collect()
 }
 
-/// All that a service shows of which a client held units.
+/// Returns the metrics of a service whose client holds units.
 async fn of_one_that_holds() -> Vec<String> {
     let server = Server::with_policy(&format!("lease: true\n{POLICY}"));
     let mut client = server.client().await;

@@ -1,4 +1,4 @@
-//! `weir migrate envoy-ratelimit`: what it prints is loaded, and means what the variables meant.
+//! `weir migrate envoy-ratelimit`: its output is loaded, and is equivalent to the variables.
 
 use std::{fs, path::Path};
 
@@ -8,17 +8,18 @@ use weir::config::{Flags, Settings};
 
 use crate::support::{Folder, finish, run_with, server::Setup, weir};
 
-/// The guide, whose table of variables is the command's own.
+/// The migration guide, whose table of variables comes from the command.
 const GUIDE: &str = include_str!("../../docs/envoy.md");
 const PASSWORD: &str = "geheim";
 
-/// An environment as people have it, and what is to become of it.
+/// A realistic environment, and the expected result.
 struct Case {
-    /// The variables, a line each; `CERTS` is a directory with certificates.
+    /// The variables, one a line; `CERTS` is a directory with certificates.
     variables: &'static str,
-    /// The settings that are not the defaults; the ports are said only where they are others than there.
+    /// The settings that differ from the defaults; ports are listed only if they differ from those of
+    /// envoyproxy/ratelimit.
     settings: Value,
-    /// The variables reported as manual steps, as missing, and as not needed.
+    /// The variables reported as manual steps, without an equivalent, and not needed.
     reported: [&'static [&'static str]; 3],
 }
 
@@ -204,7 +205,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A directory with a certificate that signs itself, its key, and a password.
+/// Makes a directory with a self-signed certificate, its key, and a password file.
 fn certificates() -> Folder {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec!["redis.example".to_owned()]).expect("parameters");
@@ -212,7 +213,7 @@ fn certificates() -> Folder {
     Folder::of(&[("ca.pem", &certificate), ("ca.key", &key.serialize_pem()), ("password", PASSWORD)])
 }
 
-/// The settings in a file that differ from the defaults, by their keys.
+/// Returns the settings of a file that differ from the defaults, by name.
 fn differing(file: &Path, passwords: &[(&str, &str)]) -> Value {
     let passwords = passwords.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let loaded = Settings::load(Some(file), passwords, &Flags::default()).unwrap_or_else(|error| panic!("{error}"));
@@ -235,7 +236,7 @@ fn compare(key: &str, loaded: &Value, default: &Value, found: &mut serde_json::M
     }
 }
 
-/// The variables that each chapter at the end tells of.
+/// Returns the variables listed in each section at the end of the output.
 fn chapters(text: &str, mark: &str) -> [Vec<String>; 3] {
     ["To be done by hand:", "Without an equivalent:", "Not needed:"].map(|heading| {
         let lines = text.lines().skip_while(|line| *line != format!("{mark}{heading}")).skip(1);

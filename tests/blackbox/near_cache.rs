@@ -1,4 +1,4 @@
-//! The near cache of refusals, over a real server.
+//! The near cache of refusals, with a real Redis.
 
 use std::{
     sync::{
@@ -22,20 +22,20 @@ use crate::support::{
 };
 
 const HITS: &str = "weir_near_cache_hits_total";
-/// Checks that the server was asked for.
+/// The metric of checks sent to Redis.
 const ASKED: &str = "weir_store_batch_size_sum{store=\"redis\"}";
 
 fn setup(redis: &Redis, policy: &str) -> Setup {
     Setup::new().shared(redis).policy(policy)
 }
 
-/// With refusals remembered for as long as they may be.
+/// Starts a service with the near cache and its maximum age.
 fn cached(redis: &Redis, policy: &str) -> Server {
     let setup = setup(redis, policy).env("WEIR_STORE__NEAR_CACHE__ENABLED", "true");
     setup.env("WEIR_STORE__NEAR_CACHE__MAX_AGE", "1s").start()
 }
 
-/// The server's clock in whole seconds.
+/// Returns the clock of Redis in whole seconds.
 fn second(redis: &Redis) -> u64 {
     redis.cli(&["TIME"]).lines().next().expect("seconds").parse().expect("a number")
 }
@@ -103,13 +103,13 @@ async fn local_resets_and_refunds_invalidate_the_cache() {
     server.client().await.reset(request).await.expect("reset");
     assert!(allowed(1).await, "reset");
     assert!(!allowed(1).await);
-    // Another policy, whose limit is higher.
+    // The new policy has a higher limit.
     server.replace_policy("schema: { user: { children: { '*': { limits: [1, 1, 86400] } } } }");
     server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
     assert!(allowed(1).await, "allowed by the new policy");
 }
 
-/// A shadow is charged for what passes alone, which only the store knows where levels are charged for themselves.
+/// A shadow limit is charged for the checks that it allows. With `charge: independent` only the store knows which ones.
 #[tokio::test]
 async fn shadows_are_not_charged_for_refusals_that_are_known() {
     let redis = Redis::start(Options::socket());

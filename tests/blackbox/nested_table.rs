@@ -7,10 +7,10 @@ use crate::support::{Folder, run_with};
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const TABLE: &str = include_str!("../data/nested/table.txt");
 
-/// All calls lie within half a second, as those of the table do.
+/// Microseconds between calls. All calls are within half a second, like those of the table.
 const BETWEEN_CALLS_US: u64 = 4_000;
 
-/// `[limited, limit, remaining, retry or -1, reset]` in whole seconds, cut off.
+/// `[limited, limit, remaining, retry or -1, reset]` in whole seconds, truncated.
 type Tuple = [i64; 5];
 
 #[derive(Debug, PartialEq)]
@@ -26,7 +26,7 @@ fn tuple(of: &Value) -> Tuple {
     [limited, number("limit"), number("remaining"), seconds("retry_after_us"), seconds("reset_after_us")]
 }
 
-/// The rows of the table: those of calls 2 to 101, and the one before, which it leaves out.
+/// Returns the rows of calls 2 to 101, and the row of the first call, which the table omits.
 fn published() -> Vec<Row> {
     let first = Row { levels: vec![[0, 16, 15, -1, 2], [0, 6, 5, -1, 1]], aggregated: [0, 6, 5, -1, 2] };
     let lines: Vec<_> = TABLE.lines().collect();

@@ -1,4 +1,4 @@
-//! Overrides and bans: what they change, for whom, how long, and who may set them.
+//! Overrides and bans: effect, scope, duration and access control.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -46,7 +46,7 @@ async fn end(server: &Server, key: &[&str]) -> bool {
     answer.into_inner().ended.is_some()
 }
 
-/// The most of each level.
+/// Returns the limit of each level.
 async fn limits(server: &Server, key: &[&str]) -> Vec<u64> {
     server.check(peek(key)).await.levels.iter().map(|level| level.limit).collect()
 }
@@ -152,7 +152,7 @@ async fn envoys_descriptors_are_overridden_too() {
     assert_eq!(ask("10.0.0.1").await, (over_limit, None, 0));
     assert_eq!(ask("10.0.0.2").await, (ok, Some(3), 3));
 
-    // An override has descriptors only watch.
+    // With this override the descriptors are in shadow mode.
     let hit = async |hits| {
         let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
             domain: "edge".to_owned(),
@@ -369,16 +369,16 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     let file = dir.path("weir.snapshot.overrides");
     let mode = || fs::metadata(&file).expect("it is there").permissions().mode() & 0o777;
     assert_eq!(mode(), 0o600, "it has keys, reasons and authors");
-    // By SIGKILL.
+    // The process is killed with SIGKILL.
     drop(server);
-    // As an earlier version made it.
+    // The mode that an earlier version gave the file.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("changed");
     let server = start();
     assert_eq!(mode(), 0o600);
     assert_eq!(server.run(&["overrides"]).out.lines().count(), 19);
     assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 21);
     assert!(!server.check(check(&["user", "3"])).await.allowed && server.check(check(&["user", "7"])).await.allowed);
-    // What is set after the file was removed, or another was put in its place, is kept with what was set before.
+    // If the file is removed or replaced, later changes are kept together with earlier ones.
     for (user, put) in [("20", None), ("21", Some(""))] {
         fs::remove_file(&file).expect("removed");
         if let Some(text) = put {
@@ -389,7 +389,7 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     let written_anew = || server.log_lines("the file was removed or replaced: it is written anew").len();
     eventually("both are logged", || (written_anew() == 2 && mode() == 0o600).then_some(()));
     drop(server);
-    // A line that was not written whole.
+    // A torn last line.
     let whole = fs::read(&file).expect("read");
     fs::write(&file, [&whole[..], b"{\"id\":\"9"].concat()).expect("written");
     let server = start();

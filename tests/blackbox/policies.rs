@@ -1,4 +1,4 @@
-//! Policies at start: what is wrong is reported with its position, and nothing is served.
+//! Policies at start: errors are reported with their positions, and the service does not start.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use weir_core::algorithm::Bounds;
 
 use crate::support::{Folder, Run, Server, eventually, finish, requests::check, requests::short, server::Setup, weir};
 
-/// Tries to serve a policy that is expected to be refused.
+/// Tries to serve a policy that must be rejected.
 fn refused(path: &str) -> Run {
     let mut serve = weir();
     serve.args(["serve", "--limits", path]);
@@ -67,7 +67,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
         (crowded.as_str(), ":3:13: 17 limits on the way to here; at most 16"),
         (deep.as_str(), "no key is that deep: at most 32 segments"),
         ("schema: {}\n---\nschema: {}\n", "a second document in one file"),
-        // Each error of a file is reported.
+        // All errors of a file are reported.
         ("domian: a\nschema: { x: { limit: [] } }\n", ":1:1: unknown key `domian`"),
         ("domian: a\nschema: { x: { limit: [] } }\n", ":2:16: unknown key `limit`"),
         ("domain: b\nschema: 7\n", ":2:9: schema maps names to nodes"),
@@ -82,7 +82,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     let empty = "/empty.yaml: the file holds nothing; to lift all limits write `schema: {}`";
     assert!(run.err.contains(empty), "{}", run.err);
     for (number, (yaml, expected)) in cases.iter().enumerate() {
-        // By itself too, and no warning.
+        // The file alone is an error too, not only a warning.
         assert!(weir_policy::parse(yaml, &Bounds::default()).is_err(), "{yaml}");
         let file = format!("/{number:02}.yaml");
         let is_reported = |line: &str| line.split_once(&file).is_some_and(|(_, error)| error.contains(expected));
@@ -167,7 +167,7 @@ fn a_policy_of_a_hundred_thousand_nodes_is_served() {
         }
         Setup::new().policy(&yaml).start()
     };
-    // Load on the machine takes time, but no CPU time of this process.
+    // Load on the machine takes wall-clock time, but no CPU time of this process.
     let cpu_seconds = |server: &Server| server.metric("process_cpu_seconds_total");
     let small = cpu_seconds(&serving(5_000));
     let server = serving(50_000);

@@ -1,4 +1,4 @@
-//! `tests:` in a policy file, which `weir limits lint` runs.
+//! `tests:` in a policy file, run by `weir limits lint`.
 
 use serde_json::json;
 
@@ -84,7 +84,7 @@ fn tests_that_cannot_be_read_are_errors() {
     }
 }
 
-/// A service reads no tests, so that one that fails or is misspelt keeps no policy from being served.
+/// A service does not read the tests, so a failing or misspelt test does not stop a policy from being served.
 #[test]
 fn a_service_ignores_tests() {
     let server = Server::with_policy(&POLICY.replace("says: allowed", "says: nonsense"));

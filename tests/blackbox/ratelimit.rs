@@ -1,4 +1,4 @@
-//! The program as `ratelimit`: in the place of envoyproxy/ratelimit, by its variables.
+//! The program called as `ratelimit`: a replacement of envoyproxy/ratelimit that reads its variables.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ async fn code(channel: Channel, key: &[&str]) -> i32 {
 async fn the_variables_of_envoy_gateway_start_it() {
     let gateway = Gateway::start();
     let Gateway { plane, authority, pair, .. } = &gateway;
-    // What the image sets for its own command.
+    // The variable that the image sets for its own command.
     let server = gateway.setup().env("WEIR_LIMITS", "/etc/weir/limits").start();
     assert_eq!(plane.request(0).node.expect("a node").id, "envoy-ratelimit");
     assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()), "its probe, without a policy");
@@ -105,7 +105,7 @@ async fn spans_go_where_the_variables_of_envoy_gateway_say() {
         envoy::ask(server.channel().await, request).await.expect("an answer");
     };
     let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
-    // None of these is sampled: the ratio is 0, and the caller has decided against it.
+    // The first two requests are not sampled: the ratio is 0, or the caller has decided against it.
     ask(&[]).await;
     ask(&[("b3", &format!("{trace}-{span}-0"))]).await;
     ask(&[("b3", &format!("{trace}-{span}-1"))]).await;

@@ -14,7 +14,7 @@ fn setup(redis: &Redis) -> Setup {
     setup.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "200ms")
 }
 
-/// Asks until the store is not asked any more.
+/// Sends checks until the circuit breaker of the store is open.
 async fn find_it_down(server: &Server) {
     let mut client = server.client().await;
     let mut series = None;
@@ -71,7 +71,7 @@ async fn readiness_reports_a_store_that_was_never_reachable() {
         let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", required).start();
         assert_eq!(server.get("/readyz"), (status, NEVER.to_owned()), "required: {required}");
         wait_for_health(&server, health).await;
-        // Who asks all the same is answered.
+        // Checks are answered despite this.
         assert!(server.check(check(&["a"])).await.degraded);
         assert_eq!(server.get("/readyz"), (status, NEVER.to_owned()));
         redis.restart();

@@ -1,4 +1,4 @@
-//! A policy that changes while it is served: a good one is taken, a bad one changes nothing, counts stay.
+//! Reloads of the policy: a valid one is loaded, an invalid one changes nothing, counts are kept.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -15,7 +15,7 @@ const GOOD: &str = "weir_policy_reloads_total{result=\"success\"}";
 const BAD: &str = "weir_policy_reloads_total{result=\"error\"}";
 const SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 
-/// `most` at once, which come back far too slowly to matter.
+/// Makes a policy with `most` units at once, which refill too slowly to matter.
 fn policy(most: u64) -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ limits: [[{}, 1, 86400]] }} }} }} }}", most - 1)
 }
@@ -24,7 +24,7 @@ async fn state(server: &Server) -> CheckResponse {
     server.check(peek(&["user", "alex"])).await
 }
 
-/// Writes a file at once, so that no reader sees half of it.
+/// Writes a file atomically, so that no reader gets half of it.
 fn write_at_once(path: &Path, text: &str) {
     let new = path.with_file_name(".new");
     fs::write(&new, text).expect("written");
@@ -37,7 +37,7 @@ async fn spend(server: &Server, units: i64) {
     assert!(server.check(request).await.allowed);
 }
 
-/// Waits until the limit in force is `most`, then tells how the key stands.
+/// Waits until the limit in force is `most`. Returns the state of the key.
 async fn wait_for_limit(server: &Server, most: u64) -> (bool, u64, u64) {
     eventually_async("the new policy is in force", async || {
         let answer = state(server).await;
@@ -53,7 +53,7 @@ async fn a_file_renamed_or_written_in_place_is_loaded_and_counts_are_kept() {
     server.replace_policy(&policy(20));
     assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 16));
     server.replace_policy(&policy(3));
-    // 4 spent of 3 count as all 3. A peek costs nothing, so it passes.
+    // The 4 spent units exceed the new limit of 3, so none is left. A preview costs nothing and passes.
     assert_eq!(wait_for_limit(&server, 3).await, (true, 3, 0));
     server.wait_for_metric(GOOD, 2.0);
     assert_eq!(server.metric(BAD), 0.0);

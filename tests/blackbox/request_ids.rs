@@ -1,4 +1,4 @@
-//! By which name a request is found again in the log.
+//! Request IDs in the log.
 
 use serde_json::{Value, json};
 use tonic::{Code, Request};
@@ -24,7 +24,7 @@ fn api<S: ToString>(key: &[S]) -> CheckRequest {
     CheckRequest { domain: "api".to_owned(), ..check(key) }
 }
 
-/// The line of the log for the next request.
+/// Waits for the access log line of the `count`th request.
 fn line(server: &Server, count: usize) -> Value {
     eventually(&format!("{count} lines"), || server.log_lines("answered").into_iter().nth(count - 1))
 }
@@ -52,7 +52,7 @@ async fn debug_access_logs_have_every_request_and_no_keys() {
     }
     assert!(first["duration_us"].is_u64(), "{first}");
 
-    // An id that is none is not used: one is made, and a call that fails returns it.
+    // An invalid ID is replaced with a new one, which a failed call returns.
     let status = client.check(with_id(api(&[""; 1]), "two words")).await.expect_err("no key");
     let second = line(&server, 2);
     assert_eq!((&second["status"], &second["outcome"]), (&json!("INVALID_ARGUMENT"), &json!("error")), "{second}");

@@ -1,4 +1,4 @@
-//! Reservations over HTTP and by the commands, whose they are, and what log and metrics have of them.
+//! Reservations over HTTP and by the commands: ownership, log and metrics.
 
 use serde_json::{Value, json};
 use tonic::Code;
@@ -128,7 +128,7 @@ async fn a_reservation_is_its_clients_alone() {
     let cancel = by(Some(&other.token), CancelRequest { hold: hold.clone() });
     assert_eq!(code(client.cancel(cancel).await), Code::NotFound);
     let settle = |token: &str| {
-        // A connection whose request was rejected unread may end.
+        // The service may close a connection after it rejected a request unread.
         let mut http = Http::connect(&server.http).expect("it accepts connections");
         let authorization = format!("Bearer {token}");
         let body = json!({ "hold": hold, "actual": 40 }).to_string();
@@ -164,7 +164,7 @@ async fn reservations_are_counted() {
     let holds = [held(&mut client, 100).await, held(&mut client, 100).await, held(&mut client, 100).await];
     reserve(&mut client, wanted(&KEY, 900, HOUR)).await;
     commit(&mut client, &holds[0], Some(30)).await.expect("settled");
-    // A repeated call is another call, but moves no units.
+    // A repeated call counts as a call, but moves no units.
     for _ in 0..2 {
         commit(&mut client, &holds[1], Some(150)).await.expect("settled");
     }
@@ -187,7 +187,7 @@ async fn reservations_are_counted() {
         let series = format!("weir_reservation_units_total{{domain=\"default\",kind=\"{kind}\"}}");
         assert_eq!(server.metric(&series), units, "{kind}");
     }
-    // A reservation is a check too.
+    // A reservation counts as a check too.
     let checks = |outcome| format!("weir_checks_total{{domain=\"default\",transport=\"grpc\",outcome=\"{outcome}\"}}");
     assert_eq!((server.metric(&checks("allowed")), server.metric(&checks("limited"))), (3.0, 1.0));
     assert_eq!(server.metric("weir_charged_units_total{domain=\"default\",limit=\"user\"}"), 300.0);

@@ -13,7 +13,7 @@ use crate::support::{
     server::Setup,
 };
 
-/// A tenant has 10,000 units and each of its users 1,000, which come back too slowly for a test to see.
+/// A tenant has 10,000 units and each of its users 1,000, which refill too slowly to affect a test.
 pub const POLICY: &str = "
 schema:
   tenant:
@@ -26,19 +26,19 @@ schema:
 ";
 pub const KEY: [&str; 3] = ["tenant", "acme", "alex"];
 
-/// The hold of so many units of [`KEY`], for an hour.
+/// Reserves units of [`KEY`] for an hour and returns the hold.
 pub async fn held(client: &mut Client, cost: i64) -> String {
     let answer = reserve(client, wanted(&KEY, cost, HOUR)).await;
     assert!(answer.decision.as_ref().is_some_and(|decision| decision.allowed), "{answer:?}");
     answer.hold
 }
 
-/// What the tenant and its user have left.
+/// Returns the remaining units of the tenant and its user.
 pub async fn both_left(client: &mut Client) -> (u64, u64) {
     (left(client, &KEY[..2]).await, left(client, &KEY).await)
 }
 
-/// Resets all tenants, of whose units none are held.
+/// Resets all tenants. None may have reserved units.
 async fn start_over(client: &mut Client) {
     let key = vec!["tenant".to_owned()];
     client.reset(ResetRequest { key, subtree: true, ..ResetRequest::default() }).await.expect("a reset");
@@ -118,7 +118,7 @@ async fn an_overage_beyond_the_limit_is_a_debt(client: &mut Client) {
         assert_eq!(commit(client, &hold, Some(actual)).await.expect("settled"), expected);
         assert_eq!((left(client, &key[..2]).await, left(client, &key).await), (tenant, 0));
         let refused = client.check(check(&key)).await.expect("an answer").into_inner();
-        // A unit comes back in a day. One Commit charges a bucket at most its limit.
+        // A unit refills in a day. One Commit charges a bucket at most its limit.
         let days = refused.retry_after.expect("it can pass").seconds / 86_400;
         assert!(!refused.allowed && (debt..=debt + 1).contains(&days), "{refused:?}");
     }
@@ -265,7 +265,7 @@ async fn a_changed_hold_settles_nothing(client: &mut Client) {
     assert_eq!(both_left(client).await, (9_900, 900));
 }
 
-/// The same hold with another id.
+/// Returns the hold with another ID.
 pub fn changed(hold: &str) -> String {
     let mut bytes = BASE64URL_NOPAD.decode(hold.as_bytes()).expect("a hold");
     bytes[9] ^= 4;
@@ -329,7 +329,7 @@ async fn another_replica_settles_after_a_restart_and_an_outage_is_an_error() {
     let hold = held(&mut client, 100).await;
     redis.kill();
     assert_eq!(code(commit(&mut client, &hold, Some(30)).await), Code::Unavailable);
-    // Decided by this replica's memory, which holds nothing for others.
+    // This replica's memory decides; such a reservation does not hold units for other replicas.
     let answer = reserve(&mut client, wanted(&KEY, 100, HOUR)).await;
     assert!(answer.decision.is_some_and(|decision| decision.allowed && decision.degraded));
     let nothing = CommitResponse { degraded: true, ..CommitResponse::default() };
@@ -341,7 +341,7 @@ async fn another_replica_settles_after_a_restart_and_an_outage_is_an_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_spend_no_more_than_the_limit_and_their_overage() {
     const QUOTA: u64 = 400_000;
-    // What comes back while the test runs is less than a unit.
+    // Less than a unit refills during the test.
     let limit =
         |units, daily| format!("limits: [{{ token_bucket: {{ capacity: {units}, count: {daily}, period: 1d }} }}]");
     let (all, each) = (limit(10 * QUOTA, 1_000), limit(QUOTA, 100));

@@ -1,4 +1,4 @@
-//! Envoy's quotas: what each stream is assigned, with streams that behave as Envoy's client does.
+//! Envoy's quotas: the assignments of each stream, with streams that behave like Envoy's client.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ async fn open(server: &Server) -> QuotaStream {
     QuotaStream::open(server.channel().await, "api").await.expect("a stream")
 }
 
-/// Reads what both are assigned until shares that grow have come, half a second after those that shrink.
+/// Reads both streams until growing shares have arrived, half a second after shrinking ones.
 async fn listen(first: &mut QuotaStream, second: &mut QuotaStream) {
     let time = Duration::from_millis(600);
     tokio::join!(first.listen(time), second.listen(time));
@@ -121,7 +121,7 @@ fn a_limit_is_divided_among_streams_by_demand() {
         let server = setup().start();
         let mut first = open(&server).await;
         first.report(bucket("alex"), 1, 0, 0).await;
-        // All of it, but a full bucket of a tenth of a second at first.
+        // The whole rate, but at first only a full bucket of a tenth of a second.
         let (assignment, seconds) = first.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         assert_eq!((assignment, seconds), (Assignment::Tokens { per_fill: 1_000, fill_seconds: 1, max: 100 }, 15));
 
@@ -133,8 +133,8 @@ fn a_limit_is_divided_among_streams_by_demand() {
         assert!(
             first.until("alex", |assignment| assignment.rate() < 1_000.0).await.0.rate() + assignment.rate() <= 1_000.0
         );
-        // How many reports that takes depends on how long after each the shares are told. The service measures demand over the
-        // time between reports, so the second one reports a rate, however long a round takes.
+        // The number of reports depends on when the shares are sent. The service measures demand over the time between
+        // reports, so the second stream reports a constant rate, however long a round takes.
         let mut reported = Instant::now();
         let mut reports = async |rate_of_second: f64, is_so: fn(f64, f64) -> bool| {
             eventually_async("the shares", async || {
@@ -148,7 +148,7 @@ fn a_limit_is_divided_among_streams_by_demand() {
             .await;
         };
         reports(5_000.0, |first, second| (first, second) == (500.0, 500.0)).await;
-        // The second one has little to do.
+        // The second stream has little demand.
         reports(60.0, |first, second| first >= 900.0 && second >= 50.0).await;
         assert!(first.rate("alex") + second.rate("alex") <= 1_000.0);
         drop(second);
@@ -200,7 +200,7 @@ fn buckets_below_one_limit_share_it() {
                 stream.report(bucket(user), 10_000, 0, 1).await;
             }
             stream.listen(Duration::from_millis(600)).await;
-            // 3,000 and 4,000 by themselves, 5,000 together.
+            // 3,000 and 4,000 each, 5,000 together.
             assert!(stream.rate("one") + stream.rate("other") <= 5_000.0, "{:?}", stream.assignments);
         }
         assert!(stream.rate("one") >= 2_400.0 && stream.rate("other") >= 2_400.0, "{:?}", stream.assignments);
@@ -216,7 +216,7 @@ fn a_changed_policy_is_told_at_once() {
         stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         server.replace_policy(&POLICY.replace("count: 1000", "count: 100"));
         stream.until("alex", |assignment| assignment.rate() > 0.0 && assignment.rate() <= 100.0).await;
-        // In other steps.
+        // The same limit with another fill interval.
         server.replace_policy(
             &POLICY.replace("capacity: 1000, count: 1000, period: 1s", "capacity: 30, count: 30, period: 60s"),
         );
@@ -300,7 +300,7 @@ schema: { user: { children: { alex: { limits: [{ fixed_window: { count: 1000, pe
 ";
     let server = Setup::new().policy(RULES).env("WEIR_RLQS__DOMAINS", "api=user").start();
     let endpoint = Channel::from_shared(format!("http://{}", server.grpc)).expect("an address");
-    // Room for one answer, which has the bucket's name.
+    // The window fits one answer, which contains the bucket's name.
     let channel = endpoint.initial_stream_window_size(1_500).connect().await.expect("it accepts connections");
     let mut slow = QuotaStream::open(channel, "api").await.expect("a stream");
     let mut sent = 0;
@@ -346,7 +346,7 @@ fn a_limit_above_others_that_a_reload_adds_is_shared_by_them_until_one_removes_i
         let server = Setup::new().policy(&policy("")).env("WEIR_RLQS__DOMAINS", "api=user").start();
         let users = ["a", "b", "c"];
         let mut stream = open(&server).await;
-        // Each demands more than its limit.
+        // Each bucket demands more than its limit.
         let report = async |stream: &mut QuotaStream, seconds| {
             for user in users {
                 stream.report(bucket(user), 5_000, 0, seconds).await;

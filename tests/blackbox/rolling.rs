@@ -1,4 +1,4 @@
-//! Services that are stopped and started again while they are asked: every call is answered, and every unit is counted once.
+//! Rolling restarts under load: every call is answered, and every unit is counted once.
 
 use std::{
     sync::{
@@ -21,19 +21,19 @@ use crate::support::{
 };
 
 const CALLERS: usize = 8;
-/// Between two calls of one caller.
+/// Pause between two calls of one caller.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How many trades a user has. None comes back for a day.
+/// Trades of a user. None refills within a day.
 const TRADES: u64 = 3_000;
-/// How much a user may do in all: more than is asked here. None comes back for ten minutes.
+/// Units of a user in all, never exhausted here. None refills within ten minutes.
 const ALL: u64 = 1_000_000;
-/// How many calls are answered while a replica is away.
+/// Number of calls answered while a replica is down.
 const MEANWHILE: u64 = 200;
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
 const OTHER: [&str; 3] = ["user", "alex", "other"];
 const PASSED: &str = "weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}";
 
-/// The addresses and the policy of services, which outlive each of them.
+/// The addresses and the policy of the services, which outlive each process.
 struct ReplicaDir(Folder);
 
 impl ReplicaDir {
@@ -45,7 +45,7 @@ impl ReplicaDir {
         format!("unix:{}", self.0.path(&format!("{number}.sock")))
     }
 
-    /// A service that says for a while that it ends, as operators have it.
+    /// Configures a service with a shutdown delay, as operators use it.
     fn setup(&self, number: usize) -> Setup {
         let policy = format!(
             "schema: {{ user: {{ children: {{ '*': {{ limits: [[{}, 1, 600]], children: {{ trade: {{ limits: [[{}, 1, \
@@ -58,7 +58,7 @@ impl ReplicaDir {
     }
 }
 
-/// Who asks services in turn, over connections of his own.
+/// A caller that uses the services in turn, over connections of its own.
 struct Caller {
     services: Vec<RateLimiterClient<tonic::transport::Channel>>,
     turn: usize,
@@ -71,7 +71,7 @@ impl Caller {
         Self { services, turn }
     }
 
-    /// The answer of the first service, from the one whose turn it is, that takes the call.
+    /// Returns the answer of the first service that accepts the call, starting with the next in turn.
     async fn ask(&mut self, request: &CheckRequest) -> Option<CheckResponse> {
         for _ in 0..self.services.len() {
             self.turn = (self.turn + 1) % self.services.len();
@@ -83,7 +83,7 @@ impl Caller {
         None
     }
 
-    /// The answer of any service; one that is alone may be waited for.
+    /// Returns the answer of any service; a single one is waited for.
     async fn answer(&mut self, request: &CheckRequest) -> CheckResponse {
         let answer = in_time("an answer", async {
             loop {
@@ -99,7 +99,7 @@ impl Caller {
         answer
     }
 
-    /// Asks until the services have all been replaced and no trade is left.
+    /// Sends checks until all services have been replaced and no trade is left.
     async fn go_on(mut self, seen: Arc<Seen>) {
         let (trade, other) = (check(&TRADE), check(&OTHER));
         while !(seen.replaced.load(Relaxed) && seen.refused.load(Relaxed) > 0) {
@@ -112,8 +112,7 @@ impl Caller {
     }
 }
 
-/// Whether a call that ended so was certainly not carried out: there was no connection, or the one for which it waited was
-/// told to go.
+/// Whether a failed call was certainly not executed: there was no connection, or it got a GOAWAY while the call waited.
 fn never_sent(status: &Status) -> bool {
     let told_to_go = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
     let first = std::error::Error::source(status);
@@ -125,7 +124,7 @@ fn never_sent(status: &Status) -> bool {
         })
 }
 
-/// What callers have seen.
+/// Numbers of answers that the callers got, by kind.
 #[derive(Default)]
 struct Seen {
     trades: AtomicU64,
@@ -134,8 +133,8 @@ struct Seen {
     replaced: AtomicBool,
 }
 
-/// Stops each of these services while callers ask them, starts it again, and looks at what was counted. It blocks between,
-/// so callers need threads of their own.
+/// Stops and restarts each service under load, and compares the counts. It blocks, so callers need threads of their
+/// own.
 async fn replace_each(dir: &ReplicaDir, setup: impl Fn(usize) -> Setup, services: usize, rounds: usize) {
     let mut running: Vec<_> = (0..services).map(|number| setup(number).start()).collect();
     let seen = Arc::<Seen>::default();
@@ -166,7 +165,7 @@ async fn replace_each(dir: &ReplicaDir, setup: impl Fn(usize) -> Setup, services
     assert_eq!(left, [ALL - TRADES - others, 0]);
 }
 
-/// Waits until callers have found a service.
+/// Waits until callers use a service.
 fn is_asked(service: &Server) {
     eventually("it is asked", || (service.metric(PASSED) > 0.0).then_some(()));
 }

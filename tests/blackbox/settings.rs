@@ -1,4 +1,4 @@
-//! Settings as an operator meets them: invalid ones fail the start, and the sample file has every setting.
+//! Settings: invalid ones fail the start, and the sample file has every setting.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -7,7 +7,7 @@ use weir::config::{Flags, Settings};
 
 use crate::support::{Folder, Run, finish, server::Setup, weir};
 
-/// Tries to serve with settings that are expected to be refused.
+/// Tries to serve with settings that must be rejected.
 fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
     let dir = Folder::new();
     let mut serve = weir();
@@ -18,7 +18,7 @@ fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
     finish(&mut serve)
 }
 
-/// `config::tests::errors_name_the_key_and_its_position` has the other errors.
+/// `config::tests::errors_name_the_key_and_its_position` tests the other errors.
 #[test]
 fn invalid_settings_are_rejected_with_their_place() {
     for (file, variables, expected) in [
@@ -67,7 +67,7 @@ fn flags_override_variables_which_override_the_file() {
     );
 }
 
-/// A line of the settings file without the sign that makes a comment of a setting.
+/// Uncomments a setting in a line of the settings file.
 fn uncommented(line: &str) -> String {
     let is_key = |text: &str| text.split_once(": ").is_some_and(|(key, _)| is_name(key));
     match line.split_once("# ").filter(|(indent, text)| indent.trim().is_empty() && is_key(text)) {
@@ -80,7 +80,7 @@ fn is_name(key: &str) -> bool {
     key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// The settings in a YAML text of nested maps with a key a line.
+/// Returns the settings in a YAML text of nested maps, one key a line.
 fn keys_of(yaml: &str) -> BTreeSet<String> {
     let (mut path, mut keys) = (Vec::new(), BTreeSet::new());
     for line in yaml.lines() {

@@ -1,4 +1,4 @@
-//! What is different where counts live in a server that replicas share.
+//! Behaviour that differs with a store that replicas share.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use weir_test_redis::{Options, Server as Redis};
 use crate::support::{Server, eventually_async, requests::check, server::Setup};
 
 const CHECKS: usize = 1_000;
-/// Below what is asked for.
+/// Fewer units than are requested.
 const LIMIT: u64 = 700;
-/// Calls of the script for a thousand checks, as few as they may be: 64 share one.
+/// Minimum number of script calls for a thousand checks: 64 checks share one.
 const FEW_CALLS: u64 = 16;
 
 fn policy() -> String {
@@ -21,14 +21,14 @@ fn policy() -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ {limit}, children: {{ trade: {{ {limit} }} }} }} }} }} }}")
 }
 
-/// How often the script was called.
+/// Returns the number of script calls.
 fn script_calls(redis: &Redis) -> u64 {
     let stats = redis.info("cmdstat_evalsha").expect("an answer");
     let calls = stats.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-/// How many checks wait for their round trip.
+/// Returns the number of checks that wait for a round trip.
 fn waiting(server: &Server) -> usize {
     let text = server.get("/metrics").1;
     let line = text.lines().find(|line| line.starts_with("weir_store_waiting_checks{"));
@@ -39,7 +39,7 @@ fn checks() -> Vec<CheckRequest> {
     vec![check(&["user", "alex", "trade"]); CHECKS]
 }
 
-/// The limit is admitted, to the checks that came first.
+/// Asserts that exactly the first checks are admitted.
 fn assert_in_order(answers: &[CheckResponse]) {
     assert_eq!(answers.len(), CHECKS);
     for (index, answer) in answers.iter().enumerate() {
@@ -52,16 +52,15 @@ fn assert_in_order(answers: &[CheckResponse]) {
     }
 }
 
-/// Lets the store stand still once it is connected to, which a busy machine may take its time for: nothing would be sent to it
-/// then. The answer to a check that came before.
+/// Pauses the store once the service has connected, which may take time on a busy machine; otherwise no check would be
+/// sent. Returns the answer to a check before that.
 async fn pause(redis: &Redis, server: &Server) -> Response<CheckResponse> {
     let first = server.client().await.check(check(&["user", "other"])).await.expect("an answer");
     redis.pause();
     first
 }
 
-/// Lets the store stand still, so that checks come together however busy the machine is: one after the other is sent until one
-/// waits for another.
+/// Pauses the store, so that checks queue up even on a busy machine: sends checks until one waits behind another.
 async fn hold_up(redis: &Redis, server: &Server) -> JoinSet<Result<Response<CheckResponse>, Status>> {
     let mut others = JoinSet::new();
     let first = pause(redis, server).await;

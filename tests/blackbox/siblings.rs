@@ -1,5 +1,5 @@
-//! Limits that come, go and change places beside others of their kind: each keeps its own count, and no limit refuses for
-//! longer than it could have made its callers wait by itself.
+//! Limits that are added, removed and reordered beside others of their kind: each keeps its own count, and no limit
+//! refuses for longer than its own parameters permit.
 
 use weir::proto::CheckRequest;
 
@@ -8,7 +8,7 @@ use crate::support::{
     requests::{check, peek, short},
 };
 
-/// Of each kind whose states have no time base: 10 a second, and 5,000 a day.
+/// Two limits of each kind whose states have no time base: 10 a second, and 5,000 a day.
 const KINDS: [[&str; 2]; 4] = [
     ["gcra: { burst: 9, count: 10, period: 1s }", "gcra: { burst: 4999, count: 5000, period: 1d }"],
     [
@@ -34,7 +34,7 @@ async fn spend(server: &Server, units: i64) {
     assert!(server.check(CheckRequest { cost: Some(units), ..check(&["user", "alex"]) }).await.allowed);
 }
 
-/// Replaces the policy and tells how the key stands then: what each of its limits has left, in the policy's order.
+/// Replaces the policy. Returns the remaining units of each limit, in the policy's order.
 async fn change(server: &Server, limits: &[&str], most: &[u64]) -> Vec<u64> {
     server.replace_policy(&policy(limits));
     eventually_async("the new policy is in force", async || {
@@ -45,7 +45,7 @@ async fn change(server: &Server, limits: &[&str], most: &[u64]) -> Vec<u64> {
     .await
 }
 
-/// A day's 5,000, of which 4,000 are spent; one comes back in 17 seconds.
+/// Whether 4,000 of the 5,000 daily units are spent; one refills in 17 seconds.
 fn is_daily_count(remaining: u64) -> bool {
     (1_000..=1_005).contains(&remaining)
 }

@@ -1,4 +1,4 @@
-//! `weir simulate`: stories in virtual time.
+//! `weir simulate`: traces in virtual time.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{Folder, Run, run, run_with};
 const POLICY: &str = "schema:\n  user:\n    children:\n      '*':\n        limits:\n          - gcra: { burst: 1, count: 1, \
                       period: 2s }\n            name: per-user\n";
 
-/// Runs a story through a policy.
+/// Runs a trace through a policy.
 fn story(policy: &str, lines: &[Value], args: &[&str]) -> Run {
     let dir = Folder::new();
     let trace: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -76,7 +76,7 @@ fn resets_in_a_trace_report_whether_state_existed() {
             at(4),
             reset(5, &["user"], true),
             at(6),
-            // Past its reset, a key is as if never seen.
+            // After its reset time the key counts as unused.
             reset(2_000_006, &["user", "alex"], false),
         ],
         &[],
@@ -96,7 +96,7 @@ fn a_line_can_set_its_own_limits_and_options() {
             "charge": "independent" })
     };
     let decisions = lines(&story(POLICY, &[own(3), own(1)], &[]));
-    // Under a factor of 0.5 they pass 2 + 1 and 18 + 1 at once.
+    // With a factor of 0.5 the limits are 2 + 1 and 18 + 1 units at once.
     assert_eq!((&decisions[0]["remaining"], &decisions[0]["levels"][1]["remaining"]), (&json!(0), &json!(16)));
     assert_eq!(decisions[1]["allowed"], false);
     assert_eq!((&decisions[1]["binding"], &decisions[1]["levels"][1]["remaining"]), (&json!(0), &json!(15)));

@@ -1,4 +1,4 @@
-//! `weir simulate --compare`: two policies hear one story.
+//! `weir simulate --compare`: one trace under two policies.
 
 use serde_json::{Value, json};
 use weir_test_redis::{Options, Server as Redis};
@@ -21,7 +21,7 @@ fn at(seconds: u64, user: &str) -> Value {
     json!({ "at_us": seconds * 1_000_000, "key": ["user", user] })
 }
 
-/// Those of a kind.
+/// Returns the lines of one kind.
 fn of_kind(run: &Run, kind: &str) -> Vec<Value> {
     run.json_lines().into_iter().filter(|line| line["kind"] == kind).collect()
 }
@@ -89,7 +89,7 @@ fn equivalent_policies_exit_with_0() {
     assert_eq!(run.code, 0);
     assert!(run.out.contains("6 requests, of which none is treated differently\n"), "{}", run.out);
     assert!(!run.out.contains("keys that"), "{}", run.out);
-    // The other way to write it is no difference either.
+    // A different name of the limit is not a difference in decisions either.
     let other = TIGHT.replace("per-user", "by-user");
     assert_eq!(compare(TIGHT, &other, &story(), &["--json"]).code, 0);
     let nothing = compare(TIGHT, LOOSE, &[json!({ "at_us": 0, "key": ["group"] })], &[]);

@@ -1,4 +1,4 @@
-//! `weir simulate --access-log`: stories from what a proxy has written.
+//! `weir simulate --access-log`: traces from a proxy's access log.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const COMMON: &str = r#"10.0.0.1 - alex [10/Oct/2023:13:55:36 -0700] "GET /shop/
 const COMBINED: &str =
     r#"10.0.0.1 - - [10/Oct/2023:13:55:36 -0700] "POST /shop HTTP/1.1" 201 - "http://a/" "curl/8 \"x\"""#;
 const ENVOY: &str = r#"[2023-10-10T20:55:36.310Z] "GET /api/v1?x HTTP/2" 204 - 154 9 226 100 "1.1.1.1,10.0.0.1" "nsq2http" "cc21" "api.example.com" "tcp://10.0.2.1:80""#;
-/// When the first of them were.
+/// The time of these lines, in microseconds.
 const AT: i64 = 1_696_971_336_000_000;
 
 fn log(lines: &[&str], args: &[&str]) -> Run {
@@ -19,7 +19,7 @@ fn log(lines: &[&str], args: &[&str]) -> Run {
     run_with(&[&limits, args].concat(), &lines.iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
-/// The keys and times of lines, which are all read.
+/// Returns keys and times of the lines, which must all be valid.
 fn checks(lines: &[&str], args: &[&str]) -> Vec<(Vec<String>, i64)> {
     let run = log(lines, args);
     assert_eq!((run.code, run.err.as_str()), (0, ""));

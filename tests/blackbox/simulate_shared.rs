@@ -1,4 +1,4 @@
-//! `weir simulate` on servers that others use too: the same answers as in memory, and nothing left behind.
+//! `weir simulate` on shared servers: the same answers as in memory, and no keys left behind.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,7 +14,7 @@ use crate::support::{Folder, Run, TIMEOUT, eventually, run_with, weir};
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const LINE: &str = r#"{"at_us":0,"key":["user","alex","trade"]}"#;
 
-/// The published table's calls, then resets and a step back in time.
+/// The calls of the published table, then resets and a step back in time.
 fn story() -> String {
     let call = |at: u64| json!({ "at_us": at, "key": ["user", "alex", "trade"], "charge": "independent" });
     let mut story: Vec<_> = (0..101).map(|number| call(number * 4_000)).collect();
@@ -30,7 +30,7 @@ fn simulated(store: &str, more: &[&str], story: &str) -> Run {
     run_with(&[&["simulate", "--limits", LIMITS, "--store", store], more].concat(), story)
 }
 
-/// A trace on this store has the same answers as in memory.
+/// Asserts that a trace on this store has the same answers as in memory.
 fn same_as_in_memory(store: &str) {
     for more in [&[][..], &["--summary"], &["--summary", "--json"]] {
         let (there, here) = (simulated(store, more, &story()), simulated("memory", more, &story()));
@@ -96,7 +96,7 @@ fn an_unparseable_line_leaves_no_keys() {
     assert_eq!(key_count(&redis), "0");
 }
 
-/// A trace whose lines are written one by one.
+/// A running simulation whose trace is written line by line.
 struct Telling {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -105,7 +105,7 @@ struct Telling {
 impl Telling {
     fn start(redis: &Redis) -> Self {
         let mut command = weir();
-        // As long as a busy machine may take.
+        // A timeout that a busy machine meets.
         command.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
         command.args(["simulate", "--limits", LIMITS, "--store", &redis.url()]);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -121,7 +121,7 @@ impl Telling {
         serde_json::from_str(&answer).expect("JSON")
     }
 
-    /// The exit code, while its input stays open.
+    /// Waits for the exit code, while the input stays open.
     fn code(&mut self) -> Option<i32> {
         eventually(&format!("its end in {TIMEOUT:?}"), || self.child.try_wait().expect("its state")).code()
     }
@@ -129,7 +129,7 @@ impl Telling {
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

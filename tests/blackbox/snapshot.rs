@@ -1,4 +1,4 @@
-//! What a restart of a service with its counts in memory remembers.
+//! Counts in memory after a restart of the service.
 
 use std::{
     fs,
@@ -60,12 +60,12 @@ impl SnapshotDir {
         Setup::new().limits(self.dir.path().join("limits")).snapshot(self.snapshot())
     }
 
-    /// A service that writes its snapshot only when it ends.
+    /// Starts a service that writes its snapshot only at shutdown.
     fn start(&self) -> Server {
         self.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1d").start()
     }
 
-    /// Tries to serve, which is expected to be refused.
+    /// Tries to serve, which must fail.
     fn refused(&self) -> Run {
         let mut serve = weir();
         serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", self.snapshot());
@@ -80,14 +80,14 @@ fn stop(server: Server) {
     stop_with(server, 0);
 }
 
-/// Ends a service, which it does with this exit code.
+/// Stops a service and asserts its exit code.
 fn stop_with(mut server: Server, code: i32) {
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), code);
     server.wait_for_log("stopped");
 }
 
-/// What is left at each level of a key.
+/// Returns the remaining units at each level of a key.
 async fn left(server: &Server, request: CheckRequest) -> Vec<u64> {
     server.check(request).await.levels.iter().map(|level| level.remaining).collect()
 }
@@ -96,7 +96,7 @@ fn within(domain: &str, request: CheckRequest) -> CheckRequest {
     CheckRequest { domain: domain.to_owned(), ..request }
 }
 
-/// A key with a limit of its own, in a domain that no policy defines.
+/// Adds a limit to a request, in a domain that no policy defines.
 fn with_own_limit(request: CheckRequest) -> CheckRequest {
     let window = weir::proto::FixedWindow {
         count: 5,
@@ -108,7 +108,7 @@ fn with_own_limit(request: CheckRequest) -> CheckRequest {
     with_limits(within("nowhere", request), vec![own])
 }
 
-// Connections need a thread to end on while this one waits for the service to.
+// Connections need a thread of their own to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_graceful_shutdown_keeps_all_counts() {
     let dir = SnapshotDir::new();
@@ -132,7 +132,7 @@ async fn a_graceful_shutdown_keeps_all_counts() {
         assert_eq!(left(&server, within("api", peek(&["a", &long]))).await, [7]);
         assert_eq!(left(&server, within(LONG, peek(&["a", "b"]))).await, [7]);
         assert_eq!(left(&server, with_own_limit(peek(&["x", "y", &long]))).await, [2]);
-        // The same moments, in a clock that went on meanwhile.
+        // The reset times are the same, although the clock has advanced.
         let now = server.check(peek(&trade)).await;
         for (before, now) in before[2].levels.iter().zip(now.levels) {
             let reset = |level: &weir::proto::LevelResult| level.reset_after.map_or(0, |reset| reset.seconds);
@@ -140,7 +140,7 @@ async fn a_graceful_shutdown_keeps_all_counts() {
         }
         stop(server);
     }
-    // Loaded states are at their places: resets reach them, by the anchors of their domains.
+    // Loaded states are stored under the anchors of their domains, so resets find them.
     let server = dir.start();
     assert_eq!(server.run(&["reset", "user", "--subtree"]).code, 0);
     assert_eq!(server.run(&["reset", "a", "b", "--domain", LONG]).code, 0);
@@ -148,7 +148,7 @@ async fn a_graceful_shutdown_keeps_all_counts() {
     stop(server);
 }
 
-// Connections need a thread to end on while this one waits for the service to.
+// Connections need a thread of their own to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     let dir = SnapshotDir::new();
@@ -170,7 +170,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     assert!(left == 7 || left == 6, "{left} of 10 are left, 3 were charged before the snapshot and 1 after");
 }
 
-// Connections need a thread to end on while this one waits for the service to.
+// Connections need a thread of their own to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
     let dir = SnapshotDir::new();
@@ -207,7 +207,7 @@ async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
     }
 }
 
-// Connections need a thread to end on while this one waits for the service to.
+// Connections need a thread of their own to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn start_empty_sets_aside_a_valid_snapshot() {
     let dir = SnapshotDir::new();
@@ -224,7 +224,7 @@ async fn start_empty_sets_aside_a_valid_snapshot() {
     assert_eq!(left(&dir.start(), peek(&["user", "alex"])).await, [9, 9]);
 }
 
-// Connections need a thread to end on while this one waits for the service to.
+// Connections need a thread of their own to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
     let dir = SnapshotDir::new();
@@ -243,7 +243,7 @@ async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
 #[test]
 fn a_second_server_with_the_same_snapshot_does_not_start() {
     let dir = SnapshotDir::new();
-    // By a link to a file that does not exist yet, and by one to that.
+    // A link to a file that does not exist yet, and a link to that link.
     let links = ["link", "second"].map(|name| dir.dir.path().join(name));
     symlink("weir.snapshot", &links[0]).expect("linked");
     symlink(&links[0], &links[1]).expect("linked");
@@ -259,12 +259,12 @@ fn a_second_server_with_the_same_snapshot_does_not_start() {
     stop(first);
     assert!(links.iter().all(|link| link.is_symlink()), "links stay");
     assert!(dir.snapshot().is_file());
-    // A kill gives it up too.
+    // A killed process releases it too.
     dir.start().signal(Signal::KILL);
     stop(dir.start());
 }
 
-// Connections need a thread to end on while this one waits for the service to.
+// Connections need a thread of their own to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_failing_snapshot_write_does_not_stop_the_server() {
     let dir = SnapshotDir::new();

@@ -13,14 +13,14 @@ fn unix(path: &Path) -> String {
     format!("unix:{}", path.to_str().expect("a path"))
 }
 
-/// A service on two sockets in its directory.
+/// Configures a service on two sockets in its directory.
 fn on_sockets() -> Setup {
     let setup = Setup::new().policy(POLICY);
     let (grpc, http) = (unix(&setup.path("grpc.sock")), unix(&setup.path("http.sock")));
     setup.env("WEIR_GRPC__LISTEN", &grpc).env("WEIR_HTTP__LISTEN", &http)
 }
 
-/// What a second server says that cannot start at these addresses.
+/// Runs a second server, which must fail to start at these addresses.
 fn refused(grpc: &str, http: &str) -> Run {
     let mut second = weir();
     second.args(["serve", "--allow-all"]).env("WEIR_GRPC__LISTEN", grpc).env("WEIR_HTTP__LISTEN", http);

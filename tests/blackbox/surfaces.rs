@@ -1,4 +1,4 @@
-//! One trace, sent through every surface on keys of its own: the same outcomes.
+//! One trace, sent through every surface on separate keys: the same outcomes.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::support::{
     server::Setup,
 };
 
-/// Every limit on a key's way counts. Nothing comes back within hours.
+/// Every limit on a key's path is charged. No unit refills within hours.
 const NATIVE: &str = "
 domain: ours
 schema:
@@ -29,7 +29,7 @@ schema:
               trade: { limits: [{ gcra: { burst: 1, count: 1, period: 6h }, name: trades }] }
 ";
 
-/// Only the last entry's limit counts, and what is refused does too.
+/// Only the limit of the last entry is charged, even by refused requests.
 const DESCRIPTORS: &str = "
 domain: theirs
 descriptors:
@@ -40,9 +40,9 @@ descriptors:
   - { key: user, value: root, rate_limit: { unlimited: true } }
 ";
 
-/// A line: the domain, the key with the surface's name for `@`, the cost, and the outcome: whether it passes, what is left of
-/// how many, and the whole seconds until the binding limit would let it pass where it refuses and ever would, else until
-/// that is as new. `…` for the seconds: as many as all others say.
+/// A line of the trace: the domain, the key with the surface's name for `@`, the cost, and the outcome: whether it
+/// passes, units left and limit, and whole seconds: the retry time of the binding limit if it refuses and can pass
+/// later, else its reset time. `…` stands for the same seconds on all surfaces.
 struct Line(&'static str, &'static str, i64, &'static str);
 
 const STORY: &[Line] = &[
@@ -54,7 +54,7 @@ const STORY: &[Line] = &[
     Line("ours", "user/@alex/action/trade", 2, "refuse 0/2 43200s"),
     Line("ours", "user/@alex/action/trade", 3, "refuse 0/2 43200s"),
     Line("ours", "user/@alex/action/trade/more/x", 0, "pass 0/2 43200s"),
-    // What was refused charged nothing above either.
+    // The refusals charged nothing above either.
     Line("ours", "user/@alex", 0, "pass 2/6 345600s"),
     Line("ours", "user/@alex/action/look", 1, "pass 1/6 432000s"),
     Line("ours", "user/@alex", 3, "refuse 1/6 172800s"),
@@ -80,7 +80,7 @@ const STORY: &[Line] = &[
     Line("theirs", "team/@alex", 9, "pass"),
 ];
 
-/// How a line was answered, in its words, and the seconds apart.
+/// The outcome of a line in its notation, without the seconds, and the seconds.
 type Outcome = (String, Option<u64>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,14 +94,14 @@ enum Surface {
 
 const SURFACES: [Surface; 5] = [Surface::Check, Surface::Http, Surface::Cli, Surface::ShouldRateLimit, Surface::Json];
 
-/// Asks one service by every surface.
+/// Clients of one service, for every surface.
 struct Clients<'s> {
     server: &'s Server,
     channel: Channel,
     http: Client,
 }
 
-/// Seconds rounded up, of a text such as `1.5s`.
+/// Parses a text such as `1.5s` as seconds, rounded up.
 fn seconds(text: &str) -> u64 {
     let (seconds, fraction) = text.trim_end_matches('s').split_once('.').unwrap_or((text.trim_end_matches('s'), "0"));
     let fraction: u64 = fraction.parse().expect("a fraction");
@@ -200,7 +200,7 @@ impl<'s> Clients<'s> {
         let (answered, allowed) = (answer.json(), answer.status == 200);
         let status = &answered["statuses"][0];
         assert_eq!(answered["overallCode"], if allowed { "OK" } else { "OVER_LIMIT" }, "{answer:?}");
-        // What is zero is left out.
+        // Zero values are omitted.
         let units = |value: &Value| value.as_u64().unwrap_or(0);
         let limit = status.get("currentLimit").map(|limit| units(&limit["requestsPerUnit"]));
         let time = status["durationUntilReset"].as_str().unwrap_or("0s");
@@ -208,7 +208,7 @@ impl<'s> Clients<'s> {
     }
 }
 
-/// A key of one surface.
+/// Returns the key for one surface.
 fn key_of(key: &str, surface: Surface) -> Vec<String> {
     key.split('/').map(|segment| segment.replace('@', &format!("{surface:?}-"))).collect()
 }
@@ -232,12 +232,12 @@ async fn all_apis_return_the_same_outcomes_and_charge_the_same_counts() {
             let what = format!(
                 "{surface:?} of {domain} {key:?} *{cost}: {answered} {answered_seconds:?}s, expected {expected}"
             );
-            // For Envoy a domain that no policy defines has no limit.
+            // For Envoy an undefined domain has no limit.
             let passes_unknown = matches!(surface, Surface::ShouldRateLimit | Surface::Json) && verdict == "unknown";
             assert_eq!(answered, if passes_unknown { "pass" } else { verdict }, "{what}");
             assert_eq!(answered_seconds.is_some(), expected_seconds.is_some(), "{what}");
             if let (Some(answered), Some(expected)) = (answered_seconds, expected_seconds) {
-                // Time goes on while the trace is sent.
+                // Time passes while the trace is sent.
                 let gone = since.elapsed().as_secs();
                 let (least, most) = match expected {
                     Some(exactly) => (exactly.saturating_sub(gone), exactly),

@@ -1,4 +1,4 @@
-//! Encrypted ports: whom clients believe, who is let in, and who cannot hold up others.
+//! TLS listeners: verification of servers and of clients, and connections that stall in the handshake.
 
 use std::{io::Read, net::TcpStream, path::Path};
 
@@ -14,12 +14,12 @@ use crate::support::{
 };
 
 const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
-/// May read metrics by the token `m`.
+/// A client that may read metrics with the token `m`.
 const METRICS: &str = "callers: { prometheus: { roles: [metrics], tokens: [{ sha256: \
                        62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a }] }, \
                        peers: { roles: [check], certificates: ['*'] } }";
 
-/// `weir check a` at an address.
+/// Runs `weir check a` against an address.
 fn ask(address: &str, options: &[&str]) -> Run {
     finish(weir().args(["check", "a", "--addr", address]).args(options))
 }
@@ -62,7 +62,7 @@ fn the_server_certificate_is_verified_by_ca_and_name() {
     let plain = Server::with_policy(POLICY);
     let run = ask(&format!("https://{}", plain.grpc), &["--tls-ca", text(&ca)]);
     assert!(run.code == 2 && run.err.contains("the server answers without TLS"), "{}", run.err);
-    // An option is about another service than the variables are.
+    // Options name another service, so the variables do not apply.
     for other in [format!("http://{}", plain.grpc), by_name.clone()] {
         let run = finish(weir().args(["health", "--addr", &other]).envs(variables));
         assert_eq!(run.code, 0, "{other}: {}", run.err);
@@ -83,11 +83,11 @@ fn the_server_certificate_is_verified_by_ca_and_name() {
     assert!(http::get(&server.http, "/readyz").is_err(), "what is not encrypted is not answered");
 }
 
-/// Whether a client is let in, and answered.
+/// Whether a client is accepted and answered.
 async fn is_let_in(server: &Server, authority: &Authority, shown: Option<&Pair>) -> Result<(), Code> {
     let Ok(channel) = channel(&server.grpc, authority, shown).await else { return Err(Code::Unavailable) };
     RateLimiterClient::new(channel).check(check(&["a"])).await.map(drop).map_err(|status| match status.code() {
-        // A connection that is refused after the client's last word breaks in one of several ways.
+        // A connection that is refused after the client's last handshake message fails in one of several ways.
         Code::Unknown | Code::Internal | Code::Cancelled => Code::Unavailable,
         code => code,
     })
@@ -132,7 +132,8 @@ async fn clients_are_accepted_by_ca_and_certificate_name() {
 
 #[test]
 fn a_self_signed_server_certificate_is_accepted_as_its_own_ca() {
-    // As a service's, to the commands; its name and its end still count, and another such one is not it.
+    // The commands accept it as a server certificate. Name and expiry are still verified, and another certificate like
+    // it is rejected.
     let pair = Leaf::host("localhost").self_signed();
     let ended = Leaf::host("localhost").until(2021).self_signed();
     let other = Leaf::host("localhost").self_signed();
@@ -167,14 +168,14 @@ async fn a_self_signed_client_certificate_in_the_ca_bundle_is_accepted() {
         .env("WEIR_GRPC__TLS__CLIENT_NAMES", "pay.example")
         .start();
     assert_eq!(is_let_in(&server, &authority, Some(&good)).await, Ok(()));
-    // Another one says the same, and is not it.
+    // Another certificate with the same contents is rejected.
     let other = leaf().self_signed();
     for refused in [&ended, &unnamed, &other] {
         assert_eq!(is_let_in(&server, &authority, Some(refused)).await, Err(Code::Unavailable));
     }
 }
 
-/// Several clients may have a part in one certificate: the log names the one by which the call is allowed.
+/// Several clients may match one certificate: the log names the one that permits the call.
 #[tokio::test]
 async fn the_client_of_a_certificate_is_the_one_with_the_role_that_it_names_best() {
     let authority = Authority::new("ours");
@@ -216,7 +217,7 @@ async fn an_invalid_optional_client_certificate_is_rejected() {
         "connected, but not authenticated"
     );
     assert_eq!(is_let_in(&server, &authority, Some(&bad)).await, Err(Code::Unavailable));
-    // Without a file that says more, a certificate is good for checks alone, and so is the other port.
+    // Without a credentials file a certificate permits checks only, and the other port permits no more.
     let mut client = RateLimiterClient::new(channel(&server.grpc, &authority, Some(&good)).await.expect("connected"));
     let reset = weir::proto::ResetRequest { key: vec!["a".to_owned()], ..Default::default() };
     assert_eq!(client.reset(reset).await.expect_err("refused").code(), Code::PermissionDenied);

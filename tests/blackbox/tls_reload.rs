@@ -1,4 +1,4 @@
-//! Certificates that change while they are in use.
+//! Certificate rotation under load.
 
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
@@ -17,7 +17,7 @@ const RELOADED: &str = "weir_tls_reloads_total{listener=\"grpc\",result=\"succes
 const NOT_RELOADED: &str = "weir_tls_reloads_total{listener=\"grpc\",result=\"error\"}";
 const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds{listener=\"grpc\"}";
 const KEPT: &str = "grpc.tls on disk cannot be used; the previous certificates stay in force";
-/// May read metrics by the token `m`.
+/// A client that may read metrics with the token `m`.
 const METRICS: &str = "prometheus: { roles: [metrics], tokens: [{ sha256: \
                        62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a }] }";
 
@@ -44,7 +44,7 @@ async fn new_connections_get_a_new_certificate_and_old_ones_are_kept() {
     assert!(is_answered(&mut old).await);
     assert_eq!(server.metric(EXPIRY), 4_102_444_801.0);
 
-    // One after the other, as people do: in between the pair does not fit.
+    // The files are replaced one after the other, as operators do; in between, certificate and key do not match.
     put(&server.dir.path().join("grpc.pem"), &second.cert);
     server.wait_for_metric(NOT_RELOADED, 1.0);
     assert_eq!(shown_by(&server.grpc, &authority).expect("a handshake"), first.der());
@@ -91,7 +91,7 @@ fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
     let server = server_of(&first);
     let pair = |cert: &str, key: &str| Pair { cert: cert.to_owned(), key: key.to_owned() };
     let (half_cert, half_key) = (&other.cert[..other.cert.len() / 2], &other.key[..other.key.len() / 2]);
-    // The two files are written one after the other, so neither fits what is there before.
+    // The two files are written one after the other, and each one does not match the other that is there.
     for (bad, file) in [
         (pair("nonsense", &first.key), "grpc.pem: it contains no certificate"),
         (pair(half_cert, &first.key), "grpc.pem: "),
@@ -118,7 +118,7 @@ fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
     assert!(!keys.iter().any(|key| shown.contains(key.as_str())) && !shown.contains("PRIVATE"), "{shown}");
 }
 
-/// A service that lets in whom `clients` vouches for, by `auth.yaml` as it is told.
+/// Starts a service that accepts client certificates of the CA `clients`, with these entries in `auth.yaml`.
 fn guarded(authority: &Authority, clients: &Authority, callers: &str) -> Server {
     Setup::new()
         .policy(POLICY)
@@ -128,7 +128,7 @@ fn guarded(authority: &Authority, clients: &Authority, callers: &str) -> Server 
         .start()
 }
 
-/// A stream that has been answered once and stays open.
+/// Opens a stream that has been answered once and stays open.
 async fn open_stream(
     client: &mut RateLimiterClient<Channel>,
 ) -> (tokio::sync::mpsc::Sender<CheckRequest>, tonic::Streaming<CheckResponse>) {
@@ -140,7 +140,8 @@ async fn open_stream(
     (send, answers)
 }
 
-/// Revokes by `change`, and sees a connection with its stream end, and another one go on.
+/// Revokes a certificate with `change`. Asserts that its connection is closed with its stream, and that another one
+/// stays open.
 async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pair; 2], change: impl FnOnce(&Path)) {
     let connect = async |pair| channel(&server.grpc, authority, Some(pair)).await.expect("connected");
     let mut client = RateLimiterClient::new(connect(shown).await);
@@ -150,7 +151,7 @@ async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pai
     change(server.dir.path());
     let end = in_time("the stream ends", answers.message()).await.expect_err("it ends");
     assert_eq!(end.code(), Code::Unauthenticated, "{end:?}");
-    // The client connects anew by itself, and is not let in or not known.
+    // The client reconnects, and is rejected or not authenticated.
     let refused = client.check(check(&["a"])).await.expect_err("refused");
     assert!(
         matches!(
@@ -184,7 +185,7 @@ async fn removing_a_client_ca_closes_its_connections() {
 async fn an_expired_client_certificate_closes_its_connection() {
     let authority = Authority::new("ours");
     let server = guarded(&authority, &authority, "peers: { roles: [check], certificates: ['*'] }");
-    // Long enough to connect and ask on a busy machine.
+    // Long enough to connect and send a check on a busy machine.
     let shown = authority.sign(Leaf::host("a.example").lasting(Duration::from_secs(15)));
     let kept = authority.sign(Leaf::host("b.example"));
     is_revoked(&server, &authority, [&shown, &kept], |_| {}).await;

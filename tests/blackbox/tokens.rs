@@ -1,4 +1,4 @@
-//! Who may do what by a token, on every surface.
+//! Authorization by tokens, on every surface.
 
 use serde_json::json;
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
@@ -17,15 +17,15 @@ use crate::support::{
 
 const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
 
-/// A token as the program makes it.
+/// A token made by the program.
 pub struct Token {
-    /// The token itself.
+    /// The token itself, in plain text.
     pub token: String,
-    /// Its hash.
+    /// The SHA-256 hash of the token.
     pub sha256: String,
 }
 
-/// Makes a token.
+/// Makes a token with `weir token`.
 pub fn token() -> Token {
     let made = run(&["token", "somebody", "--json"]);
     assert_eq!(made.code, 0, "{}", made.err);
@@ -34,12 +34,12 @@ pub fn token() -> Token {
     Token { token: text("token"), sha256: text("sha256") }
 }
 
-/// A caller of the file.
+/// Writes an entry of the credentials file.
 pub fn caller(name: &str, role: &str, token: &Token, rest: &str) -> String {
     format!("  {name}: {{ roles: [{role}], tokens: [{{ sha256: {}{rest} }}] }}\n", token.sha256)
 }
 
-/// A call with a token, or without.
+/// Makes a request with a bearer token, or without one.
 pub fn by<T>(token: Option<&str>, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if let Some(token) = token {
@@ -49,7 +49,7 @@ pub fn by<T>(token: Option<&str>, message: T) -> Request<T> {
     request
 }
 
-/// The code of every call by gRPC: those that check, then the reset, then what reads the policy.
+/// Returns the status of every gRPC call: the checks, the reset, and the call that reads the policy.
 async fn calls(channel: &Channel, token: Option<&str>) -> Vec<Code> {
     let code = |status: Option<Status>| status.map_or(Code::Ok, |status| status.code());
     let mut client = RateLimiterClient::new(channel.clone());
@@ -77,7 +77,7 @@ fn page(server: &Server, request: &str, token: Option<&str>, body: &serde_json::
     client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
 }
 
-/// The status of every page: those that check, the reset, the metrics, and one that is not there.
+/// Returns the status of every HTTP path: the checks, the reset, the metrics, and an unknown path.
 fn pages(server: &Server, token: Option<&str>) -> Vec<u16> {
     let checked = json!({ "key": ["a"] });
     let descriptors = json!({ "domain": "", "descriptors": [] });
@@ -111,7 +111,7 @@ async fn every_api_requires_authentication_and_a_role() {
         .start();
     let channel = server.channel().await;
     use Code::{InvalidArgument, Ok, PermissionDenied, Unauthenticated};
-    // What Envoy asks for without a domain is not valid, and is not read before the client is authenticated.
+    // Envoy's request has no domain and is invalid, but it is only parsed once the client is authenticated.
     for (token, by_grpc, by_http) in [
         (
             Some(checks),

@@ -1,4 +1,4 @@
-//! Tokens that change, or end, while they are in use.
+//! Tokens that are changed, revoked or expire while in use.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +29,7 @@ fn change(server: &Server, callers: &[String]) {
 
 type Sender = tokio::sync::mpsc::Sender<CheckRequest>;
 
-/// A stream that has been answered once and stays open.
+/// Opens a stream that has been answered once and stays open.
 async fn open_stream(server: &Server, token: &Token) -> (Sender, Streaming<CheckResponse>) {
     let (send, mut requests) = tokio::sync::mpsc::channel(1);
     let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
@@ -51,7 +51,7 @@ async fn revoked_tokens_are_rejected_at_once_and_others_are_kept() {
     assert_eq!((code(&revoked).await, code(&kept).await), (None, None));
     let (_silent, mut ended) = open_stream(&server, &revoked).await;
     let (send, mut open) = open_stream(&server, &kept).await;
-    // One who never pauses.
+    // A client that sends without pauses.
     let busy = futures_util::stream::repeat_with(|| peek(&["a"]));
     let mut busy =
         server.client().await.check_stream(by(Some(&revoked.token), busy)).await.expect("a stream").into_inner();

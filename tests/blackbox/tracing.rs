@@ -1,4 +1,4 @@
-//! Spans as a collector gets them, whose are made, and what becomes of checks while it is away.
+//! Spans at a collector: contents, sampling, and an unreachable collector.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: 
                       per-user }] } } } }";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
-/// The keys of checks, which must not appear elsewhere.
+/// The key of the checks, which must not appear in spans.
 const PRIVATE: &str = "joan.d4rc";
 
 fn server(collector: &Collector, ratio: &str) -> Server {
@@ -30,7 +30,7 @@ fn server(collector: &Collector, ratio: &str) -> Server {
     setup.env("WEIR_TRACING__SERVICE_NAME", "edge").env("WEIR_TRACING__SAMPLE_RATIO", ratio).start()
 }
 
-/// A request whose caller has a span, or has decided to have none.
+/// Makes a request with a parent span and this sampling flag.
 fn traced<T>(message: T, flag: &str) -> Request<T> {
     let mut request = Request::new(message);
     let parent = format!("00-{TRACE}-{PARENT}-{flag}");
@@ -51,7 +51,7 @@ fn attributes_of<'a>(expected: &[(&'a str, &str)]) -> BTreeMap<&'a str, String> 
     expected.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// Asks by every surface, each time in the trace of the caller.
+/// Sends checks by every surface, each in the caller's trace.
 async fn ask_everywhere(server: &Server) {
     let mut client = server.client().await;
     let key = ["user", PRIVATE];
@@ -111,7 +111,7 @@ async fn every_api_has_spans_in_the_clients_trace_without_request_values() {
     };
     let other = [("weir.domain", "other"), ("weir.outcome", "error"), ("weir.degraded", "false")];
     let mut batch = many("limited", "3", "1", "1");
-    // One of its checks cannot be read, so its domain is unknown.
+    // One check of the batch cannot be decoded, so its domain is unknown.
     batch.remove(0);
     let envoy = [("rpc.system", "grpc"), ("rpc.service", "envoy.service.ratelimit.v3.RateLimitService")];
     let envoy = [&envoy[..], &[("rpc.method", "ShouldRateLimit"), ("rpc.grpc.status_code", "0")]].concat();
@@ -155,7 +155,7 @@ async fn the_parent_sampling_decision_overrides_the_ratio() {
         {
             client.check(request).await.expect("an answer");
         }
-        // What was not sent yet is sent at the end.
+        // Pending spans are exported at shutdown.
         server.signal(Signal::TERM);
         assert_eq!(server.wait_for_end(), 0);
         let parents: Vec<_> = collector.spans()[before..].iter().map(|span| hex(&span.parent_span_id)).collect();
@@ -170,7 +170,7 @@ fn an_unreachable_collector_loses_spans_but_fails_no_checks() {
     let mut server = setup.env("WEIR_TRACING__MAX_QUEUE", "4").start();
     let lost = |result| server.metric(&format!("weir_trace_spans_total{{result=\"{result}\"}}"));
     let mut client = http::Client::connect(&server.http).expect("it accepts connections");
-    // While nothing is sent, which is for a while after each failure, there is soon no room.
+    // Exports pause after each failure, and the queue is soon full.
     eventually("spans are dropped", || {
         for _ in 0..20 {
             let answer = client.post("/v1/check", &serde_json::json!({ "domain": "api", "key": ["a"] }));

@@ -1,4 +1,4 @@
-//! Checks that meet no limit pass, and are counted by every surface.
+//! Checks without a matching limit pass, and every surface counts them.
 
 use serde_json::json;
 use weir::proto::{CheckBatchRequest, CheckRequest};
@@ -19,7 +19,7 @@ descriptors:
   - { key: user, value: root, rate_limit: { unlimited: true } }
 ";
 
-/// The counts of the domains: default, `shop` and others.
+/// Returns the counts by domain: default, `shop` and others.
 fn unmatched(server: &Server) -> [f64; 3] {
     ["default", "shop", "other"]
         .map(|domain| server.metric(&format!("weir_unmatched_checks_total{{domain=\"{domain}\"}}")))
@@ -51,7 +51,7 @@ async fn every_surface_counts_unmatched_checks_and_lifted_limits_are_matches() {
     for (domain, descriptors) in [
         ("shop", vec![&["path", "/a"][..], &["user", "alex", "x", "y"]]),
         ("nowhere", vec![&["user", "alex"]]),
-        // These are matched: one descriptor is enough.
+        // These are matched: one matching descriptor is enough.
         ("shop", vec![&["path", "/a"], &["user", "alex"]]),
         ("shop", vec![&["user", "root"]]),
     ] {
@@ -63,7 +63,7 @@ async fn every_surface_counts_unmatched_checks_and_lifted_limits_are_matches() {
     assert_eq!(http.post("/json", &body).status, 200);
     assert_eq!(unmatched(&server), [8.0, 2.0, 1.0]);
 
-    // Limits that are lifted and unlimited rules are matches.
+    // Lifted limits and unlimited rules are matches.
     let lifted = |request| CheckRequest { factor: Some(0.0), ..request };
     let of_shop = |key: &[&str]| CheckRequest { domain: "shop".to_owned(), ..check(key) };
     for request in [

@@ -1,4 +1,4 @@
-//! Answers that clients do not read.
+//! Clients that do not read their answers.
 
 use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
@@ -18,9 +18,9 @@ const BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
 const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
-/// Of each greedy client: together they are above what a port keeps, alone none is.
+/// Batches of each greedy client: together their answers exceed the maximum of a port, but those of one client do not.
 const BATCHES: usize = 100;
-/// By how much memory may grow meanwhile, of a build for tests: more than a port keeps of answers.
+/// Maximum memory growth, in bytes, of a test build: more than the unread answers that a port keeps.
 const MOST_GROWTH: usize = 96 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -31,7 +31,7 @@ async fn of_clients_that_read_no_answers_those_with_the_most_are_closed() {
     );
     let server = Setup::new().policy(&policy).start();
     let batch = CheckBatchRequest { checks: vec![check(&["user", "alex"]); 1_000] };
-    // The service may send nothing to them.
+    // With this window the service can send nothing to them.
     let connect = || Raw::connect(&server.grpc, 0).expect("a connection");
     let mut modest = connect();
     modest.ask(BATCH, &batch).expect("a call");
@@ -56,13 +56,13 @@ async fn of_clients_that_read_no_answers_those_with_the_most_are_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_unread_answers_of_streams_are_bounded() {
-    /// What the service may send at once, as the client says, which reads none of it.
+    /// The flow-control window that the client grants, without reading anything.
     const WINDOW: u32 = 1 << 30;
     let limit =
         |number: usize| format!("{{ gcra: {{ burst: 999999, count: 1000, period: 1s }}, name: {number:0200} }}");
     let limits = (0..16).map(limit).collect::<Vec<_>>().join(", ");
     let server = Setup::new().policy(&format!("schema: {{ user: {{ limits: [{limits}] }} }}")).start();
-    // Their answers are above what is sent before it waits for the client.
+    // The answers are larger than the bytes that the service sends before it waits for the client.
     let checks = framed(&check(&["user"])).repeat(16);
     let before = server.resident();
     let mut greedy = Vec::new();
@@ -82,13 +82,13 @@ async fn the_unread_answers_of_streams_are_bounded() {
 async fn reports_whose_answers_are_not_read_are_counted_with_them() {
     let policy = "domain: api\nschema: { user: { children: { alex: { limits: [9, 10, 1] } } } }";
     let server = Setup::new().policy(policy).env("WEIR_RLQS__DOMAINS", "api=user").start();
-    // Each is answered at once, as nothing limits such a bucket.
+    // Each report is answered at once, as there is no limit on this bucket.
     let report = BucketQuotaUsage { bucket_id: Some(BucketId::default()), ..BucketQuotaUsage::default() };
     let reports = RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![report; 4_000] };
     let before = server.resident();
     let mut greedy = Vec::new();
     for _ in 0..12 {
-        // It reads the first answers, and no more.
+        // The client reads only the first answers.
         let mut raw = Raw::connect(&server.grpc, 1_000).expect("a connection");
         let asked = (0..250).try_for_each(|_| raw.ask(QUOTAS, &reports).and_then(|()| raw.discard()));
         assert!(asked.as_ref().err().is_none_or(is_closed), "{asked:?}");
@@ -96,7 +96,7 @@ async fn reports_whose_answers_are_not_read_are_counted_with_them() {
     }
     eventually_async("one is closed", async || (server.metric(CLOSED) >= 1.0).then_some(())).await;
     let grown = server.resident().saturating_sub(before);
-    // Streams take as much again by themselves.
+    // Streams need as much again for their own buffers.
     assert!(grown < 2 * MOST_GROWTH, "{grown} bytes more");
 }
 
@@ -108,7 +108,7 @@ async fn what_idle_streams_keep_of_large_messages_is_bounded() {
     let mut streams = Vec::new();
     for _ in 0..40 {
         let (checks, mut sent) = mpsc::channel(65);
-        // Whatever came before it.
+        // Earlier messages must not matter.
         for _ in 0..64 {
             checks.send(check(&["user"])).await.expect("there is room");
         }

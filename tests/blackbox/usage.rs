@@ -1,4 +1,4 @@
-//! Who uses what: `ListKeys` and `weir keys`, in memory.
+//! Usage by key: `ListKeys` and `weir keys`, in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,7 @@ async fn page(channel: &Channel, request: ListKeysRequest) -> ListKeysResponse {
     AdminClient::new(channel.clone()).list_keys(request).await.expect("a page").into_inner()
 }
 
-/// All pages of a request.
+/// Returns all pages of a request.
 async fn all(channel: &Channel, request: ListKeysRequest) -> Vec<KeyUsage> {
     let (mut keys, mut request) = (Vec::new(), request);
     loop {
@@ -137,7 +137,7 @@ async fn prefixes_are_whole_segments_of_one_domain_or_all() {
     assert_eq!(everything.len(), 7, "{everything:?}");
     let unknown: Vec<_> = everything.iter().filter(|row| !row.known).collect();
     assert_eq!((unknown.len(), unknown[0].limit_name.starts_with("rgcra")), (1, true), "{unknown:?}");
-    // A long segment is stored as its hash, by which it is found.
+    // A long segment is stored as its hash, and is found by it.
     let found = all(&channel, prefix(&["long", &long])).await;
     assert_eq!((found.len(), &found[0].hashed[..], found[0].used), (1, &[1][..], 1), "{found:?}");
     assert!(found[0].key[1].starts_with("hash:"), "{found:?}");
@@ -161,7 +161,7 @@ async fn pages_hold_every_key_exactly_once_and_survive_removals() {
         let distinct: BTreeSet<_> = keys.iter().map(|row| &row.key[1]).collect();
         assert_eq!((keys.len(), distinct.len()), (KEYS, KEYS), "pages of {page_size}");
     }
-    // Every second key goes away on the way; those that stay are all seen.
+    // Every second key is removed during the scan; those that stay are all listed.
     let mut request = ListKeysRequest { page_size: 500, ..prefix(&["long"]) };
     let (mut seen, mut removed) = (BTreeMap::<String, usize>::new(), (0..KEYS).step_by(2));
     loop {
@@ -208,7 +208,7 @@ async fn invalid_pages_and_cursors_are_rejected() {
         let details = String::from_utf8_lossy(status.details()).into_owned();
         assert!(details.contains(field), "{field}: {details}");
     }
-    // In memory a cursor is of its process.
+    // In memory a cursor is valid in its process only.
     let elsewhere = Server::with_policy(POLICY);
     let status = AdminClient::new(elsewhere.channel().await).list_keys(cursor(&first.next_cursor)).await;
     assert_eq!(status.expect_err("it is another process").code(), Code::InvalidArgument);
@@ -245,7 +245,7 @@ async fn the_first_page_of_many_keys_comes_soon() {
     }
     let since = std::time::Instant::now();
     assert_eq!(page(&channel, prefix(&["long"])).await.keys.len(), 100);
-    // Far above what it takes, for machines that are busy: a scan of all would take longer still.
+    // Far above the normal duration, for busy machines; a scan of all keys would take longer still.
     assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
 }
 

@@ -1,4 +1,4 @@
-//! The policy from a control plane, by xDS.
+//! The policy from a control plane, over xDS.
 
 use std::{
     fs,
@@ -31,13 +31,13 @@ const ACCEPTED: &str = "weir_policy_reloads_total{result=\"success\"}";
 const REJECTED: &str = "weir_policy_reloads_total{result=\"error\"}";
 const CONNECTED: &str = "weir_xds_connected";
 
-/// A service whose policy is this control plane's, which it calls again at once.
+/// Configures a service with this control plane's policy, and a short backoff.
 fn setup(plane: &ControlPlane) -> Setup {
     let pauses = [("WEIR_XDS__BACKOFF__INITIAL", "10ms"), ("WEIR_XDS__BACKOFF__MAX", "50ms")];
     pauses.into_iter().fold(Setup::new().limits(plane.limits().into()), |setup, (name, value)| setup.env(name, value))
 }
 
-/// A service with this first policy.
+/// Starts a service with this first policy.
 fn serving(plane: &ControlPlane, resources: Vec<Any>) -> Server {
     let server = setup(plane).spawn();
     plane.request(0);
@@ -51,14 +51,14 @@ async fn ask(server: &Server, domain: &str, key: &[&str], hits: i64) -> Result<R
     should_rate_limit(server.channel().await, request).await
 }
 
-/// The limit that a key has and what is left of it; `None`: it has none.
+/// Returns the limit of a key and its remaining units; `None` without a limit.
 async fn left(server: &Server, domain: &str, key: &[&str]) -> Option<(u32, u32)> {
     let answer = ask(server, domain, key, 0).await.expect("an answer");
     let status = answer.statuses.first().expect("a status");
     status.current_limit.as_ref().map(|limit| (limit.requests_per_unit, status.limit_remaining))
 }
 
-/// Whether the file has the response of this version, which comes behind the first line.
+/// Whether the file contains the response of this version, which follows the first line.
 fn is_kept(path: &str, version: &str) -> bool {
     let version = [b"\n\n\x01", version.as_bytes()].concat();
     fs::read(path).is_ok_and(|kept| kept.windows(version.len()).any(|bytes| bytes == version))
@@ -154,7 +154,7 @@ async fn one_bad_resource_rejects_the_whole_response() {
     assert_eq!(server.metric("weir_policy_last_reload_successful"), 0.0);
     const NOT_VALID: &str = "the new policy is not valid; the previous one stays in force";
     assert_eq!(server.log_lines(NOT_VALID).len(), count + 1);
-    // Some control planes answer each NACK with the same response, in any order: it is told once, and rejected after a pause.
+    // Some control planes repeat the response after a NACK, in any order: logged once, rejected with a backoff.
     let begun = Instant::now();
     let mut resources = vec![good(), config("bad", "", Vec::new())];
     for _ in 0..5 {
@@ -276,7 +276,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
     for start in ["wait", "ready"] {
         let kept = Folder::new();
         let path = kept.path("last");
-        // Written beside the file first; to open a FIFO for writing waits for a reader.
+        // The file is first written beside its target. Opening a FIFO for writing blocks until there is a reader.
         let hanging = kept.path("last.tmp");
         mknodat(CWD, &hanging, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         let plane = ControlPlane::start();
@@ -291,7 +291,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
             .await;
         server.wait_for_log("xds.last_policy_file takes too long to write: a policy was not kept, a newer one will be");
 
-        // The write that hung ends, and fails, as a FIFO cannot be synced.
+        // The blocked write ends with an error, as a FIFO cannot be synced.
         let aside = kept.path("aside");
         fs::rename(&hanging, &aside).expect("renamed");
         let _reader = open(&aside, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a FIFO");
@@ -385,7 +385,7 @@ async fn certificates_are_read_for_each_connection() {
     plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
     let server = server.serving();
 
-    // Everything changes: the control plane's certificate, its authority and whom it trusts.
+    // Everything changes: the control plane's certificate, its CA, and the CA that it trusts.
     drop(plane);
     let plane = ControlPlane::at(&address, Some(acceptor(&new.sign(Leaf::host("localhost")), Some(&new))));
     fs::write(dir.join("ca.pem"), &new.pem).expect("written");

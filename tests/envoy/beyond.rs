@@ -1,4 +1,4 @@
-//! What their files may say here and not there, and domains of our own.
+//! Extensions of their file format, and domains in the native format.
 
 use super::table::Case;
 
@@ -32,7 +32,7 @@ descriptors:
   - { key: s, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
 ";
 
-/// As ours are written: every limit on the way counts.
+/// A native domain: every limit on the path is charged.
 const NATIVE: &str = "
 domain: d
 charge: independent

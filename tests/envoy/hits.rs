@@ -1,4 +1,4 @@
-//! What is counted in which window, and what overrides are.
+//! Windows and their hits, and limit overrides.
 
 use super::table::Case;
 

@@ -1,4 +1,4 @@
-//! Which rule a descriptor meets.
+//! Lookup of the rule for a descriptor.
 
 use super::table::Case;
 
@@ -20,7 +20,7 @@ descriptors:
   - { key: joined, value: '*', rate_limit: { unit: minute, requests_per_unit: 12 } }
 ";
 
-/// Levels below levels, with and without limits.
+/// Nested levels, with and without limits.
 const NESTED: &str = "
 domain: d
 descriptors:

@@ -1,5 +1,5 @@
-//! What Envoy asks, answered: the rules of the file format and of statuses as a table, on memory, on Redis and on a
-//! Cluster; what outsiders may put into a descriptor; and what metrics show.
+//! Envoy's rate-limit requests: the rules of the file format and of statuses as tables, on memory, Redis and a Cluster;
+//! arbitrary descriptors; and metrics.
 
 #![allow(clippy::expect_used)]
 

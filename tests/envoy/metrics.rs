@@ -1,4 +1,4 @@
-//! What metrics show of descriptors.
+//! Metrics of descriptors.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Nothing that an outsider can put into a descriptor makes a request fail.
+//! Arbitrary descriptors, which clients may control, never make a request fail.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!(answer.statuses.len(), request.descriptors.len());
         for (status, asked) in answer.statuses.iter().zip(&request.descriptors) {
             prop_assert_eq!(status.hits, asked.hits);
-            // Where all or nothing is charged, what is asked of one state in one request is judged together.
+            // With all-or-nothing charging the descriptors of one state in one request are decided together.
             let refused_alone = asked.hits >= 0 || request.domain == "n";
             prop_assert!(!status.over || (refused_alone && status.shown.is_some()), "{status:?}");
             if let Some(shown) = status.shown {
@@ -149,7 +149,7 @@ fn a_request_is_decided_up_to_the_maximum_number_of_limits() {
     assert!(answer.statuses[999].shown.is_none() && answer.allowed(true));
 }
 
-/// As many as may be asked at once: on keys of their own, and all on one.
+/// Decides the maximum number of descriptors at once: on separate keys, and all on one.
 async fn ask_for_many<S: Store>(store: S) {
     let limiter = Limiter::new(store, policy(&[THEIRS, NATIVE]), Metrics::new());
     let handle = limiter.policy_handle();

@@ -1,4 +1,4 @@
-//! `charge: over_limit_only`: what envoyproxy/ratelimit does with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
+//! `charge: over_limit_only`: the behaviour of envoyproxy/ratelimit with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -78,7 +78,7 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// As that service does it: all counts are read; if hits of some do not fit, only these are added.
+/// The algorithm of envoyproxy/ratelimit: all counts are read; if some hits exceed their limits, only these are added.
 fn theirs(counts: &mut HashMap<&'static str, u64>, asked: &[(&'static str, u64)]) -> String {
     let limit = |key: &str| match key {
         "key2" => 20,

@@ -1,4 +1,4 @@
-//! What is replaced, watched, and counted as a quota.
+//! Replaced limits, shadow mode, and quota mode.
 
 use super::table::Case;
 

@@ -17,12 +17,12 @@ pub fn memory(clock: Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     MemoryStore::new(MemorySettings::default(), clock)
 }
 
-/// A store at `url` under a prefix of its own.
+/// Connects to a store at `url`, with a prefix of its own.
 pub fn redis(url: &str, number: usize, clock: Arc<ManualClock>) -> RedisStore {
     let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
     let settings = RedisSettings {
         key_prefix: format!("story{number}:"),
-        // Nothing here is about being late.
+        // Timeouts are not tested here.
         command_timeout: Time::seconds(60),
         connect_timeout: Time::seconds(60),
         ..RedisSettings::default()

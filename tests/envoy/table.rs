@@ -1,4 +1,4 @@
-//! A table of stories: a file, and what is answered to each request.
+//! A table of test cases: a file, and the answer to each request.
 
 use std::sync::Arc;
 
@@ -13,24 +13,25 @@ use weir::{
 
 use crate::{beyond, hits, lookup, over_limit, statuses};
 
-/// A moment at which windows of every unit begin: 15,330 days, which 365, 30 and 7 divide.
+/// A time at which windows of every unit begin: 15,330 days, a multiple of 365, 30 and 7.
 pub const START: Micros = 15_330 * 86_400_000_000;
 
-/// A story: its name, a file, and its lines.
+/// A test case: its name, a file, and its lines.
 ///
-/// A line is `seconds | request | answer`. A request is descriptors with `;` between, each `key=value, key=value`, behind it
-/// the hits where they are not 1 (`*5`), or an override (`limit 3/minute`); `@name` before them names a domain other than
-/// `d`, `quota!` asks as with quota mode on. An answer is `pass` or `refuse`, and a status for each descriptor: `OK` or
-/// `OVER`, then the limit (`name:10/minute`; `-` for none), what is left, and seconds until its reset.
+/// A line is `seconds | request | answer`. A request is a list of descriptors, separated by `;`. A descriptor is
+/// `key=value, key=value`, followed by its hits unless 1 (`*5`), or a limit override (`limit 3/minute`). The prefix
+/// `@name` sets a domain other than `d`, `quota!` enables quota mode. An answer is `pass` or `refuse`, and a status for
+/// each descriptor: `OK` or `OVER`, then the limit (`name:10/minute`; `-` for none), the units left, and the seconds
+/// until its reset.
 ///
-/// A line may also be `seconds | check a/b *2 | passed 3 left`: what the native call says.
+/// A line may also be `seconds | check a/b *2 | passed 3 left`: a native check and its answer.
 #[derive(Clone)]
 pub struct Case(pub &'static str, pub &'static str, pub &'static str);
 
-/// Every table.
+/// All tables.
 pub const TABLES: [&[Case]; 5] = [lookup::CASES, hits::CASES, statuses::CASES, beyond::CASES, over_limit::CASES];
 
-/// The policy of files.
+/// Loads a policy from files.
 pub fn policy(files: &[&str]) -> Policy {
     let dir = tempfile::tempdir().expect("a directory");
     for (number, text) in files.iter().enumerate() {
@@ -41,7 +42,8 @@ pub fn policy(files: &[&str]) -> Policy {
 }
 
 impl Case {
-    /// Tells the story to a store whose time is that of `clock`: the lines that are answered otherwise, each with its answer.
+    /// Runs the test case on a store with the time of `clock`. Returns the lines with differing answers, each with the
+    /// actual one.
     pub async fn tell<S: Store>(&self, clock: &ManualClock, store: S) -> Vec<String> {
         let mut otherwise = Vec::new();
         let Self(name, file, lines) = self;
@@ -141,7 +143,7 @@ fn shown(statuses: &DescriptorAnswers<'_>, quota_mode: bool) -> String {
     format!("{} {}", if statuses.allowed(quota_mode) { "pass" } else { "refuse" }, all.join("; "))
 }
 
-/// Tells every story of the tables to stores of a kind, each with a time of its own.
+/// Runs all test cases on stores of a kind, each with a clock of its own.
 pub async fn tell_all<S: Store>(mut store: impl FnMut(usize, Arc<ManualClock>) -> S) {
     let mut otherwise = Vec::new();
     for (number, case) in TABLES.concat().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A client of the proxy: HTTP/1.1 on one connection, one request after the other.
+//! A client of the proxy: HTTP/1.1 on one connection, one request at a time.
 
 use std::time::Duration;
 
@@ -10,19 +10,16 @@ use tokio::{
 
 use crate::support::TIMEOUT;
 
-/// A connection to the proxy.
 pub struct Client(BufReader<TcpStream>);
 
-/// What came back.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
     pub status: u16,
     headers: Vec<(String, String)>,
 }
 
 impl Answer {
-    /// The value of a header, which is not there twice.
+    /// Returns the value of a header, which must not be repeated.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let value = found.next().map(|(_, value)| value.as_str());
@@ -30,7 +27,7 @@ impl Answer {
         value
     }
 
-    /// The value of a header that is a number.
+    /// Returns the value of a numeric header.
     pub fn number(&self, name: &str) -> u64 {
         let value = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
         value.parse().unwrap_or_else(|_| panic!("{name} is no number: {self:?}"))
@@ -38,7 +35,6 @@ impl Answer {
 }
 
 impl Client {
-    /// Connects.
     pub async fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).await.expect("the proxy accepts connections");
         stream.set_nodelay(true).expect("set");
@@ -50,7 +46,7 @@ impl Client {
         timeout(TIMEOUT, self.exchange(headers)).await.expect("an answer in time")
     }
 
-    /// Gets `/` with these headers so many times, and tells the statuses.
+    /// Gets `/` with these headers `times` times. Returns the statuses.
     pub async fn statuses(&mut self, times: usize, headers: &[(&str, &str)]) -> Vec<u16> {
         let mut statuses = Vec::new();
         for _ in 0..times {
@@ -78,7 +74,7 @@ impl Client {
             };
             answer.headers.push((name.to_owned(), value.trim().to_owned()));
         }
-        // Nothing here answers in chunks.
+        // No server here uses chunked encoding.
         let mut body = vec![0; answer.number("content-length") as usize];
         self.0.read_exact(&mut body).await.expect("the whole body");
         answer
@@ -92,5 +88,5 @@ impl Client {
     }
 }
 
-/// The longest that the proxy waits for a decision, well above what one takes on a busy machine.
+/// Timeout of the proxy for a decision, which even a busy machine meets.
 pub const DECISION: Duration = Duration::from_secs(2);

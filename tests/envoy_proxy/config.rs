@@ -4,24 +4,24 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 
-/// The namespace of the metadata that [`overridden`] limits are read from.
+/// The namespace of the metadata from which [`overridden`] limits are read.
 const NAMESPACE: &str = "test.limits";
 
-/// A proxy as a test wants it.
+/// The parameters of a proxy.
 pub struct Wanted {
-    /// The domain that it asks in.
+    /// The domain of its requests.
     pub domain: String,
-    /// What it makes descriptors of: `config.route.v3.RateLimit` messages.
+    /// The sources of its descriptors: `config.route.v3.RateLimit` messages.
     pub rate_limits: Vec<Value>,
-    /// The limit for those that are [`overridden`].
+    /// The limit for [`overridden`] descriptors.
     pub over: Option<Value>,
     /// Whether a request is refused (500) when the service does not decide.
     pub deny_without_decision: bool,
-    /// How long it waits for a decision.
+    /// Timeout of a decision.
     pub timeout: Duration,
 }
 
-/// A descriptor of headers, each with the key that its value gets; none where one of the headers is missing.
+/// A descriptor of headers, with a key for the value of each; without a descriptor if a header is missing.
 pub fn headers(keys: &[(&str, &str)]) -> Value {
     let actions =
         keys.iter().map(|(header, key)| json!({ "request_headers": { "header_name": header, "descriptor_key": key } }));
@@ -33,46 +33,46 @@ pub fn fixed(key: &str, value: &str) -> Value {
     json!({ "actions": [{ "generic_key": { "descriptor_key": key, "descriptor_value": value } }] })
 }
 
-/// A descriptor of the caller's address.
+/// A descriptor of the client's address.
 pub fn remote_address() -> Value {
     json!({ "actions": [{ "remote_address": {} }] })
 }
 
-/// The same descriptor with the hits that a header of the request, or of the response, tells: `REQ(x-cost)`.
+/// Sets the hits of a descriptor from a header of the request or response: `REQ(x-cost)`.
 pub fn hits(descriptor: Value, source: &str) -> Value {
     with(descriptor, "hits_addend", json!({ "format": format!("%{source}%") }))
 }
 
-/// The same descriptor without hits.
+/// Sets the hits of a descriptor to 0.
 pub fn without_hits(descriptor: Value) -> Value {
     with(descriptor, "hits_addend", json!({ "number": 0 }))
 }
 
-/// The same descriptor, whose hits are given back.
+/// Makes a descriptor refund its hits.
 pub fn give_back(mut descriptor: Value) -> Value {
     descriptor["hits_addend"]["is_negative_hits"] = json!(true);
     descriptor
 }
 
-/// The same descriptor, told when the request is over.
+/// Makes a descriptor apply when the request is done.
 pub fn when_done(descriptor: Value) -> Value {
     with(descriptor, "apply_on_stream_done", json!(true))
 }
 
-/// The same descriptor with a limit that the proxy brings.
+/// Adds a limit from the proxy's metadata to a descriptor.
 pub fn overridden(descriptor: Value) -> Value {
     let place = json!({ "key": NAMESPACE, "path": [{ "key": "limit" }] });
     with(descriptor, "limit", json!({ "dynamic_metadata": { "metadata_key": place } }))
 }
 
-/// The same descriptor with another field.
+/// Sets a field of a descriptor.
 fn with(mut descriptor: Value, field: &str, value: Value) -> Value {
     descriptor[field] = value;
     descriptor
 }
 
 impl Wanted {
-    /// The configuration, for a Weir and an upstream at these addresses. The ports of the proxy are free ones.
+    /// Writes the configuration, for a Weir and an upstream at these addresses. The proxy uses free ports.
     pub fn config(&self, weir: SocketAddr, upstream: SocketAddr) -> Value {
         let h2 = json!({ "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
             "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -91,7 +91,7 @@ impl Wanted {
         let route = json!({
             "match": { "prefix": "/" },
             "route": { "cluster": "upstream" },
-            // Hits of single descriptors are told only of those that stand here.
+            // Envoy sends hits of single descriptors only for rate limits in this place.
             "typed_per_filter_config": { "envoy.filters.http.ratelimit": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
                 "rate_limits": self.rate_limits } },
@@ -141,7 +141,7 @@ fn address(address: SocketAddr) -> Value {
 }
 
 fn cluster(name: &str, to: SocketAddr) -> Value {
-    // Without the bounds a crowd on a busy machine would be refused by the proxy itself.
+    // With Envoy's default circuit breakers the proxy itself would refuse requests of a crowd on a busy machine.
     let most = 100_000;
     let bounds = json!({ "max_connections": most, "max_pending_requests": most, "max_requests": most });
     let endpoint = json!({ "endpoint": { "address": address(to) } });

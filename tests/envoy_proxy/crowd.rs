@@ -1,4 +1,4 @@
-//! Many at once get exactly what one would get.
+//! Many concurrent requests are admitted exactly up to the limit.
 
 use futures_util::future::join_all;
 
@@ -13,7 +13,7 @@ const LIMIT: usize = 1_234;
 
 #[tokio::test]
 async fn concurrent_requests_are_admitted_exactly_up_to_the_limit() {
-    // Nothing rolls over meanwhile, and what is not decided would be a 500.
+    // No window ends during the test, and a request without a decision would get status 500.
     let descriptors = format!(
         "
   - key: user
@@ -34,6 +34,6 @@ async fn concurrent_requests_are_admitted_exactly_up_to_the_limit() {
     assert_eq!(scene.upstream.served(), LIMIT as u64);
     assert_eq!(scene.proxy.counted("over_limit"), (REQUESTS - LIMIT) as u64);
     assert_eq!(scene.proxy.counted("error"), 0);
-    // Every one of them counted for the other descriptor too.
+    // All of them were counted for the other descriptor too.
     assert_eq!(scene.client().await.get(&[("x-user", "berta")]).await.status, 429);
 }

@@ -1,4 +1,5 @@
-//! Weir in the place of envoyproxy/ratelimit, as Envoy Gateway starts it, behind an Envoy: mTLS everywhere, the policy by xDS.
+//! Weir as a replacement of envoyproxy/ratelimit, as Envoy Gateway starts it, behind an Envoy: mTLS everywhere, the
+//! policy over xDS.
 
 use serde_json::json;
 
@@ -51,7 +52,7 @@ async fn pushed_policies_limit_the_traffic_of_an_envoy() {
     let alex = [("x-user", "alex")];
     assert_eq!(client.statuses(3, &alex).await, [200, 200, 429], "{}", proxy.log());
     gateway.plane.send("2", vec![config(DOMAIN, DOMAIN, vec![daily("user", "", 4)])]);
-    // What was refused is counted too, as in envoyproxy/ratelimit.
+    // Refused requests were counted too, as in envoyproxy/ratelimit.
     assert_eq!(client.statuses(2, &alex).await, [200, 429], "{}", proxy.log());
     assert_eq!(client.get(&[("x-user", "berta")]).await.status, 200);
     assert_eq!((upstream.served(), proxy.counted("error")), (4, 0));

@@ -1,4 +1,4 @@
-//! What the client gets beside the status.
+//! Rate-limit headers that Envoy's client gets.
 
 use crate::{
     client::Answer,
@@ -18,7 +18,7 @@ fn user() -> Vec<serde_json::Value> {
     vec![headers(&[("x-user", "user")])]
 }
 
-/// Limit, remaining, and whether the reset is within the period, by the headers with this prefix.
+/// Returns limit, remaining, and whether the reset time is within the period, from the headers with this prefix.
 fn rate_limit_headers(answer: &Answer, prefix: &str) -> (String, u64, bool) {
     let name = |what: &str| format!("{prefix}{what}");
     let limit = answer.header(&name("limit")).unwrap_or_else(|| panic!("no limit: {answer:?}"));
@@ -89,7 +89,7 @@ async fn draft_11_headers_are_sent_when_enabled() {
             assert_eq!(answer.status, status);
             assert_eq!(answer.header("ratelimit-policy"), Some(format!("\"per-user\";q=2;w={YEAR}").as_str()));
             let left = answer.header("ratelimit").unwrap_or_else(|| panic!("no field: {answer:?}"));
-            // The time to the next unit, where nothing is left.
+            // The time to the next unit, if none is left.
             let next = left.strip_prefix(&format!("\"per-user\";r={remaining}")).unwrap_or_else(|| panic!("{left}"));
             let seconds = next.strip_prefix(";t=").and_then(|seconds| seconds.parse().ok());
             let is_right = seconds.map_or(next.is_empty(), |seconds: u64| (1..=YEAR).contains(&seconds));

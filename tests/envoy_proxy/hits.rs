@@ -1,4 +1,4 @@
-//! Requests that count for more than one, or for none, each descriptor by itself.
+//! Requests with more than one hit, or none, separately for each descriptor.
 
 use crate::{
     config::{fixed, give_back, headers, hits, when_done, without_hits},
@@ -19,7 +19,7 @@ async fn each_descriptor_counts_its_own_hits() {
     let scene = Wish::new(descriptors, rate_limits).ratelimit_headers().start();
     let mut client = scene.client().await;
     let cost = |user, cost| [("x-user", user), ("x-cost", cost)];
-    // What is told is what is left of the limit that is nearer: of the user's ten or of the six requests.
+    // The header shows the limit with less left: of the user's ten units or of the six requests.
     for (user, hits, status, remaining) in [
         ("alex", "4", 200, 5),
         ("alex", "5", 200, 1),
@@ -31,7 +31,7 @@ async fn each_descriptor_counts_its_own_hits() {
         let answered = (answer.status, answer.number("ratelimit-remaining"));
         assert_eq!(answered, (status, remaining), "{user} {hits}: {answer:?}");
     }
-    // Five requests so far, whatever they cost.
+    // Five requests so far, whatever their hits.
     assert_eq!(client.get(&cost("carl", "1")).await.status, 200);
     assert_eq!(client.get(&cost("carl", "1")).await.status, 429);
 }

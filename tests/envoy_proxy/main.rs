@@ -1,6 +1,6 @@
-//! A real Envoy that asks a real Weir before it lets requests through to a small upstream.
+//! A real Envoy that calls a real Weir before it forwards requests to a small upstream.
 //!
-//! `./test` installs Envoy where it is missing; `examples/envoy/get-envoy` does so alone.
+//! `./test` installs Envoy if it is missing; `examples/envoy/get-envoy` installs only that.
 
 #![allow(clippy::expect_used)]
 

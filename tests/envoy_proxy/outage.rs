@@ -1,4 +1,4 @@
-//! The service dies under traffic and comes back.
+//! The service is killed under traffic and restarted.
 
 use std::sync::{
     Arc,
@@ -15,10 +15,10 @@ use crate::{
 const CLIENTS: usize = 8;
 const LIMIT: usize = 50;
 
-/// How requests were answered while there was traffic.
+/// Counts of answers by kind.
 #[derive(Default)]
 struct Tally {
-    /// Passed, and counted: the answer tells the limit.
+    /// Passed and counted: the answer contains the limit.
     counted: AtomicUsize,
     /// Passed without a decision.
     open: AtomicUsize,
@@ -37,7 +37,7 @@ impl Tally {
         of.fetch_add(1, SeqCst);
     }
 
-    /// Waits until there are so many more than now.
+    /// Waits for this many more answers of a kind.
     fn more(&self, what: &str, of: fn(&Self) -> &AtomicUsize) {
         let enough = of(self).load(SeqCst) + 5 * CLIENTS;
         eventually(what, || (of(self).load(SeqCst) >= enough).then_some(()));

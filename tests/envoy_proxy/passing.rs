@@ -66,7 +66,7 @@ async fn every_descriptor_is_charged_and_one_can_refuse() {
     let scene = Wish::new(descriptors, vec![remote_address(), headers(&[("x-user", "user")])]).start();
     let mut client = scene.client().await;
     assert_eq!(client.statuses(3, &[("x-user", "alex")]).await, [200; 3]);
-    // The fourth of the address; alex has used up his.
+    // This would be the fourth request of the address, but alex has exhausted his limit.
     assert_eq!(client.get(&[("x-user", "alex")]).await.status, 429);
     assert_eq!(client.get(&[("x-user", "berta")]).await.status, 429, "a refused request counts for the address too");
 }
@@ -103,6 +103,6 @@ schema:
     let trade = [("x-user", "alex"), ("x-action", "trade")];
     assert_eq!(client.statuses(3, &trade).await, [200, 200, 429]);
     assert_eq!(client.get(&trade).await.number("ratelimit-limit"), 2, "the limit of trades binds");
-    // The refused ones charged nothing, so that two of four are left.
+    // The refused requests charged nothing, so two of four units are left.
     assert_eq!(client.statuses(3, &[("x-user", "alex"), ("x-action", "look")]).await, [200, 200, 429]);
 }

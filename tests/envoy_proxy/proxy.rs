@@ -11,22 +11,22 @@ use weir_test_redis::Process;
 
 use crate::support::{eventually, http};
 
-/// Where `examples/envoy/get-envoy` puts it, below the directory of the build.
+/// The path at which `examples/envoy/get-envoy` installs it, below the build directory.
 const INSTALLED: &str = "envoy-1.40.0/envoy/_bin/envoy";
-/// The variable that names another.
+/// The variable with the path of another Envoy.
 const OTHER: &str = "WEIR_TEST_ENVOY";
 
-/// An Envoy with a directory of its own, ended when this is dropped.
+/// An Envoy with a directory of its own, stopped on drop.
 pub struct Proxy {
     _process: Process,
-    /// Where it takes requests.
+    /// The address of its listener.
     pub address: String,
     admin: String,
     dir: TempDir,
 }
 
 impl Proxy {
-    /// Starts it with this configuration, in YAML or JSON, and waits until it serves.
+    /// Starts Envoy with this configuration, in YAML or JSON, and waits until it serves.
     pub fn start(config: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
@@ -65,20 +65,19 @@ impl Proxy {
         Self { _process: process, address, admin, dir }
     }
 
-    /// How many requests met this (`ok`, `over_limit`, `error`, `failure_mode_allowed`), as Envoy counts them.
+    /// Returns Envoy's count of requests by outcome (`ok`, `over_limit`, `error`, `failure_mode_allowed`).
     pub fn counted(&self, what: &str) -> u64 {
         let name = format!("cluster.upstream.ratelimit.{what}");
         let count = line(&self.admin, &format!("/stats?filter=^{name}$"), &format!("{name}: "));
         count.map_or(0, |count| count.parse().expect("a number"))
     }
 
-    /// What it has told.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).expect("its log")
     }
 }
 
-/// What follows `start` on a line of a page. Small pages come in one chunk, whose length is on a line of its own.
+/// Returns the rest of the line that begins with `start`. Small pages are one chunk, whose length is a line of its own.
 fn line(admin: &str, path: &str, start: &str) -> Option<String> {
     let page = http::get(admin, path).expect("a page").1;
     page.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned)

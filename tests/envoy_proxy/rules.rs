@@ -1,4 +1,4 @@
-//! The rules of a file of descriptors, seen through actual requests.
+//! The rules of a descriptor file, tested with real requests.
 
 use crate::{
     client::Client,
@@ -6,7 +6,7 @@ use crate::{
     scene::{Scene, Wish},
 };
 
-/// A header for each of these keys, a descriptor each.
+/// Makes a descriptor for each key, from the header with the same name.
 fn each(keys: &[&'static str]) -> Vec<serde_json::Value> {
     keys.iter().map(|key| headers(&[(key, key)])).collect()
 }
@@ -92,7 +92,7 @@ async fn only_the_limit_of_the_last_entry_applies() {
     assert_eq!(client.statuses(6, &[("only", "alex")]).await, [200, 200, 200, 200, 200, 429], "levels count apart");
     assert_eq!(client.statuses(3, &[("user", "root"), ("action", "trade")]).await, [200; 3], "there is no way back");
     let longer = [("user", "berta"), ("action", "look"), ("item", "a"), ("more", "b")];
-    // The descriptor of two entries is limited; those that go on below it meet no limit.
+    // The descriptor of two entries is limited; longer ones below it have no limit.
     assert_eq!(client.statuses(3, &longer).await, [200, 200, 429]);
 }
 

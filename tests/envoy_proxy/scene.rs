@@ -13,7 +13,7 @@ use crate::{
     upstream::Upstream,
 };
 
-/// What is to be started.
+/// The configuration of a scene.
 pub struct Wish {
     policies: TempDir,
     files: usize,
@@ -22,13 +22,13 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// A proxy that asks in the domain `shop`, whose policy is a file of descriptors in the format of envoyproxy/ratelimit,
-    /// about these. Without a decision it refuses.
+    /// Configures a proxy with the domain `shop`, whose policy is a file of descriptors in the format of
+    /// envoyproxy/ratelimit, and these rate limits. Without a decision it refuses.
     pub fn new(descriptors: &str, rate_limits: Vec<Value>) -> Self {
         Self::with_policy(&format!("domain: shop\ndescriptors:\n{descriptors}"), rate_limits)
     }
 
-    /// The same with a policy of any kind.
+    /// Configures a proxy with a policy in any format.
     pub fn with_policy(policy: &str, rate_limits: Vec<Value>) -> Self {
         let proxy = Wanted {
             domain: "shop".to_owned(),
@@ -41,7 +41,7 @@ impl Wish {
         wish.policy(policy)
     }
 
-    /// With one more policy.
+    /// Adds a policy.
     pub fn policy(mut self, text: &str) -> Self {
         self.files += 1;
         let path = self.policies.path().join(format!("{}.yaml", self.files));
@@ -49,24 +49,24 @@ impl Wish {
         self
     }
 
-    /// With a variable of Weir's.
+    /// Sets a variable of Weir.
     pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
         self.variables.push((name, value));
         self
     }
 
-    /// With the headers of envoyproxy/ratelimit on its answers.
+    /// Enables the headers of envoyproxy/ratelimit on the service's answers.
     pub fn ratelimit_headers(self) -> Self {
         self.env("WEIR_ENVOY__HEADERS", "ratelimit")
     }
 
-    /// With a limit that the proxy brings for what is `overridden`.
+    /// Sets the limit that the proxy sends for `overridden` descriptors.
     pub fn over(mut self, limit: Value) -> Self {
         self.proxy.over = Some(limit);
         self
     }
 
-    /// With a proxy that lets through what is not decided.
+    /// Lets requests through without a decision.
     pub fn open_without_decision(mut self) -> Self {
         self.proxy.deny_without_decision = false;
         self
@@ -93,40 +93,37 @@ fn serve(wish: &Wish, address: Option<SocketAddr>) -> Server {
     setup.start()
 }
 
-/// Everything, running. What is dropped ends.
+/// The running parts, stopped on drop.
 pub struct Scene {
     wish: Wish,
-    /// What stands behind the proxy.
+    /// The upstream of the proxy.
     pub upstream: Upstream,
     weir: Option<Server>,
     address: SocketAddr,
-    /// The proxy.
     pub proxy: Proxy,
 }
 
 impl Scene {
-    /// A connection to the proxy.
     pub async fn client(&self) -> Client {
         Client::connect(&self.proxy.address).await
     }
 
-    /// The service.
     pub fn weir(&self) -> &Server {
         self.weir.as_ref().expect("it is not killed")
     }
 
-    /// Kills the service, which has no time for anything (SIGKILL).
+    /// Kills the service with SIGKILL.
     pub fn kill_weir(&mut self) {
         self.weir = None;
     }
 
-    /// Starts it again where it was.
+    /// Restarts the service at its address.
     pub fn restart_weir(&mut self) {
         self.weir = Some(serve(&self.wish, Some(self.address)));
     }
 }
 
-/// The seconds of the wall clock, by which windows go.
+/// Returns the wall clock in seconds, which determines the windows.
 pub fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or(Duration::ZERO).as_secs()

@@ -1,4 +1,5 @@
-//! `examples/envoy/tokens.yaml`: an estimate of tokens is reserved before the model is asked, and settled afterwards.
+//! `examples/envoy/tokens.yaml`: an estimate of tokens is reserved before the call of the model, and settled
+//! afterwards.
 
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use crate::{
 const ENVOY: &str = include_str!("../../examples/envoy/tokens.yaml");
 const LIMITS: &str = include_str!("../../examples/envoy/limits/llm.yaml");
 
-/// The example, with a model of the test's own.
+/// The example, with a stub of the model.
 struct Scene {
     model: Upstream,
     weir: Server,
@@ -25,7 +26,7 @@ struct Scene {
 impl Scene {
     fn start() -> Self {
         let model = Upstream::start();
-        // No window ends meanwhile.
+        // No window ends during the test.
         let weir = Setup::new().policy(&replaced(LIMITS, "unit: minute", "unit: year")).start();
         let port = |address: &str| address.rsplit(':').next().expect("a port").to_owned();
         let mut config = replaced(ENVOY, "port_value: 8081", &format!("port_value: {}", port(&weir.grpc)));
@@ -36,14 +37,14 @@ impl Scene {
         for port in ["port_value: 10000", "port_value: 9901"] {
             config = replaced(&config, port, "port_value: 0");
         }
-        // A busy machine is not an outage.
+        // A slow answer of a busy machine must not count as an outage.
         config = replaced(&config, "timeout: 0.1s", "timeout: 5s");
         config = replaced(&config, "failure_mode_deny: false", "failure_mode_deny: true");
         Self { model, weir, proxy: Proxy::start(&config) }
     }
 
-    /// Sends a request to the model, which uses so much, or does not answer in JSON where this is empty. Dropped before its
-    /// answer is read, it is cut off.
+    /// Sends a request to the model, which uses this many tokens, or answers without JSON if `used` is empty. If the
+    /// client is dropped before it reads the answer, the request is cut off.
     fn ask(&self, body: &str, used: &str) -> Client {
         let mut client = Client::connect(&self.proxy.address).expect("it accepts connections");
         let headers = [("x-tenant", "acme"), ("content-type", "application/json"), (USED, used)];
@@ -62,7 +63,7 @@ impl Scene {
         answer.json()["remaining"].as_str().and_then(|left| left.parse().ok()).expect("what is left")
     }
 
-    /// Waits until Envoy has called so many times: once for a request, and once after it.
+    /// Waits until Envoy has made this many calls: one for a request, and one after it.
     fn called(&self, times: u64) {
         let calls = || {
             let page = http::get(&self.weir.http, "/metrics").expect("a page").1;
@@ -74,7 +75,7 @@ impl Scene {
     }
 }
 
-/// The text with what stands there once replaced.
+/// Replaces the only occurrence of a text.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "{from}");
     text.replace(from, to)

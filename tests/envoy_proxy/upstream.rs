@@ -1,4 +1,4 @@
-//! What stands behind the proxy: it answers everything, and counts.
+//! The upstream of the proxy: it answers all requests and counts them.
 
 use std::{
     convert::Infallible,
@@ -20,22 +20,21 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
-/// The header that an answer takes from its request.
+/// The request header that is copied to the answer.
 pub const ECHOED: &str = "x-tokens";
-/// The header whose value a model answers as its usage; it never answers to [`NEVER`].
+/// The request header with the usage that the model reports; the model never answers to [`NEVER`].
 pub const USED: &str = "x-use";
 pub const NEVER: &str = "never";
 
-/// A server, on a thread of its own, which ends with this.
+/// A server on a thread of its own, stopped on drop.
 pub struct Upstream {
-    /// Where it listens.
     pub address: SocketAddr,
     served: Arc<AtomicU64>,
     _end: oneshot::Sender<()>,
 }
 
 impl Upstream {
-    /// Starts it on a free port.
+    /// Starts a server on a free port.
     pub fn start() -> Self {
         let served = Arc::new(AtomicU64::new(0));
         let (end, ended) = oneshot::channel();
@@ -55,7 +54,7 @@ impl Upstream {
         Self { address: address.recv().expect("it listens"), served, _end: end }
     }
 
-    /// How many requests have come through so far.
+    /// Returns the number of requests so far.
     pub fn served(&self) -> u64 {
         self.served.load(Ordering::SeqCst)
     }
@@ -69,7 +68,7 @@ async fn accept(listener: TcpListener, served: Arc<AtomicU64>) {
             served.fetch_add(1, Ordering::SeqCst);
             async move { Ok::<_, Infallible>(answer(request.headers()).await) }
         });
-        // A proxy that goes away does not concern the upstream.
+        // Errors of the proxy's connection do not matter to the upstream.
         tokio::spawn(async move { http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await.ok() });
     }
 }

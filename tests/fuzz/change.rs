@@ -1,17 +1,17 @@
-//! Changes of inputs at random, which proptest takes back one by one where an input is found to break something.
+//! Random mutations of inputs. proptest shrinks them one by one when an input fails.
 
 use std::sync::Arc;
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-/// Longest input.
+/// Maximum input length in bytes.
 const MAX_BYTES: usize = 1 << 16;
-/// Most changes of one input.
+/// Maximum number of mutations of one input.
 const MAX_CHANGES: usize = 6;
-/// Longest part that is copied, repeated or removed at once, and how often it is repeated.
+/// Maximum length of a part that is copied, repeated or removed, and the maximum number of repetitions.
 const MAX_PART: usize = 64;
 const MAX_TIMES: usize = 200;
-/// Words worth a try in any text.
+/// Words that are interesting in any text.
 const WORDS: [&str; 14] = [
     "0",
     "-1",
@@ -28,10 +28,10 @@ const WORDS: [&str; 14] = [
     "9223372036854775808",
     "18446744073709551616",
 ];
-/// Numbers worth a try where a number stands in bytes.
+/// Numbers that are interesting in binary input.
 const NUMBERS: [u64; 8] = [0, 1, 0x7f, 0x80, 0x7fff_ffff, 1 << 53, i64::MAX as u64, u64::MAX];
 
-/// What inputs are made from.
+/// The source of inputs and of their mutations.
 pub struct Corpus {
     entries: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
@@ -61,7 +61,7 @@ impl Corpus {
     }
 }
 
-/// Entries of a corpus, each changed in a few places.
+/// Generates mutated entries of a corpus.
 pub fn changed(corpus: Arc<Corpus>) -> impl Strategy<Value = Vec<u8>> {
     (any::<Index>(), vec(change(), 1..=MAX_CHANGES)).prop_map(move |(entry, changes)| {
         let mut bytes = entry.get(&corpus.entries).clone();
@@ -123,7 +123,7 @@ impl Change {
     }
 }
 
-/// Behind the last byte too, so that there always is a place.
+/// Returns a position in the bytes, or the end, so that there always is one.
 fn place(at: &Index, bytes: &[u8]) -> usize {
     at.index(bytes.len() + 1)
 }
@@ -133,7 +133,7 @@ fn part<'b>(bytes: &'b [u8], at: &Index, length: usize) -> &'b [u8] {
     &rest[..rest.len().min(length)]
 }
 
-/// Puts others in the place of so many bytes.
+/// Replaces `length` bytes.
 fn put(bytes: &mut Vec<u8>, at: &Index, length: usize, new: &[u8]) {
     let at = place(at, bytes);
     let end = bytes.len().min(at + length);

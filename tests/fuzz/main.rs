@@ -1,10 +1,10 @@
-//! Each target of `fuzz/` over its corpus, and over what becomes of that when it is changed at random. `FUZZ_SEED` chooses
-//! other changes, `FUZZ_RUNS` more of them.
+//! Runs each target of `fuzz/` on its corpus, and on random mutations of it. `FUZZ_SEED` selects other mutations,
+//! `FUZZ_RUNS` their number.
 
 #![allow(clippy::expect_used)]
 
 mod change;
-// What of it programs of libFuzzer use alone is not used here.
+// Some of its items are only used by the libFuzzer programs.
 #[allow(dead_code)]
 #[path = "../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -20,7 +20,7 @@ use std::{
 
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
-/// Inputs that are made for each target, and what their changes are drawn from.
+/// Default number of generated inputs for each target, and the default seed.
 const RUNS: u32 = 2_000;
 const SEED: u64 = 1;
 
@@ -32,7 +32,7 @@ fn setting<T: FromStr<Err: Debug>>(name: &str, usual: T) -> T {
     env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|error| panic!("{name}: {error:?}")))
 }
 
-/// The files of a directory below `fuzz`, in the order of their names.
+/// Returns the files of a directory below `fuzz`, sorted by name.
 fn files(of: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir(of)).unwrap_or_else(|error| panic!("fuzz/{of}: {error}"));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();

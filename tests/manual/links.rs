@@ -1,4 +1,4 @@
-//! Links between the documents: each leads to a file that is there, and to a heading of it.
+//! Links between the documents: each must lead to an existing file, and to a heading in it.
 
 use std::{
     collections::BTreeSet,
@@ -8,13 +8,13 @@ use std::{
 
 use super::{page, root};
 
-/// Directories whose documents are not this project's.
+/// Directories with documents of other projects.
 const FOREIGN: [&str; 2] = ["target", "node_modules"];
-/// Each of these names every document of its directory. The summary is the table of contents of the book.
+/// Pages that must link every document of their directory. The summary is the table of contents of the book.
 const INDEXES: [(&str, &str); 3] =
     [("docs/README.md", "docs"), ("docs/SUMMARY.md", "docs"), ("docs/SUMMARY.md", "docs/decisions")];
 
-/// Every document, by its path from the root.
+/// Returns the paths of all documents, relative to the root.
 fn documents() -> Vec<PathBuf> {
     let (mut found, mut open) = (Vec::new(), vec![root().to_owned()]);
     while let Some(dir) = open.pop() {
@@ -32,19 +32,19 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The lines of a document outside its blocks of code.
+/// Returns the lines of a document outside code blocks.
 fn prose(document: &Path) -> String {
     let text = fs::read_to_string(root().join(document)).expect("a text");
     text.split("```").step_by(2).collect::<Vec<_>>().join("\n")
 }
 
-/// The targets of links that stay within the repository.
+/// Returns the targets of links within the repository.
 fn links(prose: &str) -> impl Iterator<Item = &str> {
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// What a link to a heading says, as GitHub makes it.
+/// Returns the anchor of a heading, as GitHub generates it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -55,7 +55,7 @@ fn anchors(prose: &str) -> BTreeSet<String> {
     headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
 }
 
-/// Where a link of a document leads, without `.` and `..`.
+/// Returns the path to which a link of a document leads, without `.` and `..`.
 fn target(document: &Path, path: &str) -> PathBuf {
     let mut target = document.parent().expect("a directory").to_owned();
     for part in Path::new(path).components() {

@@ -1,8 +1,8 @@
-//! The manual of the algorithms is what their folders make it: `docs/algorithms.md`, and a picture each beside it.
+//! The manual of the algorithms, generated from their folders: `docs/algorithms.md`, and a picture for each.
 //!
 //! `config/*.schema.json` describe policies and settings as their readers do.
 //!
-//! `./manual` writes what the first test compares.
+//! `./manual` writes the files that the first test compares.
 
 #![allow(clippy::expect_used)]
 
@@ -24,18 +24,18 @@ use weir_core::algorithm::rates;
 
 use readme::Readme;
 
-/// The page, and the folder of its pictures.
+/// The page, and the directory of its pictures.
 const PAGE: &str = "docs/algorithms.md";
 const PICTURES: &str = "docs/algorithms";
 
-/// Set by `./manual`: write instead of comparing.
+/// Set by `./manual`: write the files instead of comparing them.
 const WRITE: &str = "MANUAL_WRITE";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A file of the repository.
+/// Reads a file of the repository.
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -53,7 +53,7 @@ fn readmes() -> Vec<Readme> {
     rates().map(|entry| readme(entry.name)).collect()
 }
 
-/// Every file of the manual as it should be, by its path.
+/// Generates every file of the manual, by path.
 fn manual() -> BTreeMap<String, String> {
     let pictures = rates().map(|entry| {
         let path = format!("{PICTURES}/{}.svg", entry.name);
@@ -64,7 +64,7 @@ fn manual() -> BTreeMap<String, String> {
     pictures.chain([(PAGE.to_owned(), page)]).chain(schemas).collect()
 }
 
-/// Every file of the manual as it is.
+/// Reads every file of the manual, by path.
 fn found() -> BTreeMap<String, String> {
     let pictures = match fs::read_dir(root().join(PICTURES)) {
         Ok(entries) => entries.map(|entry| entry.expect("an entry").file_name()).collect(),

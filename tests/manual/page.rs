@@ -1,14 +1,14 @@
-//! The page: the template's prose, with what the folders say in its places.
+//! The page: the template's prose, with placeholders filled from the algorithms' folders.
 
 use super::readme::Readme;
 
-/// The prose that belongs to no single algorithm.
+/// The prose outside the algorithms' own sections.
 pub const TEMPLATE: &str = "tests/manual/template.md";
 
-/// The line that tells where to change the page.
+/// The note in the page that names its sources.
 const NOTE: &str = "<!-- Written by ./manual from tests/manual/template.md and crates/weir-core/src/algorithm/*/README.md: change those instead. -->";
 
-/// Fills the template's places.
+/// Fills the placeholders of the template.
 pub fn compose(template: &str, readmes: &[Readme]) -> String {
     let mut page = template.to_owned();
     for (place, text) in
@@ -25,13 +25,13 @@ fn link(name: &str) -> String {
     format!("[`{name}`](#{name})")
 }
 
-/// What one wants, and which algorithm gives it.
+/// Makes the table of use cases and algorithms.
 fn choose(readmes: &[Readme]) -> String {
     let row = |readme: &Readme| format!("| {} | {} |\n", readme.in_short[0], link(&readme.name));
     format!("| you want | take |\n|---|---|\n{}", readmes.iter().map(row).collect::<String>())
 }
 
-/// All tables `in short` as one.
+/// Joins all tables `in short`.
 fn compare(readmes: &[Readme]) -> String {
     let row = |readme: &Readme| format!("| {} | {} |\n", link(&readme.name), readme.in_short[1..].join(" | "));
     format!(
@@ -40,7 +40,7 @@ fn compare(readmes: &[Readme]) -> String {
     )
 }
 
-/// Every README as a section, its picture behind its first paragraph.
+/// Makes a section of every README, with its picture after the first paragraph.
 fn sections(readmes: &[Readme]) -> String {
     readmes.iter().map(section).collect()
 }
@@ -52,7 +52,7 @@ fn section(readme: &Readme) -> String {
     format!("### {name}\n\n{}\n\n", blocks.join("\n\n"))
 }
 
-/// A block whose headings, if it has any, are below a section's.
+/// Lowers the headings of a block below that of a section.
 fn shifted(block: &str) -> String {
     let is_heading = block.trim_start_matches('#').starts_with(' ') && block.starts_with('#');
     if is_heading { format!("##{block}") } else { block.to_owned() }

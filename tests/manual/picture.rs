@@ -1,4 +1,4 @@
-//! A trace as a picture: what was asked and what became of it, what started so far, and what remained.
+//! A picture of a trace: its requests and their outcomes, the starts so far, and the remaining units.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use weir_core::{
 
 use super::trace::{END, MAX_WAIT, Replay, Request};
 
-// All lengths are pixels. Colours stand out from white and from black alike, and no meaning is carried by colour alone.
+// All lengths are in pixels. Colours contrast with white and black, and never carry meaning alone.
 const WIDTH: i64 = 760;
 const LEFT: i64 = 66;
 const RIGHT: i64 = 744;
@@ -19,12 +19,12 @@ const BLUE: &str = "#3b82f6";
 const RED: &str = "#dc4f4a";
 const VIOLET: &str = "#8f6fdc";
 
-/// The most units of the upper curve's axis.
+/// Maximum of the upper curve's axis, in units.
 const MOST_UNITS: u64 = 90;
-/// The length of the window that pictures are compared by.
+/// Length of the window by which pictures are compared.
 const WINDOW: Micros = 10 * SECOND;
 
-/// The picture of an algorithm's first example.
+/// Draws the picture of an algorithm's first example.
 pub fn draw(entry: &Entry, replay: &Replay) -> String {
     let mut picture = Picture { body: String::new(), y: 62 };
     picture.lanes(replay);
@@ -36,11 +36,11 @@ pub fn draw(entry: &Entry, replay: &Replay) -> String {
 
 struct Picture {
     body: String,
-    /// How far down it is drawn.
+    /// The vertical position of the next part.
     y: i64,
 }
 
-/// A coordinate to a tenth of a pixel, as short as it can be written.
+/// Formats a coordinate in tenths of a pixel, as short as possible.
 fn short(tenths: i64) -> String {
     match (tenths / 10, tenths % 10) {
         (whole, 0) => whole.to_string(),
@@ -48,12 +48,12 @@ fn short(tenths: i64) -> String {
     }
 }
 
-/// Where a moment is, from left to right.
+/// Returns the horizontal position of a time.
 fn x(at: Micros) -> String {
     short(LEFT * 10 + at.min(END) * (RIGHT - LEFT) * 10 / END)
 }
 
-/// A band of the picture with an axis of its own.
+/// A band of the picture with its own axis.
 struct Panel {
     top: i64,
     height: i64,
@@ -65,7 +65,7 @@ impl Panel {
         short(self.top * 10 + (self.most - units.min(self.most)) as i64 * self.height * 10 / self.most as i64)
     }
 
-    /// A path that keeps each value until the next one's moment.
+    /// Returns a path that keeps each value until the time of the next one.
     fn steps(&self, values: impl Iterator<Item = (Micros, u64)>) -> String {
         let mut path = String::new();
         for (at, value) in values {
@@ -86,7 +86,7 @@ impl Picture {
         self.add(format!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"));
     }
 
-    /// What was asked, each mark in its lane: allowed, when that starts where some wait, refused.
+    /// Draws the requests, in a lane for each outcome: allowed, their starts if some wait, refused.
     fn lanes(&mut self, replay: &Replay) {
         let bars = |y: i64, moments: &mut dyn Iterator<Item = Micros>| -> String {
             moments.map(|at| format!("M{} {y}v10", x(at))).collect()
@@ -110,7 +110,7 @@ impl Picture {
         self.add(format!("<path stroke=\"{RED}\" stroke-width=\"1.1\" d=\"{path}\"/>"));
     }
 
-    /// The top of the next lane, after its name.
+    /// Adds the name of the next lane, and returns the lane's top.
     fn lane(&mut self, name: &str) -> i64 {
         let top = self.y;
         self.text(LEFT - 8, top + 9, "end", name);
@@ -118,7 +118,7 @@ impl Picture {
         top
     }
 
-    /// What was asked so far, and what of it has started.
+    /// Draws the number of requests so far, and of those that have started.
     fn curves(&mut self, replay: &Replay) {
         let started = if replay.has_waits() { "started so far" } else { "allowed so far" };
         let panel = self.panel(130, MOST_UNITS, &[0, 30, 60, 90]);
@@ -132,7 +132,7 @@ impl Picture {
         self.swatch(LEFT + 122, y, colour, "", started);
     }
 
-    /// The largest cost that would have passed.
+    /// Draws the largest cost that would have passed.
     fn remaining(&mut self, replay: &Replay) {
         let panel = self.panel(70, replay.limit, &[0, replay.limit]);
         let path = panel.steps(replay.remaining.iter().copied());
@@ -140,13 +140,13 @@ impl Picture {
         self.swatch(LEFT, panel.top - 10, VIOLET, "", "remaining");
     }
 
-    /// A legend's line and its meaning.
+    /// Draws an entry of a legend.
     fn swatch(&mut self, x: i64, y: i64, colour: &str, more: &str, text: &str) {
         self.add(format!("<path stroke=\"{colour}\" stroke-width=\"1.8\"{more} d=\"M{x} {y}h22\"/>"));
         self.text(x + 28, y + 4, "start", text);
     }
 
-    /// The next panel, with lines at some of its units and each five seconds.
+    /// Adds a panel, with grid lines at some units and every five seconds.
     fn panel(&mut self, height: i64, most: u64, units: &[u64]) -> Panel {
         let panel = Panel { top: self.y + 28, height, most };
         self.y = panel.top + height;
@@ -163,7 +163,7 @@ impl Picture {
         panel
     }
 
-    /// The axis of time, below all panels.
+    /// Draws the time axis, below all panels.
     fn seconds(&mut self) {
         self.y += 16;
         for second in (0..=END / SECOND).step_by(5) {
@@ -225,7 +225,7 @@ mod tests {
         let (at_once, later) = (draw(entry, &replay(0)), draw(entry, &replay(SECOND / 2)));
         assert!(at_once.contains(">allowed so far<") && !at_once.contains(">starts<"), "{at_once}");
         assert!(later.contains(">started so far<") && later.contains(">starts<"), "{later}");
-        // From where it is asked, half a second in, to where it starts, half a second later.
+        // From the request, half a second in, to its start, half a second later.
         let (x0, x1) = (x(SECOND / 2), x(SECOND));
         assert!(later.contains(&format!("M{x0} 73L{x1} 87")), "{later}");
     }

@@ -1,13 +1,13 @@
-//! Limits quoted in prose: each is read as a policy file would.
+//! Limits quoted in prose: each must be valid in a policy file.
 
 use weir_core::algorithm::{Bounds, Source, find, params::MAX_PERIOD};
 
 use weir::proto;
 
-/// The names of the limits quoted in a text as `name: { a: 1, b: 2s }`, which must all be valid. A name that this build has no
-/// algorithm for must at least be one of the messages'.
+/// Returns the names of limits quoted in a text as `name: { a: 1, b: 2s }`, which must all be valid. If this build has
+/// no algorithm of a name, the API must have a message for it.
 pub fn check(path: &str, text: &str) -> Vec<String> {
-    // A quote may be broken into lines, as any words.
+    // A quote may contain line breaks.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let quotes = text.split('`').skip(1).step_by(2).filter_map(|code| code.split_once(": { "));
     let is_name =
@@ -43,7 +43,7 @@ impl Source for Quote<'_> {
     }
 }
 
-/// Whether the API knows an algorithm of this name; names in descriptors stand behind their length.
+/// Whether the API has a message with this name; a descriptor stores a name after its length.
 fn has_message(name: &str) -> bool {
     let needle = [&[name.len() as u8], name.as_bytes()].concat();
     proto::DESCRIPTORS.windows(needle.len()).any(|window| window == needle)

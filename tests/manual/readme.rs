@@ -1,26 +1,26 @@
-//! An algorithm's README, whose form the manual relies on.
+//! The README of an algorithm, which must have a fixed structure.
 
 /// The rows of the table `in short`, by their first cells.
 const IN_SHORT: [&str; 6] = ["you want", "state", "time", "at once", "worst in any window `W`", "weak point"];
-/// The sections behind the table of parameters, and whether each has to be there.
+/// The sections after the table of parameters, and whether each is required.
 const SECTIONS: [(&str, bool); 5] =
     [("Guarantee.", true), ("Costs.", true), ("State.", true), ("Refund.", true), ("Known as.", false)];
 
-/// One of them.
+/// The parsed README of one algorithm.
 pub struct Readme {
     pub name: String,
-    /// Its paragraphs and tables, but for the heading.
+    /// Its paragraphs and tables, without the heading.
     pub blocks: Vec<String>,
     /// The second cells of the table `in short`, in the order of [`IN_SHORT`].
     pub in_short: Vec<String>,
-    /// The parameters that its table has.
+    /// The parameters in its table.
     pub parameters: Vec<String>,
-    /// What they mean, in the same order.
+    /// Their descriptions, in the same order.
     pub meanings: Vec<String>,
 }
 
 impl Readme {
-    /// Reads the README of `name`; the error says what is missing of its form.
+    /// Parses the README of `name`. The error describes the missing part.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut blocks = text.trim_end().split("\n\n").map(str::to_owned);
         let heading = format!("# {name}");
@@ -50,7 +50,7 @@ impl Readme {
     }
 }
 
-/// Whether the blocks that every README has are there, one after another; others may stand between them.
+/// Checks that the required blocks are present and in order. There may be others between them.
 fn check_order(name: &str, blocks: &[String]) -> Result<(), String> {
     let opening = format!("`{name}: {{ ");
     let sections = SECTIONS.map(|(section, required)| (format!("**{section}**"), required));
@@ -76,7 +76,7 @@ fn check_order(name: &str, blocks: &[String]) -> Result<(), String> {
     }
 }
 
-/// The rows of the table with this header: the first cell, and the second.
+/// Returns the first and second cells of the rows of the table with this header.
 fn rows(blocks: &[String], header: &str) -> Result<Vec<(String, String)>, String> {
     let table = blocks.iter().find(|block| block.starts_with(header)).ok_or(format!("has no table `{header}`"))?;
     let cells = |row: &str| {

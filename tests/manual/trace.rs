@@ -1,4 +1,4 @@
-//! The trace that every picture shows, replayed by the program itself: `weir simulate`.
+//! The trace of all pictures, replayed by the program itself: `weir simulate`.
 
 use std::{
     io::Write,
@@ -13,42 +13,42 @@ use weir_core::{
 
 use serde_json::{Value, json};
 
-/// When it ends.
+/// The end of the trace.
 pub const END: Micros = 40 * SECOND;
-/// The longest wait that its callers accept.
+/// The longest wait that the requests accept.
 pub const MAX_WAIT: Micros = 2 * SECOND;
-/// How often a peek tells what remains.
+/// Interval between previews of the remaining units.
 const PEEK_EVERY: Micros = SECOND / 25;
 
-/// How an algorithm answered.
+/// The answers of an algorithm.
 pub struct Replay {
     pub requests: Vec<Request>,
-    /// What remained, and since when.
+    /// The remaining units, and the times of their changes.
     pub remaining: Vec<(Micros, u64)>,
-    /// The most that may remain.
+    /// The maximum of the remaining units.
     pub limit: u64,
 }
 
 /// One request of one unit.
 pub struct Request {
     pub at: Micros,
-    /// When it may start; `None`: refused.
+    /// The time at which it may start; `None`: refused.
     pub start: Option<Micros>,
 }
 
-/// 25 within two seconds; two a second until 20 s; none; and 25 more within two seconds, around 30 s, where a window of ten
-/// seconds ends without a request so far.
+/// Returns the times of the requests: 25 within two seconds; two a second until 20 s; none; and 25 more within two
+/// seconds, around 30 s, where a window of ten seconds without requests ends.
 fn arrivals() -> impl Iterator<Item = Micros> {
     let burst = |from: Micros| (0..25).map(move |number| from + number * 2 * SECOND / 25);
     let steady = (5..40).map(|number| number * SECOND / 2);
     burst(0).chain(steady).chain(burst(29 * SECOND))
 }
 
-/// Replays the trace with the first example.
+/// Replays the trace with the algorithm's first example.
 pub fn replay(entry: &Entry) -> Replay {
     let peeks = (0..=END / PEEK_EVERY).map(|number| (number * PEEK_EVERY, 0));
     let mut moments: Vec<(Micros, i64)> = arrivals().map(|at| (at, 1)).chain(peeks).collect();
-    // A peek comes before the requests of the same moment.
+    // At equal times the preview precedes the requests.
     moments.sort_unstable();
     let params: serde_json::Map<_, _> =
         entry.examples[0].iter().map(|(field, text)| ((*field).to_owned(), json!(text))).collect();
@@ -70,7 +70,7 @@ pub fn replay(entry: &Entry) -> Replay {
     replay
 }
 
-/// The answer to each line of a trace.
+/// Returns the answer to each line of a trace.
 fn simulate(trace: &str) -> Vec<Value> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg("simulate")
@@ -92,19 +92,19 @@ fn simulate(trace: &str) -> Vec<Value> {
 }
 
 impl Replay {
-    /// When requests start, in order.
+    /// Returns the start times of requests, in order.
     pub fn starts(&self) -> Vec<Micros> {
         let mut starts: Vec<_> = self.requests.iter().filter_map(|request| request.start).collect();
         starts.sort_unstable();
         starts
     }
 
-    /// Whether any request was told to wait.
+    /// Whether any request must wait.
     pub fn has_waits(&self) -> bool {
         self.requests.iter().any(|request| request.start.is_some_and(|start| start > request.at))
     }
 
-    /// The most that start within any window of this length.
+    /// Returns the most requests that start within any window of this length.
     pub fn most_within(&self, window: Micros) -> usize {
         let starts = self.starts();
         let within = |from: usize| starts[from..].iter().take_while(|start| **start < starts[from] + window).count();

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// A fraction, its denominator above 0. Not always in lowest terms: the denominators met here stay small by themselves.
+/// A fraction with a positive denominator, not always in lowest terms: the denominators of the tests stay small.
 #[derive(Clone, Copy, Debug)]
 pub struct Fraction {
     num: i128,

@@ -1,4 +1,4 @@
-//! Random policies, as text and as the model reads them, and random stories.
+//! Generators of random policies, as YAML and as values for the model, and of random traces.
 
 use rand::{Rng as _, seq::IndexedRandom as _};
 use rand_chacha::ChaCha8Rng;
@@ -7,7 +7,7 @@ fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
     *from.choose(rng).expect("something to choose from")
 }
 
-/// A rule with its parameters; times in microseconds.
+/// A rule with its parameters. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
     Gcra { burst: u64, count: u64, period: i64 },
@@ -20,7 +20,7 @@ pub struct Limit {
     pub name: Option<String>,
     pub shadow: bool,
     pub rule: Rule,
-    /// Written as `[burst, count, seconds]`.
+    /// Whether the limit is written as `[burst, count, seconds]`.
     positional: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Check {
     pub key: Vec<String>,
     pub cost: i64,
     pub factor: f64,
-    /// Instead of what the policy says.
+    /// Overrides the policy's charge mode.
     pub independent: Option<bool>,
 }
 
@@ -54,18 +54,18 @@ pub enum Event {
         key: Vec<String>,
         subtree: bool,
     },
-    /// Another policy is in force from now on.
+    /// Replaces the policy in force.
     Reload(usize),
 }
 
 pub struct Story {
     pub policies: Vec<Policy>,
-    /// What happens, and when.
+    /// Events with their times in microseconds.
     pub events: Vec<(i64, Event)>,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Exact in binary or small, so that no rounding of a double stands between the model and the text.
+/// Exact in binary or small, so that model and program agree without rounding errors.
 const FACTORS: [f64; 6] = [0.5, 0.25, 2.0, 3.0, 1.5, 4.0];
 const PERIODS: [i64; 7] = [7, 1_000, 99_991, 1_000_000, 1_000_000, 1_500_000, 60_000_000];
 const COSTS: [i64; 16] = [1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 0, 0, -1, -2, 7, 1 << 32];
@@ -158,7 +158,7 @@ fn rule(rng: &mut ChaCha8Rng) -> Rule {
     }
 }
 
-/// Other numbers at the same places, as when an operator tunes a policy.
+/// Changes numbers in place, as an operator who tunes a policy does.
 fn change(node: &mut Node, rng: &mut ChaCha8Rng) {
     for limit in &mut node.limits {
         if rng.random_ratio(1, 2) {
@@ -175,7 +175,7 @@ fn change(node: &mut Node, rng: &mut ChaCha8Rng) {
     }
 }
 
-/// The policy as a file.
+/// Writes the policy as YAML.
 pub fn yaml(policy: &Policy) -> String {
     let mut text = format!("charge: {}\n", if policy.independent { "independent" } else { "all_or_nothing" });
     if let Some(anchor) = policy.anchor {

@@ -1,7 +1,7 @@
-//! Random policies and random stories against a model written from the specification alone: naive, slow, with exact
-//! fractions, and knowing nothing of the code under test.
+//! Random policies and random traces, compared with a reference model that is written from the specification alone:
+//! naive, slow, with exact fractions, and sharing no code with the implementation.
 //!
-//! `WEIR_SEED=… cargo test --test model` replays one seed; `WEIR_POLICIES=…` says how many policies to try.
+//! `WEIR_SEED=… cargo test --test model` replays one seed; `WEIR_POLICIES=…` sets the number of policies.
 
 #![allow(clippy::expect_used)]
 
@@ -31,7 +31,7 @@ use weir::{
 use generate::{Event, Story};
 use model::{Answer, Model};
 
-/// Policies in a run of the quick tests.
+/// Number of policies in a default run.
 const POLICIES: u64 = 10_000;
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -69,10 +69,10 @@ fn random_policies_and_traces_match_the_model() {
     }
 }
 
-/// Checks by how many limits they meet.
+/// Names of the cases by number of levels in a check.
 const LEVELS: [&str; 5] = ["no level", "1 level", "2 levels", "3 levels", "4 levels or more"];
 
-/// How often each case was met, so that a generator that misses one is noticed.
+/// Number of occurrences of each case, to detect a generator that misses one.
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<&'static str, u64>);
 
@@ -109,7 +109,7 @@ fn compile(yaml: &str) -> Policy {
     Policy::new([file::read(&document, &Bounds::default()).unwrap_or_else(|problems| panic!("{problems}\n{yaml}"))])
 }
 
-/// Tells the story to both, and says where they differ.
+/// Replays the trace on both, and returns the first difference.
 fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), String> {
     let clock = Arc::new(ManualClock::default());
     let store = MemoryStore::new(MemorySettings { max_keys: 100_000, ..MemorySettings::default() }, Arc::clone(&clock));

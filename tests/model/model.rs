@@ -1,4 +1,4 @@
-//! Several limits, one decision, as the specification's third section says.
+//! Reference model: several limits in one decision, after the third section of the specification.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::{
     rules::{State, kind, scale, step},
 };
 
-/// Largest count of any limit.
+/// The largest count of any limit.
 const MOST: u64 = 1 << 32;
 
 #[derive(Debug, PartialEq)]
@@ -27,10 +27,12 @@ pub struct Answer {
     pub levels: Vec<AnswerLevel>,
 }
 
-/// Whose count it is: the actual path, the name or else the place among the unnamed of its kind, and kind with time base.
+/// The identity of a state: path of the actual key; the limit's name, or its rank among unnamed limits of its kind; and
+/// kind with time base.
 type Identity = (Vec<String>, Result<String, Unnamed>, (&'static str, i64));
 
-/// The first of the unnamed limits of one kind at a node, or another by its period and its rank among those of that.
+/// The first unnamed limit of one kind at a node, or another one with its period and its rank among those of that
+/// period.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Unnamed {
     First,
@@ -55,8 +57,8 @@ impl<'p> Model<'p> {
         Self { policy, states: HashMap::new() }
     }
 
-    /// Whether the key itself had a state. `None`: only one that says nothing, a window emptied by a refund, which may
-    /// count as one or not.
+    /// Deletes states. Returns whether the key itself had one. `None`: it had only an empty window after a refund,
+    /// which may count as a state or not.
     pub fn reset(&mut self, key: &[String], subtree: bool, now: i64) -> Option<bool> {
         let own: Vec<_> = self.states.iter().filter(|((path, ..), _)| path == key).collect();
         let live = own.iter().any(|((.., (_, period)), state)| state.ends(i128::from(*period)) > i128::from(now));
@@ -65,11 +67,11 @@ impl<'p> Model<'p> {
         if live || !emptied { Some(live) } else { None }
     }
 
-    /// `None`: the factor takes a limit beyond its bounds.
+    /// Decides a check. `None`: the factor puts a limit out of bounds.
     pub fn check(&mut self, check: &Check, now: i64) -> Option<Answer> {
         let levels = levels(self.policy, check)?;
         let independent = check.independent.unwrap_or(self.policy.independent);
-        // What has ended is nothing, whatever the limit has become.
+        // Expired states do not count, even if the limit has changed.
         let lives = |level: &Level, state: &State| state.ends(i128::from(level.identity.2.1)) > i128::from(now);
         let known = |level: &Level| self.states.get(&level.identity).filter(|state| lives(level, state)).copied();
         let before: Vec<_> = levels.iter().map(known).collect();
@@ -79,9 +81,9 @@ impl<'p> Model<'p> {
         let mut decided = Vec::new();
         for ((level, (decision, next)), state) in levels.into_iter().zip(steps).zip(before) {
             let charges_denied = matches!(level.rule, Rule::FixedWindow { charge_denied: true, .. });
-            // Whoever refuses keeps nothing but what it has cut.
+            // A level that refuses stores nothing but the cut of its state.
             let commits = allowed || (independent && !level.shadow) || charges_denied || !decision.allowed;
-            // What passed but is not charged tells how it stands uncharged.
+            // A level that passes but is not charged reports its numbers without the charge.
             let decision = if commits || !decision.allowed { decision } else { step(&level.rule, state, now, 0).0 };
             if commits && let Some(next) = next {
                 self.states.insert(level.identity, next);
@@ -135,7 +137,7 @@ fn unnamed(siblings: &[Limit], place: usize) -> Unnamed {
     if before.is_empty() { Unnamed::First } else { Unnamed::Other { period, rank } }
 }
 
-/// One that refuses, then the longest period, then the least parameters.
+/// Orders unnamed limits: enforced before shadow, then by longest period, then by smallest parameters.
 fn precedence(limit: &Limit) -> (bool, i64, [u64; 2]) {
     let numbers = match limit.rule {
         Rule::Gcra { burst, count, .. } => [burst, count],
@@ -174,19 +176,19 @@ fn within_bounds(rule: &Rule) -> bool {
     }
 }
 
-/// `L * T <= 2^50` and `L * C < 2^53`.
+/// The bounds of exact arithmetic: `L * T <= 2^50` and `L * C < 2^53`.
 fn is_exact(most: u64, count: u64, period: i64) -> bool {
     let (most, count, period) = (i128::from(most), i128::from(count), i128::from(period));
     most * period <= count << 50 && most * (count / gcd(count, period)) < 1 << 53
 }
 
-/// The child of that name, else `*`.
+/// Returns the child with that name, else `*`.
 fn child<'n>(node: &'n Node, segment: &str) -> Option<(&'n str, &'n Node)> {
     let find = |name: &str| node.children.iter().find(|(child, _)| child == name);
     find(segment).or_else(|| find("*")).map(|(name, child)| (name.as_str(), child))
 }
 
-/// The least remaining, the greatest retry; and the one level that binds.
+/// Summarizes the levels: least remaining, longest retry, and the binding level.
 fn summary(levels: &[AnswerLevel]) -> Summary {
     let counting: Vec<_> = levels.iter().enumerate().filter(|(_, level)| !level.shadow).collect();
     let decisions = || counting.iter().map(|(_, level)| &level.decision);

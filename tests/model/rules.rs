@@ -1,13 +1,13 @@
-//! Each algorithm as its formulas say, on exact fractions.
+//! The algorithms by their formulas, with exact fractions.
 
 use weir_core::domain::Decision;
 
 use super::{fraction::Fraction, generate::Rule};
 
-/// What a limit remembers of a key: what was spent, never what is left.
+/// The state of one key under a limit: the units spent, never the units left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
-    /// The theoretical arrival time, and the limit that made it: the time of one unit, and the most units.
+    /// The theoretical arrival time, and the limit that wrote it: the time of one unit, and the most units.
     Arrival {
         at: Fraction,
         maker: (Fraction, i128),
@@ -19,7 +19,7 @@ pub enum State {
 }
 
 impl State {
-    /// The moment from which the key is as if never seen.
+    /// Returns the time from which the key counts as unused.
     pub fn ends(&self, rule_period: i128) -> i128 {
         match self {
             Self::Arrival { at, .. } => at.ceil(),
@@ -29,7 +29,7 @@ impl State {
     }
 }
 
-/// A rule's name and what gives its states their meaning; a change of it starts afresh.
+/// Returns the rule's name and time base. If either changes, states start afresh.
 pub fn kind(rule: &Rule) -> (&'static str, i64) {
     match rule {
         Rule::Gcra { .. } => ("gcra", 0),
@@ -38,7 +38,7 @@ pub fn kind(rule: &Rule) -> (&'static str, i64) {
     }
 }
 
-/// The rule divided by a factor: what counts rounds up.
+/// Divides the counts of a rule by a factor and rounds up.
 pub fn scale(rule: &Rule, factor: f64) -> Rule {
     let scaled = |value: u64, least: u64| ((value as f64 / factor).ceil() as u64).max(least);
     match *rule {
@@ -69,10 +69,10 @@ fn decision(allowed: bool, limit: i128, remaining: i128, retry: Option<i128>, re
     }
 }
 
-/// One limit asked for `cost` at `now`: its answer, and its state if the answer is put into effect.
+/// Decides `cost` at `now` by one limit. Returns its answer, and the state to store if the answer is committed.
 pub fn step(rule: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
     let (decision, next) = judge(rule, state, now, cost);
-    // Where nothing is left, that is when a refused request for one unit would pass.
+    // If no unit is left, `next_after` is the retry time of a request for one unit.
     let next_after = if decision.remaining == 0 { judge(rule, next, now, 1).0.retry_after } else { None };
     (Decision { next_after, ..decision }, next)
 }
@@ -100,7 +100,7 @@ fn arrival(
     let each = Fraction::new(period, count);
     let depth = each.times(most);
     let present = Fraction::whole(now);
-    // What another limit made is at most what this one could have made.
+    // A state that another limit wrote is cut to the furthest that this limit could have written.
     let furthest = present.plus(depth);
     let (known, is_cut) = match state {
         Some(State::Arrival { at, maker }) if maker == (each, most) => (Some(at), false),
@@ -137,7 +137,7 @@ fn window(
 ) -> (Decision, Option<State>) {
     let current = now - now.rem_euclid(period);
     let (start, used) = match state {
-        // One of which nothing is used any more is as if never seen (law 2), also when it lies ahead.
+        // A window without used units counts as unused (property 2), even if it starts in the future.
         Some(State::Window { start, used }) if start >= current && used > 0 => (start, used),
         _ => (current, 0),
     };

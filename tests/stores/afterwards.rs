@@ -1,4 +1,4 @@
-//! What replicas admit while their store does not answer is charged to it when it does.
+//! Charges after an outage: the units that replicas admit while the store is down are charged to it afterwards.
 
 use std::fs;
 
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// Units of the limits on a user and on what users do, and of the one on all users.
+/// Units of the limits on a user and on its trades, and of the limit on all users.
 const UNITS: [u64; 2] = [1_000, 500];
 const ALL: u64 = 10_000;
-/// Units charged before an outage, and those that each replica admits in it.
+/// Units charged before an outage, and units that each replica admits during it.
 const BEFORE: u64 = 10;
 const DURING: u64 = 20;
 const KEYS: &str = "weir_store_outage_keys{store=\"redis\"}";
@@ -36,7 +36,7 @@ fn policy(rule: &str) -> String {
 }
 
 fn setup(url: &str, policy: &str) -> Setup {
-    // Longer than a busy machine takes to answer, so that no reply is lost.
+    // Longer than an answer takes on a busy machine, so that no reply is lost.
     Setup::new().env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").policy(policy)
 }
 
@@ -44,7 +44,7 @@ fn outcome(service: &Server, outcome: &str) -> u64 {
     service.metric(&format!("weir_store_outage_units_total{{store=\"redis\",outcome=\"{outcome}\"}}")) as u64
 }
 
-/// Replicas over one store, and a client of each.
+/// Replicas on one store, with a client for each.
 struct Fleet {
     services: Vec<Server>,
     runtime: Runtime,
@@ -68,14 +68,14 @@ impl Fleet {
         self.ask(replica, CheckRequest { cost: Some(units as i64), ..check(key) })
     }
 
-    /// Spends while the store answers.
+    /// Spends units while the store answers.
     fn spend_shared(&self, key: &[&str], units: u64) {
         eventually("the store answers", || (!self.ask(0, peek(key)).degraded).then_some(()));
         let answer = self.spend(0, key, units);
         assert!(answer.allowed && !answer.degraded, "{answer:?}");
     }
 
-    /// Spends one by one while it does not.
+    /// Spends units one by one while the store is down.
     fn spend_degraded(&self, replica: usize, key: &[&str], units: u64) {
         for _ in 0..units {
             let answer = self.spend(replica, key, 1);
@@ -83,7 +83,8 @@ impl Fleet {
         }
     }
 
-    /// Waits until no replica sends anything of this key any more: from then on nothing is charged that is not known to be.
+    /// Waits until the circuit breaker of this key's server is open on every replica, so that no further charge can get
+    /// lost.
     fn wait_until_down(&self, key: &[&str]) {
         for (replica, service) in self.services.iter().enumerate() {
             let opened = || service.metric("weir_store_errors_total{store=\"redis\",kind=\"breaker_open\"}");
@@ -95,7 +96,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until everything is charged that is to be.
+    /// Waits until all pending charges are made.
     fn wait_until_charged(&self) {
         for (replica, service) in self.services.iter().enumerate() {
             eventually("the store answers", || (!self.ask(replica, peek(&["user", "-"])).degraded).then_some(()));
@@ -105,7 +106,7 @@ impl Fleet {
         }
     }
 
-    /// What each level of a key has spent.
+    /// Returns the units spent at each level of a key.
     fn spent(&self, key: &[&str]) -> Vec<u64> {
         let answer = eventually("the store answers", || Some(self.ask(0, peek(key))).filter(|answer| !answer.degraded));
         answer.levels.into_iter().map(|level| level.limit - level.remaining).collect()
@@ -149,7 +150,7 @@ fn a_recovered_fleet_has_spent_what_it_admitted() {
     }
 }
 
-/// It has lost all that it knew, and has more to be charged than a limit holds.
+/// The store restarts empty, and more units are pending than a limit holds.
 #[test]
 fn a_restarted_store_is_charged_at_most_the_limit() {
     let mut redis = Redis::start(Options::socket());
@@ -226,7 +227,7 @@ fn a_shutdown_during_an_outage_says_what_is_not_charged() {
     assert_eq!(service.wait_for_end(), 0);
 }
 
-/// The limits of one check are on two masters, one of which answers: that has charged its own.
+/// The limits of one check are on two masters, one of which is down; the other one charges its own limit.
 #[test]
 fn a_cluster_of_which_one_master_fails_is_charged_once() {
     let cluster = Cluster::start(&ClusterOptions::default());
@@ -247,7 +248,7 @@ fn a_cluster_of_which_one_master_fails_is_charged_once() {
     cluster.wait_until_ok(cluster.nodes.len());
     fleet.wait_until_charged();
     let (spent, expected) = (fleet.spent(&key), BEFORE + 2 * DURING);
-    // Of the master that answers a reply may be lost on a busy machine.
+    // A reply of the running master may be lost on a busy machine.
     let unknown: u64 = fleet.services.iter().map(|service| outcome(service, "unknown")).sum();
     assert_eq!(spent[1..], [expected; 2]);
     assert!((expected - unknown..=expected).contains(&spent[0]), "{spent:?}, {unknown} unknown");

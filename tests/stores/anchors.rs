@@ -1,5 +1,5 @@
-//! Limits above the anchor, on a Cluster: each anchor is decided for itself, and a refusal takes back what the others have
-//! charged, but nothing else.
+//! Limits above the anchor, on a Cluster: each anchor is decided separately, and a refusal refunds exactly the charges
+//! at the other anchors.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,9 +20,9 @@ use crate::{
 const OUTER: u64 = 100;
 /// A period that does not end while a test runs.
 const LONG_SECONDS: i64 = 30 * 86_400;
-/// Charges that could not be taken back.
+/// The metric of charges that could not be refunded.
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total{store=\"redis\"}";
-/// A window that ends while a check is on its way; what comes after it takes far less.
+/// A window that ends while a check is in flight, but outlasts the steps after that.
 const WINDOW_SECONDS: i64 = 4;
 
 fn bucket(depth: u32, capacity: u64) -> Limit {
@@ -40,7 +40,7 @@ fn shadow(limit: Limit) -> Limit {
     Limit { shadow: true, ..limit }
 }
 
-/// Asks one service, with limits of the request's own.
+/// A client of one service that sends limits with each request.
 #[derive(Clone)]
 struct Asker {
     client: RateLimiterClient<Channel>,
@@ -57,7 +57,7 @@ impl Asker {
         answer
     }
 
-    /// What is left of each level.
+    /// Returns the remaining units of each level.
     async fn left(&mut self, key: &[&str]) -> Vec<u64> {
         self.ask(key, 0).await.levels.into_iter().map(|level| level.remaining).collect()
     }
@@ -124,8 +124,8 @@ fn refunds_stay_exact_when_others_charge_in_between() {
     assert_no_panic(&service);
 }
 
-/// A check of 5 units is refused by a user's limit after the limit above has charged it: meanwhile `wait`, and then others
-/// charge 3. Tells what is left above, where one check had passed before. `name` is a key's.
+/// A user's limit refuses a check of 5 units after the limit above has charged it. Meanwhile `wait` runs, and other
+/// checks charge 3 units. Returns the units left above, where one unit was charged before. `name` is part of the key.
 fn refused_while_others_charge(
     cluster: &Cluster,
     (client, name): (RateLimiterClient<Channel>, &str),
@@ -140,7 +140,7 @@ fn refused_while_others_charge(
     let (top, user) = (outer.clone(), inner.clone());
     let key = [top.as_str(), user.as_str()];
     assert!(runtime.block_on(asker.ask(&key, 1)).allowed);
-    // Writes wait there, those of the script too.
+    // All writes to this node wait, including the script's.
     cluster.nodes[node].cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     let refused = runtime.spawn(async move { asker.ask(&[&outer, &inner].map(String::as_str), 5).await });
     let above_key = &key[..1];
@@ -161,7 +161,7 @@ fn window_now() -> u64 {
     now.as_secs() / Duration::from_secs(WINDOW_SECONDS as u64).as_secs()
 }
 
-/// Two segments of a key that live on different nodes, and the node of the second.
+/// Returns two segments of a key that are on different nodes, and the node of the second.
 fn on_two_nodes(cluster: &Cluster, outer: &str) -> (String, String, usize) {
     let outer = outer.to_owned();
     let first = cluster.owner(cluster.slot(&hash_of(&[&outer])));

@@ -1,4 +1,4 @@
-//! Checks that are decided together over shared stores: all are charged or none, also where their keys live on several nodes.
+//! Checks that are decided together on shared stores: all are charged or none, even if their keys are on several nodes.
 
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Units of a key that lasts a test.
+/// Units of a key, which do not refill during a test.
 const UNITS: u64 = 40;
 
 fn keys(run: &str) -> Vec<String> {
@@ -35,7 +35,7 @@ async fn left(client: &mut RateLimiterClient<Channel>, key: &str, units: u64) ->
     client.check(own(key, units, 0)).await.expect("an answer").into_inner().remaining
 }
 
-/// A refusal by one key charges none of the others, and many callers together get what one would.
+/// A refusal by one key charges none of the others, and many callers together get no more than the limits.
 async fn all_or_none(service: &Server) {
     let mut client = service.client().await;
     let names = keys("refused");
@@ -48,7 +48,7 @@ async fn all_or_none(service: &Server) {
         let expected = if index == 7 { UNITS - 30 } else { UNITS - 1 };
         assert_eq!(left(&mut client, key, UNITS).await, expected, "{key}");
     }
-    // Each call takes a unit of two of the keys: of neighbours, so that all contend.
+    // Each call takes a unit of two neighbouring keys, so that all callers contend.
     let names = keys("shared");
     let mut callers = JoinSet::new();
     for caller in 0..16_usize {

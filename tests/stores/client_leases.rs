@@ -1,4 +1,4 @@
-//! Leases of clients: they decide by themselves, over several replicas, and together admit what the limit does.
+//! Leases of clients: the clients decide locally, over several replicas, and together admit at most the limit.
 
 use std::{
     sync::{
@@ -22,13 +22,13 @@ use crate::{
 
 const CLIENTS: usize = 8;
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
-/// More than a lease lasts.
+/// Longer than a lease lasts.
 const TTL: Duration = Duration::from_millis(300);
-/// No busy machine is later with an answer.
+/// Deadline that even a busy machine meets.
 const PATIENCE: Duration = Duration::from_secs(60);
 const GRANTED: &str = "weir_client_leases_granted_units_total{domain=\"default\"}";
 
-/// What clients have seen.
+/// Numbers of answers that the clients got, by kind.
 #[derive(Debug, Default)]
 struct Seen {
     leased: AtomicU64,
@@ -51,7 +51,7 @@ fn policy(limit: &str) -> String {
     )
 }
 
-/// Checks trades until `is_over`, and gives back what is left.
+/// Checks trades until `is_over`, then gives back the units left.
 async fn spend(target: String, seen: Arc<Seen>, is_over: impl Fn(&Seen) -> bool) {
     let client = Client::builder(target).lease(true).deadline(PATIENCE).build().expect("a client");
     let check = Check::new(TRADE);
@@ -110,13 +110,13 @@ fn two(url: &str, policy: &str) -> Vec<Server> {
     (0..2).map(|_| patient(url).policy(policy).start()).collect()
 }
 
-/// Clients and a replica are killed while they hold units: never more than the quota, and no more lost than they held.
+/// Kills clients and a replica while they hold units: the clients never exceed the quota, and no call fails.
 fn never_over_a_quota(url: &str) {
     const QUOTA: u64 = 10_000;
     let (mut services, runtime) = (two(url, &policy(&window(QUOTA))), runtime());
     let (seen, clients) = start(&runtime, &services, |seen| seen.refused.load(Relaxed) > 1_000);
     wait_until("a part is spent", || seen.leased.load(Relaxed) > QUOTA / 8);
-    // Two die with what they hold.
+    // Two clients die with their held units.
     clients[..2].iter().for_each(JoinHandle::abort);
     wait_until("more is spent", || seen.admitted() > QUOTA / 4);
     services[0].signal(Signal::KILL);
@@ -158,12 +158,12 @@ fn a_rate_is_never_exceeded_by_clients() {
 
 const QUOTA_OF_RETURNS: u64 = 1_000_000;
 
-/// Leases that no busy machine lets run out.
+/// Makes a policy with leases that do not expire during a test, even on a busy machine.
 fn long_policy() -> String {
     policy(&window(QUOTA_OF_RETURNS)).replace("lease: true", "lease: { ttl: 1m }")
 }
 
-/// What replicas lease themselves they give back when they stop; one that comes after them tells what is left.
+/// Stops the replicas, which give back their own leases, and returns the units left according to a new one.
 fn left_after(runtime: &Runtime, mut services: Vec<Server>, url: &str) -> u64 {
     for service in &mut services {
         if service.lives() {
@@ -214,7 +214,7 @@ fn clients_of_a_replica_that_stops_go_on_elsewhere_with_what_they_hold() {
     wait(&runtime, clients);
     let missing = QUOTA_OF_RETURNS - seen.admitted() - left_after(&runtime, services, &redis.url());
     println!("{seen:?}, {missing} missing");
-    // What comes with a request of a lease is decided again where its answer is lost: one of each client.
+    // A check in a lease request whose answer is lost is decided again: at most one for each client.
     assert!(missing <= CLIENTS as u64, "{missing} units are lost");
     assert_eq!(seen.failed.load(Relaxed), 0, "the other replica answers");
 }

@@ -1,4 +1,4 @@
-//! Nodes of a Cluster that are silent, and keys that are on their way from one to another.
+//! Silent nodes of a Cluster, and keys in a slot under migration.
 
 use weir_test_redis::{Cluster, ClusterOptions, Greeter, Reply, eventually};
 
@@ -8,14 +8,14 @@ use crate::{
 };
 
 const SLOTS: u16 = 16_384;
-/// What the log says of a server to which no checks go.
+/// The log line of a server whose circuit breaker is open.
 const DOWN: &str = "store unhealthy: circuit breaker open, checks are decided by on_store_failure";
-/// So many take far longer than some probes.
+/// Number of checks, which take far longer than several probes.
 const CHECKS_WHILE_DOWN: usize = 500;
 
 const POLICY: &str =
     "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 9, count: 1, period: 1h } }] } } } }";
-/// Keys of one slot, and how many of them have moved.
+/// Number of keys in a slot, and the number of them that have migrated.
 const KEYS: usize = 10;
 const MOVED: &str = "4";
 
@@ -86,7 +86,7 @@ fn a_node_out_of_memory_stays_unhealthy_after_a_slot_moved() {
     assert_no_panic(&service);
 }
 
-/// Asks until the breaker has been open for many checks, so that probes have had their time.
+/// Sends checks until the breaker opens, and many more while it is open, so that probes have time to fail.
 fn service_is_down(service: &Service, mut degraded: impl FnMut() -> bool) {
     eventually("checks do not go there", || match service.log_lines(DOWN).len() {
         0 => Err(format!("degraded: {}", degraded())),

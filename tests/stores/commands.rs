@@ -1,4 +1,4 @@
-//! What Redis is asked: few calls of one script, and nothing else.
+//! Commands that Redis receives: a few calls of one script, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::{
     support::{Server as Service, requests::check},
 };
 
-/// Streams that ask at the same time, each for one thing after the other.
+/// Concurrent streams, each with one check at a time.
 const STREAMS: usize = 128;
-/// Checks of all streams together; `WEIR_CHECKS` says otherwise.
+/// Default number of checks of all streams together; `WEIR_CHECKS` overrides it.
 const CHECKS: usize = 8_000;
-/// Of all that is asked, keys that are asked for more than once.
+/// Number of keys in the run with many keys, each checked several times.
 const USERS: usize = 1_000;
 
-/// What the script may call by itself.
+/// Commands that the script calls.
 const OF_THE_SCRIPT: [&str; 7] = ["time", "hmget", "hset", "pttl", "pexpire", "hrandfield", "hdel"];
-/// What a replica asks beside checks, now and then: for overrides, and to tell the others of itself.
+/// Occasional commands of a replica besides checks: for overrides and for its heartbeat.
 const BESIDE_CHECKS: [&str; 3] = ["ping", "unwatch", "xrevrange"];
-/// What the test asks.
+/// Commands that the test sends.
 const OF_THE_TEST: [&str; 3] = ["auth", "info", "config|resetstat"];
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 99, count: 1, period: 1h } }], \
@@ -32,7 +32,7 @@ fn checks() -> usize {
     std::env::var("WEIR_CHECKS").map_or(CHECKS, |text| text.parse().expect("a number"))
 }
 
-/// Each stream asks its share of nested checks; all are decided by Redis.
+/// Sends each stream's share of nested checks. Redis must decide them all.
 async fn ask(service: &Service, checks: usize, key: impl Fn(usize) -> String) {
     let streams = (0..STREAMS).map(|number| {
         let numbers = (number..checks).step_by(STREAMS);
@@ -53,7 +53,7 @@ async fn ask(service: &Service, checks: usize, key: impl Fn(usize) -> String) {
     futures_util::future::join_all(streams).await;
 }
 
-/// How often Redis ran each command since it was told to forget that.
+/// Returns the number of calls of each command since the last CONFIG RESETSTAT.
 fn calls(redis: &Server) -> BTreeMap<String, usize> {
     let info = redis.cli(&["INFO", "commandstats"]);
     let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
@@ -82,13 +82,13 @@ fn checks_share_script_calls_and_send_no_other_commands() {
         let beside: usize = BESIDE_CHECKS.iter().filter_map(|command| calls.get(*command)).sum();
         assert!(other.is_empty(), "{keys}: {other:?} on the way");
         assert!(20 * beside < checks, "{keys}: {beside} commands beside {checks} checks");
-        // One of these may fall between the two.
+        // One call may be counted in only one of the two statistics.
         let polls = calls.get("xrevrange").copied().unwrap_or_default();
         assert!(
             calls["time"].abs_diff(scripts + polls) <= 1,
             "the clock is read once a call, and once a poll for overrides"
         );
-        // Of many keys two checks in a row may, rarely, be of the same.
+        // With many keys, two consecutive checks rarely have the same key.
         let reads = if shared { scripts..=scripts } else { checks - checks / 100..=checks };
         assert!(reads.contains(&calls["hmget"]), "{keys}: what is read again for the same key was known");
     }

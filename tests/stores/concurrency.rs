@@ -1,4 +1,4 @@
-//! Slots that replicas share.
+//! Concurrency limits in a shared store.
 
 use rustix::process::Signal;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
@@ -23,7 +23,7 @@ schema:
     children: { '*': { limits: [{ concurrency: { max: 7, ttl: 5s }, name: pool }, { gcra: { burst: 1000000, count: 1, period: 1s } }] } }
 ";
 
-/// Holders die, and a replica is killed among them: never more slots than there are, and all come back.
+/// Holders die, and one replica is killed: slots never exceed the limit, and all become free again.
 fn replicas_share_slots(url: &str) {
     let services = replicas(url, POLICY);
     runtime().block_on(async {
@@ -50,7 +50,8 @@ fn replicas_share_slots(url: &str) {
     });
 }
 
-/// On a Cluster the user's slot is taken before the tenant's refusal is known, and then taken back: with its answer.
+/// On a Cluster the user's slot is taken before the tenant's refusal is known, and then released; the stored answer is
+/// removed with it.
 async fn what_was_taken_back_is_taken_by_the_repeat(url: &str) {
     let policy = "
 schema:

@@ -1,4 +1,4 @@
-//! Many services on one store, many clients on one key: they get exactly what one would get.
+//! Many clients of many replicas on one key are admitted exactly the limit, like a single client.
 
 use weir_test_redis::{Options, Server};
 
@@ -7,7 +7,7 @@ use crate::{
     support::crowd,
 };
 
-/// Well below what the clients ask for together.
+/// Fewer units than the clients request together.
 const UNITS: u64 = 700;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What means nothing any more leaves the store by itself.
+//! States without effect expire from the store.
 
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
@@ -11,10 +11,11 @@ use crate::{
     support::requests::check,
 };
 
-/// Users with states of their own.
+/// Number of users with a state each.
 const USERS: usize = 50;
 
-/// A limit whose states mean nothing after two seconds: the example of each algorithm that is forgotten first.
+/// Returns a limit whose states expire within two seconds: the example of each algorithm with the shortest
+/// `reset_after` of at least half a second.
 fn short_lived(algorithm: &Entry) -> String {
     let examples = algorithm.examples.iter().filter_map(|it| (algorithm.parse)(it, &Bounds::default()).ok());
     let ask = Ask { now: 0, cost: 1, max_wait: None, phase: 0 };
@@ -45,7 +46,7 @@ fn all_keys_expire_after_the_longest_period() {
             assert!(answer.into_inner().allowed);
         }
     });
-    // The service goes on telling of itself.
+    // The service keeps its heartbeat key.
     let keys = || Ok(redis.try_cli(&["KEYS", "*"])?.lines().filter(|key| *key != "weir:replicas").count());
     assert_ne!(keys(), Ok(0));
     eventually("an empty store", || keys().and_then(|keys| if keys == 0 { Ok(()) } else { Err(keys.to_string()) }));

@@ -1,4 +1,4 @@
-//! A master of a Cluster dies while it is asked: what that may cost, counted, and nothing after.
+//! Failover of a Cluster under load: bounded losses during the failover, exact counts afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,14 +15,14 @@ use crate::{
     },
 };
 
-/// More than is admitted before the master dies.
+/// More units than are admitted before the master dies.
 const UNITS: u64 = 2_500;
-/// Answers before it dies.
+/// Number of answers before the master dies.
 const BEFORE: u64 = 1_000;
-/// What a crowd of so many clients is given afterwards.
+/// Units for the crowd after the failover, and the number of its clients.
 const FRESH: u64 = 150;
 const CROWD: usize = 16;
-/// Clients that ask one check after the other, so that no more are under way.
+/// Number of clients, each with one check in flight.
 const ASKING: usize = 64;
 
 #[test]
@@ -55,8 +55,8 @@ fn a_failover_loses_only_unreplicated_and_degraded_charges() {
 
     let kept = runtime.block_on(kept(&services, &key[..2]));
     let shared = before.allowed - before.degraded_allowed;
-    // Replies that were lost make it less: those were charged, and answered by another rule.
-    // Each is charged to both limits.
+    // Lost replies make it negative: those checks were charged, but `on_store_failure` answered them. Each charge is
+    // made at two limits.
     let charged = "weir_store_outage_units_total{store=\"redis\",outcome=\"charged\"}";
     let afterwards = services.iter().map(|service| service.metric(charged) as u64).sum::<u64>() / 2;
     let lost = i128::from(shared + afterwards) - i128::from(kept);
@@ -75,7 +75,7 @@ fn a_failover_loses_only_unreplicated_and_degraded_charges() {
     services.iter().for_each(assert_no_panic);
 }
 
-/// Clients ask for the key until its master dies; tells what they were told.
+/// Sends checks of the key until its master dies. Returns the tally of answers.
 async fn ask_until(services: &[Server], key: &[&str], answers: &AtomicU64, over: &AtomicBool) -> Tally {
     let clients = (0..ASKING).map(|number| async move {
         let mut client = services[number % services.len()].client().await;
@@ -84,14 +84,14 @@ async fn ask_until(services: &[Server], key: &[&str], answers: &AtomicU64, over:
             tally.add(&client.check(check(key)).await.expect("an answer").into_inner());
             answers.fetch_add(1, Ordering::Relaxed);
         }
-        // One more, which meets a master that is dead.
+        // One more check, sent while the master is dead.
         tally.add(&client.check(check(key)).await.expect("an answer").into_inner());
         tally
     });
     join_all(clients).await.into_iter().sum()
 }
 
-/// Waits until every service asks the new master; tells how many charges it knows of.
+/// Waits until every service uses the new master. Returns the number of charges that it has.
 async fn kept(services: &[Server], key: &[&str]) -> u64 {
     let mut remaining = 0;
     for service in services {

@@ -1,9 +1,9 @@
-//! Load is not an outage. A client sends far more work than the store does in the time of a check; another, which sends one
-//! check after the other, is answered by the store all the same: none of its checks is degraded, shed or late, and no
+//! Load is not an outage. One client sends far more work than the store can do within the timeout of a check. The store
+//! still answers another client, which sends one check at a time: none of its checks is degraded, shed or late, and no
 //! circuit breaker opens.
 //!
-//! Times are set by the work, not by the machine: the way to the store is narrow, or each check reads large states. In each
-//! test a round trip's work takes far less than the time of a check, and what waits takes far more.
+//! The work determines the times, not the machine: the link to the store is slow, or each check reads large states. In
+//! each test a round trip takes far less than a check's timeout, and all waiting work takes far more.
 
 use std::{
     cell::RefCell,
@@ -28,22 +28,22 @@ use crate::{
     wire::Wire,
 };
 
-/// Connections of the flood.
+/// Number of connections of the flood.
 const CONNECTIONS: usize = 8;
-/// The most checks of one batch, and limits of one check.
+/// Maximum number of checks in one batch, and of limits in one check.
 const CHECKS: usize = 1_000;
 const LIMITS: usize = 16;
-/// Bytes a second to the store: one round trip's work, 2,048 levels of about 70 bytes, takes a second, the batches of all
-/// connections more than a minute.
+/// Bytes per second of the link to the store: one round trip's work, 2,048 levels of about 70 bytes, takes a second,
+/// and the batches of all connections more than a minute.
 const NARROW: u32 = 140_000;
-/// The time of a check on the narrow way, and where states are large.
+/// Timeout of a check.
 const COMMAND_TIMEOUT: &str = "6s";
-/// Checks of the flood that wait when the other client begins, and how many that one sends, one after the other.
+/// Waiting checks of the flood when the other client starts, and the number of checks of that client.
 const MANY: f64 = 300.0;
 const GOOD_CHECKS: usize = 4;
-/// Units in each log.
+/// Number of units in each log.
 const LOGGED: u64 = 10_000;
-/// Fills each state of a hash, a log of one unit, up to so many units: each a microsecond before the next.
+/// Grows each state of a hash, a log of one unit, to a given number of units, a microsecond apart.
 const FILL: &str = "
 local fields, units = redis.call('HGETALL', KEYS[1]), tonumber(ARGV[1])
 for index = 1, #fields, 2 do
@@ -65,14 +65,14 @@ fn a_flood_of_heavy_batches_does_not_starve_other_clients() {
     flood.leaves_a_good_client_its_turn(&service, &runtime);
 }
 
-/// The calls of a connection are its turns together, however many tasks they are.
+/// All calls of a connection share one turn of the fair queue, however many tasks send them.
 #[test]
 fn a_flood_of_calls_does_not_starve_other_clients() {
     let redis = Redis::start(Options::socket());
     let service = narrow(&redis);
     let runtime = runtime();
     let flood = Flood::default();
-    // Of each, grpc.max_streams calls are open at once.
+    // Each connection has at most grpc.max_streams calls open.
     (0..CONNECTIONS).for_each(|number| flood.calls(&service, &runtime, heavy(&format!("heavy{number}"))));
     flood.leaves_a_good_client_its_turn(&service, &runtime);
 }
@@ -85,7 +85,7 @@ fn a_flood_of_large_log_peeks_does_not_starve_other_clients() {
     let period = Some(seconds_long(86_400));
     let log = SlidingLog { count: LOGGED, period, ..SlidingLog::default() };
     let logs: Vec<_> = (0..LIMITS).map(|number| named(number, limit(Algorithm::SlidingLog(log)))).collect();
-    // Two keys of each in turn: a state that the check before has left is not read again.
+    // Two keys of each connection alternate, so that no check can reuse the state that the previous one read.
     let keys = |number: usize| ["a", "b"].map(|key| ["log".to_owned(), format!("{key}{number}")]);
     for key in (0..CONNECTIONS).flat_map(keys) {
         let charge = with_limits(check(&key), logs.clone());
@@ -105,7 +105,7 @@ fn a_flood_of_large_log_peeks_does_not_starve_other_clients() {
 }
 
 fn setup(url: &str) -> Server {
-    // One connection to the store, so that all checks share one queue.
+    // One connection to the store: all checks share one queue.
     patient(url)
         .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", COMMAND_TIMEOUT)
         .env("WEIR_STORE__REDIS__POOL_SIZE", "1")
@@ -114,7 +114,7 @@ fn setup(url: &str) -> Server {
         .start()
 }
 
-/// A service whose way to the store is narrow.
+/// Starts a service with a slow link to the store.
 fn narrow(redis: &Redis) -> Server {
     setup(&Wire::narrow(redis, NARROW).url())
 }
@@ -123,14 +123,14 @@ fn named(number: usize, limit: Limit) -> Limit {
     Limit { name: format!("limit{number}"), ..limit }
 }
 
-/// The checks of a batch that is as heavy as one may be.
+/// Returns the checks of a batch of maximum work.
 fn heavy(user: &str) -> Vec<CheckRequest> {
     let limits: Vec<_> = (0..LIMITS).map(|number| named(number, gcra(9, 9, 1))).collect();
     let check = |number: usize| with_limits(check(&[user, &number.to_string()]), limits.clone());
     (0..CHECKS).map(|number| CheckRequest { summary_only: true, ..check(number) }).collect()
 }
 
-/// Tasks that go on sending until they are stopped. What they send is decided by the store or shed.
+/// Tasks that send until they are stopped. Their checks are decided by the store or shed.
 #[derive(Default)]
 struct Flood {
     stop: Arc<AtomicBool>,
@@ -138,7 +138,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// The same batch again and again on a connection of its own.
+    /// Repeats a batch on a connection of its own.
     fn batches(&self, service: &Server, runtime: &Runtime, checks: Vec<CheckRequest>) {
         let (mut client, stop) = (runtime.block_on(service.client()), Arc::clone(&self.stop));
         self.tasks.borrow_mut().push(runtime.spawn(async move {
@@ -153,7 +153,7 @@ impl Flood {
         }));
     }
 
-    /// The same checks again and again, each in a call, all on one connection.
+    /// Repeats checks, one call for each, all on one connection.
     fn calls(&self, service: &Server, runtime: &Runtime, checks: Vec<CheckRequest>) {
         let (client, stop) = (runtime.block_on(service.client()), Arc::clone(&self.stop));
         self.tasks.borrow_mut().push(runtime.spawn(async move {
@@ -172,7 +172,7 @@ impl Flood {
         }));
     }
 
-    /// Every check of another client is answered by the store meanwhile.
+    /// Asserts that the store answers every check of another client during the flood.
     fn leaves_a_good_client_its_turn(self, service: &Server, runtime: &Runtime) {
         let waiting = format!("weir_store_waiting_checks{{server=\"{}\"}}", server(service));
         eventually("the flood waits", || match service.metric(&waiting) {
@@ -196,7 +196,7 @@ impl Flood {
     }
 }
 
-/// The store's name in metrics.
+/// Returns the store's name in metrics.
 fn server(service: &Server) -> String {
     let metrics = service.get("/metrics").1;
     let line = metrics.lines().find_map(|line| line.strip_prefix("weir_store_server_up{server=\""));

@@ -1,4 +1,4 @@
-//! Requests with a `request_id` in a shared store: charged once, wherever and however often they are asked.
+//! Requests with a `request_id` in a shared store: charged once, whichever replica gets them and however often.
 
 use std::{io, thread::sleep, time::Duration};
 
@@ -21,20 +21,20 @@ use crate::{
 };
 
 const UNITS: u64 = 100_000;
-/// Requests of all clients together, each on a connection that is cut; `WEIR_RETRIES` says otherwise.
+/// Default number of requests of all clients together, each on a connection that is cut; `WEIR_RETRIES` overrides it.
 const REQUESTS: u64 = 400;
-/// Clients that ask at the same time.
+/// Number of concurrent clients.
 const CLIENTS: u64 = 4;
 const KEY: [&str; 3] = ["tenant", "acme", "alex"];
-/// The latest moment at which a connection is cut, and a call the first time.
+/// The latest time, in microseconds, at which a connection, or the first attempt of a call, is cut.
 const MOMENT_US: u64 = 1_500;
 
-/// What happened to the calls.
+/// Statistics of the calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     connections_cut: u64,
     calls_cut: u64,
-    /// Answers that had been given before, and were lost.
+    /// Answers to repeated requests whose first answer was lost.
     repeated: u64,
 }
 
@@ -42,7 +42,7 @@ fn requests() -> u64 {
     std::env::var("WEIR_RETRIES").map_or(REQUESTS, |text| text.parse().expect("a number"))
 }
 
-/// Asks, and cuts the connection after this time, wherever the request is then.
+/// Sends a request and cuts the connection after this time, whatever the request's progress.
 fn cut(address: &str, request: &CheckRequest, after: Duration) -> io::Result<()> {
     let mut connection = Raw::connect(address, 65_535)?;
     connection.ask("/weir.v1.RateLimiter/Check", request)?;
@@ -50,8 +50,8 @@ fn cut(address: &str, request: &CheckRequest, after: Duration) -> io::Result<()>
     Ok(())
 }
 
-/// Asks for one unit again and again: once on a connection that is cut, and then at one replica or the other, where calls are cut
-/// too, until there is an answer.
+/// Sends requests for one unit: each first on a connection that is cut, then as calls to either replica, which are also
+/// cut, until there is an answer.
 async fn client(number: u64, services: &[Server; 2]) -> Tally {
     let clients = [services[0].client().await, services[1].client().await];
     let mut random = ChaCha8Rng::seed_from_u64(number);
@@ -78,7 +78,7 @@ async fn client(number: u64, services: &[Server; 2]) -> Tally {
     tally
 }
 
-/// Cuts connections and calls off at any moment, and repeats each request until it is answered.
+/// Cuts connections and calls at random times, and repeats each request until it is answered.
 async fn cut_requests_are_charged_once(store: &str, url: &str) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
@@ -113,7 +113,8 @@ fn on_a_cluster_cut_requests_that_are_repeated_are_charged_once() {
     runtime().block_on(cut_requests_are_charged_once("Cluster", &cluster.url()));
 }
 
-/// On a Cluster the user's level is charged before the tenant's refusal is known, and then taken back: with its answer.
+/// On a Cluster the user's level is charged before the tenant's refusal is known, and then refunded; the stored answer
+/// is removed with it.
 async fn what_was_taken_back_is_charged_by_the_repeat(url: &str) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
@@ -144,8 +145,8 @@ fn on_a_cluster_what_was_taken_back_is_charged_by_the_repeat() {
     runtime().block_on(what_was_taken_back_is_charged_by_the_repeat(&cluster.url()));
 }
 
-/// Asks for the same unit several times at once, or reserves and commits it, where the tenants' limit refuses about half: one
-/// attempt may be refused, and taken back, while another is admitted by its answer.
+/// Sends several concurrent attempts for the same unit, or reserves and commits it, while the tenants' limit refuses
+/// about half. One attempt may be refused and refunded while another one is admitted by its stored answer.
 async fn what_is_admitted_by_a_repeat_is_charged(url: &str, reserves: bool) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ token_bucket: {{ capacity: 1, count: 1, period: 5ms }} }}], \

@@ -1,4 +1,4 @@
-//! Leases: replicas decide hot keys by themselves, and together they admit what the limit does.
+//! Leases: replicas decide hot keys locally, and together admit at most the limit.
 
 use std::{
     sync::{
@@ -26,14 +26,14 @@ use crate::{
 
 /// Callers of each replica.
 const CALLERS: usize = 8;
-/// Most units that a replica of these tests can want: what as many calls in a row would take in 100 ms.
+/// More units than a replica of these tests can request: the number of sequential calls in 100 ms.
 const MOST_HELD: u64 = 10_000;
 const USER: [&str; 2] = ["user", "alex"];
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
 const SPENT: &str = "weir_leases_decisions_total{outcome=\"allowed\"}";
 const HELD: &str = "weir_leases_held_units";
 
-/// What callers have seen.
+/// Numbers of answers that the callers got, by kind.
 #[derive(Default)]
 struct Seen {
     admitted: AtomicU64,
@@ -41,7 +41,7 @@ struct Seen {
     refused: AtomicU64,
 }
 
-/// A nested policy under leases: users have plenty, trades this limit.
+/// A nested policy with leases: users have plenty of units, trades have this limit.
 fn policy(limit: &str) -> String {
     format!(
         "lease: true\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ trade: {{ limits: [{{ {limit} }}] \
@@ -58,7 +58,7 @@ async fn ask(service: &Server, request: CheckRequest) -> CheckResponse {
     service.client().await.check(request).await.expect("an answer").into_inner()
 }
 
-/// Checks trades on each service, over and over, until `is_over`.
+/// Repeats checks of trades on each service until `is_over`.
 async fn flood(services: &[Server], is_over: impl Fn(&Seen) -> bool + Copy) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
     let callers = services.iter().flat_map(|service| (0..CALLERS).map(move |_| service)).map(|service| {
@@ -78,7 +78,7 @@ async fn flood(services: &[Server], is_over: impl Fn(&Seen) -> bool + Copy) -> A
     seen
 }
 
-/// Units of trades that are left, by the store.
+/// Returns the remaining units of trades, according to the store.
 fn left(service: &Server) -> u64 {
     runtime().block_on(ask(service, peek(&TRADE))).remaining
 }
@@ -86,11 +86,11 @@ fn left(service: &Server) -> u64 {
 fn never_over_a_quota(url: &str) {
     const QUOTA: u64 = 8_000;
     let services = two(url, &policy(&window(QUOTA)));
-    // Refused for so long that nothing comes back any more.
+    // After so many refusals no unit is given back any more.
     let seen = runtime().block_on(flood(&services, |seen| seen.refused.load(Relaxed) > 2_000));
     let (admitted, leased) = (seen.admitted.load(Relaxed), seen.leased.load(Relaxed));
     println!("{admitted} of {QUOTA} admitted, {leased} from leases");
-    // Also while a replica refuses by itself.
+    // `never` is reported even if a replica refuses locally.
     for _ in 0..20 {
         let beyond =
             runtime().block_on(ask(&services[0], CheckRequest { cost: Some(QUOTA as i64 + 1), ..check(&TRADE) }));
@@ -100,7 +100,7 @@ fn never_over_a_quota(url: &str) {
     assert!(leased > QUOTA / 2, "only {leased} from leases");
     let counted: f64 = services.iter().map(|service| service.metric(SPENT)).sum();
     assert_eq!(counted, leased as f64);
-    // All that was not burnt is admitted or left.
+    // All units are admitted, left or burnt.
     let burnt: f64 = services.iter().map(|service| service.metric("weir_leases_burnt_units_total")).sum();
     services.iter().for_each(|service| service.wait_for_metric(HELD, 0.0));
     eventually("what was held is given back", || {
@@ -179,7 +179,7 @@ fn a_killed_replica_burns_at_most_what_it_held() {
     let admitted = seen.admitted.load(Relaxed);
     dies.signal(Signal::KILL);
     eventually("it is dead", || if dies.lives() { Err("not yet".to_owned()) } else { Ok(()) });
-    // While its lease lasts, and when that has run out.
+    // While the dead replica's lease lasts, and after it has expired.
     let (since, mut least) = (Instant::now(), u64::MAX);
     while since.elapsed() < Duration::from_millis(600) {
         let left = left(&stays);
@@ -189,7 +189,7 @@ fn a_killed_replica_burns_at_most_what_it_held() {
     assert!(least >= QUOTA - 2 * admitted - MOST_HELD, "{least} left after {admitted}");
 }
 
-/// The leases of each level of trades, as the explorer tells them.
+/// Returns the leases of each level of trades, as shown by the explorer.
 fn shown(service: &Server) -> Vec<Vec<Value>> {
     let mut client = Client::connect(&service.http).expect("it accepts connections");
     let body = json!({ "domain": "", "key": TRADE }).to_string();
@@ -254,7 +254,7 @@ fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
     let service = patient(&redis.url()).policy(&policy).start();
     let runtime = runtime();
     redis.pause();
-    // All wait for the store, one of them with a renewal, and all give up.
+    // All callers wait for the store, one of them with a renewal, and all of them time out.
     let cancelled = (0..CALLERS).map(|_| async {
         let mut client = service.client().await;
         let call = client.check(check(&TRADE));
@@ -271,10 +271,10 @@ fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
 
 #[test]
 fn a_lease_of_a_long_key_takes_the_room_of_several() {
-    /// Each has a path of over 2 KiB, which counts as nine of the 65,536 that there may be. That is 7,281 keys, and as many more as
-    /// do not get their three checks within a tenth of a second on a busy machine.
+    /// Each key has a path of over 2 KiB, which counts as nine of the 65,536 entries. That makes 7,281 keys; on a busy
+    /// machine many more are needed, since some keys do not get their three checks within a tenth of a second.
     const MOST_KEYS: usize = 30_000;
-    /// Keys of a batch, which has 0.6 MB.
+    /// Keys in a batch of 0.6 MB.
     const TOGETHER: usize = 100;
     let mut limits = format!("'*': {{ limits: [{{ {} }}] }}", window(1_000_000));
     for _ in 1..32 {
@@ -286,7 +286,7 @@ fn a_lease_of_a_long_key_takes_the_room_of_several() {
         let last = format!("{number:064}");
         let long = "k".repeat(64);
         let segments: Vec<&str> = [&*long; 31].into_iter().chain([&*last]).collect();
-        // From the third on it is in demand.
+        // The third check within 100 ms makes the key hot.
         vec![check(&segments); 3]
     };
     runtime().block_on(async {

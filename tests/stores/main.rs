@@ -1,4 +1,4 @@
-//! The stores against real servers, which the tests start and stop themselves.
+//! The stores against real servers, which the tests start and stop.
 
 #![allow(clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! A Cluster whose slots move while they are asked for: counts stay exact, and no answer is degraded.
+//! Slots of a Cluster that migrate under load: counts stay exact, and no answer is degraded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,14 +13,14 @@ use crate::{
     },
 };
 
-/// Answers that come between two steps of a slot on its way, at least; there are six such steps.
+/// Minimum number of answers between two steps of a slot migration; there are six such steps.
 const ANSWERS_A_STEP: u64 = 40;
-/// Units of a key, so that they are used up on the way.
+/// Units of a key, so few that they are exhausted during the migration.
 const UNITS: u64 = 160;
-/// Keys of a slot that one step moves.
+/// Maximum number of keys that one step of a migration moves: all of the slot.
 const ALL: &str = "100";
 
-/// Clients that go on until they are told to stop.
+/// Number of concurrent clients.
 const ASKING: usize = 16;
 
 #[test]
@@ -46,7 +46,7 @@ fn counts_stay_exact_while_slots_move() {
     services.iter().for_each(assert_no_panic);
 }
 
-/// A slot that stays half-way (its owner answers ASK) and is given back in the end.
+/// Leaves a slot half migrated (its owner answers ASK), and gives it back at the end.
 fn left_half_way(cluster: &Cluster, services: &[Server]) {
     let (algorithm, user) = ("gcra", "eve");
     let hash = hash_of(&[algorithm, user]);
@@ -73,7 +73,7 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
     assert_eq!(tally, expected);
 }
 
-/// Moves a slot to another master, and back, with checks at every step of the way.
+/// Migrates a slot to another master and back, with checks between all steps.
 fn there_and_back(cluster: &Cluster, slot: u16, answers: &AtomicU64) {
     let owner = cluster.owner(slot);
     let other = cluster.masters().into_iter().find(|node| *node != owner).expect("another");
@@ -94,7 +94,7 @@ fn there_and_back(cluster: &Cluster, slot: u16, answers: &AtomicU64) {
     }
 }
 
-/// Clients ask one after the other for the same as long as they are to.
+/// Sends checks of one key from all clients, one at a time each, while `go_on` returns true.
 async fn ask_while(services: &[Server], algorithm: &str, answers: &AtomicU64, go_on: impl Fn() -> bool) -> Tally {
     let clients = (0..ASKING).map(|number| {
         let go_on = &go_on;

@@ -26,7 +26,7 @@ const POLICY: &str = "
 on_store_failure: allow
 schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1000000, period: 1d }, name: per-user }] } } } }
 ";
-/// How soon a change is in force on every replica; it is to be within a second, and this machine may be busy.
+/// Time until a change must be in force on every replica: a second, plus a margin for a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 async fn set(server: &Server, user: &str, change: Change, seconds: Option<i64>) {
@@ -55,7 +55,7 @@ async fn overrides(server: &Server) -> Vec<Override> {
     AdminClient::new(server.channel().await).list_overrides(request).await.expect("an answer").into_inner().overrides
 }
 
-/// Every override that one replica sets is soon in force on all; each replica's own at once.
+/// An override set on one replica is in force there at once, and soon on all replicas.
 fn replicas_share_overrides(url: &str) {
     let services = replicas(url, POLICY);
     runtime().block_on(async {
@@ -112,7 +112,7 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
             assert!(is_banned(service, "short").await && is_banned(service, "long").await);
         }
         assert!(Instant::now() < until, "this machine is too busy for this test");
-        // A ban needs no store, and what has none is decided by on_store_failure: fast, once the circuit breaker is open.
+        // A ban needs no store, and `on_store_failure` decides other checks: quickly, once the circuit breaker is open.
         tokio::time::sleep_until(until.into()).await;
         for service in &services {
             eventually_async("it has ended", async || (!is_banned(service, "short").await).then_some(())).await;
@@ -147,7 +147,7 @@ fn refusals_and_losses_of_the_store_are_told_and_an_end_is_stored_later() {
         assert_eq!(service.log_lines(refusals).len(), 1);
         refuse_writes("0");
         let end = eventually_async("its end is in the log", async || {
-            // The store also counts as away for some time after it has refused writes.
+            // The store also counts as down for some time after it has refused writes.
             let answer = AdminClient::new(service.channel().await).list_audit(ListAuditRequest::default()).await;
             let events = answer.ok()?.into_inner().events;
             (events.len() == 2).then(|| events.into_iter().next()).flatten()
@@ -244,7 +244,7 @@ fn a_ban_holds_under_load() {
     runtime().block_on(in_time("all are banned", join(join_all(services.iter().map(load)), ban)));
 }
 
-/// Reservations and answers are found by the key, whichever of its limits are lifted meanwhile.
+/// Reservations and stored answers are found by key, even if an override lifts some of its limits in the meantime.
 async fn what_is_remembered_is_found_under_any_override(url: &str) {
     let policy = format!(
         "schema: {{ tenants: {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}",

@@ -1,5 +1,5 @@
-//! Sentinels are asked to fail over while the master is well. They leave it a master for a while: what is charged there in
-//! that time is lost.
+//! Planned Sentinel failovers while the master is healthy. The old master keeps its role for a while, and charges made
+//! there in that time are lost.
 
 use std::{thread, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::{
 };
 
 const UNITS: u64 = 1_000;
-/// Keys, so that every connection of the service is asked by.
+/// Number of keys, so large that every connection of the service is used.
 const KEYS: u64 = 100;
-/// Keys other than states, beside those.
+/// Number of other keys in the database, besides states.
 const OTHER_KEYS: u64 = 1_000_000;
-/// What the service logs.
+/// The log line of a switch to another master.
 const SWITCHED: &str = "connections lead to the master that Sentinels name now";
 
 #[test]
@@ -34,7 +34,7 @@ fn a_live_master_is_left_at_once_after_a_failover() {
     eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
     runtime.block_on(charge_each(&service));
 
-    // It has never known the old one.
+    // A service that never was connected to the old master.
     let other = setup().start();
     for number in 0..KEYS {
         assert_eq!(runtime.block_on(left(&other, number)), UNITS - 2, "both charges of key {number}");
@@ -42,7 +42,7 @@ fn a_live_master_is_left_at_once_after_a_failover() {
     assert_eq!(all.data[old].info("role").as_deref(), Ok("master"), "no Sentinel has reconfigured it yet");
 }
 
-/// The Sentinel that leads the failover stops as soon as the replica is promoted, so that it never names it.
+/// The Sentinel that leads the failover is paused as soon as the replica is promoted, so that it never announces it.
 #[test]
 fn a_replica_is_followed_once_it_is_promoted() {
     let all = Sentinels::start(&SentinelOptions::default());
@@ -51,7 +51,7 @@ fn a_replica_is_followed_once_it_is_promoted() {
     let (old, new) = (all.master(), 1 - all.master());
     has_all_of(&all.data[new], &all.data[old]);
     for sentinel in &all.sentinels {
-        // Otherwise the others would make it a replica again after four of these.
+        // Otherwise the other Sentinels would demote it after four of these periods.
         sentinel.cli(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "60000"]);
     }
     let leader = &all.sentinels[0];
@@ -63,7 +63,7 @@ fn a_replica_is_followed_once_it_is_promoted() {
     leader.pause();
     eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
     runtime.block_on(charge_each(&service));
-    // For some rounds, in which the others go on naming the old one.
+    // Several rounds, in which the other Sentinels still name the old master.
     thread::sleep(Duration::from_secs(1));
     log_count(&service, SWITCHED, 1).expect("nothing goes back and forth");
     let other = patient(&all.data[new].url()).policy(&policy()).start();
@@ -73,7 +73,7 @@ fn a_replica_is_followed_once_it_is_promoted() {
     leader.resume();
 }
 
-/// Sentinels that were cut off, or put in the wrong place, name another master than the rest.
+/// A stale Sentinel, cut off or misconfigured, names another master than the rest.
 #[test]
 fn one_stale_sentinel_of_three_is_outvoted() {
     let (stale, master) = (Redis::start(Options::port()), Redis::start(Options::port()));
@@ -81,7 +81,7 @@ fn one_stale_sentinel_of_three_is_outvoted() {
     let service = led_by_the_first(&sentinels);
     eventually("the others are followed", || log_count(&service, SWITCHED, 1));
     let runtime = runtime();
-    // For some rounds, in which the one goes on naming its own.
+    // Several rounds, in which the stale Sentinel still names its master.
     for _ in 0..20 {
         runtime.block_on(charge_each(&service));
         thread::sleep(Duration::from_millis(50));
@@ -106,11 +106,12 @@ fn a_master_that_rejects_writes_is_not_switched_to() {
 fn a_reset_during_a_failover_applies_to_the_new_master() {
     let (old, new) = (Redis::start(Options::port()), Redis::start(Options::port()));
     let (service, sentinel) = charged_on_both(&old, &new);
-    // The connection for resets: to make one would take the master.
+    // Opens the connection for resets, which could not be opened while the master is paused.
     reset(&service, &["user", "8"], false);
     old.pause();
     thread::scope(|scope| {
-        // Whether it comes before the switch or after: no client gets an answer of the old master that the new one contradicts.
+        // Whether the reset runs before or after the switch: no client gets an answer of the old master that the new
+        // one contradicts.
         let reset = scope.spawn(|| reset(&service, &["user", "7"], false));
         lead(&sentinel, &new);
         eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
@@ -124,7 +125,7 @@ fn a_reset_during_a_failover_applies_to_the_new_master() {
 fn a_scan_restarts_on_the_new_master() {
     let (old, new) = (Redis::start(Options::port()), Redis::start(Options::port()));
     let (service, sentinel) = charged_on_both(&old, &new);
-    // So that the scan is far from its end when the master stops.
+    // With these keys the scan is far from its end when the master is paused.
     for server in [&old, &new] {
         server.cli(&["DEBUG", "POPULATE", &OTHER_KEYS.to_string(), "other"]);
     }
@@ -146,7 +147,7 @@ fn a_scan_restarts_on_the_new_master() {
     }
 }
 
-/// A service, one Sentinel that leads it to `old`, and the same counts on both servers.
+/// Returns a service with one Sentinel that names `old`, and the same counts on both servers.
 fn charged_on_both(old: &Redis, new: &Redis) -> (Server, Redis) {
     let runtime = runtime();
     for server in [new, old] {
@@ -159,7 +160,7 @@ fn charged_on_both(old: &Redis, new: &Redis) -> (Server, Redis) {
     (service, sentinel)
 }
 
-/// From now on the Sentinel names this master.
+/// Makes the Sentinel name this master.
 pub fn lead(sentinel: &Redis, master: &Redis) {
     sentinel.cli(&["SENTINEL", "REMOVE", "mymaster"]);
     sentinel.cli(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &master.port().to_string(), "1"]);
@@ -171,7 +172,7 @@ fn reset(service: &Server, key: &[&str], subtree: bool) {
     runtime().block_on(async { service.client().await.reset(request).await.expect("it is done") });
 }
 
-/// How many pages of a scan a server was asked for.
+/// Returns the number of scan pages requested from a server.
 fn scans(server: &Redis) -> Result<u64, String> {
     let found = server.info("cmdstat_scan")?;
     let calls = found.strip_prefix("calls=").and_then(|rest| rest.split(',').next()).unwrap_or("0");
@@ -182,7 +183,7 @@ fn policy() -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}", window(UNITS))
 }
 
-/// A service that does not give up the first Sentinel for being slow on a busy machine.
+/// Starts a service that waits long for the first Sentinel, which may be slow on a busy machine.
 fn led_by_the_first(sentinels: &[Redis]) -> Server {
     patient(&url(sentinels)).policy(&policy()).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "30s").start()
 }
@@ -196,7 +197,7 @@ pub fn url(sentinels: &[Redis]) -> String {
     format!("redis-sentinel://{}/mymaster", hosts.join(","))
 }
 
-/// Whether a line was logged so many times.
+/// Checks that the log contains a line exactly `times` times.
 fn log_count(service: &Server, line: &str, times: usize) -> Result<(), String> {
     let log = service.log();
     let found = log.iter().filter(|found| found.contains(line)).count();
@@ -220,7 +221,7 @@ async fn left(service: &Server, number: u64) -> u64 {
     .await
 }
 
-/// Waits until the replica has all that its master has by now.
+/// Waits until the replica has received everything that its master has written so far.
 fn has_all_of(replica: &Redis, master: &Redis) {
     let offset = |server: &Redis, name| server.info(name)?.parse::<u64>().map_err(|error| error.to_string());
     let written = offset(master, "master_repl_offset").expect("an offset");

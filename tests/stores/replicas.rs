@@ -1,4 +1,4 @@
-//! `store.redis.wait_replicas`: a check is answered once so many replicas have its charge, or once the time for that is over.
+//! `store.redis.wait_replicas`: a check is answered once that many replicas have its charge, or after a timeout.
 
 use std::{thread::sleep, time::Duration};
 
@@ -9,11 +9,11 @@ use crate::{
     support::{Server, requests::check},
 };
 
-/// How long a replica is left alone before it may acknowledge: far less than it is waited for.
+/// Time for which a replica is paused before it acknowledges: far less than the timeout.
 const AWAY: Duration = Duration::from_millis(300);
 const TIMEOUTS: &str = "weir_store_replication_timeouts_total{store=\"redis\"}";
 
-/// A master, and a replica that has all that it has.
+/// Starts a master and a synchronized replica.
 fn replicated() -> (Redis, Redis) {
     let master = Redis::start(Options::port());
     let replica = Redis::start(Options::port().set("replicaof", &format!("127.0.0.1 {}", master.port())));
@@ -35,7 +35,7 @@ fn waiting(url: &str, command_timeout: &str) -> Server {
 #[test]
 fn wait_replicas_delays_the_response_until_replication() {
     let (master, replica) = replicated();
-    // A replica has half of this.
+    // A replica's acknowledgement may take half of this timeout.
     let service = waiting(&master.url(), "60s");
     let runtime = runtime();
     let mut client = runtime.block_on(service.client());

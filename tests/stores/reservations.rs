@@ -16,7 +16,7 @@ const TENANT: [&str; 2] = ["tenant", "acme"];
 const USER: [&str; 3] = ["tenant", "acme", "alex"];
 const PLENTY: u64 = 100_000_000;
 
-/// A tenant has plenty, each of its users this limit.
+/// Makes a policy: tenants have plenty of units, each of their users has this limit.
 fn policy(limit: &str) -> String {
     format!(
         "schema: {{ tenant: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {limit} }}] }} }} }} }} }} }}",
@@ -28,7 +28,7 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
     let services = [(); 2].map(|()| patient(url).policy(&policy(limit)).start());
     let [mut here, mut there] = [services[0].client().await, services[1].client().await];
     let looks = services[0].client().await;
-    // What the tenant has spent, and what the user has left.
+    // Units that the tenant has spent, and units that the user has left.
     let both_left = async || (PLENTY - left(&mut looks.clone(), &TENANT).await, left(&mut looks.clone(), &USER).await);
     let mut spent = 0;
     for (actual, outcome) in
@@ -64,7 +64,7 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
     assert_eq!(both_left().await, (0, 1_000));
 }
 
-/// Where another anchor refuses, a shadow tells all the same that it would have refused.
+/// If another anchor refuses, a shadow limit still reports that it would have refused.
 async fn a_shadow_tells_beside_a_refusal(url: &str) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {} }}, {{ {}, shadow: true }}] }} }} }} }}",
@@ -100,7 +100,7 @@ fn on_a_cluster_replicas_settle_each_others_reservations() {
     });
 }
 
-/// 64 clients reserve at once, and use less or more.
+/// 64 clients reserve concurrently and use fewer or more units.
 fn never_above_a_quota_but_for_the_overage(url: &str) {
     const QUOTA: u64 = 400_000;
     let services = replicas(url, &policy(&window(QUOTA)));

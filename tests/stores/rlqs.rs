@@ -1,5 +1,5 @@
-//! Envoy's quotas over a shared store: what all replicas' Envoys may use together is never more than the limit. What becomes of
-//! it in the time that assignments last, the tests of `transport::rlqs` tell in virtual time.
+//! Envoy's quotas on a shared store: the Envoys of all replicas together never get more than the limit. The tests of
+//! `transport::rlqs` cover, in virtual time, the time until assignments expire.
 
 use std::time::{Duration, Instant};
 
@@ -32,14 +32,14 @@ async fn open(server: &Server) -> QuotaStream {
     stream
 }
 
-/// Reports both demands twice a second until this is so of the two rates; they are never more than the limit together.
+/// Reports both demands twice a second until `is_so` holds for the two rates. Their sum never exceeds the limit.
 async fn until(streams: &mut [QuotaStream; 2], demands: [u64; 2], is_so: impl Fn(f64, f64) -> bool) {
     let since = Instant::now();
     loop {
         for (stream, demand) in streams.iter_mut().zip(demands) {
             stream.report(bucket("alex"), demand / 2, 0, 1).await;
         }
-        // A share that shrinks was sent half a second before one that grows.
+        // A smaller share is sent half a second before a larger one.
         for _ in 0..2 {
             let [one, other] = &mut *streams;
             let quarter = Duration::from_millis(250);
@@ -54,7 +54,7 @@ async fn until(streams: &mut [QuotaStream; 2], demands: [u64; 2], is_so: impl Fn
     }
 }
 
-/// Two replicas over the store at this URL, whose Envoys' demand has moved.
+/// Starts two replicas on the store at this URL, whose Envoys' demands shift.
 async fn divided_by_demand(url: &str) -> ([Server; 2], [QuotaStream; 2]) {
     let replicas = [replica(url), replica(url)];
     let mut streams = [open(&replicas[0]).await, open(&replicas[1]).await];
@@ -82,7 +82,7 @@ fn replicas_over_a_redis_divide_a_limit_by_demand_also_when_it_was_away() {
         while away.elapsed() < Duration::from_secs(2) {
             until(&mut streams, [900, 50], |one, other| one >= 850.0 && other >= 40.0).await;
         }
-        // It comes back empty.
+        // The store restarts empty.
         redis.restart();
         until(&mut streams, [50, 900], |one, other| one >= 40.0 && other >= 850.0).await;
     });

@@ -1,5 +1,4 @@
-//! What one round trip to the store carries is bounded by the work that it makes there, so that a large batch does not keep
-//! others waiting.
+//! The work of one round trip to the store is bounded, so that a large batch does not delay other clients.
 
 use weir::proto::{CheckBatchRequest, CheckRequest, Limit};
 use weir_test_redis::{Options, Server};
@@ -9,10 +8,10 @@ use crate::{
     support::requests::{check, gcra, with_limits},
 };
 
-/// The most of one batch.
+/// Maximum size of one batch.
 const CHECKS: usize = 1_000;
 const LIMITS: usize = 16;
-/// Levels of one round trip.
+/// Maximum number of levels in one round trip.
 const MAX_WORK: usize = 2_048;
 
 #[test]

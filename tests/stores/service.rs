@@ -8,47 +8,47 @@ use tokio::runtime::Runtime;
 
 use crate::support::{Server, server::Setup};
 
-/// How many services share a store.
+/// Number of services that share a store.
 pub const REPLICAS: usize = 4;
 
-/// A service on the store at this URL, with checks that wait for it as long as a busy machine may take.
+/// Configures a service on the store at this URL, with a timeout that even a busy machine meets.
 pub fn patient(url: &str) -> Setup {
     Setup::new().env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s")
 }
 
-/// Such services with the same policy.
+/// Starts replicas with the same policy.
 pub fn replicas(url: &str, policy: &str) -> Vec<Server> {
     (0..REPLICAS).map(|_| patient(url).policy(policy).start()).collect()
 }
 
-/// Where clients run, beside a test that breaks things.
+/// Returns a runtime for clients, apart from the test's own thread.
 pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// The name of the hash that holds the states of an anchor in the default domain, under the usual prefix.
+/// Returns the name of the hash with the states of an anchor in the default domain, under the default prefix.
 pub fn hash_of(anchor: &[&str]) -> Vec<u8> {
     hash_in("", anchor)
 }
 
-/// The same in any domain.
+/// Returns the name of the hash in any domain.
 pub fn hash_in(domain: &str, anchor: &[&str]) -> Vec<u8> {
     let key = Key::new(domain, anchor).expect("a key");
     [b"weir:", key.prefix(anchor.len())].concat()
 }
 
-/// Panics are told in the log.
+/// Asserts that the log contains no panic.
 pub fn assert_no_panic(service: &Server) {
     let panicked: Vec<_> = service.log().into_iter().filter(|line| line.contains("panicked")).collect();
     assert!(panicked.is_empty(), "{panicked:#?}");
 }
 
-/// A limit of `units` in a window that does not end while a test runs.
+/// Returns a limit of `units` in a window that does not end during a test.
 pub fn window(units: u64) -> String {
     format!("fixed_window: {{ count: {units}, period: {}d }}", days_without_an_edge())
 }
 
-/// A period whose windows, counted from the epoch, have no edge within the next hour.
+/// Returns a period, in days, whose windows, counted from the epoch, do not end within the next hour.
 fn days_without_an_edge() -> Micros {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros;
     let found = [31, 30, 29].into_iter().find(|days| days * DAY - now % (days * DAY) > DAY / 24);

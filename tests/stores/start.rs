@@ -1,4 +1,4 @@
-//! Settings of a shared store that cannot be meant are rejected at once, in one sentence without secrets.
+//! Contradictory settings of a shared store are rejected at start, in one sentence without secrets.
 
 use std::fs;
 

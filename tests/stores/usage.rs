@@ -1,4 +1,4 @@
-//! What is stored in shared stores, listed page by page by whichever replica.
+//! The contents of shared stores, listed page by page by different replicas.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::{
     support::{Server, eventually_async, requests::check},
 };
 
-/// Keys with a hash each, and keys that share one.
+/// Number of keys with a hash each, and of keys that share one hash.
 const APART: usize = 2_000;
 const TOGETHER: usize = 1_000;
 /// Units of each limit.
 const LIMIT: u64 = 5_000;
 
-/// Two limits a user, one for each thing of a user; all things of a user are in one hash.
+/// Makes a policy: each user has two limits, each thing of a user has one; all things of a user share a hash.
 fn policy() -> String {
     let window = window(LIMIT);
     format!(
@@ -48,7 +48,8 @@ async fn spend(channel: &Channel, checks: impl Iterator<Item = CheckRequest>) {
     }
 }
 
-/// Lists all pages, each from the next replica, and calls `between` after each.
+/// Lists all pages, each from the next replica, and calls `between` after each. Returns the entries and the longest
+/// page.
 async fn list(
     replicas: &[Channel],
     mut request: ListKeysRequest,
@@ -74,7 +75,7 @@ fn prefix(segments: &[&str], page_size: u32) -> ListKeysRequest {
     ListKeysRequest { prefix, page_size, ..Default::default() }
 }
 
-/// How often each limit of each key was listed.
+/// Returns how often each limit of each key was listed.
 fn times(keys: &[KeyUsage]) -> BTreeMap<(String, &str), usize> {
     let mut times = BTreeMap::new();
     keys.iter().for_each(|row| *times.entry((row.key.join("/"), row.limit_name.as_str())).or_default() += 1);
@@ -93,13 +94,13 @@ async fn lists_everything(services: &[Server]) {
         let (keys, longest) = list(&replicas, wanted.clone(), async || {}).await;
         let times = times(&keys);
         assert_eq!((keys.len(), times.len()), (expected, expected), "each exactly once: {wanted:?}");
-        // A hash that fits into one reply is told to its end.
+        // A hash that fits into one reply is listed completely on one page.
         assert!(longest < 2 * wanted.page_size as usize, "{longest}");
     }
     let (keys, _) = list(&replicas, prefix(&["user", "one", "t7"], 100), async || {}).await;
     assert_eq!(times(&keys).into_keys().collect::<Vec<_>>(), [("user/one/t7".to_owned(), "c")]);
 
-    // Nothing is charged by it, and it says what a check of cost 0 does.
+    // Listing charges nothing, and shows the same numbers as a preview.
     let mut client = RateLimiterClient::new(replicas[1].clone());
     let reserve = ReserveRequest {
         check: Some(CheckRequest { cost: Some(4), ..user(3) }),
@@ -118,7 +119,7 @@ async fn lists_everything(services: &[Server]) {
         }
     }
 
-    // Keys come and go on the way; those that stay are all seen.
+    // Keys appear and disappear during the scan; those that stay are all listed.
     let (mut gone, mut came) = ((0..APART).step_by(4), APART..2 * APART);
     let churn = async || {
         for number in gone.by_ref().take(50) {
@@ -140,7 +141,7 @@ async fn lists_everything(services: &[Server]) {
     services.iter().for_each(assert_no_panic);
 }
 
-/// The hash that is being read moves to a server that has been scanned, or to one that will be.
+/// Migrates the hash that is being listed to a server that has been scanned, or to one that will be scanned.
 async fn lists_what_moves(cluster: &Cluster, services: &[Server]) {
     let mut replicas = Vec::new();
     for service in services {
@@ -162,7 +163,7 @@ async fn lists_what_moves(cluster: &Cluster, services: &[Server]) {
         for number in 0..TOGETHER {
             assert!(times.contains_key(&(format!("user/one/t{number}"), "c")), "t{number} is listed");
         }
-        // Once, what had been told of it before it moved, and what a server has that is scanned later.
+        // Entries may repeat: those listed before the migration, and those of a server that is scanned later.
         assert!(keys.len() <= 3 * (TOGETHER + 2), "{} entries", keys.len());
     }
     services.iter().for_each(assert_no_panic);
@@ -178,7 +179,7 @@ fn keys_whose_slot_moves_while_they_are_listed_are_listed() {
 #[test]
 fn keys_in_redis_are_listed_once_by_several_replicas() {
     let redis = Redis::start(Options::socket());
-    // Others may have keys under the prefix.
+    // Keys of other programs may have the prefix.
     redis.command(&["SET", "weir:string", "s"]);
     redis.command(&["HSET", "weir:hash", "f", "v"]);
     redis.command(&["RPUSH", "weir:\u{0}\u{4}user\u{3}one\u{9}", "v"]);
@@ -207,7 +208,7 @@ fn without_the_store_there_is_no_list() {
     assert_no_panic(&service);
 }
 
-/// Each replica lists all, and what any of them refuses most.
+/// Each replica lists all replicas, and the keys that any of them refuses most.
 async fn replicas_know_each_other(services: Vec<Server>) {
     let mut replicas = Vec::new();
     for service in &services {
@@ -229,7 +230,7 @@ async fn replicas_know_each_other(services: Vec<Server>) {
         assert!(listed.iter().all(|replica| of_first(replica) == of_first(&listed[0]) && replica.store_healthy));
         assert!(listed.iter().all(|replica| replica.samples_hot_keys && replica.degraded_per_second == 0.0));
     }
-    // Two replicas refuse one key, and the third tells.
+    // Two replicas refuse one key, and the third reports it.
     let found = eventually_async("the refused key", async || {
         for replica in &replicas[..2] {
             spend(replica, (0..200).map(|_| CheckRequest { cost: Some(LIMIT as i64 + 1), ..user(1) })).await;
@@ -246,7 +247,7 @@ async fn replicas_know_each_other(services: Vec<Server>) {
     let none = AdminClient::new(replicas[2].clone()).list_hot_keys(request).await.expect("an answer").into_inner();
     assert!(none.keys.is_empty());
 
-    // One that ends takes leave.
+    // A replica that shuts down removes its entry.
     let mut services = services.into_iter();
     let mut first = services.next().expect("a replica");
     first.signal(Signal::TERM);
@@ -281,7 +282,7 @@ fn without_the_store_a_replica_lists_itself() {
         spend(&channel, (0..9).map(user)).await;
         redis.kill();
         eventually_async("it is told that the store is down", async || {
-            // Enough to open the circuit breaker.
+            // Repeated failures open the circuit breaker.
             let _ = RateLimiterClient::new(channel.clone()).check(user(1)).await;
             let listed = AdminClient::new(channel.clone()).list_replicas(ListReplicasRequest {}).await;
             let listed = listed.expect("an answer").into_inner().replicas;

@@ -1,4 +1,4 @@
-//! What stands between a service and its store: a long way, on which replies may be lost, or a narrow one.
+//! A TCP proxy between service and store, with added latency, lost replies or low bandwidth.
 
 use std::{
     io::{Read, Write},
@@ -15,22 +15,22 @@ use std::{
 
 use weir_test_redis::Server;
 
-/// What the keys contain whose checks' replies may be lost.
+/// Part of the keys of those checks whose replies may be lost.
 pub const CHECKED: &str = "story";
 
-/// A port that leads to a server.
+/// The port of a proxy to one server.
 pub struct Wire {
     port: u16,
     lose_next: Arc<AtomicBool>,
 }
 
 impl Wire {
-    /// To this server, whose replies take so much longer.
+    /// Starts a proxy that delays replies.
     pub fn to(server: &Server, delay: Duration) -> Self {
         Self::new(server, delay, None)
     }
 
-    /// To this server, with so many bytes a second of requests on each connection.
+    /// Starts a proxy that limits the requests of each connection to this bandwidth.
     pub fn narrow(server: &Server, bytes_per_second: u32) -> Self {
         Self::new(server, Duration::ZERO, Some(bytes_per_second))
     }
@@ -40,7 +40,7 @@ impl Wire {
         let port = listener.local_addr().expect("it listens").port();
         let (lose_next, socket): (Arc<AtomicBool>, PathBuf) = (Arc::default(), server.socket());
         let lose = Arc::clone(&lose_next);
-        // It waits for more until the test's process ends.
+        // The thread accepts connections until the test's process ends.
         spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 carry(client, &socket, &lose, delay, bytes_per_second);
@@ -49,18 +49,18 @@ impl Wire {
         Self { port, lose_next }
     }
 
-    /// Its form of `store.url`.
+    /// Returns the proxy's `store.url`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Whether the reply to the next check of [`CHECKED`] is lost.
+    /// Sets whether the reply to the next check of [`CHECKED`] is lost.
     pub fn lose_next(&self, lose: bool) {
         self.lose_next.store(lose, Ordering::Relaxed);
     }
 }
 
-/// Carries what the two say to each other, until either ends or a reply is lost and the connection with it.
+/// Forwards bytes both ways until either side closes, or a reply is lost and the connection is closed.
 fn carry(
     client: TcpStream,
     socket: &Path,
@@ -75,12 +75,12 @@ fn carry(
     let (lose_next, lose) = (Arc::clone(lose_next), Arc::clone(&is_lost));
     spawn(move || {
         let mut bytes = [0; 4_096];
-        // What is wrong with either end shows at the other.
+        // An error on one side closes the other.
         while let Ok(length @ 1..) = requests.read(&mut bytes) {
             if let Some(rate) = bytes_per_second {
                 sleep(Duration::from_secs(length as u64) / rate);
             }
-            // The service's own scripts and commands come and go as they please.
+            // Only calls of the script for [`CHECKED`] keys count, not the service's other commands.
             let has = |word: &[u8]| bytes[..length].windows(word.len()).any(|part| part == word);
             if has(b"EVALSHA") && has(CHECKED.as_bytes()) && lose_next.swap(false, Ordering::Relaxed) {
                 lose.store(true, Ordering::Release);

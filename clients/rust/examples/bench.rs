@@ -1,5 +1,5 @@
-//! Calls a second and latency of checks of one key, unary, coalesced and leased, against the service at `WEIR_ADDR`: callers that ask
-//! again as soon as they are answered.
+//! Closed-loop benchmark: checks per second and latency of checks of one key, unary, coalesced and leased, against the
+//! service at `WEIR_ADDR`.
 
 use std::{
     env,
@@ -10,12 +10,12 @@ use std::{
 use tokio::task::{JoinSet, yield_now};
 use weir_client::{Check, Client};
 
-/// Leased checks never wait, so a caller lets others have its thread after so many.
+/// Leased checks between two yields: they never wait, so the task would block its thread.
 const TURN: u64 = 64;
-/// One of so many leased checks is timed, since reading the clock twice takes as long as the check.
+/// Leased checks per timed one, since reading the clock twice takes as long as a check.
 const TIMED: u64 = 16;
 
-/// Checks for so many seconds: how many, and the latencies, sorted.
+/// Sends checks for `seconds`. Returns their number and the sorted latencies.
 async fn load(
     weir: &Client,
     callers: usize,

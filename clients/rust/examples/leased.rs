@@ -1,6 +1,8 @@
-//! Checks one key by leases for some seconds: `leased TARGET DOMAIN KEY SECONDS`, as in `leased 127.0.0.1:8081 "" user/alex 10`.
+//! Checks one key by leases for some seconds: `leased TARGET DOMAIN KEY SECONDS`, for example
+//! `leased 127.0.0.1:8081 "" user/alex 10`.
 //!
-//! It prints a line for each allowed check, the microseconds of the clock before and after it; and one for each that failed.
+//! Prints a line for each allowed check, with the clock's microseconds before and after it, and a line for each failed
+//! check.
 
 use std::{
     env,
@@ -62,7 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         result = load(&weir, &check, until) => result?,
         _ = terminated.recv() => {}
     }
-    // Gives back what is held.
+    // Gives held units back.
     weir.close().await;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A guarded service: each user has limits, and so has each route of a user. It reads `WEIR_ADDR`, `WEIR_DEADLINE_MS`, `WEIR_TOKEN`,
-//! `WEIR_TLS_CA` and `PORT`.
+//! A guarded service: each user has limits, and so has each route of a user. Environment variables: `WEIR_ADDR`,
+//! `WEIR_DEADLINE_MS`, `WEIR_TOKEN`, `WEIR_TLS_CA` and `PORT`.
 
 use std::{env, error::Error, time::Duration};
 
@@ -21,7 +21,7 @@ fn client() -> Result<Client, Box<dyn Error>> {
     Ok(builder.build()?)
 }
 
-/// Guards a route of a user.
+/// Guards a route for each user.
 fn guard(
     weir: &Client,
     route: &'static str,
@@ -32,7 +32,7 @@ fn guard(
     })
 }
 
-/// Take the user from what your authentication has found, never from a header that the client sets, as here.
+/// Use the user that your authentication has verified, never a header that the client sets, as in this example.
 fn user(request: &Request) -> &str {
     request.headers().get("x-user").and_then(|user| user.to_str().ok()).unwrap_or("anonymous")
 }

@@ -1,10 +1,10 @@
-//! A slot of a concurrency limit around work of which only one may go on at the same time.
+//! A slot of a concurrency limit guards work that must not run twice at the same time.
 
 use std::{env, error::Error, time::Duration};
 
 use weir_client::{Acquired, Client};
 
-/// Exports, unless another export is going on.
+/// Exports, unless another export is running.
 async fn export(weir: &Client, what: &str) -> Result<(), Box<dyn Error>> {
     match weir.slot(["exports", "alex"]).await? {
         Acquired::Refused(_) => println!("another one has to wait"),

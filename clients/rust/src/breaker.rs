@@ -1,4 +1,4 @@
-//! The circuit breaker: after several outages in a row calls fail at once, until a probe is answered.
+//! The circuit breaker: after several consecutive outages, calls fail at once until a probe is answered.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::Error;
 
-/// When the circuit breaker opens, and for how long.
+/// The settings of the circuit breaker.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerSettings {
-    /// So many outages in a row open it; 0: it never opens.
+    /// Consecutive outages that open it; 0: it never opens.
     pub failures: u32,
-    /// For so long calls fail at once; then one probe at a time goes through.
+    /// Time for which calls fail at once. After it, one probe at a time is sent.
     pub open_for: Duration,
 }
 
@@ -31,7 +31,7 @@ pub enum BreakerState {
     Closed,
     /// Calls fail at once.
     Open,
-    /// A probe is under way; other calls fail at once.
+    /// A probe is in flight; other calls fail at once.
     HalfOpen,
 }
 
@@ -65,7 +65,7 @@ impl Breaker {
         }
     }
 
-    /// Lets a call through, or not.
+    /// Permits a call, or fails if the breaker is open.
     pub(crate) fn permit(&self) -> Result<Permit<'_>, Error> {
         let mut state = self.lock();
         let probe = match *state {
@@ -80,14 +80,14 @@ impl Breaker {
     }
 }
 
-/// A call that was let through. Dropped without an outcome, as when its caller has gone, it counts for nothing.
+/// The permit of one call. If dropped without an outcome, for example because the caller has gone, it does not count.
 pub(crate) struct Permit<'a> {
     breaker: &'a Breaker,
     probe: bool,
 }
 
 impl Permit<'_> {
-    /// The call ended so.
+    /// Records the outcome of the call.
     pub(crate) fn record(mut self, outage: bool) {
         let mut state = self.breaker.lock();
         let BreakerSettings { failures: most, open_for } = self.breaker.settings;
@@ -99,7 +99,7 @@ impl Permit<'_> {
                     *state = open;
                 }
             }
-            // Calls that were let through before it opened change nothing.
+            // Outcomes of calls that started before it opened change nothing.
             (State::Open { .. }, _) => {}
             (State::HalfOpen, _) if !self.probe => {}
             (State::HalfOpen, true) => *state = open,

@@ -1,4 +1,4 @@
-//! One call: its deadline, its retries, and what its end means to the circuit breaker.
+//! One call: its deadline, its retries, and its outcome for the circuit breaker.
 
 use std::{error::Error as _, iter::successors, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
     token::Token,
 };
 
-/// A stream that the service rejects, as at `grpc.max_open_streams`, is opened again after so long.
+/// Delay before a rejected stream, for example at `grpc.max_open_streams`, is opened again.
 pub(crate) const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
-/// An attempt by a unary method of the service.
+/// Makes an attempt from a unary method of the service.
 macro_rules! unary {
     ($method:ident) => {
         |connection: $crate::net::Connection, request| async move {
@@ -27,7 +27,7 @@ macro_rules! unary {
 }
 pub(crate) use unary;
 
-/// How calls are made.
+/// Shared parts of all calls.
 pub(crate) struct Caller {
     pub(crate) pool: Pool,
     pub(crate) breaker: Breaker,
@@ -35,12 +35,12 @@ pub(crate) struct Caller {
     pub(crate) retries: u32,
 }
 
-/// Whether a call may be sent again where it may have been carried out.
+/// Whether a call that may have been executed may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It is idempotent.
+    /// Always: the call is idempotent.
     Safe,
-    /// Only if it was certainly not carried out.
+    /// Only if it certainly was not executed.
     IfUnsent,
 }
 
@@ -54,9 +54,9 @@ impl From<&CheckRequest> for Repeat {
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// The service has not carried it out.
+    /// Whether the service certainly did not execute the call.
     unsent: bool,
-    /// The connection is of no more use.
+    /// Whether the connection is unusable.
     pub(crate) lost: bool,
 }
 
@@ -66,7 +66,7 @@ impl Failure {
         Self { error: Error::Unavailable("the stream has ended".to_owned()), unsent: false, lost: false }
     }
 
-    /// Of a stream that ended without headers: whether the service has rejected it, and so served nothing of it.
+    /// Whether a stream that ended without headers was rejected by the service, which then processed nothing of it.
     pub(crate) fn is_rejection(&self) -> bool {
         !matches!(self.error.code(), Code::Unavailable | Code::Cancelled)
     }
@@ -89,7 +89,7 @@ impl From<Status> for Failure {
         let h2 = causes().find_map(|error| error.downcast_ref::<h2::Error>());
         Self {
             error: Error::Unavailable(format!("the connection was lost: {innermost}")),
-            // After GOAWAY a server carries out only those calls that it answers.
+            // After GOAWAY a server executes only the calls that it answers.
             unsent: lost.is_some_and(|lost| lost.unsent)
                 || h2.is_some_and(|error| {
                     (error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
@@ -101,7 +101,7 @@ impl From<Status> for Failure {
 }
 
 impl Caller {
-    /// Makes a call by as many attempts as it takes and may. The message is cloned for each.
+    /// Makes a call with as many attempts as needed and permitted. The message is cloned for each.
     pub(crate) async fn call<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
         &self,
         message: M,
@@ -118,7 +118,7 @@ impl Caller {
         result
     }
 
-    /// Adds the token, as it is now.
+    /// Adds the current token.
     pub(crate) fn authorize<M>(&self, request: &mut Request<M>) {
         if let Some(value) = self.token.value() {
             request.metadata_mut().insert("authorization", value);

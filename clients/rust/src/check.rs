@@ -7,20 +7,21 @@ use crate::{
     proto::{Charge, CheckRequest, Limit},
 };
 
-/// What happens where the service does not decide, as it is not reachable, too late or overloaded.
+/// The fallback when the service does not decide: it is unreachable, too slow or overloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// The call fails.
     #[default]
     Error,
-    /// Fail open: the answer is an allowed [`Decision`](crate::Decision) of [`Source::Fallback`](crate::Source::Fallback).
+    /// Fail open: the answer is an allowed [`Decision`](crate::Decision) of
+    /// [`Source::Fallback`](crate::Source::Fallback).
     Allow,
-    /// Fail closed: the answer is a refused one.
+    /// Fail closed: the answer is a refused decision of [`Source::Fallback`](crate::Source::Fallback).
     Deny,
 }
 
-/// A check: may `cost` units pass under a key? A key alone converts into one. Clones share the key, and are cheap: one that is made often
-/// is best kept, and lent to each call.
+/// A check: may `cost` units pass under a key? A key alone converts into one. Clones are cheap and share the key: keep
+/// a frequent check and pass it to each call by reference.
 ///
 /// ```
 /// use weir_client::Check;
@@ -49,11 +50,11 @@ impl From<&Check> for Check {
 }
 
 impl Check {
-    /// One unit of this key, by the policy of the default domain. The key's segments go root first.
+    /// Checks one unit of this key, by the policy of the default domain. The key's segments start at the root.
     pub fn new(key: impl IntoIterator<Item: Into<String>>) -> Self {
         let request = CheckRequest {
             key: key.into_iter().map(Into::into).collect(),
-            // A limit that shapes traffic refuses instead of making wait a caller who did not say that it can.
+            // By default callers do not wait: limits that shape traffic then refuse instead of answering with a wait.
             max_wait: duration(Duration::ZERO),
             summary_only: true,
             ..CheckRequest::default()
@@ -61,31 +62,31 @@ impl Check {
         Self { request: Arc::new(request), deadline: None, on_failure: None, lease: None }
     }
 
-    /// The domain whose policy decides. Default: the default domain.
+    /// Sets the domain whose policy decides. Default: the default domain.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.edit().domain = domain.into();
         self
     }
 
-    /// The units. 0 is a preview, and a negative cost is a refund. Default: 1.
+    /// Sets the cost. 0 is a preview, and a negative cost is a refund. Default: 1.
     pub fn cost(mut self, units: i64) -> Self {
         self.edit().cost = Some(units);
         self
     }
 
-    /// Limits of its own, in place of those of the policy: any of the algorithms in [`proto`](crate::proto).
+    /// Sets limits that replace those of the policy: any of the algorithms in [`proto`](crate::proto).
     pub fn limits(mut self, limits: impl IntoIterator<Item: Into<Limit>>) -> Self {
         self.edit().limit_spec.get_or_insert_default().limits = limits.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What a refusal charges of its own [`limits`](Self::limits). Default: nothing.
+    /// Sets the units that a refusal charges to its own [`limits`](Self::limits). Default: none.
     pub fn charge(mut self, charge: Charge) -> Self {
         self.edit().limit_spec.get_or_insert_default().set_charge(charge);
         self
     }
 
-    /// The longest [`wait`](crate::Decision::wait) that is acceptable from limits that shape traffic. Default: none.
+    /// Sets the longest acceptable [`wait`](crate::Decision::wait) of limits that shape traffic. Default: none.
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.edit().max_wait = duration(wait);
         self
@@ -97,38 +98,38 @@ impl Check {
         self
     }
 
-    /// Decided as always, but nothing is charged.
+    /// Makes the check a dry run: decided as usual, but not charged.
     pub fn dry_run(mut self) -> Self {
         self.edit().dry_run = true;
         self
     }
 
-    /// The id by which a repeated check is charged once. By default the client draws one for each check that charges, if it
-    /// retries at all.
+    /// Sets the ID by which a repeated check is charged once. By default the client draws one for each check that
+    /// charges, if retries are enabled.
     pub fn request_id(mut self, id: impl Into<String>) -> Self {
         self.edit().request_id = id.into();
         self
     }
 
-    /// With every limit on the path in [`Decision::levels`](crate::Decision::levels).
+    /// Requests every limit on the path in [`Decision::levels`](crate::Decision::levels).
     pub fn levels(mut self) -> Self {
         self.edit().summary_only = false;
         self
     }
 
-    /// How long the call may take, with its retries. Default: the client's.
+    /// Sets the time limit of the call, with its retries. Default: the client's.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// What happens without a decision. Default: the client's.
+    /// Sets the fallback when the service does not decide. Default: the client's.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = Some(on_failure);
         self
     }
 
-    /// Whether a lease may decide it, if the policy allows that. Default: the client's.
+    /// Sets whether a lease may decide the check, if the policy allows that. Default: the client's.
     pub fn lease(mut self, lease: bool) -> Self {
         self.lease = Some(lease);
         self
@@ -146,7 +147,7 @@ impl Check {
         self.request.cost.unwrap_or(1)
     }
 
-    /// Whether a lease can decide it at all.
+    /// Whether a lease can decide this check.
     pub(crate) fn is_leasable(&self) -> bool {
         let CheckRequest { limit_spec, factor, dry_run, request_id, max_wait, .. } = &*self.request;
         let is_own = limit_spec.is_some() || factor.is_some() || *dry_run || !request_id.is_empty();
@@ -155,7 +156,7 @@ impl Check {
             && max_wait.is_none_or(|wait| (wait.seconds, wait.nanos) == (0, 0))
     }
 
-    /// The same check under an id, so that it may be repeated.
+    /// Adds an ID if needed, so that the check may be retried.
     pub(crate) fn repeatable(mut self) -> Self {
         if charges(&self.request) && self.request.request_id.is_empty() {
             self.edit().request_id = format!("{:032x}", rand::random::<u128>());
@@ -164,7 +165,7 @@ impl Check {
     }
 }
 
-/// Whether it changes counts, so that without an id it must not be carried out twice.
+/// Whether the check changes counts, so that without an ID it must not be executed twice.
 pub(crate) fn charges(check: &CheckRequest) -> bool {
     check.cost != Some(0) && !check.dry_run
 }

@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     leases: Arc<Leases>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) logged: crate::guard::Logged,
-    /// They keep the connections and the leases, and end with this.
+    /// Tasks of the connections and the leases, which end with the client.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -65,71 +65,72 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// TLS, or mTLS. Default: none.
+    /// Enables TLS, or mTLS. Default: none.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// A bearer token. Use TLS with it, except on loopback.
+    /// Sets a bearer token. Use TLS with it, except on loopback.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// A file with the bearer token, which is read again at most once a second.
+    /// Sets a file with the bearer token, which is read again at most once a second.
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token_file = Some(path.into());
         self
     }
 
-    /// How long a call may take, with its retries. Default: 50 ms.
+    /// Sets the time limit of a call, with its retries. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// What happens without a decision. Default: the call fails, and [`Client::guard`] lets pass.
+    /// Sets the fallback when the service does not decide. Default: the call fails, and [`Client::guard`] lets requests
+    /// pass.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = Some(on_failure);
         self
     }
 
-    /// How often a call without an answer is repeated within its deadline. With 0 checks carry no `request_id`, which costs the
-    /// service a record each. Default: 1.
+    /// Sets how often an unanswered call is retried within its deadline. With 0, checks carry no `request_id`, which
+    /// saves the service a record for each. Default: 1.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// When the circuit breaker opens. Default: after 5 outages in a row, for 1 s.
+    /// Configures the circuit breaker. Default: it opens after 5 consecutive outages, for 1 s.
     pub fn breaker(mut self, breaker: BreakerSettings) -> Self {
         self.breaker = breaker;
         self
     }
 
-    /// Checks that are made at the same time go over one stream of each connection. Default: off.
+    /// Sends concurrent checks over one stream of each connection. Default: off.
     pub fn coalesce(mut self, coalesce: bool) -> Self {
         self.coalesce = coalesce;
         self
     }
 
-    /// Checks of hot keys are decided by units that this client holds, where the policy allows leases. Default: off. See
-    /// [`Check::lease`] for one check.
+    /// Lets units that this client holds decide checks of hot keys, if the policy allows leases. Default: off.
+    /// [`Check::lease`] overrides this for one check.
     ///
-    /// A key is leased from its third check within 100 ms on. Only checks of one unit or more that the policy decides use leases: not those with
-    /// limits of their own, a factor, a `max_wait` or a `request_id`, and no dry runs. At most 10,000 keys are leased. End such a client
-    /// by [`Client::close`], so that what it holds is given back.
+    /// A key is leased from its third check within 100 ms on. Only checks of one unit or more that the policy decides
+    /// use leases: not those with limits of their own, a factor, a `max_wait` or a `request_id`, and no dry runs. At
+    /// most 10,000 keys are leased. Close such a client with [`Client::close`], so that the held units are given back.
     pub fn lease(mut self, lease: bool) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The client. It connects in the background, on the runtime that this is called on.
+    /// Builds the client. It connects in the background, on the current runtime.
     ///
     /// # Errors
-    /// The target, the token or a file is wrong; or there is no Tokio runtime.
+    /// The target, the token or a file is invalid, or there is no Tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         if Handle::try_current().is_err() {
             return Err(Error::Configuration("a client needs a Tokio runtime".to_owned()));
@@ -170,16 +171,16 @@ impl Builder {
 }
 
 impl Client {
-    /// A client with the default options. It does not wait for the service.
+    /// Makes a client with the default options. It does not wait for the service.
     ///
     /// # Errors
-    /// The target is wrong, or there is no Tokio runtime.
+    /// The target is invalid, or there is no Tokio runtime.
     pub fn new(target: impl Into<String>) -> Result<Self, Error> {
         Self::builder(target).build()
     }
 
-    /// A client of `host:port`, `dns:///host:port`, `unix:PATH`, or several of them with commas between. All servers that are
-    /// found get calls in turn.
+    /// Configures a client of `host:port`, `dns:///host:port`, `unix:PATH`, or several of these, separated by commas.
+    /// Calls go to all resolved servers in turn.
     pub fn builder(target: impl Into<String>) -> Builder {
         Builder {
             target: target.into(),
@@ -199,7 +200,8 @@ impl Client {
     /// Decides one key.
     ///
     /// # Errors
-    /// The service did not decide, nor does [`OnFailure`]: always after an error that is not an [outage](Error::is_outage).
+    /// Neither the service nor [`OnFailure`] decided; errors that are not an [outage](Error::is_outage) are always
+    /// returned.
     pub async fn check(&self, check: impl Into<Check>) -> Result<Decision, Error> {
         let check = check.into();
         let is_leased = check.lease.unwrap_or(self.inner.lease) && check.is_leasable();
@@ -237,7 +239,7 @@ impl Client {
         inner.telemetry.observe(&domain, &inner.caller.breaker, decide).await
     }
 
-    /// The answer to a call, or to an entry of a stream of checks.
+    /// Sends a check in a unary call, or over the stream of coalesced checks.
     async fn ordinary(&self, check: Check) -> Result<CheckResponse, Error> {
         let check = self.prepared(check);
         let (deadline, coalesce) = (check.deadline, self.inner.coalesce);
@@ -252,7 +254,8 @@ impl Client {
         self.call(deadline, check.into_request(), repeat, attempt).await
     }
 
-    /// Decides up to 1,000 checks, each by itself: an answer for each, in order. Deadline and [`OnFailure`] are the client's.
+    /// Decides up to 1,000 independent checks, with an answer for each, in order. Deadline and [`OnFailure`] are the
+    /// client's.
     pub async fn check_batch(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Vec<Result<Decision, Error>> {
         let checks: Vec<_> = checks.into_iter().map(|check| self.prepared(check.into()).into_request()).collect();
         let charged_twice = |check| Repeat::from(check) == Repeat::IfUnsent;
@@ -276,8 +279,8 @@ impl Client {
         results
     }
 
-    /// Decides 1 to 32 checks of one domain together: either all are charged or none. Such a call has no `request_id`, so one
-    /// that charges is repeated only if it was certainly not carried out. Deadline and [`OnFailure`] are the client's.
+    /// Decides 1 to 32 checks of one domain together: all are charged or none. The call has no `request_id`, so if it
+    /// charges, it is retried only if it certainly was not executed. Deadline and [`OnFailure`] are the client's.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -298,34 +301,36 @@ impl Client {
         all
     }
 
-    /// Forgets the state of a key, and with [`subtree`](Reset::subtree) those of all keys below it. Returns whether there was any.
+    /// Deletes the state of a key, and with [`subtree`](Reset::subtree) that of all keys below it. Returns whether
+    /// there was any.
     ///
     /// # Errors
-    /// The service does not say that it has.
+    /// The service did not confirm the reset.
     pub async fn reset(&self, reset: impl Into<Reset>) -> Result<bool, Error> {
         let answer = self.call(None, reset.into().request, Repeat::Safe, unary!(reset)).await?;
-        // Older services tell only of the key itself.
+        // Older services report only the key itself.
         Ok(answer.removed.unwrap_or(answer.existed))
     }
 
-    /// What happens to this check without a decision, where that was said.
+    /// Returns the explicitly set fallback for this check, if any.
     pub(crate) fn on_failure(&self, check: &Check) -> Option<OnFailure> {
         check.on_failure.or(self.inner.on_failure)
     }
 
-    /// The state of the circuit breaker.
+    /// Returns the state of the circuit breaker.
     pub fn breaker_state(&self) -> BreakerState {
         self.inner.caller.breaker.state()
     }
 
-    /// Gives back what is leased, for at most the deadline of a call, and closes all connections, also for clones. Calls under way
-    /// may fail, later ones do. Dropping the last clone only closes: what it has leased counts as spent.
+    /// Gives leased units back, for at most the deadline of a call, and closes all connections, of clones too. Calls in
+    /// flight may fail, later calls fail. Dropping the last clone only closes the connections: leased units count as
+    /// spent.
     pub async fn close(&self) {
         self.inner.leases.close().await;
         self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 
-    /// A call with a deadline of its own, or the client's.
+    /// Makes a call with this deadline, or the client's.
     pub(crate) async fn call<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
         &self,
         deadline: Option<Duration>,
@@ -336,7 +341,7 @@ impl Client {
         self.inner.caller.call(message, deadline.unwrap_or(self.inner.deadline), repeat, attempt).await
     }
 
-    /// A check as it is sent: with an id if it may be repeated.
+    /// Adds an ID to a check if it may be retried.
     pub(crate) fn prepared(&self, check: Check) -> Check {
         if self.inner.caller.retries > 0 { check.repeatable() } else { check }
     }

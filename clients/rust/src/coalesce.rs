@@ -1,4 +1,4 @@
-//! Coalescing: checks of many callers go over one stream of their connection, whose answers are in order.
+//! Coalescing: concurrent checks share one stream of their connection, which answers in order.
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -18,9 +18,9 @@ use crate::{
     proto::{CheckRequest, CheckResponse},
 };
 
-/// The checks of a stream that are not yet answered.
+/// Maximum number of unanswered checks of a stream.
 const MAX_IN_FLIGHT: usize = 1024;
-/// A stream that the service does not accept in this time is opened again.
+/// Time for the service to accept a stream; a later one is abandoned, and opened again.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The stream of a connection, opened with the first check, and again after it has ended.
@@ -33,28 +33,29 @@ struct CheckStream {
     opened: Opened,
 }
 
-/// The service has accepted the stream, or another one may be opened at that time. Not set while that is not known.
+/// `Ok` once the service has accepted the stream, or the time from which another one may be opened. Not set while the
+/// stream is being opened.
 type Opened = Arc<OnceLock<Result<(), Instant>>>;
 
-/// Who waits for an answer.
+/// A caller that waits for an answer.
 struct Waiting {
     answer: oneshot::Sender<Result<CheckResponse, Failure>>,
     _in_flight: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    /// The answer to a check over the stream; where that is full or not accepted, over a call of its own.
+    /// Sends a check over the stream, or in a unary call if the stream is full or not accepted.
     pub(crate) async fn check_coalesced(self, request: Request<CheckRequest>) -> Result<CheckResponse, Failure> {
         let Some((checks, in_flight)) = self.place(request.metadata()) else {
             return Ok(self.client().check(request).await?.into_inner());
         };
         let (answer, answered) = oneshot::channel();
-        // There is room for it, and a stream that has ended drops it.
+        // The channel has room; an ended stream drops the check.
         let _ = checks.try_send((request.into_inner(), Waiting { answer, _in_flight: in_flight }));
         answered.await.unwrap_or_else(|_| Err(Failure::stream_ended()))
     }
 
-    /// A place on the stream, which is opened where there is none; `None`: it is full, or the service has not accepted it.
+    /// Reserves room on the stream, and opens it if needed; `None` if it is full, or the service has not accepted it.
     fn place(&self, metadata: &MetadataMap) -> Option<(mpsc::Sender<(CheckRequest, Waiting)>, OwnedSemaphorePermit)> {
         let mut stream = self.stream.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stream.as_ref().is_some_and(CheckStream::is_over) {
@@ -73,17 +74,17 @@ impl CheckStream {
         let (checks, queue) = mpsc::channel(MAX_IN_FLIGHT);
         let (sent, answers) = mpsc::channel(MAX_IN_FLIGHT);
         let requests = ReceiverStream::new(queue).filter_map(move |(check, waiting): (CheckRequest, Waiting)| {
-            // A caller whose deadline has passed needs no answer. There is room for as many as are in flight.
+            // A caller past its deadline needs no answer. The channel has room for all checks in flight.
             (!waiting.answer.is_closed() && sent.try_send(waiting).is_ok()).then_some(check)
         });
-        // It holds the connection alone, not its stream: so the stream ends when the pool forgets the connection.
+        // The task holds the connection without its stream, so the stream ends when the pool drops the connection.
         let client = connection.detached();
         let (requests, opened) = (Request::from_parts(metadata, Default::default(), requests), Opened::default());
         tokio::spawn(pass_on(client, requests, answers, Arc::clone(&opened)));
         Self { checks, free: Arc::new(Semaphore::new(MAX_IN_FLIGHT)), opened }
     }
 
-    /// It has ended, and another one may be opened.
+    /// Whether the stream has ended and another one may be opened.
     fn is_over(&self) -> bool {
         match self.opened.get() {
             None => false,
@@ -93,7 +94,7 @@ impl CheckStream {
     }
 }
 
-/// Passes answers on, until the stream ends. Callers without one see that their sender is gone.
+/// Forwards answers until the stream ends. The senders of unanswered callers are dropped.
 async fn pass_on(
     connection: Connection,
     requests: Request<impl tokio_stream::Stream<Item = CheckRequest> + Send + 'static>,

@@ -5,69 +5,69 @@ use crate::{
     proto::{CheckAllResponse, CheckResponse, LevelResult},
 };
 
-/// Who decided.
+/// The source of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// The service.
     Service,
-    /// This client, by units that it holds ([`Builder::lease`](crate::Builder::lease)).
+    /// The client itself, from units that it holds ([`Builder::lease`](crate::Builder::lease)).
     Lease,
-    /// The client's [`OnFailure`], since there was this error.
+    /// The client's [`OnFailure`], because of this error.
     Fallback(Error),
 }
 
-/// Whether a request may pass. Numbers and times are the summary over all limits on the key's path, each by itself; those of one
-/// limit are in [`levels`](Self::levels). A decision of [`Source::Lease`] has none of them, but `retry_after`, and in `remaining` the units
-/// still held.
+/// The answer to a check: allowed or refused. Numbers and times each summarize all limits on the key's path; those of
+/// one limit are in [`levels`](Self::levels). A decision of [`Source::Lease`] has only `retry_after`, and in
+/// `remaining` the units still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// Every limit allows it.
+    /// Whether every limit allows the check.
     pub allowed: bool,
     /// The lowest limit; 0: nothing is limited.
     pub limit: u64,
     /// The largest cost that would still pass.
     pub remaining: u64,
-    /// Refused: the time after which the same request passes; `None`: no wait helps.
+    /// Time after which the refused request passes; `None` if it is allowed or waiting does not help.
     pub retry_after: Option<Duration>,
-    /// The time until every limit is full again.
+    /// Time until every limit is full again.
     pub reset_after: Duration,
-    /// Allowed, to be started this much later, up to [`Check::max_wait`](crate::Check::max_wait).
+    /// Delay before an allowed request starts, at most [`Check::max_wait`](crate::Check::max_wait).
     pub wait: Duration,
-    /// Refused, and no wait helps.
+    /// Whether the request is refused and waiting does not help.
     pub never: bool,
-    /// Decided without the shared store, by the policy's `on_store_failure`.
+    /// Whether the policy's `on_store_failure` decided, without the shared store.
     pub degraded: bool,
-    /// Decided from leased units, of a replica or of this client.
+    /// Whether leased units decided, those of a replica or of this client.
     pub leased: bool,
-    /// The answer to an earlier call of the same `request_id`.
+    /// Whether this is the answer to an earlier call with the same `request_id`.
     pub repeated_request: bool,
-    /// Nothing is left: the time to the next unit.
+    /// Time to the next unit when no unit is left.
     pub next_after: Option<Duration>,
-    /// The id of the operator's override or ban that acted on a limit.
+    /// The ID of the operator's override or ban that acted on a limit.
     pub override_id: Option<String>,
-    /// Refused by a ban: what its operator says.
+    /// The reason that the operator gave for the ban that refused the request.
     pub ban_reason: Option<String>,
     /// Every limit on the path, root first; empty without [`Check::levels`](crate::Check::levels).
     pub levels: Vec<Level>,
-    /// Who decided.
+    /// The source of the decision.
     pub source: Source,
     pub(crate) binding: Option<usize>,
 }
 
 impl Decision {
-    /// The level that decided: of a refusal the one with the longest retry, else the one with the least left.
+    /// Returns the binding level: of a refusal the one with the longest retry, else the one with the fewest units left.
     pub fn binding(&self) -> Option<&Level> {
         self.levels.get(self.binding?)
     }
 
-    /// A decision by what a lease holds, of which so many units are left. It knows no limits.
+    /// Makes a decision of a lease with `remaining` units left. The limits are unknown.
     pub(crate) fn leased(allowed: bool, remaining: u64, retry_after: Option<Duration>) -> Self {
         let source = Source::Lease;
         Self { allowed, remaining, retry_after, leased: true, source, ..CheckResponse::default().into() }
     }
 
-    /// The decision in place of an outage; other errors stay what they are.
+    /// Applies `on_failure` if the error is an outage; other errors are returned unchanged.
     pub(crate) fn fallback(on_failure: OnFailure, error: Error) -> Result<Self, Error> {
         let allowed = match on_failure {
             OnFailure::Allow => true,
@@ -81,48 +81,48 @@ impl Decision {
     }
 }
 
-/// The decision of one limit.
+/// One limit's part of a decision.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Level {
     /// The limit's name.
     pub name: String,
-    /// The segments of the key that it covers.
+    /// Number of leading segments of the key that the limit counts.
     pub depth: u32,
-    /// It never refuses.
+    /// Whether the limit is in shadow mode and never refuses.
     pub shadow: bool,
-    /// Whether it allows the check.
+    /// Whether the limit allows the check.
     pub allowed: bool,
-    /// The most units at once.
+    /// The most units that can pass at once.
     pub limit: u64,
-    /// The largest cost that it would still allow.
+    /// The largest cost that the limit would still allow.
     pub remaining: u64,
-    /// Refused: the time after which it allows the check.
+    /// Time after which the limit allows the refused check.
     pub retry_after: Option<Duration>,
-    /// The time until it is full again.
+    /// Time until the limit is full again.
     pub reset_after: Duration,
-    /// Allowed, to be started this much later.
+    /// Delay before an allowed check starts.
     pub wait: Duration,
-    /// Refused, and no wait helps.
+    /// Whether the limit refuses and waiting does not help.
     pub never: bool,
-    /// Nothing is left: the time to the next unit.
+    /// Time to the next unit when no unit is left.
     pub next_after: Option<Duration>,
 }
 
-/// The answer to checks that pass together or not at all.
+/// The answer to [`Client::check_all`](crate::Client::check_all): all checks pass or none.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Together {
-    /// All pass, and are charged. Else none is.
+    /// Whether all checks pass and are charged. Otherwise none is charged.
     pub allowed: bool,
-    /// What the limits of each check say, in order; empty for a fallback.
+    /// The decision of each check's limits, in order; empty for a fallback.
     pub decisions: Vec<Decision>,
-    /// Who decided.
+    /// The source of the decision.
     pub source: Source,
 }
 
 impl Together {
-    /// Refused: the time after which all pass.
+    /// Returns the time after which all checks pass, if they are refused.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decisions.iter().filter_map(|decision| decision.retry_after).max()
     }

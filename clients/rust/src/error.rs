@@ -7,19 +7,19 @@ use crate::proto;
 
 pub(crate) const CLOSED: &str = "the client is closed";
 
-/// Why the service did not decide.
+/// The reason why the service did not decide.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The target, a file or a setting of this client is wrong.
+    /// The target, a file or a setting of this client is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// INVALID_ARGUMENT: the service rejects the request as it is.
+    /// INVALID_ARGUMENT: the request is invalid.
     #[error("invalid request: {message}")]
     InvalidRequest {
-        /// What is wrong.
+        /// The service's message.
         message: String,
-        /// The invalid field, as in `limit_spec.limits[0].gcra.count`.
+        /// The invalid field, such as `limit_spec.limits[0].gcra.count`.
         field: Option<String>,
     },
     /// UNAUTHENTICATED: no valid token or certificate.
@@ -28,21 +28,22 @@ pub enum Error {
     /// PERMISSION_DENIED: the client lacks the role, or the policy forbids limits of the request's own.
     #[error("permission denied: {0}")]
     PermissionDenied(String),
-    /// NOT_FOUND: the domain is not defined; or the reservation was never made, has expired, or is another client's.
+    /// NOT_FOUND: the domain is not defined; or the reservation never existed, has expired, or belongs to another
+    /// client.
     #[error("not found: {0}")]
     NotFound(String),
-    /// FAILED_PRECONDITION: a limit on the path cannot be checked, or not be reserved.
+    /// FAILED_PRECONDITION: a limit on the path cannot be checked or cannot be reserved.
     #[error("failed precondition: {0}")]
     FailedPrecondition(String),
     /// RESOURCE_EXHAUSTED: the service sheds load.
     #[error("overloaded: {message}")]
     Overloaded {
-        /// What the service says.
+        /// The service's message.
         message: String,
-        /// When to try again.
+        /// Time after which to retry.
         retry_after: Option<Duration>,
     },
-    /// UNAVAILABLE: no connection, a connection that broke, or a service that cannot decide.
+    /// UNAVAILABLE: no connection, a broken connection, or a service that cannot decide.
     #[error("unavailable: {0}")]
     Unavailable(String),
     /// DEADLINE_EXCEEDED: no answer in time.
@@ -56,13 +57,13 @@ pub enum Error {
     Other {
         /// The status.
         code: Code,
-        /// What the service says.
+        /// The service's message.
         message: String,
     },
 }
 
 impl Error {
-    /// The gRPC status code; `Unavailable` of an open circuit breaker.
+    /// Returns the gRPC status code; `Unavailable` if the circuit breaker is open.
     pub fn code(&self) -> Code {
         match self {
             Self::Configuration(_) | Self::InvalidRequest { .. } => Code::InvalidArgument,
@@ -77,7 +78,7 @@ impl Error {
         }
     }
 
-    /// The field of the request that is wrong, where the service names one.
+    /// Returns the invalid field of the request, if the service names one.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::InvalidRequest { field, .. } => field.as_deref(),
@@ -85,14 +86,14 @@ impl Error {
         }
     }
 
-    /// Whether this passes by itself (UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL). Such errors open the circuit
-    /// breaker, and [`OnFailure`](crate::OnFailure) decides in their place. All others repeat until the request or the
+    /// Whether the error is transient (UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL). Such errors open
+    /// the circuit breaker, and [`OnFailure`](crate::OnFailure) applies. All others repeat until the request or the
     /// configuration is corrected.
     pub fn is_outage(&self) -> bool {
         matches!(self.code(), Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Internal)
     }
 
-    /// For calls after the end of the client.
+    /// Returns the error of calls after the client was closed.
     pub(crate) fn closed() -> Self {
         Self::Unavailable(CLOSED.to_owned())
     }

@@ -1,4 +1,4 @@
-//! The guard: what a service answers its own client by a decision.
+//! The guard: turns a decision into a service's response to its own client.
 
 use std::{
     collections::HashMap,
@@ -15,44 +15,44 @@ use crate::{Check, Client, Decision, Error, Level, OnFailure, Source};
 const LOG_EVERY: Duration = Duration::from_secs(10);
 const MAX_SEGMENTS: usize = 32;
 const MAX_SEGMENT_BYTES: usize = 1024;
-/// Of a longer name the header has the beginning.
+/// Longer names are cut in the header.
 const MAX_NAME_CHARS: usize = 256;
 
 /// Whether a request passes the guard.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// It does. These headers belong on its response; none where nothing is limited.
+    /// The request passes. Add these headers to its response; empty if there is no limit.
     Pass(HeaderMap),
-    /// It does not: this is the response.
+    /// The request is refused, with this response.
     Refuse(Refusal),
 }
 
-/// The response to a request that does not pass.
+/// The response to a refused request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// 429; or 503 if the service did not decide.
+    /// 429, or 503 if the service did not decide.
     pub status: StatusCode,
-    /// `Retry-After` (unless no wait helps), `RateLimit`, `RateLimit-Policy` and the type of the body.
+    /// `Retry-After` (unless waiting does not help), `RateLimit`, `RateLimit-Policy` and the content type.
     pub headers: HeaderMap,
     /// A problem document (RFC 9457).
     pub body: &'static str,
-    /// When the same request may pass.
+    /// Time after which the same request may pass.
     pub retry_after: Option<Duration>,
 }
 
-/// When a kind of failure was last logged, by its status code.
+/// The time at which each kind of failure was last logged, by gRPC status code.
 #[derive(Default)]
 pub(crate) struct Logged(Mutex<HashMap<i32, Instant>>);
 
 impl Client {
-    /// Decides a request of this service's own client, and says what to answer.
+    /// Decides a request of this service's own client and returns the response.
     ///
-    /// Users cannot make the check invalid, and so pass unlimited: empty segments of the key become `-`, long ones are cut, and those
-    /// after the 32nd are left out. An empty key becomes `-`.
-    /// Without a decision the request passes (fail open), or with [`OnFailure::Deny`], of the check or the client, is refused with
-    /// 503 (fail closed); that holds for errors of the configuration too, which are logged as such. Each kind of failure is logged
-    /// at most once in 10 s.
+    /// Users cannot make the check invalid, which would let them pass without a limit: empty segments of the key become
+    /// `-`, long ones are cut, and those after the 32nd are dropped. An empty key becomes `-`.
+    /// Without a decision the request passes (fail open); with [`OnFailure::Deny`], of the check or the client, it is
+    /// refused with 503 (fail closed). This includes configuration errors, which are logged as such. Each kind of
+    /// failure is logged at most once in 10 s.
     pub async fn guard(&self, check: impl Into<Check>) -> Verdict {
         let mut check = check.into().levels();
         repair_key(&mut Arc::make_mut(&mut check.request).key);
@@ -95,7 +95,7 @@ impl Refusal {
     }
 }
 
-/// Makes a key valid whatever users send.
+/// Makes a key valid, whatever users send.
 fn repair_key(key: &mut Vec<String>) {
     key.truncate(MAX_SEGMENTS);
     if key.is_empty() {
@@ -114,7 +114,7 @@ fn repair(segment: &mut String) {
     }
 }
 
-/// The headers of draft-ietf-httpapi-ratelimit-headers-11, from the level that decided.
+/// Builds the headers of draft-ietf-httpapi-ratelimit-headers-11 from the binding level.
 fn limit_headers(level: &Level) -> HeaderMap {
     let name = structured_string(&level.name);
     let left = match level.next_after {
@@ -127,12 +127,12 @@ fn limit_headers(level: &Level) -> HeaderMap {
     headers.into_iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
 }
 
-/// Rounded up, so that a client that comes back then is not early.
+/// Rounds up, so that a client that retries after this time is not early.
 fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-/// A string of RFC 9651, which holds printable ASCII alone; the rest is percent-encoded.
+/// Encodes a string of RFC 9651, which is limited to printable ASCII; other bytes are percent-encoded.
 fn structured_string(text: &str) -> String {
     let end = text.char_indices().nth(MAX_NAME_CHARS).map_or(text.len(), |(at, _)| at);
     let mut string = String::from('"');

@@ -15,9 +15,9 @@ use tower_service::Service;
 
 use crate::{Check, Client, Refusal, Verdict};
 
-/// Guards a service: a function makes a check of each request, or none for those that pass without one.
+/// Guards a service: a function maps each request to a check, or to `None` to let it pass unchecked.
 ///
-/// A refused request gets the response of [`Client::guard`]; a refused gRPC call (of content type `application/grpc`) gets
+/// A refused request gets the response of [`Client::guard`]. A refused gRPC call (content type `application/grpc`) gets
 /// RESOURCE_EXHAUSTED with `retry-after` and `google.rpc.RetryInfo`, or UNAVAILABLE without a decision.
 ///
 /// ```
@@ -35,7 +35,7 @@ pub struct GuardLayer<K> {
 }
 
 impl<K> GuardLayer<K> {
-    /// Guards by this function from a request to its check. [`key`] has ready ones.
+    /// Guards with this function from a request to its check. [`key`] has ready-made ones.
     pub fn new(weir: Client, key: K) -> Self {
         Self { weir, key }
     }
@@ -72,7 +72,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone may not be ready; what was polled is.
+        // Only the polled service is known to be ready, not its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let (weir, check) = (self.guard.weir.clone(), (self.guard.key)(&request));
@@ -126,8 +126,8 @@ pub mod key {
 
     use crate::Check;
 
-    /// `[prefix, VALUE]` of this header, as `["user", "alex"]`; `-` without it. Only a proxy or an authentication before this
-    /// service makes a header trustworthy.
+    /// `[prefix, VALUE]` with the value of this header, such as `["user", "alex"]`, or `-` without it. Trust a header
+    /// only if a proxy or authentication before this service sets it.
     pub fn header<B>(prefix: &'static str, name: &'static str) -> impl Fn(&Request<B>) -> Option<Check> + Clone {
         move |request| {
             let value = request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
@@ -135,14 +135,14 @@ pub mod key {
         }
     }
 
-    /// `[prefix, METHOD, PATTERN]`, for a layer of the route with this pattern, as `/trades/{id}`: with the path itself each of its
-    /// spellings, and each value in it, would have counts of its own.
+    /// `[prefix, METHOD, PATTERN]`, for a layer on the route with this pattern, such as `/trades/{id}`. The path itself
+    /// would give each spelling and each value its own counts.
     pub fn route<B>(prefix: &'static str, pattern: &'static str) -> impl Fn(&Request<B>) -> Option<Check> + Clone {
         move |request| Some(Check::new([prefix, request.method().as_str(), pattern]))
     }
 
-    /// `[prefix, PRINCIPAL]` of what an authentication before this layer put into the request's extensions; without it the request
-    /// passes.
+    /// `[prefix, PRINCIPAL]` with the principal that an authentication layer before this one put into the request's
+    /// extensions; a request without one passes.
     pub fn principal<P: AsRef<str> + Clone + Send + Sync + 'static, B>(
         prefix: &'static str,
     ) -> impl Fn(&Request<B>) -> Option<Check> + Clone {

@@ -11,13 +11,13 @@
 //! # }
 //! ```
 //!
-//! * A refusal is a [`Decision`], never an [`Error`]. An error means that the service did not decide; [`OnFailure`] says what
-//!   happens then.
-//! * Every call has a deadline, 50 ms by default, its retries included. A check is repeated only under a `request_id`, by which it
-//!   is charged once.
-//! * A [`Client`] is cheap to clone, and all clones share its connections, one to each address of the target.
-//! * With [`Builder::lease`] the client holds units of hot keys, and decides their checks in less than a microsecond.
-//! * After five outages in a row the circuit breaker fails calls at once, and tries again a second later.
+//! * A refusal is a [`Decision`], never an [`Error`]. An error means that the service did not decide; [`OnFailure`]
+//!   then applies.
+//! * Every call has a deadline, 50 ms by default, which includes retries. A retried check carries a `request_id`, so
+//!   that it is charged once.
+//! * A [`Client`] is cheap to clone. All clones share its connections, one to each address of the target.
+//! * With [`Builder::lease`] the client holds units of hot keys and decides their checks in less than a microsecond.
+//! * After five consecutive outages the circuit breaker opens: calls fail at once, and a second later a probe is sent.
 
 mod breaker;
 mod call;

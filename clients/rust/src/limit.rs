@@ -1,10 +1,10 @@
-//! Limits of a request's own: the messages of `weir.v1`, made easier to write.
+//! Limits inside a request: conversions for the messages of `weir.v1`.
 
 use std::time::Duration;
 
 use crate::proto::{self, limit::Algorithm};
 
-/// A duration of a limit: the service takes whole microseconds, and the finer part is dropped.
+/// Converts a duration for a limit, in whole microseconds as the service takes it; the finer part is cut off.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::proto::{self, limit::Algorithm};
 /// let check = Check::new(["ip", "192.0.2.1"]).limits([per_second]);
 /// ```
 pub fn duration(duration: Duration) -> Option<prost_types::Duration> {
-    // As far as a duration of Protocol Buffers goes: 10,000 years.
+    // The maximum of Protocol Buffers: about 10,000 years.
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).min(315_576_000_000);
     let nanos = i32::try_from(duration.subsec_micros() * 1_000).unwrap_or_default();
     Some(prost_types::Duration { seconds, nanos })
 }
 
 impl proto::Limit {
-    /// With a name, which answers show.
+    /// Sets the name of the limit in answers.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Covering the first segments of the key.
+    /// Sets the number of leading segments of the key that the limit counts.
     #[must_use]
     pub fn at_depth(mut self, segments: u32) -> Self {
         self.depth = segments;
         self
     }
 
-    /// Evaluated and counted, but never refusing.
+    /// Puts the limit in shadow mode: evaluated and counted, but never refusing.
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;

@@ -11,7 +11,7 @@ use crate::{
     proto::{CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, OnExpiry, ReserveRequest},
 };
 
-/// What to reserve, and for how long.
+/// A check whose units are to be reserved, and for how long.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,37 +34,38 @@ impl<C: Into<Check>> From<C> for Reserve {
 }
 
 impl Reserve {
-    /// The cost of this check, the estimate.
+    /// Reserves the cost of this check, the estimate.
     pub fn new(check: impl Into<Check>) -> Self {
         Self { check: check.into(), ttl: None, on_expiry: OnExpiry::Unspecified }
     }
 
-    /// For how long, unless it is extended: 10 ms to 24 hours. Default: the `ttl` of the concurrency limits on the path; without
-    /// those it is required.
+    /// Sets how long the units are held unless extended: 10 ms to 24 hours. Default: the `ttl` of the concurrency
+    /// limits on the path; required without such limits.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// What becomes of it if it is not settled in time. Default: [`OnExpiry::Keep`], so it counts as spent.
+    /// Sets the outcome of a reservation that is not settled in time. Default: [`OnExpiry::Keep`], so it counts as
+    /// spent.
     pub fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
         self.on_expiry = on_expiry;
         self
     }
 }
 
-/// Whether something is held.
+/// The result of a reservation.
 #[derive(Debug)]
 #[must_use = "what is held is given back when it is dropped"]
 pub enum Acquired<T> {
-    /// It is.
+    /// The units or the slot are held.
     Held(T),
-    /// The limits refuse.
+    /// The limits refused the request.
     Refused(Box<Decision>),
 }
 
 impl<T> Acquired<T> {
-    /// What is held, or else the refusal.
+    /// Converts a refusal into an error.
     ///
     /// # Errors
     /// The refusal.
@@ -83,24 +84,25 @@ impl<T> Acquired<T> {
     }
 }
 
-/// How a reservation was settled.
+/// The result of settling a reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// The units that it cost.
+    /// The units charged in total.
     pub charged: u64,
-    /// The units that were given back.
+    /// The units given back.
     pub refunded: u64,
     /// The units charged beyond what was reserved.
     pub overage: u64,
-    /// It was made without the shared store, as a check that counts what was reserved, and settling it changed nothing.
+    /// Whether the reservation was made without the shared store, by a check that charged it, so that settling changed
+    /// nothing.
     pub degraded: bool,
 }
 
-/// Units that are held. Settle them by [`commit`](Self::commit) or [`cancel`](Self::cancel).
+/// Held units. Settle them with [`commit`](Self::commit) or [`cancel`](Self::cancel).
 ///
-/// Dropped unsettled, as when the work ended early by an error, it is cancelled in the background; if that fails too, it ends by its
-/// [`on_expiry`](Reserve::on_expiry).
+/// If dropped unsettled, for example when the work failed, the reservation is cancelled in the background; if that
+/// fails too, [`on_expiry`](Reserve::on_expiry) applies.
 #[derive(Debug)]
 pub struct Reservation {
     client: Client,
@@ -109,10 +111,11 @@ pub struct Reservation {
     expires_after: Duration,
 }
 
-/// The name of a reservation; empty where nothing is to be settled: it has been, or the service did not make it.
+/// The text that names a reservation; empty if there is nothing to settle: it is settled already, or the service did
+/// not make it.
 struct Hold(String);
 
-// Whoever has it can settle the reservation.
+// The text is a credential: whoever has it can settle the reservation.
 impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "open" })
@@ -120,9 +123,9 @@ impl std::fmt::Debug for Hold {
 }
 
 impl Client {
-    /// Holds the units of a check until their real cost is known.
+    /// Reserves the units of a check until their real cost is known.
     ///
-    /// Without a service, [`OnFailure::Allow`](crate::OnFailure::Allow) gives a reservation under which nothing is held.
+    /// Without a service, [`OnFailure::Allow`](crate::OnFailure::Allow) returns a reservation that holds nothing.
     ///
     /// # Errors
     /// As [`check`](Self::check); `FailedPrecondition` where a limit on the path cannot be reserved.
@@ -158,20 +161,20 @@ impl Client {
 }
 
 impl Reservation {
-    /// The decision that made it.
+    /// Returns the decision that made the reservation.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// For how long it was held when it was made, or last extended: between 15/16 of its `ttl` and its `ttl`.
+    /// Returns the time until expiry as of its creation or last extension: between 15/16 of its `ttl` and its `ttl`.
     pub fn expires_after(&self) -> Duration {
         self.expires_after
     }
 
-    /// Settles it by what it really cost; `None`: what was reserved. More than that is charged in any case.
+    /// Settles the reservation with its real cost; `None`: the reserved cost. A higher cost is charged in any case.
     ///
     /// # Errors
-    /// `NotFound`: it has ended. After an outage it ends by itself.
+    /// `NotFound`: the reservation has ended. After an outage it expires.
     pub async fn commit(mut self, actual: impl Into<Option<u64>>) -> Result<Settlement, Error> {
         let actual = actual.into().map(|units| i64::try_from(units).unwrap_or(i64::MAX));
         let Some(hold) = self.take() else { return Ok(Settlement::default()) };
@@ -179,7 +182,7 @@ impl Reservation {
         self.client.call(None, message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
     }
 
-    /// Gives everything back.
+    /// Gives all units back.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -188,7 +191,7 @@ impl Reservation {
         cancel(&self.client, hold).await
     }
 
-    /// Holds it for so long from now on.
+    /// Extends the reservation to this time from now on.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -196,7 +199,8 @@ impl Reservation {
         self.extend_within(Duration::MAX, Some(ttl)).await
     }
 
-    /// For so long, or as long as the concurrency limits on the path say. The call has the client's deadline, or this one if it is sooner.
+    /// Extends by `ttl`, or by that of the concurrency limits on the path. `deadline` limits the call if it is shorter
+    /// than the client's.
     pub(crate) async fn extend_within(&mut self, deadline: Duration, ttl: Option<Duration>) -> Result<(), Error> {
         if self.hold.0.is_empty() {
             return Ok(());
@@ -208,12 +212,12 @@ impl Reservation {
         Ok(())
     }
 
-    /// Nothing is to be settled.
+    /// Whether there is nothing to settle.
     pub(crate) fn is_fallback(&self) -> bool {
         self.hold.0.is_empty()
     }
 
-    /// It has ended: there is nothing to give back.
+    /// Drops a reservation that has ended, without a call.
     pub(crate) fn forget(mut self) {
         self.take();
     }

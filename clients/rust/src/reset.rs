@@ -14,19 +14,19 @@ impl<K: IntoIterator<Item: Into<String>>> From<K> for Reset {
 }
 
 impl Reset {
-    /// This key of the default domain.
+    /// Resets this key of the default domain.
     pub fn new(key: impl IntoIterator<Item: Into<String>>) -> Self {
         let key = key.into_iter().map(Into::into).collect();
         Self { request: ResetRequest { key, ..ResetRequest::default() } }
     }
 
-    /// Of another domain.
+    /// Sets the domain.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.request.domain = domain.into();
         self
     }
 
-    /// With all keys below it.
+    /// Includes all keys below it.
     pub fn subtree(mut self) -> Self {
         self.request.subtree = true;
         self

@@ -1,4 +1,4 @@
-//! Slots of concurrency limits, held for as long as work goes on.
+//! Slots of concurrency limits, held while work is in progress.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::{
 
 use crate::{Acquired, Client, Error, Reservation, Reserve, Settlement};
 
-/// Where extending fails it is tried again this often, and more often where the slot would end too soon.
+/// Retry interval after a failed extension; shorter if the slot would expire before.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// A slot, held while this lives: it is extended in the background at a third of its `ttl`. Give it back by
-/// [`release`](Self::release); dropped, it is given back in the background.
+/// A slot, held while this value lives: it is extended in the background at a third of its `ttl`. Give it back with
+/// [`release`](Self::release); a dropped slot is given back in the background.
 #[derive(Debug)]
 pub struct Slot {
     lost: watch::Receiver<bool>,
@@ -32,7 +32,7 @@ impl Client {
         Ok(self.reserve(reserve).await?.map(|reservation| {
             let (lost_sender, lost) = watch::channel(false);
             let (release, released) = oneshot::channel();
-            // A future of this client is polled, so there is a runtime.
+            // This future is polled, so there is a runtime.
             Handle::current().spawn(hold(reservation, ttl, lost_sender, released));
             Slot { lost, release: Some(release) }
         }))
@@ -40,24 +40,24 @@ impl Client {
 }
 
 impl Slot {
-    /// Whether the slot is lost: the service no longer knows it, or could not be reached until it had expired. Another one may have
-    /// it by now.
+    /// Whether the slot is lost: it has expired, or the service could not be reached until then. Another client may
+    /// hold it now.
     pub fn is_lost(&self) -> bool {
         *self.lost.borrow()
     }
 
-    /// Waits until the slot is lost, which may be never: for `select!` beside the work.
+    /// Waits until the slot is lost, possibly forever: for `select!` beside the work.
     pub async fn lost(&self) {
-        // Without a sender it is settled, and no more lost.
+        // Without a sender the slot is settled and can no longer be lost.
         if self.lost.clone().wait_for(|lost| *lost).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Gives the slot back, and waits for the service to say so.
+    /// Gives the slot back and waits for the service's confirmation.
     ///
     /// # Errors
-    /// `NotFound`: it was lost. After an outage it is free after its `ttl`.
+    /// `NotFound`: the slot was lost. After an outage it is free after its `ttl`.
     pub async fn release(mut self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let gone = || Error::NotFound("the slot is lost".to_owned());
@@ -76,7 +76,7 @@ async fn hold(
 ) {
     let mut expires = Instant::now() + reservation.expires_after();
     let mut next = reservation.expires_after() / 3;
-    // After an attempt that hangs there is time for two more.
+    // After an attempt that times out there is time for two more.
     let mut sixth = reservation.expires_after() / 6;
     loop {
         tokio::select! {
@@ -84,7 +84,7 @@ async fn hold(
                 // The work is done, so the other limits are charged.
                 let settled = reservation.commit(None).await;
                 if let Ok(answer) = answer {
-                    // Its caller may have gone.
+                    // The caller may have gone.
                     let _ = answer.send(settled);
                 }
                 return;

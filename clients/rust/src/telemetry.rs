@@ -1,4 +1,4 @@
-//! Metrics and spans of checks, by the API of OpenTelemetry; without the feature nothing. They never name a key.
+//! Metrics and spans of checks, with the API of OpenTelemetry; a no-op without the feature. They never contain a key.
 
 #[cfg(feature = "opentelemetry")]
 pub(crate) use api::Telemetry;
@@ -48,7 +48,7 @@ mod api {
     use crate::{BreakerState, Decision, Error, Source, breaker::Breaker};
 
     const SCOPE: &str = "weir-client";
-    /// Powers of two around what a check takes, from 62.5 µs to 1 s.
+    /// Histogram bucket boundaries: powers of two around the usual duration of a check, from 62.5 µs to about 1 s.
     const BOUNDARIES_S: [f64; 15] =
         [62.5e-6, 125e-6, 250e-6, 500e-6, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3, 128e-3, 256e-3, 512e-3, 1.0];
 
@@ -106,7 +106,7 @@ mod api {
             result
         }
 
-        /// Counts a check, whether it may pass, and who decided that; `None`: an error.
+        /// Counts a check with its outcome and source; `None`: an error.
         pub(crate) fn count(&self, domain: &str, decided: Option<(bool, &Source)>) {
             let source = match decided {
                 Some((_, Source::Fallback(_))) => "fallback",
@@ -115,7 +115,7 @@ mod api {
             self.add(domain, decided.map_or("error", |(allowed, _)| outcome(allowed)), source, 1);
         }
 
-        /// Counts checks that a lease has decided. They have no spans, and no durations.
+        /// Counts checks that a lease decided. They have no spans and no durations.
         pub(crate) fn count_leased(&self, domain: &str, allowed: bool, count: u64) {
             self.add(domain, outcome(allowed), "lease", count);
         }
@@ -137,7 +137,7 @@ mod api {
         }
     }
 
-    /// As the service's own metrics name it.
+    /// Names the domain like the service's own metrics.
     fn name(domain: &str) -> &str {
         if domain.is_empty() { "default" } else { domain }
     }

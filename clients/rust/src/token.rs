@@ -10,7 +10,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::Error;
 
-/// A token file is read at most this often.
+/// Minimum time between two reads of a token file.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 type Value = MetadataValue<Ascii>;
@@ -42,7 +42,7 @@ impl Token {
         Ok(Self::File { path, last: Mutex::new((Instant::now(), value)) })
     }
 
-    /// The header's value. A file that cannot be read leaves the last one.
+    /// Returns the header's value. An unreadable file keeps the last one.
     pub(crate) fn value(&self) -> Option<Value> {
         match self {
             Self::None => None,

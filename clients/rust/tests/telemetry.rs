@@ -1,4 +1,5 @@
-//! Metrics and spans, through the SDK of OpenTelemetry. They are global, so this is a process of its own.
+//! Metrics and spans, through the OpenTelemetry SDK. The SDK's providers are global, so this test is a process of its
+//! own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 
@@ -24,7 +25,7 @@ fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
     labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
 }
 
-/// The last value of each series; of a histogram its count.
+/// Returns the last value of each series; the count of a histogram.
 fn series(exporter: &InMemoryMetricExporter) -> BTreeMap<String, u64> {
     let mut series = BTreeMap::new();
     for metrics in exporter.get_finished_metrics().expect("exported") {
@@ -94,7 +95,7 @@ async fn checks_are_counted_timed_and_traced() {
             "weir.domain=unknown",
         ]
     );
-    // Of an outage too.
+    // No span contains the key, not even those of an outage.
     assert!(!format!("{spans:?}").contains("alex"));
     assert_eq!(spans.len(), 6);
 }

@@ -1,4 +1,4 @@
-//! A collector of spans, as OpenTelemetry has them.
+//! An OpenTelemetry collector of spans.
 
 use std::{
     collections::BTreeMap,
@@ -21,15 +21,15 @@ use tonic::{Response, Status, service::Routes};
 
 use super::{eventually, grpc_server::GrpcServer, pki};
 
-/// A collector, ended when this is dropped.
+/// A collector, stopped on drop.
 pub struct Collector {
-    /// Where it listens, as a setting names it.
+    /// The endpoint, as a setting names it.
     pub endpoint: String,
     taken: Taken,
     _grpc: GrpcServer,
 }
 
-/// What it was sent.
+/// The received requests.
 #[derive(Clone, Default)]
 struct Taken(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -51,12 +51,12 @@ impl TraceService for Taken {
 }
 
 impl Collector {
-    /// One on a free port.
+    /// Starts a collector on a free port.
     pub fn start() -> Self {
         Self::on_free_port("http://127.0.0.1", None)
     }
 
-    /// The same, which shows the certificate of `localhost`.
+    /// Starts a collector with TLS and the certificate of `localhost`.
     pub fn encrypted(pair: &pki::Pair) -> Self {
         Self::on_free_port("https://localhost", Some(pki::acceptor(pair, None)))
     }
@@ -77,26 +77,26 @@ impl Collector {
         Self { endpoint: format!("{place}:{port}"), taken, _grpc: grpc }
     }
 
-    /// All that it was sent.
+    /// Returns all received requests.
     pub fn requests(&self) -> Vec<ExportTraceServiceRequest> {
         self.taken.requests().clone()
     }
 
-    /// The spans that it was sent.
+    /// Returns all received spans.
     pub fn spans(&self) -> Vec<Span> {
         let resources = self.requests().into_iter().flat_map(|request| request.resource_spans);
         let spans = resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans);
-        // A status that is not set says no more than none.
+        // An unset status equals a missing one.
         spans.map(|span| Span { status: span.status.filter(|status| status.code != 0), ..span }).collect()
     }
 
-    /// Waits until it was sent so many spans.
+    /// Waits until this many spans were received.
     pub fn wait_for_spans(&self, count: usize) -> Vec<Span> {
         eventually(&format!("{count} spans"), || Some(self.spans()).filter(|spans| spans.len() >= count))
     }
 }
 
-/// Attributes as texts, by their names.
+/// Returns attributes as texts, by name.
 pub fn attributes(of: &[KeyValue]) -> BTreeMap<&str, String> {
     let text = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(text)) => text.clone(),

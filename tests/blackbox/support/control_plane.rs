@@ -1,4 +1,4 @@
-//! A control plane that says what a test tells it to, and remembers what it is asked.
+//! A scripted control plane that records its requests.
 
 use std::{
     pin::Pin,
@@ -21,7 +21,7 @@ use weir_envoy::{
 
 use super::{eventually, grpc_server::GrpcServer};
 
-/// A control plane, ended when this is dropped.
+/// A control plane, stopped on drop.
 pub struct ControlPlane {
     grpc: GrpcServer,
     state: State,
@@ -33,7 +33,7 @@ struct State(Arc<Mutex<Seen>>);
 #[derive(Default)]
 struct Seen {
     requests: Vec<(MetadataMap, DiscoveryRequest)>,
-    /// What goes to the newest stream; without it the stream ends.
+    /// The sender of the newest stream; without it the stream ends.
     responses: Option<mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>>,
 }
 
@@ -75,47 +75,46 @@ impl AggregatedDiscoveryService for State {
 }
 
 impl ControlPlane {
-    /// A free port, at an address that no connection of a client has: none takes the port before it is listened to again.
+    /// A free port on an address that no client connection uses, so that the port stays free until a restart.
     pub const FREE: &str = "127.0.0.2:0";
 
-    /// One on a free port.
+    /// Starts a control plane on a free port.
     pub fn start() -> Self {
         Self::at(Self::FREE, None)
     }
 
-    /// One at this address.
+    /// Starts a control plane at this address.
     pub fn at(address: &str, tls: Option<TlsAcceptor>) -> Self {
         let state = State::default();
         let service = AggregatedDiscoveryServiceServer::new(state.clone());
         Self { grpc: GrpcServer::start(address, tls, Routes::new(service)), state }
     }
 
-    /// Where it listens.
     pub fn address(&self) -> &str {
         &self.grpc.address
     }
 
-    /// As `--limits` names it.
+    /// Returns its URL for `--limits`.
     pub fn limits(&self) -> String {
         format!("xds://{}", self.address())
     }
 
-    /// Waits for the request of this number, from 0.
+    /// Waits for the `number`th request, from 0.
     pub fn request(&self, number: usize) -> DiscoveryRequest {
         self.call(number).1
     }
 
-    /// The same with the metadata of its call.
+    /// Waits for a request, and returns it with the metadata of its call.
     pub fn call(&self, number: usize) -> (MetadataMap, DiscoveryRequest) {
         eventually(&format!("request {number}"), || self.state.lock().requests.get(number).cloned())
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> usize {
         self.state.lock().requests.len()
     }
 
-    /// Sends a policy to the newest stream, and waits for the answer to it.
+    /// Sends a policy on the newest stream, and waits for the ACK or NACK.
     pub fn send(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
         self.send_as(&RateLimitConfig::type_url(), version, resources)
     }
@@ -141,13 +140,13 @@ impl ControlPlane {
     }
 }
 
-/// The resource of a domain with these descriptors.
+/// Makes the resource of a domain with these descriptors.
 pub fn config(name: &str, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Any {
     let config = RateLimitConfig { name: name.to_owned(), domain: domain.to_owned(), descriptors };
     Any::from_msg(&config).expect("a message")
 }
 
-/// A descriptor with a limit a day.
+/// Makes a descriptor with a limit per day.
 pub fn daily(key: &str, value: &str, requests_per_unit: u32) -> RateLimitDescriptor {
     let unit = RateLimitUnit::Day as i32;
     RateLimitDescriptor {

@@ -1,4 +1,4 @@
-//! Many clients on one key, and limits whose units do not come back while they ask.
+//! Many clients on one key, and limits whose units do not refill in the meantime.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,30 +16,30 @@ use super::{
     requests::{check, peek, short},
 };
 
-/// How many clients a large crowd has.
+/// Number of clients in a large crowd.
 pub const CLIENTS: usize = 64;
 /// Checks of a client by each of the three calls.
 const EACH: usize = 8;
-/// How long a crowd may take.
+/// Timeout of a crowd.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Checks of so many clients.
+/// Returns the number of checks of a crowd.
 pub const fn asked(clients: usize) -> u64 {
     (clients * EACH * 3) as u64
 }
 
-/// How checks were answered.
+/// Counts of answers by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many were answered.
+    /// Number of answered checks.
     pub answered: u64,
-    /// Those that passed.
+    /// Allowed checks.
     pub allowed: u64,
-    /// Those decided without the shared store.
+    /// Checks decided without the shared store.
     pub degraded: u64,
-    /// Those of them that passed.
+    /// Allowed checks decided without the shared store.
     pub degraded_allowed: u64,
-    /// How many were not answered, since there was more to do than the store can in time.
+    /// Checks that were shed because the store could not decide them in time.
     pub shed: u64,
 }
 
@@ -81,14 +81,14 @@ fn now() -> Micros {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros
 }
 
-/// A limit of `units` at once, none of which come back within an hour, and whose refusals cost nothing: an example of the
-/// algorithm, made larger or smaller.
+/// Finds parameters of an algorithm, a scaled example, with a limit of `units` at once, none of which refills within an
+/// hour, and whose refusals are not charged.
 fn lasting(algorithm: &Entry, units: u64) -> Params {
     let now = now();
     let ask = |now, cost| Ask { now, cost, max_wait: Some(0), phase: 0 };
     let lasts = |params: &Params| {
         let (full, state) = params.step(None, &ask(now, units as i64));
-        // One that lends grants one unit more.
+        // An algorithm that can overdraw grants one more unit.
         let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
         let (later, charged) = params.step(lent.as_ref(), &ask(now, 1));
         let waits = !later.allowed && later.retry_after > Some(DAY / 24);
@@ -96,7 +96,7 @@ fn lasting(algorithm: &Entry, units: u64) -> Params {
     };
     let sized = |params: Params| {
         let limit = params.step(None, &ask(now, 0)).0.limit as f64;
-        // Parameters round up; a limit may be one more than that which makes it.
+        // Parameters round up, so the limit may be one more than the parameter.
         let factors = [limit / units as f64, (limit - 1.0) / (units - 1) as f64].map(|factor| factor * (1.0 + 1e-12));
         factors.into_iter().filter_map(move |factor| params.scale(factor).ok())
     };
@@ -105,8 +105,8 @@ fn lasting(algorithm: &Entry, units: u64) -> Params {
     found.next().unwrap_or_else(|| panic!("{} needs an example of which nothing comes back for hours", algorithm.name))
 }
 
-/// How many units a limit of so many gives to a crowd that asks for one at a time: more where it lends one, fewer where the
-/// first ones cost more.
+/// Returns the number of units that a limit of `units` admits to a crowd with checks of one unit: more if the algorithm
+/// can overdraw, fewer if the first units cost more.
 pub fn given(algorithm: &Entry, units: u64) -> u64 {
     let (params, now) = (lasting(algorithm, units), now());
     let mut state = None;
@@ -118,7 +118,8 @@ pub fn given(algorithm: &Entry, units: u64) -> u64 {
     (0..asked(CLIENTS)).take_while(passes).count() as u64
 }
 
-/// For every algorithm the keys `[algorithm, user]` with twice so many units and `[algorithm, user, "trade"]` with so many.
+/// Makes a policy with the keys `[algorithm, user]` with twice the units and `[algorithm, user, "trade"]` with `units`
+/// for every algorithm.
 pub fn schema(units: u64) -> String {
     let nodes = rates().map(|algorithm| {
         let name = algorithm.name;
@@ -132,15 +133,15 @@ pub fn schema(units: u64) -> String {
     format!("schema:\n{}", nodes.collect::<String>())
 }
 
-/// The checks of so many clients of `[algorithm, user, "trade"]`, dealt to the services in turn.
+/// Runs the clients' checks of `[algorithm, user, "trade"]`, spread over the services.
 pub async fn ask(services: &[Server], clients: usize, algorithm: &str, user: &str) -> Tally {
     let key = [algorithm, user, "trade"];
     let clients = (0..clients).map(|number| one(&services[number % services.len()], &key));
     tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time").into_iter().sum()
 }
 
-/// A crowd of so many clients gets exactly what one caller would get of `units`, under a policy of [`schema`], and the level above is
-/// charged as often.
+/// Asserts that a crowd is admitted exactly the units that a single caller would be, under a policy of [`schema`], and
+/// that the level above is charged equally.
 pub async fn gets_exactly(clients: usize, units: u64, services: &[Server], algorithm: &Entry, user: &str) {
     let (name, units_given) = (algorithm.name, given(algorithm, units));
     assert!(asked(clients) > 2 * units_given);
@@ -152,7 +153,7 @@ pub async fn gets_exactly(clients: usize, units: u64, services: &[Server], algor
     }
 }
 
-/// The level above has given as much as the one that a crowd has used up.
+/// Asserts that the level above was charged as much as the level that a crowd has exhausted.
 pub async fn above_is_charged_as_often(units: u64, service: &Server, algorithm: &Entry, user: &str) {
     let answer = service.client().await.check(peek(&[algorithm.name, user])).await.expect("an answer").into_inner();
     let (above, now) = (lasting(algorithm, 2 * units), now());
@@ -165,7 +166,7 @@ pub async fn above_is_charged_as_often(units: u64, service: &Server, algorithm: 
     assert_eq!(short(&answer), (expected.allowed, expected.limit, expected.remaining), "{}", algorithm.name);
 }
 
-/// One client's checks, by every call in turn.
+/// Sends one client's checks, with every call in turn.
 async fn one(service: &Server, key: &[&str]) -> Tally {
     let mut client = service.client().await;
     let one = || check(key);

@@ -1,4 +1,4 @@
-//! Envoy's rate-limit service as Envoy calls it.
+//! A client of Envoy's rate-limit service that behaves like Envoy.
 
 use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_prost::ProstCodec;
@@ -9,7 +9,7 @@ use weir_envoy::envoy::{
 
 const CALL: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A descriptor of these keys and values in turn, with hits of its own; negative ones are given back.
+/// Makes a descriptor of alternating keys and values, with its own hits; negative ones are refunded.
 pub fn descriptor(key: &[&str], hits: i64) -> RateLimitDescriptor {
     let entry = |pair: &[&str]| Entry { key: pair[0].to_owned(), value: pair[1].to_owned() };
     RateLimitDescriptor {
@@ -20,12 +20,12 @@ pub fn descriptor(key: &[&str], hits: i64) -> RateLimitDescriptor {
     }
 }
 
-/// Asks whether a request may pass.
+/// Calls ShouldRateLimit.
 pub async fn should_rate_limit(channel: Channel, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
     ask(channel, Request::new(request)).await
 }
 
-/// The same with metadata.
+/// Calls ShouldRateLimit with metadata.
 pub async fn ask(channel: Channel, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
     let mut service = Grpc::new(channel);
     service.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

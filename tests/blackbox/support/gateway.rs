@@ -1,4 +1,5 @@
-//! What Envoy Gateway is to the program that it starts as `ratelimit`: a control plane with mTLS, a Redis, and variables.
+//! A stub of Envoy Gateway, which starts the program as `ratelimit`: a control plane with mTLS, a Redis, and
+//! environment variables.
 
 use weir_test_redis::{Options, Server as Redis};
 
@@ -8,13 +9,13 @@ use super::{
     server::Setup,
 };
 
-/// What it sets, but for addresses and certificates.
+/// The variables of Envoy Gateway, without addresses and certificates.
 const VARIABLES: &str = "RUNTIME_ROOT=/data\nRUNTIME_SUBDIRECTORY=ratelimit\nRUNTIME_IGNOREDOTFILES=true\n\
     RUNTIME_WATCH_ROOT=false\nLOG_LEVEL=info\nUSE_STATSD=false\nCONFIG_TYPE=GRPC_XDS_SOTW\n\
     CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit\nFORCE_START_WITHOUT_INITIAL_CONFIG=true\nREDIS_SOCKET_TYPE=tcp\n\
     GRPC_SERVER_USE_TLS=true\nCONFIG_GRPC_XDS_SERVER_USE_TLS=true\nUSE_PROMETHEUS=true\nPROMETHEUS_ADDR=127.0.0.1:0";
 
-/// The control plane, and what the service needs besides.
+/// The control plane and the other dependencies of the service.
 pub struct Gateway {
     pub plane: ControlPlane,
     pub authority: Authority,
@@ -31,7 +32,7 @@ impl Gateway {
         Self { plane, authority, pair, redis: Redis::start(Options::port()) }
     }
 
-    /// The service as it starts it.
+    /// Configures the service like Envoy Gateway.
     pub fn setup(&self) -> Setup {
         let (_, port) = self.plane.address().rsplit_once(':').expect("a port");
         let setup = Setup::ratelimit()

@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tower::Service;
 
-/// A server on a thread of its own, ended with its connections when this is dropped.
+/// A server on a thread of its own, stopped with its connections on drop.
 pub struct GrpcServer {
-    /// Where it listens.
+    /// The listen address.
     pub address: String,
     end: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
 
 impl GrpcServer {
-    /// One at this address; port 0: a free one.
+    /// Starts a server at this address; port 0 selects a free one.
     pub fn start(address: &str, tls: Option<TlsAcceptor>, routes: Routes) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -40,7 +40,7 @@ impl Drop for GrpcServer {
     fn drop(&mut self) {
         self.end.cancel();
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been reported.
+            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
     }
@@ -50,7 +50,7 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, routes: Routes, 
     listener.set_nonblocking(true).expect("a socket");
     let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
     let routes = routes.prepare().into_axum_router();
-    // Connections end with it.
+    // Connections are aborted with the set.
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -65,7 +65,7 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, routes: Routes, 
                 async move { Ok::<_, Infallible>(routes.call(request).await.unwrap_or_else(|never| match never {})) }
             });
             let http = auto::Builder::new(TokioExecutor::new());
-            // Whoever has gone is gone.
+            // A client may disconnect at any time.
             let _ = match tls {
                 None => http.serve_connection(TokioIo::new(stream), service).await,
                 Some(tls) => match tls.accept(stream).await {

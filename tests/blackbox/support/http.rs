@@ -1,4 +1,4 @@
-//! A plain HTTP/1.1 client, whose every byte is known.
+//! A minimal HTTP/1.1 client with full control over the bytes it sends.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -10,26 +10,22 @@ use serde_json::Value;
 
 use super::TIMEOUT;
 
-/// What carries bytes.
 pub trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// A connection.
+/// A client connection.
 pub struct Client(BufReader<Box<dyn Stream>>);
 
-/// What was answered.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status code.
     pub status: u16,
-    /// Names, in lower case, and values.
+    /// Header names, in lower case, and values.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: String,
 }
 
 impl Answer {
-    /// The value of the header of this name, of which there is one at most.
+    /// Returns the value of a header, which must not be repeated.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(found, _)| found == name);
         let value = found.next().map(|(_, value)| value.as_str());
@@ -37,14 +33,14 @@ impl Answer {
         value
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
 impl Client {
-    /// A connection to `host:port` or `unix:PATH`.
+    /// Connects to `host:port` or `unix:PATH`.
     pub fn connect(address: &str) -> io::Result<Self> {
         let stream: Box<dyn Stream> = match address.strip_prefix("unix:") {
             Some(socket) => {
@@ -62,12 +58,12 @@ impl Client {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// A connection that stands.
+    /// Uses an open stream.
     pub fn over(stream: impl Stream + 'static) -> Self {
         Self(BufReader::new(Box::new(stream)))
     }
 
-    /// Sends the head of a request whose body has this length, and as much of the body as there is.
+    /// Sends the head of a request whose body has this length, and the available part of the body.
     pub fn send(
         &mut self,
         request: &str,
@@ -92,7 +88,6 @@ impl Client {
         self.0.get_mut().write_all(bytes)
     }
 
-    /// Receives an answer.
     pub fn receive(&mut self) -> io::Result<Answer> {
         let status = self.line()?;
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -126,7 +121,7 @@ impl Client {
         self.ask(&format!("POST {path}"), &headers, body.to_string().as_bytes()).expect("it answers")
     }
 
-    /// Reads until the service closes the connection, which must say no more.
+    /// Waits until the service closes the connection. Returns false if it sends anything before.
     pub fn ends(&mut self) -> bool {
         self.0.fill_buf().is_ok_and(<[u8]>::is_empty)
     }
@@ -154,13 +149,13 @@ impl Client {
     }
 }
 
-/// Gets a page from `host:port` or `unix:PATH` over a connection of its own: its status and body.
+/// Gets a path from `host:port` or `unix:PATH` over a connection of its own: status and body.
 pub fn get(address: &str, path: &str) -> io::Result<(u16, String)> {
     let answer = Client::connect(address)?.ask(&format!("GET {path}"), &[("connection", "close")], b"")?;
     Ok((answer.status, answer.body))
 }
 
-/// The value of a series in Prometheus text, 0 where it is not there.
+/// Returns a series in Prometheus text format, 0 if it is missing.
 pub fn metric(text: &str, series: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.map_or(0.0, |value| value.parse().expect("a number"))

@@ -1,4 +1,4 @@
-//! The load generator, which is a program of its own.
+//! The load generator, a program of its own.
 
 use std::{
     env,
@@ -8,16 +8,19 @@ use std::{
     sync::LazyLock,
 };
 
-/// Where it lies: beside the service. Cargo builds it for these tests only where all packages are tested, so it is built here.
+/// The path of the program, beside the service. Cargo builds it for these tests only if all packages are tested, so it
+/// is built here.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let service = Path::new(env!("CARGO_BIN_EXE_weir"));
     let folder = service.parent().expect("a folder");
     let profile = if folder.ends_with("release") { "release" } else { "dev" };
     let mut cargo = Command::new(env!("CARGO"));
-    // Of the whole workspace and with a test, so that dependencies have the same features as for these tests and are not built again.
+    // The whole workspace with a test: dependencies then have the same features as for these tests, and are not built
+    // again.
     let targets = ["--workspace", "--bin", "weir-bench", "--test", "floors"];
     cargo.args(["build", "--quiet", "--locked", "--profile", profile]).args(targets);
-    // What Cargo tells these tests of their package. Where it differs, `ring` is built again, and all that depends on it.
+    // Variables that Cargo sets for the package of these tests. With other values `ring` and all its dependents would
+    // be built again.
     let of_package = |name: &OsString| {
         let name = name.to_string_lossy();
         name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -30,7 +33,7 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     folder.join("weir-bench")
 });
 
-/// The program in an environment without settings.
+/// Returns the command of the load generator, in an environment without settings.
 pub fn weir_bench() -> Command {
     let mut command = Command::new(&*PROGRAM);
     command.env_clear().stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! What every test needs: the program run to its end, a running service, and ways to ask it.
+//! Shared fixtures: runs of the program, a running service, and its clients.
 
 pub mod collector;
 pub mod control_plane;
@@ -30,12 +30,12 @@ use tempfile::TempDir;
 pub use load::weir_bench;
 pub use server::Server;
 
-/// How long anything may take before a test fails; far above what is needed, for machines that are busy.
+/// Timeout of every wait of a test; far above the normal duration, for busy machines.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// Interval between two evaluations of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The program in an environment without settings.
+/// Returns the command of the program, in an environment without settings.
 pub fn weir() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env_clear().stdin(Stdio::null());
@@ -45,21 +45,20 @@ pub fn weir() -> Command {
 /// A finished run of the program.
 #[derive(Debug)]
 pub struct Run {
-    /// Its exit code.
     pub code: i32,
-    /// What it printed.
+    /// Standard output.
     pub out: String,
-    /// What it printed on standard error.
+    /// Standard error.
     pub err: String,
 }
 
 impl Run {
-    /// What it printed, as JSON.
+    /// Parses standard output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What it printed, as one JSON value per line.
+    /// Parses standard output as one JSON value per line.
     pub fn json_lines(&self) -> Vec<Value> {
         let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         self.out.lines().map(value).collect()
@@ -71,7 +70,7 @@ pub fn run<S: AsRef<str>>(args: &[S]) -> Run {
     finish(weir().args(args.iter().map(AsRef::as_ref)))
 }
 
-/// Runs a command to its end, which must come in time.
+/// Runs a command to its end, at most for the timeout.
 pub fn finish(command: &mut Command) -> Run {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let out = child.stdout.take().map(reader).expect("captured");
@@ -108,16 +107,16 @@ pub fn run_with<S: AsRef<str>>(args: &[S], input: &str) -> Run {
     finish(weir().args(args.iter().map(AsRef::as_ref)).stdin(input_file))
 }
 
-/// A directory of files, removed when this is dropped.
+/// A directory of files, removed on drop.
 pub struct Folder(TempDir);
 
 impl Folder {
-    /// An empty one.
+    /// Makes an empty directory.
     pub fn new() -> Self {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
-    /// One with these files.
+    /// Makes a directory with these files.
     pub fn of(files: &[(&str, &str)]) -> Self {
         let folder = Self::new();
         for (name, text) in files {
@@ -133,13 +132,13 @@ impl Folder {
         path
     }
 
-    /// The path of a file or directory in it.
+    /// Returns the path of a file or directory in it.
     pub fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().expect("a path").to_owned()
     }
 }
 
-/// Polls until there is a value, and fails the test when there is none in time.
+/// Polls until there is a value; fails the test after the timeout.
 pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -151,7 +150,7 @@ pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// [`eventually`] for a condition that is asked over the network.
+/// Like [`eventually`], for conditions that are checked over the network.
 pub async fn eventually_async<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -163,7 +162,7 @@ pub async fn eventually_async<T>(what: &str, mut poll: impl AsyncFnMut() -> Opti
     }
 }
 
-/// What a future comes to, which it must do in time.
+/// Awaits a future; fails the test after the timeout.
 pub async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(TIMEOUT, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }

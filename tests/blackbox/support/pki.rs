@@ -1,4 +1,4 @@
-//! Certificates made for a test, and connections by them.
+//! Test certificates, and TLS connections that use them.
 
 use std::{
     fs, io,
@@ -21,10 +21,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{TIMEOUT, http::Client};
 
-/// One who vouches for others.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate.
+    /// The certificate of the CA.
     pub pem: String,
 }
 
@@ -35,23 +35,23 @@ pub struct Pair {
     pub key: String,
 }
 
-/// What a certificate is to say.
+/// The contents of a certificate.
 pub struct Leaf {
     params: CertificateParams,
 }
 
 impl Leaf {
-    /// A good one for this host.
+    /// A valid certificate for this host.
     pub fn host(name: &str) -> Self {
         Self::named(vec![SanType::DnsName(name.try_into().expect("a name"))])
     }
 
-    /// A good one with this URI.
+    /// A valid certificate with this URI.
     pub fn uri(uri: &str) -> Self {
         Self::named(vec![SanType::URI(uri.try_into().expect("a URI"))])
     }
 
-    /// A good one with this common name alone.
+    /// A valid certificate with this common name only.
     pub fn common(name: &str) -> Self {
         let mut leaf = Self::named(Vec::new());
         leaf.params.distinguished_name.push(DnType::CommonName, name);
@@ -67,7 +67,7 @@ impl Leaf {
         Self { params }
     }
 
-    /// What `openssl req -x509` makes: signed by its own key, and an authority (CA:TRUE).
+    /// Makes a certificate like that of `openssl req -x509`: self-signed, and a CA (CA:TRUE).
     pub fn self_signed(mut self) -> Pair {
         self.params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
@@ -75,14 +75,14 @@ impl Leaf {
         Pair { cert, key: key.serialize_pem() }
     }
 
-    /// The same, over so long from now.
+    /// Sets the time until it expires.
     pub fn lasting(mut self, time: Duration) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch");
         self.params.not_after = date_time_ymd(1970, 1, 1) + now + time;
         self
     }
 
-    /// The same, over at the beginning of this year.
+    /// Makes it expire at the beginning of this year.
     pub fn until(mut self, year: i32) -> Self {
         self.params.not_after = date_time_ymd(year, 1, 1);
         self
@@ -107,7 +107,7 @@ impl Authority {
 }
 
 impl Pair {
-    /// Writes both to files of this name, each at once.
+    /// Writes certificate and key to files with this name, each atomically.
     pub fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (cert, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
         put(&cert, &self.cert);
@@ -115,13 +115,13 @@ impl Pair {
         (cert, key)
     }
 
-    /// The certificate as it goes over the wire.
+    /// Returns the certificate in DER.
     pub fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.cert.as_bytes()).expect("a certificate")
     }
 }
 
-/// Writes a file at once, so that no reader sees half of it.
+/// Writes a file atomically, so that no reader gets half of it.
 pub fn put(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).expect("written");
@@ -134,7 +134,7 @@ fn roots(authority: &Authority) -> RootCertStore {
     roots
 }
 
-/// What a client trusts and shows.
+/// Makes a client configuration that trusts this CA and presents this certificate.
 fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> ClientConfig {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -153,7 +153,7 @@ fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> Clien
     config
 }
 
-/// What takes connections with this certificate, of clients that have one of this authority, where it is given.
+/// Makes an acceptor with this certificate; with `clients` it requires client certificates of that CA.
 pub fn acceptor(pair: &Pair, clients: Option<&Authority>) -> TlsAcceptor {
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -176,7 +176,7 @@ fn localhost() -> ServerName<'static> {
     ServerName::try_from("localhost").expect("a name")
 }
 
-/// An encrypted connection for gRPC to a service that is `localhost`.
+/// Connects over TLS for gRPC to a service named `localhost`.
 pub async fn channel(
     address: &str,
     authority: &Authority,
@@ -194,7 +194,7 @@ pub async fn channel(
     Endpoint::from_static("http://localhost").connect_with_connector(connect).await
 }
 
-/// An encrypted connection for HTTP/1.1 to a service that is `localhost`.
+/// Connects over TLS for HTTP/1.1 to a service named `localhost`.
 pub fn http_client(address: &str, authority: &Authority, shown: Option<&Pair>) -> io::Result<Client> {
     Ok(Client::over(stream(address, config(authority, shown, b"http/1.1"))?))
 }
@@ -206,7 +206,7 @@ fn stream(address: &str, config: ClientConfig) -> io::Result<StreamOwned<ClientC
     Ok(StreamOwned::new(connection, stream))
 }
 
-/// The certificate that a service shows to who connects now.
+/// Returns the certificate that a service presents to a new connection.
 pub fn shown_by(address: &str, authority: &Authority) -> io::Result<CertificateDer<'static>> {
     let mut stream = stream(address, config(authority, None, b"h2"))?;
     stream.conn.complete_io(&mut stream.sock)?;

@@ -1,4 +1,4 @@
-//! gRPC by the bytes of its calls, over an HTTP/2 client that knows nothing of gRPC: what is seen is what was sent.
+//! gRPC at the level of bytes, over an HTTP/2 client without gRPC support, which shows exactly the bytes sent.
 
 use bytes::{BufMut, Bytes};
 use h2::client::SendRequest;
@@ -8,31 +8,30 @@ use tonic::Code;
 
 use super::in_time;
 
-/// A connection.
 #[derive(Clone)]
 pub struct Plain(SendRequest<Bytes>);
 
-/// How a call was answered.
+/// The raw answer to a call.
 #[derive(Debug)]
 pub struct Answer {
-    /// The head of the answer.
+    /// The response headers.
     pub headers: HeaderMap,
-    /// The answer ended with its head.
+    /// Whether the response ended with its headers (trailers-only).
     pub is_head_alone: bool,
-    /// What came between head and trailers.
+    /// The bytes between headers and trailers.
     pub body: Bytes,
-    /// The trailers; empty where there are none.
+    /// The trailers, possibly empty.
     pub trailers: HeaderMap,
 }
 
 impl Answer {
-    /// The status, wherever it stands.
+    /// Returns the status, from headers or trailers.
     pub fn code(&self) -> Code {
         let status = self.headers.get("grpc-status").or_else(|| self.trailers.get("grpc-status")).expect("a status");
         Code::from_bytes(status.as_bytes())
     }
 
-    /// Its only message.
+    /// Decodes its only message.
     pub fn message<M: prost::Message + Default>(&self) -> M {
         assert_eq!(self.code(), Code::Ok, "{self:?}");
         M::decode(self.body.slice(5..)).expect("a message")
@@ -40,7 +39,6 @@ impl Answer {
 }
 
 impl Plain {
-    /// Connects.
     pub async fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).await.expect("it accepts connections");
         let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
@@ -48,7 +46,7 @@ impl Plain {
         Self(send)
     }
 
-    /// The HTTP status of a call of this type, or of none.
+    /// Returns the HTTP status of a call with this content type, or without one.
     pub async fn status(&self, path: &str, kind: Option<&str>, body: Bytes) -> u16 {
         let mut request = Request::post(format!("http://localhost{path}"));
         if let Some(kind) = kind {
@@ -60,12 +58,12 @@ impl Plain {
         in_time("an answer", answer).await.expect("an answer").status().as_u16()
     }
 
-    /// Makes a call of this body, and waits for its end.
+    /// Makes a call with this body, and waits for its end.
     pub async fn call(&self, path: &str, headers: &[(&'static str, &str)], body: Bytes) -> Answer {
         in_time("an answer", self.begin(path, headers, body, true)).await
     }
 
-    /// The same of which the client says that more messages may follow, and sends none.
+    /// Makes a call without ending its request stream.
     pub async fn call_without_end(&self, path: &str, headers: &[(&'static str, &str)], body: Bytes) -> Answer {
         in_time("an answer", self.begin(path, headers, body, false)).await
     }
@@ -94,7 +92,7 @@ impl Plain {
     }
 }
 
-/// A message with what gRPC puts before it: whether it is compressed, and its length.
+/// Adds the gRPC prefix to a message: compressed flag and length.
 pub fn framed(message: &[u8], is_compressed: bool) -> Bytes {
     let mut bytes = vec![u8::from(is_compressed)];
     bytes.put_u32(message.len() as u32);

@@ -1,4 +1,5 @@
-//! Envoy's rate limit quota service as Envoy uses it: a stream, and the last assignment of each bucket.
+//! A client of Envoy's rate limit quota service that behaves like Envoy: a stream, and the last assignment of each
+//! bucket.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,12 +23,12 @@ use super::TIMEOUT;
 
 const CALL: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
-/// What a bucket is assigned.
+/// The assignment of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
     AllowAll,
     DenyAll,
-    /// Requests in so many seconds, and stored.
+    /// A token bucket: requests per fill, the fill interval, and the capacity.
     Tokens {
         per_fill: u32,
         fill_seconds: i64,
@@ -37,7 +38,7 @@ pub enum Assignment {
 }
 
 impl Assignment {
-    /// Requests a second.
+    /// Returns the rate in requests per second.
     pub fn rate(self) -> f64 {
         match self {
             Self::Tokens { per_fill, fill_seconds, .. } => f64::from(per_fill) / fill_seconds as f64,
@@ -47,27 +48,27 @@ impl Assignment {
     }
 }
 
-/// A stream as one Envoy has it.
+/// A stream of one Envoy.
 pub struct QuotaStream {
     reports: mpsc::Sender<RateLimitQuotaUsageReports>,
     answers: Streaming<RateLimitQuotaResponse>,
     domain: Option<String>,
-    /// The last assignment of each bucket, by the value of its only entry, and for how many seconds it lives.
+    /// The last assignment of each bucket, by the value of its only entry, and its TTL in seconds.
     pub assignments: BTreeMap<String, (Assignment, i64)>,
 }
 
-/// A bucket `{user: NAME}`.
+/// Makes the ID of a bucket `{user: NAME}`.
 pub fn bucket(user: &str) -> BucketId {
     BucketId { bucket: [("user".to_owned(), user.to_owned())].into() }
 }
 
 impl QuotaStream {
-    /// Begins a stream for a domain.
+    /// Opens a stream for a domain.
     pub async fn open(channel: Channel, domain: &str) -> Result<Self, Status> {
         Self::open_with(channel, domain, MetadataMap::new()).await
     }
 
-    /// The same with metadata.
+    /// Opens a stream with metadata.
     pub async fn open_with(channel: Channel, domain: &str, metadata: MetadataMap) -> Result<Self, Status> {
         let mut service = Grpc::new(channel);
         service.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -80,7 +81,7 @@ impl QuotaStream {
         Ok(Self { reports, answers, domain: Some(domain.to_owned()), assignments: BTreeMap::new() })
     }
 
-    /// Reports a bucket: hits allowed and denied in so many seconds.
+    /// Reports a bucket: hits allowed and denied in `seconds`.
     pub async fn report(&mut self, bucket: BucketId, allowed: u64, denied: u64, seconds: i64) {
         let usage = BucketQuotaUsage {
             bucket_id: Some(bucket),
@@ -90,11 +91,11 @@ impl QuotaStream {
         };
         let domain = self.domain.take().unwrap_or_default();
         let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: vec![usage] };
-        // The answer says why it has ended, if it has.
+        // If the stream has ended, the next answer gives the reason.
         let _ = self.reports.send(message).await;
     }
 
-    /// Waits for a message, at most so long: whether one came.
+    /// Waits for a message, at most for `longest`. Returns whether one arrived.
     pub async fn hear(&mut self, longest: Duration) -> Result<bool, Status> {
         let Ok(message) = timeout(longest, self.answers.message()).await else { return Ok(false) };
         let message = message?.ok_or_else(|| Status::ok("the stream has ended"))?;
@@ -105,7 +106,7 @@ impl QuotaStream {
         Ok(true)
     }
 
-    /// Reads until the assignment of a user satisfies this.
+    /// Reads until the assignment of a user satisfies `is_so`.
     pub async fn until(&mut self, user: &str, is_so: impl Fn(Assignment) -> bool) -> (Assignment, i64) {
         loop {
             if let Some((assignment, seconds)) = self.assignments.get(user).filter(|(assignment, _)| is_so(*assignment))
@@ -117,13 +118,13 @@ impl QuotaStream {
         }
     }
 
-    /// Reads the assignments of this time.
+    /// Reads the assignments that arrive within this time.
     pub async fn listen(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         while self.hear(end - tokio::time::Instant::now()).await.expect("the stream goes on") {}
     }
 
-    /// Requests a second that a user may make.
+    /// Returns the assigned rate of a user in requests per second.
     pub fn rate(&self, user: &str) -> f64 {
         self.assignments.get(user).map_or(0.0, |(assignment, _)| assignment.rate())
     }

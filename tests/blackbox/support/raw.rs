@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, for clients that misbehave in ways no library offers.
+//! Handwritten HTTP/2, for misbehaving clients that no library can simulate.
 
 use std::{
     io::{self, Read, Write},
@@ -20,21 +20,21 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const CANCEL: u32 = 8;
-/// What is said to those who ask too much.
+/// The HTTP/2 error code for abusive clients.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// What gRPC puts before a message: whether it is compressed, and its length.
+/// Length of the gRPC prefix of a message: compressed flag and length.
 const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// A connection whose frames are written one by one.
 pub struct Raw {
     stream: TcpStream,
-    /// The next stream that is not open yet.
+    /// The next stream to open.
     next: u32,
 }
 
 impl Raw {
-    /// Connects and sends the preface; the service may then send at most `window` bytes on each stream.
+    /// Connects and sends the preface, with an initial window of `window` bytes for each stream.
     pub fn connect(address: &str, window: u32) -> io::Result<Self> {
         let mut raw = Self::connect_silently(address)?;
         raw.preface(window)?;
@@ -49,7 +49,7 @@ impl Raw {
         Ok(Self { stream, next: 1 })
     }
 
-    /// Sends the preface; the service may then send at most `window` bytes on each stream.
+    /// Sends the preface, with an initial window of `window` bytes for each stream.
     pub fn preface(&mut self, window: u32) -> io::Result<()> {
         self.write(PREFACE)?;
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
@@ -57,12 +57,12 @@ impl Raw {
         self.frame(SETTINGS, 0, 0, &settings)
     }
 
-    /// Lets the service send so many bytes more on all streams together.
+    /// Enlarges the connection's flow-control window.
     pub fn more_window(&mut self, bytes: u32) -> io::Result<()> {
         self.frame(WINDOW_UPDATE, 0, 0, &bytes.to_be_bytes())
     }
 
-    /// Opens the next stream, the first time stream 1, as a gRPC call.
+    /// Opens the next stream, from 1, as a gRPC call.
     pub fn call(&mut self, path: &str) -> io::Result<()> {
         let mut block = Vec::new();
         for (name, value) in [
@@ -73,7 +73,7 @@ impl Raw {
             ("content-type", "application/grpc"),
             ("te", "trailers"),
         ] {
-            // A literal field without indexing: a zero, then both texts with their lengths.
+            // A literal field without indexing: a zero byte, then both texts with their lengths.
             block.push(0);
             for text in [name, value] {
                 block.push(u8::try_from(text.len()).expect("short"));
@@ -85,26 +85,26 @@ impl Raw {
         self.frame(HEADERS, END_HEADERS, stream, &block)
     }
 
-    /// Opens the next stream as a gRPC call with this message alone.
+    /// Opens the next stream as a gRPC call with one message.
     pub fn ask(&mut self, path: &str, message: &impl prost::Message) -> io::Result<()> {
         self.ask_all(path, &framed(message))
     }
 
-    /// The same with these messages, each of them [`framed`].
+    /// Opens the next stream as a gRPC call with these messages, each of them [`framed`].
     pub fn ask_all(&mut self, path: &str, messages: &[u8]) -> io::Result<()> {
         let stream = self.next;
         self.call(path)?;
         self.frame(DATA, END_STREAM, stream, messages)
     }
 
-    /// Opens the next stream as a gRPC call with these bytes, and more may follow.
+    /// Opens the next stream as a gRPC call with these bytes, without ending it.
     pub fn begin(&mut self, path: &str, bytes: &[u8]) -> io::Result<()> {
         let stream = self.next;
         self.call(path)?;
         self.frame(DATA, 0, stream, bytes)
     }
 
-    /// Reads what is there, and drops it.
+    /// Reads and drops all available bytes.
     pub fn discard(&mut self) -> io::Result<()> {
         let mut bytes = vec![0; 64 << 10];
         self.stream.set_nonblocking(true)?;
@@ -120,7 +120,7 @@ impl Raw {
         read
     }
 
-    /// Sends a message on stream 1, and more may follow.
+    /// Sends a message on stream 1, without ending it.
     pub fn message(&mut self, message: &impl prost::Message) -> io::Result<()> {
         self.frame(DATA, 0, 1, &framed(message))
     }
@@ -130,7 +130,7 @@ impl Raw {
         self.frame(DATA, END_STREAM, 1, &framed(message))
     }
 
-    /// Sends a part of what is [`framed`] on stream 1, and more may follow.
+    /// Sends a part of a [`framed`] message on stream 1, without ending it.
     pub fn part(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.frame(DATA, 0, 1, bytes)
     }
@@ -150,12 +150,12 @@ impl Raw {
         self.frame(PING, ACK, 0, &[7; 8])
     }
 
-    /// Sends the beginning of a frame that is announced to be longer.
+    /// Sends the beginning of a frame, but not the rest of its length.
     pub fn half_a_frame(&mut self) -> io::Result<()> {
         self.write(&[0, 1, 0, DATA, 0, 0, 0, 0, 1, 0, 0])
     }
 
-    /// Says that nothing more will come, and reads what the service sends until it closes.
+    /// Shuts down the write side, and reads until the service closes.
     pub fn close_half(mut self) -> io::Result<Vec<u8>> {
         self.no_more()?;
         let mut rest = Vec::new();
@@ -163,14 +163,14 @@ impl Raw {
         Ok(rest)
     }
 
-    /// Says that nothing more will come.
+    /// Shuts down the write side.
     pub fn no_more(&mut self) -> io::Result<()> {
         self.stream.shutdown(std::net::Shutdown::Write)
     }
 
-    /// Opens so many calls and takes each back at once, all in one write.
+    /// Opens this many calls and resets each at once, all in one write (rapid reset).
     pub fn take_back(&mut self, path: &str, count: u32) -> io::Result<()> {
-        // POST and http by their numbers in the static table, then the path and the type as they are.
+        // POST and http by their indexes in the static table, then path and content type as literals.
         let mut block = vec![0x83, 0x86];
         for (name, value) in [(&[0x04][..], path), (&[0x0f, 0x10], "application/grpc")] {
             block.extend_from_slice(name);
@@ -186,7 +186,7 @@ impl Raw {
         self.write(&bytes)
     }
 
-    /// Sends so many pings and empty settings, all in one write.
+    /// Sends this many PINGs and empty SETTINGS, all in one write.
     pub fn pings_and_settings(&mut self, count: usize) -> io::Result<()> {
         let mut bytes = Vec::new();
         for _ in 0..count {
@@ -196,7 +196,8 @@ impl Raw {
         self.write(&bytes)
     }
 
-    /// Begins the head of a call, and goes on with fields of `size` bytes, at most 126, so many of them, without an end.
+    /// Starts the headers of a call and continues them with `count` fields of `size` bytes, at most 126, without an
+    /// end.
     pub fn head_without_end(&mut self, size: u8, count: usize) -> io::Result<()> {
         let mut field = vec![0, 1, b'a', size];
         field.resize(field.len() + usize::from(size), b'b');
@@ -208,12 +209,13 @@ impl Raw {
         self.write(&bytes)
     }
 
-    /// How long a write may wait.
+    /// Sets the timeout of writes.
     pub fn wait_at_most(&mut self, time: std::time::Duration) -> io::Result<()> {
         self.stream.set_write_timeout(Some(time))
     }
 
-    /// Reads until the service closes; the reason of its goodbye, unless that was lost because more was sent than it read.
+    /// Reads until the service closes. Returns the error code of its GOAWAY, unless it was lost because the service
+    /// closed with unread bytes.
     pub fn end(&mut self) -> io::Result<Option<u32>> {
         let mut goodbye = None;
         loop {
@@ -238,7 +240,7 @@ impl Raw {
         }
     }
 
-    /// The type of the next frame, and its payload.
+    /// Reads the type and payload of the next frame.
     fn read_frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head)?;
@@ -258,7 +260,7 @@ impl Raw {
     }
 }
 
-/// A message as it is sent: with its length before it.
+/// Adds the gRPC prefix to a message.
 pub fn framed(message: &impl prost::Message) -> Vec<u8> {
     let body = message.encode_to_vec();
     let mut data = vec![0];

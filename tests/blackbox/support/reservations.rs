@@ -1,4 +1,4 @@
-//! Reservations over gRPC, and many clients that reserve at once.
+//! Reservations over gRPC, and many clients that reserve concurrently.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use super::{
 
 pub type Client = RateLimiterClient<Channel>;
 
-/// Milliseconds.
+/// An hour in milliseconds.
 pub const HOUR: i64 = 3_600_000;
-/// How long a crowd may take.
+/// Timeout of a crowd.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const CLIENTS: usize = 64;
-/// What each client of a crowd reserves, and the most that it uses.
+/// Units that each client of a crowd reserves, and the most that it uses.
 const ESTIMATE: i64 = 2_000;
 const MOST: i64 = 5_000;
 
-/// So many milliseconds as a message.
+/// Converts milliseconds to a message.
 pub fn millis(millis: i64) -> Option<prost_types::Duration> {
     Some(prost_types::Duration { seconds: millis / 1_000, nanos: (millis % 1_000 * 1_000_000) as i32 })
 }
 
-/// To reserve so many units of a key for so long.
+/// Makes a request that reserves units of a key.
 pub fn wanted<S: ToString>(key: &[S], cost: i64, ttl_ms: i64) -> ReserveRequest {
     let check = CheckRequest { cost: Some(cost), ..check(key) };
     ReserveRequest { check: Some(check), ttl: millis(ttl_ms), on_expiry: 0 }
@@ -55,28 +55,27 @@ pub async fn extend(client: &mut Client, hold: &str, ttl_ms: i64) -> Result<Exte
     client.extend(request).await.map(tonic::Response::into_inner)
 }
 
-/// What a key has left.
+/// Returns the remaining units of a key.
 pub async fn left<S: ToString>(client: &mut Client, key: &[S]) -> u64 {
     client.check(peek(key)).await.expect("an answer").into_inner().remaining
 }
 
-/// A settlement that was not degraded.
+/// Returns a settlement that is not degraded.
 pub fn settled(charged: i64, refunded: i64, overage: u64) -> CommitResponse {
     CommitResponse { charged, refunded, overage, degraded: false }
 }
 
-/// What a crowd has done.
+/// The totals of a crowd.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Units charged.
     pub charged: u64,
-    /// Those of them beyond what was reserved.
+    /// Units charged beyond the reserved ones.
     pub overage: u64,
     pub refused: u64,
 }
 
-/// Clients that reserve [`ESTIMATE`] units of a key, dealt to the services in turn, and use 300 to [`MOST`], until the limit
-/// refuses them. Some cancel; all settle twice.
+/// Runs clients that reserve [`ESTIMATE`] units of a key, spread over the services, and use 300 to [`MOST`], until the
+/// limit refuses them. Some cancel; all settle twice.
 pub async fn crowd(services: &[Server], key: &[&str]) -> Spent {
     let clients = (0..CLIENTS).map(|number| one(&services[number % services.len()], key, number as u64));
     let spent = tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time");
@@ -87,7 +86,8 @@ pub async fn crowd(services: &[Server], key: &[&str]) -> Spent {
     })
 }
 
-/// The most units by which a crowd may be above a limit: each of its clients has one reservation, and uses so much more.
+/// Returns the most units by which a crowd may exceed a limit: each client has one reservation, and its highest
+/// overage.
 pub fn most_overage() -> u64 {
     CLIENTS as u64 * (MOST - ESTIMATE).unsigned_abs()
 }

@@ -18,27 +18,27 @@ use super::{
 
 const CLIENTS: u64 = 16;
 const TAKEN: u64 = 300;
-/// How long a client holds a slot, and how long at most until all of them have been held at one time.
+/// Duration for which a client holds a slot, and the longest wait until all slots are held at the same time.
 const HOLDS: Duration = Duration::from_millis(5);
 const GATHER: Duration = Duration::from_secs(1);
 
-/// To take a slot of a key, for as long as its limit says.
+/// Makes a request for a slot of a key, with the TTL of its limit.
 pub fn slot<S: ToString>(key: &[S]) -> ReserveRequest {
     ReserveRequest { check: Some(check(key)), ..ReserveRequest::default() }
 }
 
-/// What a crowd has seen.
+/// The results of a crowd.
 #[derive(Debug)]
 pub struct Seen {
-    /// Most slots that were held at one time.
+    /// The most slots held at the same time.
     pub most: u64,
-    /// Those whose holder died.
+    /// Slots whose holders died.
     pub died: u64,
 }
 
-/// Clients that take slots of a key for some milliseconds, dealt to the services in turn, until [`TAKEN`] have been taken. Now and then one
-/// dies with its slot, until half of them are lost. Half-way `change` happens. What fails, as on a service that is killed, is tried again
-/// elsewhere. Asserts that at most `max` slots are held at one time.
+/// Runs clients that take slots of a key for some milliseconds, spread over the services, until [`TAKEN`] have been
+/// taken. Now and then one dies with its slot, up to half of all slots. At half-time `change` runs. Failed calls, for
+/// example to a killed service, are retried elsewhere. Asserts that at most `max` slots are held at the same time.
 pub async fn crowd(services: &[Server], key: &[&str], max: u64, change: impl Fn()) -> Seen {
     let (held, most, taken, dead) = Default::default();
     let shared = Shared { max, held, most, taken, dead, change };
@@ -56,7 +56,7 @@ struct Shared<F> {
 }
 
 impl<F: Fn()> Shared<F> {
-    /// With how many slots it died.
+    /// Runs one client. Returns the number of slots with which it died.
     async fn one(&self, services: &[Server], key: &[&str], seed: u64) -> u64 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut clients: Vec<Client> = join_all(services.iter().map(Server::client)).await;
@@ -78,19 +78,19 @@ impl<F: Fn()> Shared<F> {
             }
             let since = Instant::now();
             tokio::time::sleep(HOLDS).await;
-            // On a busy machine most of a slot's time is that of its calls, and few are held together.
+            // On a busy machine calls take most of a slot's time, and few slots are held at the same time.
             while self.most.load(Ordering::Relaxed) < self.max && since.elapsed() < GATHER {
                 tokio::time::sleep(HOLDS).await;
             }
             self.held.fetch_sub(1, Ordering::Relaxed);
-            // Not all: for the rest of the time no client would get one.
+            // Some slots must remain for the rest of the test.
             if rng.random_ratio(1, 10) && self.dead.fetch_add(1, Ordering::Relaxed) < self.max / 2 {
                 died += 1;
                 continue;
             }
             let lasts = answer.expires_after.and_then(|lasts| Duration::try_from(lasts).ok()).expect("a time");
             assert!(asked.elapsed() < lasts, "the test was held up for longer than a slot lasts");
-            // On whichever replica answers; else it ends by itself.
+            // Any replica that answers releases it; otherwise it expires.
             for client in &mut clients {
                 let done = if taken.is_multiple_of(2) {
                     commit(client, &answer.hold, None).await.is_ok()

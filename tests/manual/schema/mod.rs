@@ -1,4 +1,5 @@
-//! JSON Schemas of policies and settings, for editors: made of what their readers declare, described by their documents.
+//! JSON Schemas of policies and settings, for editors: generated from the readers' declarations, with descriptions from
+//! the documentation.
 
 mod policy;
 mod settings;
@@ -10,20 +11,20 @@ use serde_json::{Value, json};
 pub const POLICY: &str = "config/policy.schema.json";
 pub const SETTINGS: &str = "config/settings.schema.json";
 
-/// A duration as files write it.
+/// The pattern of a duration in files.
 const DURATION: &str = "^[0-9]+(us|ms|s|m|h|d)?$";
 
-/// Both schemas, by their files.
+/// Returns both schemas, with their paths.
 pub fn all() -> [(&'static str, Value); 2] {
     [(POLICY, policy::schema()), (SETTINGS, settings::schema())]
 }
 
-/// A schema as its file has it.
+/// Writes a schema as the text of its file.
 pub fn text(schema: &Value) -> String {
     format!("{schema:#}\n")
 }
 
-/// A schema of this title, with what else it says.
+/// Makes a schema with this title and these further fields.
 fn root(title: &str, description: &str, rest: Value) -> Value {
     let head = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -33,7 +34,7 @@ fn root(title: &str, description: &str, rest: Value) -> Value {
     with(head, rest)
 }
 
-/// An object with the fields of another one behind its own.
+/// Adds the fields of another object.
 fn with(mut first: Value, second: Value) -> Value {
     if let (Value::Object(first), Value::Object(second)) = (&mut first, second) {
         first.extend(second);
@@ -45,7 +46,7 @@ fn described(schema: Value, description: &str) -> Value {
     with(json!({ "description": description }), schema)
 }
 
-/// The values that an error such as ``charge is `a` or `b`, not `?` `` names for `key`.
+/// Extracts the values that an error such as ``charge is `a` or `b`, not `?` `` names for `key`.
 fn choices(error: &str, key: &str) -> Option<Vec<String>> {
     let (_, rest) = error.split_once(&format!("{key} is `"))?;
     let (names, _) = rest.split_once("`, not ")?;

@@ -43,7 +43,7 @@ fn text() -> Value {
     json!({ "type": ["string", "number"] })
 }
 
-/// One of the values that the reader knows for a key of the file.
+/// Returns the schema of a key with fixed values, as the reader's error lists them.
 fn choice(key: &str) -> Value {
     let error = weir_policy::parse(&format!("{key}: '?'"), &Bounds::default()).expect_err("no value").to_string();
     json!({ "enum": choices(&error, key).unwrap_or_else(|| panic!("{error}")) })
@@ -121,7 +121,7 @@ fn nodes() -> Value {
 fn of_node(key: &str) -> Value {
     match key {
         "limits" => {
-            // By what is written, so that an editor tells what is wrong with that form.
+            // Selected by the written form, so that an editor reports errors of that form only.
             let item =
                 json!({ "if": { "type": "array" }, "then": reference("positional"), "else": reference("limit") });
             let is_positional =
@@ -160,7 +160,7 @@ fn duration() -> Value {
     })
 }
 
-/// A limit has one algorithm, or it is a bucket of the older form, or has the names of `@o1s/rate-limiter`.
+/// A limit has one algorithm, or is a legacy bucket, or has the field names of `@o1s/rate-limiter`.
 fn limit() -> Value {
     let mut all = properties(LIMIT_KEYS, of_limit);
     all.extend(LIST.iter().map(|entry| (entry.name.to_owned(), reference(entry.name))));

@@ -1,5 +1,5 @@
-//! The schema of the settings file: the defaults tell which keys there are and of what kind, as they tell the reader. The
-//! comments of `config/weir.yaml` describe them.
+//! The schema of the settings file: the defaults determine keys and types, as for the reader. The comments of
+//! `config/weir.yaml` describe them.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ fn section(defaults: &Value, above: &str, comments: &HashMap<String, String>) ->
         (name.clone(), with(description, schema))
     };
     let properties: Map<_, _> = defaults.as_object().expect("a section").iter().map(of).collect();
-    // A key without a value leaves the defaults.
+    // A key without a value keeps the default.
     json!({ "type": ["object", "null"], "properties": properties, "additionalProperties": false })
 }
 
@@ -43,7 +43,7 @@ fn setting(key: &str, default: &Value) -> Value {
     with(schema, json!({ "default": default }))
 }
 
-/// What is known of a text by how the reader rejects one that it cannot be.
+/// Derives the schema of a text from the reader's error about an invalid value.
 fn text(key: &str) -> Value {
     let variable = format!("WEIR_{}", key.to_uppercase().replace('.', "__"));
     let rejected = Settings::load(None, [(variable, "?".to_owned())], &Flags::default());
@@ -61,7 +61,7 @@ fn text(key: &str) -> Value {
     }
 }
 
-/// The comment above each key of the settings file. Keys that follow each other share one.
+/// Returns the comment above each key of the settings file. Consecutive keys share one.
 fn comments(yaml: &str) -> HashMap<String, String> {
     let (mut comments, mut path, mut above) = (HashMap::new(), Vec::new(), Vec::new());
     for line in yaml.lines() {
@@ -87,13 +87,13 @@ fn comments(yaml: &str) -> HashMap<String, String> {
     comments
 }
 
-/// Whether a line is that of a setting: in a comment it has a value.
+/// Whether a line is a setting. A commented one must have a value.
 fn is_key(key: &str, value: &str, is_comment: bool) -> bool {
     let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     !key.is_empty() && is_name && (!is_comment || value.starts_with(' '))
 }
 
-/// The lines of a comment as one paragraph, or with their own breaks where they have columns.
+/// Joins the lines of a comment to one paragraph. Lines with columns keep their breaks.
 fn described_by(lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines.iter().map(|line| line.strip_prefix(' ').unwrap_or(line)) {

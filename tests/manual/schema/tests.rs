@@ -1,4 +1,4 @@
-//! The schemas accept what is valid, and refuse what the readers refuse for its form.
+//! The schemas accept valid files, and reject structures that the readers reject.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use weir_settings::document::{self, Node, Value as Document};
 use super::{policy, settings, validator::accepts};
 use crate::{read, root};
 
-/// A YAML text as an editor reads it.
+/// Parses YAML like an editor.
 fn json(yaml: &str) -> Value {
     document::parse(yaml).unwrap_or_else(|error| panic!("{error}: {yaml}")).map_or(Value::Null, |node| of_node(&node))
 }
@@ -44,7 +44,7 @@ fn is_settings(text: &str) -> bool {
     Settings::load(Some(&path), [], &Flags::default()).is_ok()
 }
 
-/// The YAML that a page quotes.
+/// Returns the YAML blocks of a page.
 fn quoted(page: &str) -> Vec<String> {
     let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
     blocks.map(str::to_owned).collect()
@@ -63,7 +63,7 @@ fn the_files_and_pages_of_the_repository_are_valid() {
     let mut policies = 0;
     for page in pages.iter().map(|path| fs::read_to_string(path).expect("a page")) {
         for text in quoted(&page) {
-            // A node alone is quoted where the rest does not matter.
+            // A page may quote a node alone.
             let nested: String = text.lines().map(|line| format!("    {line}\n")).collect();
             let text = if text.starts_with("limits:") { format!("schema:\n  a:\n{nested}") } else { text };
             if text.contains("schema:") && is_policy(&text) {

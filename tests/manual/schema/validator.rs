@@ -1,4 +1,4 @@
-//! As much of JSON Schema as these schemas use.
+//! The subset of JSON Schema that these schemas use.
 
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ impl Validator<'_> {
             }
             ("minimum", Value::Number(number)) => number.as_f64() >= says.as_f64(),
             ("maximum", Value::Number(number)) => number.as_f64() <= says.as_f64(),
-            // They say nothing of values of other kinds.
+            // These keywords do not constrain values of other types.
             (
                 "required"
                 | "properties"

@@ -1,4 +1,4 @@
-//! Clients in domains of every rule, and their answers.
+//! Clients in one domain for each `on_store_failure` rule, and their answers.
 
 use std::{
     sync::{
@@ -14,21 +14,21 @@ use weir::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
 use crate::support::requests::check;
 
-/// What may answer instead of the store; each is the name of a domain too.
+/// The rules of `on_store_failure`. Each is also the name of a domain.
 pub const RULES: [&str; 4] = ["local", "allow", "deny", "error"];
-/// Callers of each domain.
+/// Number of callers in each domain.
 pub const CALLERS: usize = 4;
-/// Between two calls of one caller, so that what is measured is not the machine.
+/// Pause between two calls of one caller, so that the machine's own limits do not affect the measurement.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How a check was answered.
+/// The source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredBy {
-    /// By the shared store.
+    /// The shared store.
     Shared,
-    /// By the domain's rule: whether it passes.
+    /// The domain's rule, and whether it allows the check.
     Degraded(bool),
-    /// An error, as the rule `error` wants it.
+    /// An error, by the rule `error`.
     Error,
 }
 
@@ -41,12 +41,12 @@ pub struct Answer {
 
 pub type Answers = Arc<Mutex<Vec<Answer>>>;
 
-/// A check in the domain of a rule.
+/// Returns a check in the domain of a rule.
 pub fn of_rule(rule: usize, request: CheckRequest) -> CheckRequest {
     CheckRequest { domain: RULES[rule].to_owned(), ..request }
 }
 
-/// Calls until it is over.
+/// Sends checks until `over` is set.
 pub async fn call(
     mut client: RateLimiterClient<Channel>,
     number: usize,
@@ -67,11 +67,12 @@ pub async fn call(
     }
 }
 
-/// How long the machine, the service and a client take at most for a call that no store decides, until it is over.
+/// Measures the longest time that the machine, the service and a client take for a call without a store decision, until
+/// `over` is set.
 pub async fn longest_stall(mut client: RateLimiterClient<Channel>, over: Arc<AtomicBool>) -> Duration {
     let (mut longest, mut since) = (Duration::ZERO, Instant::now());
     while !over.load(Ordering::Relaxed) {
-        // The pause counts, so that no moment is left out.
+        // The pause is included, so that the measurement has no gaps.
         tokio::time::sleep(PAUSE).await;
         client.check(of_rule(0, check(&["without limits"]))).await.expect("an answer");
         let now = Instant::now();

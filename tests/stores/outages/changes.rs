@@ -1,4 +1,4 @@
-//! What operators and Sentinels change under a service that goes on.
+//! Changes by operators and Sentinels while a service is running.
 
 use std::fs;
 
@@ -27,10 +27,11 @@ fn checks_recover_after_a_password_change() {
     scene.finish(true);
 }
 
-/// What docs/redis.md gives a user for checks.
+/// The ACL permissions that docs/redis.md lists for checks.
 const RIGHTS: [&str; 10] =
     ["+script|load", "+evalsha", "+time", "+hmget", "+hset", "+hdel", "+pttl", "+pexpire", "+hrandfield", "+ping"];
-/// Checks that may be charged without an answer when a right is lost: those of one round trip of each worker.
+/// Maximum number of checks that are charged without an answer when a permission is lost: one round trip of each
+/// pipeline worker.
 const MOST_LOST: f64 = 2.0 * (RULES.len() * CALLERS) as f64;
 
 #[test]
@@ -39,7 +40,7 @@ fn checks_recover_after_a_lost_acl_permission() {
     redis.cli(&[&["ACL", "SETUSER", "app", "on", ">pw", "~weir:*", "-@all"], &RIGHTS[..]].concat());
     let url = redis.url().replace("redis+unix://", "redis+unix://app:pw@");
     let scene = Scene::start_well("ACL", service(&url));
-    // It follows the write of a charge.
+    // The script calls PTTL after the write of a charge.
     redis.cli(&["ACL", "SETUSER", "app", "-pttl"]);
     scene.fails();
     scene.answers_at_once();

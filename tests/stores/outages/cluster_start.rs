@@ -1,10 +1,10 @@
-//! A Cluster that cannot be used when the service starts: as with a single server, the circuit breaker answers.
+//! A Cluster that is unusable when the service starts: the circuit breaker opens, as with a single server.
 
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 use super::scene::{Scene, service};
 
-/// A service that starts without a Cluster it could use; `servers` are the ports of the nodes that its URL names.
+/// Starts a service while its Cluster is unusable. `servers` are the ports of the nodes in its URL.
 fn start_without(name: &'static str, url: &str, servers: &[u16]) -> Scene {
     let scene = Scene::start(name, service(url));
     scene.fails();

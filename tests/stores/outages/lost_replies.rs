@@ -1,4 +1,4 @@
-//! A reply that is lost: the store has charged for the check, so it must not be asked again.
+//! Lost replies: the store has charged for the check, so it must not be sent again.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::{
     wire::{CHECKED, Wire},
 };
 
-/// Replies that are lost.
+/// Number of lost replies.
 const LOST: u64 = 10;
 
-/// Every other reply is lost; each check is charged once all the same.
+/// Every other reply is lost; each check is still charged once.
 async fn lose_replies(service: &Service, wires: &[Wire]) {
     let mut client = service.client().await;
-    // The probe that readiness waits for has a connection of its own: its reply must not be lost instead.
+    // The readiness probe has a connection of its own; its reply must not be lost instead.
     eventually("the store has answered", || (service.get("/readyz").1 == "ready\n").then_some(()));
     for (rule, name) in RULES.iter().enumerate() {
         let key = [CHECKED, "alex", "trade"];
@@ -50,7 +50,7 @@ async fn lose_replies(service: &Service, wires: &[Wire]) {
 fn a_check_with_a_lost_reply_is_not_retried() {
     let redis = Server::start(Options::socket());
     let wire = Wire::to(&redis, Duration::ZERO);
-    // One connection, and time enough on a busy machine that no probe opens another.
+    // One connection, and a long timeout, so that no probe opens another one on a busy machine.
     let setup =
         service(&wire.url()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
     runtime().block_on(lose_replies(&setup.start(), &[wire]));

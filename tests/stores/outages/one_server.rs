@@ -1,4 +1,4 @@
-//! One server that fails and comes back as it was.
+//! A single server that fails and recovers with its data.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ fn checks_recover_after_out_of_memory() {
 fn checks_recover_after_a_temporary_replica_role() {
     let redis = Server::start(Options::socket());
     let scene = Scene::start_well("READONLY", service(&redis.url()));
-    // Nothing listens there, so it keeps what it has.
+    // No server listens on this port, so the data is not replaced.
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]);
     scene.fails();
     hold(SHORT);

@@ -1,4 +1,4 @@
-//! A service whose store fails while it is asked, and what its clients get meanwhile.
+//! A service whose store fails under load, and the answers of its clients.
 
 use std::{
     fs,
@@ -26,43 +26,43 @@ use crate::{
     },
 };
 
-/// How long a check may take in the store.
+/// Timeout of a check in the store.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long a call may take beside what the machine takes: what is expected, ten times.
+/// Maximum duration of a call besides stalls of the machine: ten times the expected duration.
 const LONGEST_CALL: Duration = COMMAND_TIMEOUT.saturating_mul(10);
-/// Answers in a row that show that something is so.
+/// Number of consecutive equal answers that prove a condition.
 const ENOUGH: usize = 20;
-/// Answers of the breaker in a row, without a check that tries for a connection.
+/// Number of consecutive answers of the circuit breaker, without any check that tries to connect.
 const ENOUGH_AT_ONCE: f64 = 200.0;
-/// The limits on a caller's key.
+/// Number of limits on a caller's key.
 const LEVELS: u64 = 2;
-/// Units of the callers' limits: never used up.
+/// Units of the callers' limits, never exhausted.
 const PLENTY: u64 = 1_000_000_000;
-/// The clients of a crowd, each of which asks for 24 units, and what all get together afterwards. Few, so that a slow machine can do in
-/// time what a crowd asks at once of a `sliding_log`, whose work grows with its units.
+/// Number of clients in a crowd, each of which requests 24 units, and the units that all get together. Few, since the
+/// work of a `sliding_log` grows with its units, and a slow machine must answer the crowd in time.
 const CROWD: usize = 16;
 const UNITS: u64 = 200;
-/// Crowds that ask until one is answered by the store alone.
+/// Maximum number of crowds until the store alone answers one.
 const CROWDS: u64 = 5;
 
-/// A service with callers of every rule.
+/// A service with callers in the domain of every rule.
 pub struct Scene {
     name: &'static str,
     runtime: Runtime,
     pub service: [Server; 1],
     answers: Answers,
     over: Arc<AtomicBool>,
-    /// Held by every caller while it asks.
+    /// Read-locked by every caller during a call.
     turn: Arc<RwLock<()>>,
     callers: Vec<JoinHandle<()>>,
-    /// How long calls that no store decides took at most.
+    /// The longest duration of calls without a store decision.
     stall: JoinHandle<Duration>,
-    /// When the store was well again.
+    /// The time at which the store was healthy again.
     mended: Option<Instant>,
     recovery: Duration,
 }
 
-/// A service on the store at this URL, with a domain for each rule.
+/// Configures a service on the store at this URL, with a domain for each rule.
 pub fn service(url: &str) -> Setup {
     let setup = Setup::new();
     let limits = setup.path("policies");
@@ -100,22 +100,22 @@ impl Scene {
         Self { name, runtime, service, answers, over, turn, callers, stall, mended, recovery }
     }
 
-    /// With a store that is well: waits until callers of every rule are answered by it.
+    /// Starts with a healthy store: waits until it has answered callers in every domain.
     pub fn start_well(name: &'static str, setup: Setup) -> Self {
         let scene = Self::start(name, setup);
         scene.wait_for("the store answers", |answered_by| answered_by == AnsweredBy::Shared);
         scene
     }
 
-    /// Waits until every rule has answered instead of the store, and the service knows that a server is down. Readiness is
-    /// as it was.
+    /// Waits until every rule has answered instead of the store, and the service has marked a server as down. Readiness
+    /// does not change.
     pub fn fails(&self) {
         self.wait_for("the rules answer", |answered_by| answered_by != AnsweredBy::Shared);
         assert_eq!(self.service[0].get("/readyz").0, 200);
         self.wait_for_up(false);
     }
 
-    /// Waits until the service knows that a server of its store is down, or that none is.
+    /// Waits until the service has marked a server of its store as down, or all as up.
     fn wait_for_up(&self, up: bool) {
         let expected = if up { "1" } else { "0" };
         eventually("weir_store_server_up", || {
@@ -128,7 +128,7 @@ impl Scene {
         });
     }
 
-    /// The circuit breaker answers: no check tries for a connection any more, however long the outage lasts.
+    /// Waits until the circuit breaker answers: no check tries to connect any more, however long the outage lasts.
     pub fn answers_at_once(&self) {
         let counts = || {
             ["connect", "breaker_open"].map(|kind| {
@@ -145,12 +145,12 @@ impl Scene {
         });
     }
 
-    /// The store is well from now on.
+    /// Marks the time at which the store is healthy again.
     pub fn mended(&mut self) {
         self.mended = Some(Instant::now());
     }
 
-    /// Waits until callers of every rule are answered by the store again.
+    /// Waits until the store answers callers in every domain again.
     pub fn wait_for_recovery(&mut self) {
         let since = self.mended.unwrap_or_else(Instant::now);
         self.wait_for("the store answers again", |answered_by| answered_by == AnsweredBy::Shared);
@@ -158,14 +158,14 @@ impl Scene {
         self.wait_for_up(true);
     }
 
-    /// The store is well from now on: waits for recovery, and then ends as [`Scene::finish`] does.
+    /// Marks the store as healthy, waits for recovery, and ends with [`Scene::finish`].
     pub fn recovers(mut self, keeps: bool) {
         self.mended();
         self.wait_for_recovery();
         self.finish(keeps);
     }
 
-    /// In the domain of rule `local` this replica admits a limit's worth by itself.
+    /// Asserts that in the domain of rule `local` this replica admits the limit's units locally.
     pub fn local_counts(&self) {
         let request = of_rule(0, check(&["few", "alex"]));
         let answered_by: Vec<_> = (0..8).map(|_| self.ask(request.clone())).collect();
@@ -179,7 +179,7 @@ impl Scene {
         self.runtime.block_on(async { answered_by(&mut self.service[0].client().await, request).await })
     }
 
-    /// Waits until clients of every rule have had such answers, from now on, [`ENOUGH`] times in a row.
+    /// Waits until clients in every domain have got [`ENOUGH`] such answers in a row from now on.
     fn wait_for(&self, what: &str, is_so: impl Fn(AnsweredBy) -> bool) {
         let from = self.lock().len();
         eventually(what, || {
@@ -194,8 +194,8 @@ impl Scene {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the callers, and holds the service to what it promises of any outage: every answer by its rule and in time,
-    /// counted, exact counts afterwards, no panic. `keeps`: nothing that the store knew was lost.
+    /// Stops the callers and asserts the guarantees of every outage: each answer by its rule, in time and counted,
+    /// exact counts afterwards, no panic. `keeps`: the store has lost no data.
     pub fn finish(mut self, keeps: bool) {
         let answers = self.end();
         if keeps {
@@ -208,9 +208,9 @@ impl Scene {
         assert_no_panic(&self.service[0]);
     }
 
-    /// On a key never asked for, the store admits exactly its units. Of a check that it did not answer, it may have charged the
-    /// unit. A machine that is busy with other tests may stall it for longer than a check may take, so crowds ask until it
-    /// answers one of them wholly, or the last of some for the most part.
+    /// Asserts that the store admits exactly the limit on an unused key. A check that the store did not answer may be
+    /// charged too. A busy machine may stall the store for longer than a check's timeout, so crowds are sent until the
+    /// store answers one completely, or most of the last ones.
     fn is_exact_again(&self, algorithm: &Entry) {
         let (given, name) = (crowd::given(algorithm, UNITS), algorithm.name);
         let mut crowds = 0..;
@@ -226,14 +226,14 @@ impl Scene {
         });
     }
 
-    /// [`Scene::finish`] while the store is still down.
+    /// Ends the scene, like [`Scene::finish`], while the store is still down.
     pub fn finish_down(mut self) {
         self.end();
         assert!(self.service[0].lives());
         assert_no_panic(&self.service[0]);
     }
 
-    /// Every answer came from the store.
+    /// Asserts that every answer came from the store.
     pub fn assert_unnoticed(&self) {
         assert_eq!(
             self.lock().iter().find(|answer| answer.answered_by != AnsweredBy::Shared).map(|answer| answer.answered_by),
@@ -241,7 +241,7 @@ impl Scene {
         );
     }
 
-    /// No client calls for a while.
+    /// Runs `work` while no client has a call in flight.
     pub fn quietly(&self, work: impl FnOnce()) {
         let all = self.runtime.block_on(self.turn.write());
         work();
@@ -279,7 +279,8 @@ impl Scene {
         );
     }
 
-    /// `stall`: how long calls that no store decides took at most, on the same machine at the same time.
+    /// Asserts that answers are in time, by their rules, and counted. `stall`: the longest duration of calls without a
+    /// store decision on the same machine at the same time.
     fn judge(&self, answers: &[Answer], stall: Duration) {
         for answer in answers {
             assert!(answer.took <= LONGEST_CALL + stall, "{answer:?}, {stall:?} without the store");
@@ -297,14 +298,14 @@ impl Scene {
         };
         for (rule, name) in RULES.iter().enumerate() {
             let series = format!("weir_degraded_total{{domain=\"{name}\",mode=\"{name}\"}}");
-            // `local_counts` asks some more.
+            // `local_counts` sends up to 8 more checks.
             let counted = self.service[0].metric(&series);
             assert!((0.0..=8.0).contains(&(counted - by_rules(rule))), "{series}: {counted}, not {}", by_rules(rule));
         }
     }
 
-    /// What the store counts is what it answered for and what it was charged with afterwards, and at most the checks whose replies
-    /// were lost besides.
+    /// Asserts that the store's charges are those that it answered, plus those made after the outage, plus at most the
+    /// checks with lost replies.
     fn nothing_was_charged_twice(&self, answers: &[Answer]) {
         let count = |by| answers.iter().filter(|answer| answer.answered_by == by).count() as u64;
         let (shared, admitted) = (count(AnsweredBy::Shared), count(AnsweredBy::Degraded(true)));
@@ -314,7 +315,7 @@ impl Scene {
             let series = format!("weir_store_outage_units_total{{store=\"redis\",outcome=\"{outcome}\"}}");
             self.service[0].metric(&series) as u64 / LEVELS
         });
-        // `local_counts` has some admitted, on one level.
+        // `local_counts` admits some more, on one level.
         assert!((admitted..=admitted + 3).contains(&(afterwards + unknown)), "{admitted}: {afterwards}, {unknown}");
         let afterwards = admitted - unknown;
         let charged: u64 = (0..RULES.len() * CALLERS).map(|number| self.charged(number)).sum();
@@ -322,14 +323,14 @@ impl Scene {
             "{}: {charged} charged, {shared} answered so, {lost} replies lost, {afterwards} afterwards",
             self.name
         );
-        // Of the units whose charge afterwards had no reply each may be charged too.
+        // Each unit whose later charge had no reply may have been charged too.
         assert!((shared + afterwards..=shared + afterwards + lost + unknown).contains(&charged));
     }
 
     fn charged(&self, number: usize) -> u64 {
         let request = of_rule(number / CALLERS, peek(&["story", &number.to_string(), "trade"]));
         let mut client = self.runtime.block_on(self.service[0].client());
-        // A machine that is busy with other tests may stall it for longer than a check may take.
+        // A busy machine may stall the store for longer than a check's timeout.
         eventually("the store answers a peek", || {
             let answer = self.runtime.block_on(client.check(request.clone())).map_err(|status| status.to_string())?;
             let answer = answer.into_inner();

@@ -1,4 +1,4 @@
-//! What no caller notices, and what only the callers of one key or of one server do.
+//! Failures that no caller notices, and failures that affect only one key or one server.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     support::{Server as Service, crowd, eventually_async, requests::check, server::Setup},
 };
 
-/// What is not noticed takes no longer than a check may, however busy the machine is.
+/// Configures a service with a long timeout, so that short failures stay unnoticed even on a busy machine.
 fn patient_service(url: &str) -> Setup {
     service(url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s")
 }

@@ -1,4 +1,4 @@
-//! What is not an outage yet, and of which the log warns.
+//! Conditions short of an outage that the log warns about.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     support::{Server as Service, requests::check, server::Setup},
 };
 
-/// How long a check may take, and more than half of it.
+/// Timeout of a check, and a latency of more than half of it.
 const COMMAND_TIMEOUT: &str = "1s";
 const LONG_WAY: Duration = Duration::from_millis(600);
 
@@ -21,7 +21,7 @@ const SLOW: &str = "checks may be decided without the store: a round trip takes 
 const EVICTS: &str = "the server evicts keys when its memory is full, so limits would start afresh: set \
                       maxmemory-policy noeviction";
 
-/// Asks once: whether the store has answered.
+/// Sends one check. Returns whether the store answered.
 fn is_shared(service: &Service) -> bool {
     let answer = runtime().block_on(async { service.client().await.check(check(&["user", "alex"])).await });
     !answer.expect("an answer").into_inner().degraded
@@ -62,7 +62,7 @@ fn an_evicting_server_is_a_warning() {
     }
 }
 
-/// What a reply may have, and what sockets hold besides where a system's buffers are largest.
+/// Maximum size of a reply, plus the largest socket buffers of a system.
 const TOO_MUCH: u64 = (16 + 64) << 20;
 
 #[test]

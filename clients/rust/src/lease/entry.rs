@@ -19,7 +19,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// A check, known by its domain and key alone.
+/// A map key: a check compared by its domain and key only.
 #[derive(Clone)]
 pub(super) struct ByKey(pub(super) Arc<CheckRequest>);
 
@@ -40,13 +40,14 @@ impl Eq for ByKey {}
 /// The lease of one key.
 pub(super) struct Entry {
     pub(super) key: Arc<CheckRequest>,
-    /// Drawn for each entry: one that is made anew for the same key numbers its leases from 1 again.
+    /// A random holder ID: lease numbers start at 1 again when the entry of a key is recreated.
     pub(super) holder: [u8; 16],
     pub(super) balance: Balance,
     lease: Mutex<ClientLease>,
-    /// The cost of a check that the service refused, and when it passes, as it said; `None` if it has allowed one since.
+    /// The cost of the last check that the service refused and the time at which it passes; `None` after an allowed
+    /// check.
     refused: Mutex<Option<(i64, Micros)>>,
-    /// Decisions of the lease that are not yet in the metrics: refused, allowed.
+    /// Decisions of the lease that the metrics do not count yet: refused, allowed.
     decided: [AtomicU64; 2],
 }
 
@@ -66,7 +67,7 @@ impl Entry {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service has decided a check of this cost.
+    /// Records the service's decision about a check of this cost.
     pub(super) fn decided_by_service(&self, cost: i64, decision: &CheckResponse, now: Micros) {
         let refused = match message::micros(decision.retry_after.as_ref()) {
             _ if decision.allowed => None,
@@ -76,13 +77,13 @@ impl Entry {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
-    /// A check that is paid by what is held.
+    /// Allows a check that was paid from the held units.
     pub(super) fn allow(&self) -> Decision {
         self.decide(true, None)
     }
 
-    /// A check that is refused here, and may be asked again after so long. It passes when the service said so of one that costs no
-    /// more, if that is later.
+    /// Refuses a check, to be retried after `retry_after`; or later, when the service named a later time for a check
+    /// that does not cost more.
     pub(super) fn refuse(&self, cost: i64, retry_after: Micros, now: Micros) -> Decision {
         let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let told = refused.filter(|(refused, _)| cost >= *refused).map_or(0, |(_, passes_at)| passes_at - now);
@@ -94,7 +95,7 @@ impl Entry {
         Decision::leased(allowed, self.balance.units(), retry_after)
     }
 
-    /// Tells what was decided since the last time.
+    /// Adds the decisions since the last call to the metrics.
     pub(super) fn tell(&self, telemetry: &Telemetry) {
         for (allowed, count) in [false, true].into_iter().zip(&self.decided) {
             let count = count.swap(0, Relaxed);

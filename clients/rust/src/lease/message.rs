@@ -1,4 +1,4 @@
-//! Between the lease's machine and the messages of the API.
+//! Conversion between the lease state machine and the messages of the API.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     proto::{self, CheckRequest, CheckResponse, LeaseGrant, LeaseResponse, LeaseTerms},
 };
 
-/// A request as it is sent, whose check is answered with every limit if so.
+/// Encodes a request. With `levels` the answer to its check contains every limit.
 pub(super) fn request(entry: &Entry, request: &LeaseRequest, levels: bool) -> proto::LeaseRequest {
     let LeaseRequest { lease, sequence, spent, kept, want, generation, cost } = *request;
     let CheckRequest { domain, key, .. } = &*entry.key;
@@ -23,7 +23,7 @@ pub(super) fn request(entry: &Entry, request: &LeaseRequest, levels: bool) -> pr
     proto::LeaseRequest { check: Some(check), holder, lease, sequence, spent, kept, want, generation }
 }
 
-/// An answer as the machine takes it. Terms without valid times are none.
+/// Decodes an answer. Terms without valid times are ignored.
 pub(super) fn answer(answer: &LeaseResponse) -> LeaseAnswer {
     let LeaseResponse { lease, sequence, decision, grant, terms, .. } = answer;
     let grant = grant.as_ref().map(|LeaseGrant { units, free, is_kept, is_recalled, refused_for }| Grant {
@@ -42,7 +42,7 @@ pub(super) fn answer(answer: &LeaseResponse) -> LeaseAnswer {
     LeaseAnswer { lease: *lease, sequence: *sequence, is_refused, grant, offer }
 }
 
-/// A check that is never admitted is told so by the service, each time.
+/// Whether a check is refused but may pass later. The service must answer each check that is never admitted.
 pub(crate) fn is_refused_for_now(decision: &CheckResponse) -> bool {
     !decision.allowed && !decision.never
 }

@@ -1,5 +1,5 @@
-//! Leases: units of hot keys that this process holds, and spends without a call. What to ask for is [`ClientLease`]'s to say; here are
-//! the table of keys, and the time.
+//! Leases: units of hot keys that this process holds, and spends without a call. [`ClientLease`] decides when to ask
+//! for units; this module keeps the table of keys and the time.
 //!
 //! [`ClientLease`]: weir_core::hold::ClientLease
 
@@ -29,20 +29,20 @@ use self::{
 };
 use crate::{Check, Decision, Error, call::Caller, proto::CheckResponse, telemetry::Telemetry};
 
-/// Further keys are decided by the service.
+/// Maximum number of leased keys. The service decides checks of all others.
 const MAX_KEYS: usize = 10_000;
 const TICK: Duration = Duration::from_millis(20);
-/// The least deadline of a request that no check waits for.
+/// Minimum deadline of a request that no check waits for.
 const MIN_DEADLINE: Duration = Duration::from_millis(100);
 
-/// The answer to the check that came with a request; `None`: the service rejects the stream, and a call must decide.
+/// The answer to the check that a request carries; `None`: the service rejects the stream, and a unary call must
+/// decide.
 pub(crate) type Answer = Result<Option<CheckResponse>, Error>;
 
-/// The leases of a client.
 pub(crate) struct Leases {
     begun: Instant,
     table: RwLock<HashMap<ByKey, Arc<Entry>>>,
-    /// The table has got its first entry.
+    /// Notified when the table gets its first entry.
     filled: Notify,
     queue: mpsc::Sender<Job>,
     deadline: Duration,
@@ -50,13 +50,13 @@ pub(crate) struct Leases {
     telemetry: Arc<Telemetry>,
 }
 
-/// How a check is decided.
+/// The way a check is decided.
 pub(crate) enum Route {
-    /// By what is held.
+    /// Decided by held units.
     Here(Decision),
-    /// By a request of the lease.
+    /// Decided by the service, with the lease request.
     Requested(oneshot::Receiver<Answer>),
-    /// By an ordinary check, which reports its answer to the lease.
+    /// Decided by the service in an ordinary check, which reports its answer to the lease.
     Ordinary(Option<CheckReport>),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct CheckReport {
 }
 
 impl Leases {
-    /// Starts what renews them, in tasks that end with the set.
+    /// Starts the renewal tasks, which end with the set.
     pub(crate) fn start(
         caller: Arc<Caller>,
         telemetry: Arc<Telemetry>,
@@ -87,11 +87,11 @@ impl Leases {
         self.begun.elapsed().as_micros() as Micros
     }
 
-    /// Decides a check that a lease may decide. Where it is paid by what is held, this takes no lock but that of the table, for
-    /// reading, and allocates nothing.
+    /// Decides a check that a lease may decide. If held units pay for it, this only takes the table's read lock and
+    /// allocates nothing.
     pub(crate) fn decide(&self, check: &Check) -> Route {
         let (key, now) = (ByKey(Arc::clone(&check.request)), self.now());
-        // Under the table's lock, so that an entry that is dropped as idle stays idle.
+        // The table stays locked, so that an entry that is dropped as idle stays idle.
         if let Some(entry) = self.table.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return self.decide_by(entry, check, now);
         }
@@ -135,7 +135,7 @@ impl Leases {
         Route::Here(entry.allow())
     }
 
-    /// Tells what an ordinary check was answered.
+    /// Records the answer to an ordinary check.
     pub(crate) fn checked(&self, report: &CheckReport, answer: &CheckResponse) {
         let is_refused = message::is_refused_for_now(answer);
         let now = self.now();
@@ -155,7 +155,7 @@ impl Leases {
         }
     }
 
-    /// Renews what is due while there are leases, and drops what is idle.
+    /// Renews leases when due, and drops idle entries, while the table is not empty.
     async fn keep(self: Arc<Self>) {
         loop {
             self.filled.notified().await;
@@ -183,14 +183,14 @@ impl Leases {
         }
         for key in idle {
             let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-            // It may have been used since.
+            // The entry may have been used in the meantime.
             if table.get(&key).is_some_and(|entry| entry.lease().is_idle(&entry.balance, now)) {
                 table.remove(&key).into_iter().for_each(|entry| entry.tell(&self.telemetry));
             }
         }
     }
 
-    /// Gives back all that is held, and waits until the service says that it has it; at most for the client's deadline.
+    /// Gives back all held units and waits until the service confirms that, at most for the client's deadline.
     pub(crate) async fn close(&self) {
         let entries = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner));
         let give_back = async {
@@ -200,17 +200,17 @@ impl Leases {
                 let request = entry.lease().close(&entry.balance, self.now());
                 if let Some(request) = request {
                     let (job, answer) = Job::new(&entry, request, self.deadline).answered(false);
-                    // The task that serves it may have ended.
+                    // The task that receives it may have ended.
                     let _ = self.queue.send(job).await;
                     answers.push(answer);
                 }
             }
             for answer in answers {
-                // Without an answer they count as spent.
+                // Without an answer the units count as spent.
                 let _ = answer.await;
             }
         };
-        // Too late is as without an answer.
+        // After the timeout the units count as spent too.
         let _ = timeout(self.deadline, give_back).await;
     }
 }

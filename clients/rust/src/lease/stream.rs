@@ -1,5 +1,5 @@
-//! The stream that carries the requests of all leases of a client, in order. It goes to one replica for as long as that answers; what
-//! is not answered when it ends is repeated on the next one.
+//! The stream that carries the requests of all leases of a client, in order. It stays on one replica as long as that
+//! answers; unanswered requests are repeated on the next one.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
     proto::{self, LeaseResponse},
 };
 
-/// Requests that are not answered yet; the service reads no more.
+/// Maximum number of unanswered requests; the service reads no more.
 const MAX_IN_FLIGHT: usize = 64;
 
 /// A request to be sent.
@@ -41,41 +41,41 @@ impl Job {
         Self { entry: Arc::clone(entry), request, until, levels: false, answer: None }
     }
 
-    /// With an answer to its check.
+    /// Makes the job return the answer to its check.
     pub(super) fn answered(self, levels: bool) -> (Self, oneshot::Receiver<Answer>) {
         let (answer, answered) = oneshot::channel();
         (Self { levels, answer: Some(answer), ..self }, answered)
     }
 
-    /// It will not be answered.
+    /// Fails the request: it will not be answered.
     pub(super) fn fail(self, error: Error, now: Micros) {
         let LeaseRequest { lease, sequence, .. } = self.request;
         self.entry.lease().lost(&self.entry.balance, lease, sequence, now);
         self.reply(Err(error));
     }
 
-    /// The service rejects the stream, and has served nothing of it.
+    /// Rejects the request: the service rejected the stream and has processed nothing of it.
     fn reject(self, now: Micros) {
         let LeaseRequest { lease, sequence, generation, .. } = self.request;
         let balance = &self.entry.balance;
         if generation == 0 {
-            // It asked for terms: as without any, the key is not asked for again for a second.
+            // The request asked for terms. As after an answer without terms, no lease of the key is requested for 1 s.
             let answer = LeaseAnswer { lease, sequence, is_refused: false, grant: None, offer: None };
             self.entry.lease().answered(balance, &answer, now);
         } else {
-            // What is held may be spent on.
+            // Held units may still be spent.
             self.entry.lease().lost(balance, lease, sequence, now);
         }
         self.reply(Ok(None));
     }
 
     fn reply(self, answer: Answer) {
-        // Its caller may have gone.
+        // The caller may have gone.
         self.answer.into_iter().for_each(|sender| drop(sender.send(answer.clone())));
     }
 }
 
-/// A request that the circuit breaker has let through.
+/// A request in flight, with the permit of the circuit breaker.
 struct Flight<'a> {
     job: Job,
     permit: Permit<'a>,
@@ -95,7 +95,7 @@ impl Flight<'_> {
 
 type Flights<'a> = VecDeque<Flight<'a>>;
 
-/// Why a stream has ended.
+/// The reason why a stream ended.
 enum End {
     Rejected,
     Failed(Failure),
@@ -122,7 +122,7 @@ pub(super) async fn run(leases: Arc<Leases>, mut queue: mpsc::Receiver<Job>) {
         match leases.serve(&mut flights, &mut queue, &mut avoid).await {
             End::Rejected => {
                 reopen_at = Instant::now() + REOPEN_AFTER;
-                // Their permits count for nothing.
+                // Their permits are dropped without an outcome.
                 flights.drain(..).for_each(|flight| flight.job.reject(leases.now()));
             }
             End::Failed(Failure { error, lost, .. }) => {
@@ -158,7 +158,7 @@ impl Leases {
         }
     }
 
-    /// The request again, after the end of its stream, if it may be sent again: it is settled once, by its number, and its check is
+    /// Returns the request if it may be sent on the next stream. It is settled once, by its number; its check is
     /// decided again.
     fn repeat<'a>(&self, mut flight: Flight<'a>, error: &Error) -> Option<Flight<'a>> {
         if flight.job.until <= Instant::now() {
@@ -172,7 +172,7 @@ impl Leases {
         None
     }
 
-    /// Serves these requests, and what comes, by one stream: why that has ended.
+    /// Serves these requests and further ones of the queue over one stream. Returns the reason why it ended.
     async fn serve<'a>(
         &'a self,
         flights: &mut Flights<'a>,
@@ -192,13 +192,13 @@ impl Leases {
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
                     Ok(None) => return Failure::stream_ended().into(),
-                    // A replica of an earlier version, which leases nothing.
+                    // A replica of an earlier version without leases.
                     Err(status) if status.code() == Code::Unimplemented => return End::Rejected,
                     Err(status) => return Failure::from(status).into(),
                 },
                 Some(job) = queue.recv(), if flights.len() < MAX_IN_FLIGHT => {
                     if let Some(flight) = self.admit(job) {
-                        // There is room for it, and a stream that has ended says so.
+                        // The channel has room. If the stream has ended, `answers` reports it.
                         let _ = requests.try_send(flight.message());
                         flights.push_back(flight);
                     }
@@ -208,7 +208,7 @@ impl Leases {
         }
     }
 
-    /// A stream with these requests sent.
+    /// Opens a stream and sends these requests.
     async fn open(
         &self,
         flights: &Flights<'_>,
@@ -218,7 +218,7 @@ impl Leases {
         *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
         let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
         for flight in flights {
-            // The channel has a place for each of them.
+            // The channel has room for all of them.
             let _ = sender.try_send(flight.message());
         }
         let mut request = Request::new(ReceiverStream::new(requests));

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::target::Location;
 use crate::{coalesce::SharedStream, proto::rate_limiter_client::RateLimiterClient};
 
-/// Above any answer: a batch of 1,000 checks with 16 levels of the longest names.
+/// Larger than any answer: a batch of 1,000 checks with 16 levels of the longest names.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -27,35 +27,35 @@ pub(crate) struct Connection {
     location: Location,
     sender: Sender,
     origin: Uri,
-    /// Over which checks of many callers go.
+    /// The stream that coalesced checks of many callers share.
     pub(crate) stream: Arc<SharedStream>,
 }
 
-/// The connection failed under a call.
+/// The error of a call whose connection failed.
 #[derive(Debug, thiserror::Error)]
 #[error("connection closed")]
 pub(crate) struct Lost {
-    /// Nothing of the call was sent.
+    /// Whether nothing of the call was sent.
     pub(crate) unsent: bool,
     source: Option<hyper::Error>,
 }
 
-/// Gives calls to the task that serves the connection; `None` once that has ended.
+/// The queue of the task that serves the connection; `None` once the task has ended.
 ///
-/// The task and a call may meet such that the call comes into its queue just after the task has emptied that for the last time. hyper
-/// answers it when the last sender is dropped, so no call may keep one while it waits.
+/// A call may enter the queue just after the task has emptied it for the last time. hyper answers such calls when the
+/// last sender is dropped, so a call must not keep a sender while it waits.
 type Sender = Arc<Mutex<Option<SendRequest<Body>>>>;
 
 fn lock(sender: &Sender) -> std::sync::MutexGuard<'_, Option<SendRequest<Body>>> {
     sender.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends what is left of a connection when it is dropped, after the task that serves it.
+/// Removes the sender when dropped, after the task that serves the connection.
 pub(super) struct Closing(Sender);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        // What is still in its queue is answered after the lock is released.
+        // Calls that are still in its queue are answered after the lock is released.
         let sender = lock(&self.0).take();
         drop(sender);
     }
@@ -68,7 +68,7 @@ impl Connection {
         (Self { id: NEXT_ID.fetch_add(1, Relaxed), location, sender, origin, stream: Arc::default() }, closing)
     }
 
-    /// Not that of any other connection.
+    /// Returns the connection's unique ID.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -77,13 +77,13 @@ impl Connection {
         &self.location
     }
 
-    /// The same connection, without its stream.
+    /// Returns the same connection, without its stream.
     pub(crate) fn detached(mut self) -> Self {
         self.stream = Arc::default();
         self
     }
 
-    /// It takes no more calls.
+    /// Whether the connection does not take new calls.
     pub(super) fn is_closed(&self) -> bool {
         lock(&self.sender).as_ref().is_none_or(SendRequest::is_closed)
     }
@@ -100,7 +100,7 @@ impl Service<Request<Body>> for Connection {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, Status>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        // Its queue has no bound of its own: callers are as many as their deadlines allow.
+        // The queue is unbounded: the callers' deadlines limit the number of waiting calls.
         Poll::Ready(Ok(()))
     }
 

@@ -10,20 +10,19 @@ use tokio::{
 
 use super::{connection::Connection, target::Location};
 
-/// A connection that takes longer fails, and is tried again.
+/// A connection attempt that takes longer fails, and is retried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A peer that is gone is noticed within 35 s, also on a connection that carries nothing.
+/// HTTP/2 keepalive: a dead peer is noticed within 35 s, on idle connections too.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens connections.
 pub(crate) struct Dialer {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<super::Tls>,
 }
 
 impl Dialer {
-    /// A connection, and what ends when it takes no more calls.
+    /// Returns a connection, and a future that completes when it takes no more calls.
     pub(super) async fn connect(
         &self,
         to: &Location,
@@ -55,11 +54,11 @@ impl Dialer {
         Ok((connection, driver))
     }
 
-    /// A stream of bytes, and the origin of the calls that it carries.
+    /// Opens a byte stream. Returns it with the origin for its calls.
     async fn stream(&self, to: &Location) -> io::Result<(Box<dyn Stream>, String)> {
         let (address, host) = match to {
             Location::Tcp(address, host) => (address, host),
-            // A unix socket has no authority; HTTP/2 must carry one.
+            // A Unix socket has no authority, but HTTP/2 requires one.
             #[cfg(unix)]
             Location::Unix(path) => {
                 return Ok((Box::new(tokio::net::UnixStream::connect(path).await?), "http://localhost".to_owned()));

@@ -1,4 +1,4 @@
-//! From a target to connections: addresses, names, TLS, and a pool that keeps one connection to each address.
+//! Network layer: target addresses, name resolution, TLS, and a pool with one connection to each address.
 
 mod connection;
 mod dial;

@@ -18,13 +18,13 @@ use crate::{Error, error::CLOSED};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Names are resolved again this often, and soon after a connection was lost: their servers may have moved.
+/// Intervals between name resolutions: regular, and after a connection was lost, when the server may have moved.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 const RESOLVE_AFTER_LOSS: Duration = Duration::from_secs(1);
-/// A server that may be ending is asked again only if no other could be connected for so long.
+/// Time to wait for another connection before a server that may be shutting down is used again.
 const AVOID_FOR: Duration = Duration::from_millis(20);
 
-/// One connection to each server of a target, kept open in the background; calls go to those that are open in turn.
+/// One connection to each server of a target, kept open in the background; calls take the open ones in turn.
 pub(crate) struct Pool {
     peers: watch::Receiver<Peers>,
     turn: AtomicUsize,
@@ -33,22 +33,23 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Peers {
     list: Vec<(Location, State)>,
-    /// Why there are none.
+    /// The error of the last name resolution.
     unresolved: Option<String>,
 }
 
 enum State {
-    /// To be open soon.
+    /// A connection attempt is in progress or due.
     Opening,
     Open(Connection),
-    /// The last attempt failed. It is tried again.
+    /// The last attempt failed. It is retried.
     Failed(String),
 }
 
-/// Where this call has failed: another server is asked first, since a dying one may still accept connections.
+/// The connection on which this call failed. Another server is preferred, since one that shuts down may still accept
+/// connections.
 pub(crate) struct Avoid {
     pub(crate) connection: Connection,
-    /// It is of no more use, which its state may not show yet.
+    /// Whether the connection is unusable, even if its state does not show that yet.
     pub(crate) lost: bool,
 }
 
@@ -60,7 +61,7 @@ impl Pool {
         Self { peers, turn: AtomicUsize::new(0) }
     }
 
-    /// A connection for a call, another one than that to avoid if there is any. Waits while all are being opened.
+    /// Returns a connection for a call, preferably not the one to avoid. Waits while all are being opened.
     pub(crate) async fn ready(&self, avoid: Option<&Avoid>) -> Result<Connection, Error> {
         if let Some(picked) = self.pick(&self.peers.borrow(), avoid, true) {
             return picked;
@@ -80,8 +81,8 @@ impl Pool {
         }
     }
 
-    /// The next connection that is open, or why there is none; `None`: one is being opened. With `is_patient` that to
-    /// avoid is not given while another one is being opened.
+    /// Returns the next open connection, or the reason why there is none; `None` while one is being opened. With
+    /// `is_patient` the one to avoid is not returned while another one is being opened.
     fn pick(&self, peers: &Peers, avoid: Option<&Avoid>, is_patient: bool) -> Option<Result<Connection, Error>> {
         let (mut second_best, mut opening, mut failed) = (None, false, peers.unresolved.as_ref());
         let start = self.turn.fetch_add(1, Relaxed);
@@ -106,7 +107,7 @@ impl Pool {
     }
 }
 
-/// Forgets all connections when the tasks of a pool end, so that they close.
+/// Drops all connections when the tasks of a pool end, so that they close.
 struct Closing(Arc<watch::Sender<Peers>>);
 
 impl Drop for Closing {
@@ -115,7 +116,7 @@ impl Drop for Closing {
     }
 }
 
-/// Resolves the target, and connects to what is found.
+/// Resolves the target and connects to each address.
 async fn keep(target: Target, dialer: Arc<Dialer>, peers: Arc<watch::Sender<Peers>>) {
     let _closing = Closing(Arc::clone(&peers));
     let mut connecting = HashMap::new();
@@ -147,19 +148,19 @@ async fn keep(target: Target, dialer: Arc<Dialer>, peers: Arc<watch::Sender<Peer
         }
         while tasks.try_join_next().is_some() {}
         if !target.has_names() {
-            // Nothing ends by itself, and nothing changes.
+            // The tasks never end, and the addresses never change.
             return std::future::pending().await;
         }
         sleep(RESOLVE_AFTER_LOSS).await;
         let lost = losses.wait_for(|peers| {
             peers.list.is_empty() || peers.list.iter().any(|(_, state)| !matches!(state, State::Open(_)))
         });
-        // Its error would be the end of `peers`, which is held here.
+        // `wait_for` fails only without a sender, and `peers` is one.
         let _ = tokio::time::timeout(RESOLVE_INTERVAL, lost).await;
     }
 }
 
-/// Keeps a connection to one server.
+/// Keeps a connection to one server open.
 async fn connect(location: Location, dialer: Arc<Dialer>, peers: Arc<watch::Sender<Peers>>) {
     let set = |state| {
         peers.send_modify(|peers| {
@@ -176,7 +177,7 @@ async fn connect(location: Location, dialer: Arc<Dialer>, peers: Arc<watch::Send
                 set(State::Open(connection));
                 driver.await;
                 set(State::Opening);
-                // A server that closes each connection at once is as good as down.
+                // A server that closes each connection at once counts as down.
                 if since.elapsed() >= BACKOFF_MAX {
                     backoff = BACKOFF_MIN;
                     continue;
@@ -205,7 +206,7 @@ mod tests {
         Location::Unix(std::path::Path::new(&format!("/run/{server}.sock")).into())
     }
 
-    /// A connection for as long as the other end is kept.
+    /// Opens a connection that lasts until the returned end of it is dropped.
     async fn connection(server: usize) -> (Connection, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(1 << 20);
         let (sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(near)).await.expect("a connection");
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(picked(vec![down(), down()], &avoid(true), true), Some(Err(Error::Unavailable("down".to_owned()))));
     }
 
-    /// Each round has some calls in the moment in which the task of the connection ends.
+    /// Each round has calls at the moment when the connection's task ends.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn a_call_that_meets_the_end_of_its_connection_is_answered() {
         for _ in 0..1_000 {

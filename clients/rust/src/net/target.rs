@@ -11,7 +11,7 @@ use tokio::net::lookup_host;
 
 use crate::Error;
 
-/// The addresses of a service, as they were given.
+/// The addresses of a service, as configured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target(Vec<Address>);
 
@@ -21,10 +21,10 @@ enum Address {
     Unix(Arc<Path>),
 }
 
-/// Where one server is.
+/// The address of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Location {
-    /// With the name under which it was found, which its certificate must have.
+    /// A socket address, and the configured host name, which the server's certificate must have.
     Tcp(SocketAddr, Arc<str>),
     #[cfg_attr(not(unix), allow(dead_code))]
     Unix(Arc<Path>),
@@ -70,15 +70,15 @@ impl FromStr for Address {
 }
 
 impl Target {
-    /// Whether any address is a name, which may come to mean other servers.
+    /// Whether any address is a name, which may resolve to other servers later.
     pub(crate) fn has_names(&self) -> bool {
         let is_name =
             |address: &Address| matches!(address, Address::Tcp { host, .. } if host.parse::<IpAddr>().is_err());
         self.0.iter().any(is_name)
     }
 
-    /// The servers behind all addresses. One name that cannot be resolved is an error, since those found without it would
-    /// replace all that there were.
+    /// Resolves all addresses. Fails if one name cannot be resolved, since a partial result would remove the servers of
+    /// that name.
     pub(crate) async fn resolve(&self) -> io::Result<HashSet<Location>> {
         let mut found = HashSet::new();
         for address in &self.0 {

@@ -15,7 +15,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::verifier::Verifier;
 
-/// How connections are encrypted. Its files are read for each new connection, so certificates rotate without a restart.
+/// The TLS settings of connections. The files are read for each new connection, so certificates rotate without a
+/// restart.
 ///
 /// ```
 /// let tls = weir_client::Tls::new().ca("/etc/weir/ca.pem").identity("/etc/weir/client.pem", "/etc/weir/client.key");
@@ -29,30 +30,30 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS that trusts the system's CA certificates.
+    /// Makes settings that trust the system's CA certificates.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the CA certificates of this PEM file alone, also where one of them is the server's own.
+    /// Trusts only the certificates of this PEM file; the server's own may be one of them.
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(path.into());
         self
     }
 
-    /// mTLS: presents this certificate, of which this is the private key, both in PEM files.
+    /// mTLS: presents this certificate with this private key, both PEM files.
     pub fn identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((cert.into(), key.into()));
         self
     }
 
-    /// The name that the server's certificate must have. Default: the host of the target.
+    /// Sets the name that the server's certificate must have. Default: the host of the target.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Reads the files.
+    /// Reads the files and builds the configuration.
     pub(crate) fn config(&self) -> io::Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -93,7 +94,7 @@ fn system_roots() -> io::Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Of the certificates of a CA file.
+/// Builds the verifier from a CA file.
 fn verifier(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Verifier, Box<dyn Error>> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
     let mut roots = RootCertStore::empty();

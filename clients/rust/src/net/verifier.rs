@@ -1,11 +1,11 @@
-//! Servers whose certificate is itself in the CA file.
+//! Server certificates that are in the CA file themselves.
 //!
-//! `openssl req -x509` makes a self-signed certificate with CA:TRUE. webpki accepts none such as a server's own, not even where it is
-//! what stands in the CA file. One that stands there byte for byte is accepted here: what remains to be verified is its time, its name,
-//! and in the handshake that the server has its key.
+//! `openssl req -x509` makes a self-signed certificate with CA:TRUE. webpki rejects that as a server's own certificate
+//! even if it is in the CA file. This verifier accepts a certificate that is in the CA file byte for byte, after
+//! checking its validity period, its name, and in the handshake that the server has its key.
 //!
-//! `weir-settings` and `weir-server` have the same rule for the service. It is written again here, since they would bring a client the
-//! service's settings, files and runtimes for 40 lines.
+//! `weir-settings` and `weir-server` have the same rule for the service. It is implemented again here, since these
+//! crates would add the service's settings, files and runtimes to a client for 40 lines.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use rustls::{
 };
 use x509_parser::{parse_x509_certificate, time::ASN1Time};
 
-/// Verifies servers by the certificates of a CA file: those that these sign, and these themselves.
+/// Verifies servers by a CA file: certificates that its CAs signed, and certificates in the file.
 #[derive(Debug)]
 pub(super) struct Verifier {
     signed: Arc<WebPkiServerVerifier>,
@@ -30,7 +30,7 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// By these certificates, which are also in `roots`.
+    /// Makes a verifier from these certificates, which are also in `roots`.
     pub(super) fn new(
         roots: RootCertStore,
         own: Vec<CertificateDer<'static>>,
@@ -41,7 +41,7 @@ impl Verifier {
     }
 }
 
-/// Whether a certificate is valid at this moment.
+/// Checks that a certificate is valid at this moment.
 fn verify_time(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
     let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let now = i64::try_from(now.as_secs()).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());

@@ -5,7 +5,7 @@ use weir_client::{BreakerSettings, BreakerState, Check, Error};
 
 use crate::support::{POLICY, Setup, TRADE, dir, patient, streaming, until_streaming};
 
-/// More than a stream has in flight.
+/// More checks than a stream can have in flight.
 const MANY: usize = 3_000;
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn coalesced_checks_are_answered_as_others() {
     let (unary, coalesced) = (service.client(), streaming(&service).await);
     for check in [Check::new(TRADE).cost(0).levels(), Check::new(["user", "berta"]).dry_run(), Check::new(["other"])] {
         let mut answers = [unary.check(check.clone()).await.unwrap(), coalesced.check(check).await.unwrap()];
-        // Time goes on between the two.
+        // Time passes between the two checks.
         answers.iter_mut().for_each(|answer| answer.reset_after = Duration::ZERO);
         assert_eq!(answers[0], answers[1]);
     }
@@ -54,7 +54,7 @@ async fn an_entry_has_its_own_deadline() {
     let late = weir.check(Check::new(TRADE).deadline(Duration::from_millis(50)));
     assert!(matches!(late.await, Err(Error::DeadlineExceeded(_))));
     service.signal(rustix::process::Signal::CONT);
-    // The answer to the one before it does not become that of the next one.
+    // The late answer to the previous check must not be taken for that of the next one.
     assert_eq!(weir.check(Check::new(["user", "berta"]).cost(0)).await.unwrap().remaining, 100);
 }
 
@@ -73,7 +73,7 @@ async fn checks_of_a_rejected_stream_are_calls_of_their_own() {
     }
     assert_eq!((service.checks("grpc_stream"), service.checks("grpc")), (streamed, unary + 20));
     assert!(service.rejected_streams() <= 1 + began.elapsed().as_secs(), "it is asked for once a second at most");
-    // The stream is tried again.
+    // The stream is opened again.
     other.close().await;
     until_streaming(&weir, &service).await;
     assert_eq!(weir.breaker_state(), BreakerState::Closed);

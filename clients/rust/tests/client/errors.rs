@@ -82,6 +82,6 @@ async fn a_closed_client_is_unavailable() {
         matches!(weir.check(TRADE).await, Err(Error::Unavailable(_))).then_some(())
     })
     .await;
-    // Nothing keeps it from its end.
+    // The closed client has no open calls or connections that delay the service's shutdown.
     service.end();
 }

@@ -55,7 +55,7 @@ async fn without_a_decision_it_fails_open_or_closed() {
     let weir = service.client();
     let login = Check::new(["user", "alex", "login"]).on_failure(OnFailure::Deny);
     passed(weir.guard(login.clone()).await);
-    // A wrong configuration is not the user's fault.
+    // A configuration error is not the user's fault.
     assert!(passed(weir.guard(Check::new(TRADE).domain("unknown")).await).is_empty());
     let refusal = refused(weir.guard(login.clone().domain("unknown")).await);
     assert_eq!(refusal.status.as_u16(), 503);

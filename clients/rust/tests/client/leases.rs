@@ -20,7 +20,7 @@ const KEY: [&str; 2] = ["api", "alex"];
 const UNITS: u64 = 5_000;
 const TTL: Duration = Duration::from_millis(500);
 
-/// So many units a day are leased for half a second.
+/// Makes a policy that leases `units` in 30 days, with a TTL of half a second.
 fn policy(units: u64) -> String {
     let limit = format!("fixed_window: {{ count: {units}, period: 30d }}");
     format!("lease: {{ ttl: 500ms }}\nschema: {{ api: {{ children: {{ '*': {{ limits: [{{ {limit} }}] }} }} }} }}")
@@ -30,7 +30,7 @@ fn leasing(target: &str) -> Client {
     patient(target).lease(true).build().expect("a client")
 }
 
-/// Checks until the key is refused: how many were allowed, and how many of these without a call.
+/// Checks until the key is refused. Returns the number of allowed checks, and of those decided without a call.
 async fn exhaust(weir: &Client) -> (u64, u64) {
     let (check, mut allowed, mut leased) = (Check::new(KEY), 0, 0);
     loop {
@@ -48,7 +48,7 @@ async fn until_leased(weir: &Client) {
     eventually("a lease", async || (weir.check(KEY).await.ok()?.source == Source::Lease).then_some(())).await;
 }
 
-/// Units that another client may still hold.
+/// Returns the units that are left for another client.
 async fn left(service: &Weir) -> u64 {
     service.client().check(Check::new(KEY).cost(0)).await.unwrap().remaining
 }
@@ -124,7 +124,7 @@ async fn the_example_of_the_readme() {
     let dir = dir();
     let service = Setup::new(&dir, &policy(UNITS)).start();
     service.client().check(KEY).await.unwrap();
-    // Its deadline is the default, which a busy machine may miss.
+    // The client has the default deadline, which a busy machine may miss.
     let leased = eventually("no outage", async || import(&service.address, 300).await.ok()).await;
     assert!(leased > 0);
 }
@@ -163,7 +163,7 @@ async fn a_killed_replica_fails_no_check_and_admits_no_more() {
             }
         }
     }
-    // The client spends what it holds while no replica runs, and fails checks afterwards.
+    // The client spends its held units while no replica runs; then its checks fail.
     let short = check.clone().deadline(Duration::from_millis(200));
     eventually("an outage", async || weir.check(&short).await.ok().is_none().then_some(())).await;
     let service = Setup::new(&dir, &policy(UNITS)).shared(&redis).start();
@@ -179,7 +179,7 @@ async fn a_replica_that_does_not_answer_is_left() {
     let breaker = BreakerSettings { failures: 0, ..BreakerSettings::default() };
     let deadline = Duration::from_millis(200);
     let weir = Client::builder(target).lease(true).deadline(deadline).breaker(breaker).build().unwrap();
-    // Since calls to a frozen replica are late, one caller alone would not make a key hot.
+    // Calls to a frozen replica time out, so the checks of one caller alone would not make a key hot.
     let (leased, mut callers) = (Arc::<AtomicU64>::default(), JoinSet::new());
     for _ in 0..8 {
         let (weir, leased) = (weir.clone(), Arc::clone(&leased));
@@ -193,7 +193,7 @@ async fn a_replica_that_does_not_answer_is_left() {
     }
     for replica in &replicas {
         replica.freeze();
-        // Units held before have expired then.
+        // Units leased before have expired by then.
         sleep(TTL).await;
         let before = leased.load(Relaxed);
         eventually("a lease of the other", async || (leased.load(Relaxed) > before + 100).then_some(())).await;
@@ -236,7 +236,7 @@ async fn while_the_service_rejects_the_stream_calls_decide() {
     }
     assert!(service.rejected_streams() <= 1 + began.elapsed().as_secs(), "it is asked for once a second at most");
     assert_eq!(left(&service).await, UNITS - 50);
-    // The stream is tried again.
+    // The stream is opened again.
     other.close().await;
     until_leased(&weir).await;
     assert_eq!(weir.breaker_state(), BreakerState::Closed);

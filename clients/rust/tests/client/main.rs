@@ -1,5 +1,5 @@
-//! The client against real services, which each test starts on sockets of its own. The program is named by `WEIR_BINARY`, or is the
-//! one that the workspace's build puts beside the tests.
+//! The client against real services, which each test starts on sockets of its own. `WEIR_BINARY` names the service's
+//! program; by default it is the one that the workspace builds beside the tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -32,7 +32,7 @@ const NEVER: BreakerSettings = BreakerSettings { failures: 0, open_for: Duration
 async fn the_circuit_breaker_opens_and_closes() {
     let dir = dir();
     let service = Weir::start(&dir);
-    // Open for longer than a busy machine needs between two calls.
+    // The breaker stays open for longer than a busy machine needs between two calls.
     let breaker = BreakerSettings { open_for: Duration::from_secs(3), ..BreakerSettings::default() };
     let weir = patient(&service.address).breaker(breaker).build().unwrap();
     weir.check(TRADE).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_name_is_resolved() {
     let dir = dir();
     let service = Weir::start(&dir);
     let port = service.address.rsplit_once(':').unwrap().1;
-    // It may also be found at ::1, where nothing listens.
+    // `localhost` may also resolve to ::1, where no server listens.
     let weir = patient(&format!("dns:///localhost:{port}")).breaker(NEVER).build().unwrap();
     tokio::time::timeout(TIMEOUT, eventually("an answer", async || weir.check(TRADE).await.ok())).await.unwrap();
 }

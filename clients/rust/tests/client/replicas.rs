@@ -1,4 +1,4 @@
-//! Replicas over one Redis, of which some end while they are asked: no call fails, and each is charged once.
+//! Replicas on one Redis that are stopped under load: no call fails, and each check is charged once.
 
 use std::sync::{
     Arc,
@@ -29,7 +29,7 @@ impl Replicas {
         let policy = format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{{ {limit} }}] }} }} }} }}");
         let setup = |number| {
             let setup = Setup::new(&dir, &policy).socket(&format!("{number}.sock")).shared(&redis);
-            // So operators have it, for clients that do not repeat calls.
+            // Operators use such a delay for clients that do not retry calls.
             setup.env("WEIR_SHUTDOWN__DELAY", "100ms")
         };
         let setups: Vec<_> = (0..count).map(setup).collect();
@@ -42,7 +42,7 @@ impl Replicas {
     }
 }
 
-/// What callers have seen. They go on until they are told to stop.
+/// Callers that check until they are stopped, and the number of answers.
 struct Load {
     answered: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -65,13 +65,13 @@ impl Load {
         Self { answered, stop, callers }
     }
 
-    /// Waits for some more answers.
+    /// Waits for 500 more answers.
     async fn goes_on(&self) {
         let before = self.answered.load(Relaxed);
         eventually("more answers", async || (self.answered.load(Relaxed) > before + 500).then_some(())).await;
     }
 
-    /// Stops, and compares what was charged with what was answered.
+    /// Stops the callers and compares the charged units with the number of answers.
     async fn was_charged_once(self, weir: &Client) {
         self.stop.store(true, Relaxed);
         self.callers.join_all().await;
@@ -100,7 +100,7 @@ async fn a_rolling_restart_fails_no_call(coalesce: bool) {
         tokio::task::spawn_blocking(|| ending.end()).await.unwrap();
         load.goes_on().await;
         let started = replicas.running[number].insert(replicas.setups[number].start());
-        // The other one ends when this one is asked.
+        // The other replica is killed only once this one gets checks.
         eventually("it is asked", async || started.is_asked().then_some(())).await;
     }
     load.goes_on().await;

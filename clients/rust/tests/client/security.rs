@@ -34,7 +34,7 @@ async fn a_token_file_rotates() {
         let weir = patient(&service.address).token_file(&file).coalesce(coalesce).build().unwrap();
         let passes = async || weir.check(Check::new(TRADE).cost(0)).await.ok();
         eventually("valid", passes).await;
-        // It is revoked, and then the client gets another one.
+        // The token is revoked before the client gets another one.
         clients(dir.path(), &[&second_hash]);
         let fails = async || matches!(weir.check(TRADE).await, Err(Error::Unauthenticated(_))).then_some(());
         eventually("revoked", fails).await;
@@ -64,7 +64,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Files with a certificate for this name, and its key.
+    /// Writes a certificate for this name and its key to files.
     fn sign(&self, dir: &Path, name: &str) -> [std::path::PathBuf; 2] {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new([name.to_owned()]).expect("parameters");
@@ -97,7 +97,7 @@ async fn both_sides_have_certificates() {
     }
 }
 
-/// What `openssl req -x509` makes: signed by its own key, and an authority. In files.
+/// Writes a certificate like that of `openssl req -x509`, a self-signed CA certificate, and its key to files.
 fn self_signed(dir: &Path, not_after: i32) -> [std::path::PathBuf; 2] {
     let mut params = CertificateParams::new(["weir.test".to_owned()]).expect("parameters");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

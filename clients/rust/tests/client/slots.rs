@@ -30,7 +30,7 @@ async fn a_slot_is_extended() {
     let (_service, weir) = started(&dir);
     let short = Reserve::new(EXPORT).ttl(Duration::from_secs(3));
     let held = weir.slot(short).await.unwrap().into_result().unwrap();
-    // Longer than it would last.
+    // Longer than the slot would last without an extension.
     let until = tokio::time::Instant::now() + Duration::from_millis(3_500);
     while tokio::time::Instant::now() < until {
         assert!(slot(&weir).await.is_none());
@@ -49,7 +49,7 @@ async fn a_slot_outlives_a_call_that_hangs() {
     let ttl = Duration::from_millis(1_500);
     let held = weir.slot(Reserve::new(EXPORT).ttl(ttl)).await.unwrap().into_result().unwrap();
     service.freeze();
-    // Later than the first attempt, and within the second.
+    // After the first attempt to extend, and during the second.
     tokio::time::sleep(ttl * 5 / 8).await;
     service.signal(Signal::CONT);
     tokio::time::sleep(ttl / 2).await;
@@ -65,7 +65,7 @@ async fn a_lost_slot_is_noticed() {
     let short = || Reserve::new(EXPORT).ttl(Duration::from_millis(300));
     let held = weir.slot(short()).await.unwrap().into_result().unwrap();
     drop(service);
-    // It keeps nothing, so it does not know the slot.
+    // Its memory store is empty, so it does not know the slot.
     let _service = Setup::new(&dir, POLICY).socket("weir.sock").start();
     tokio::time::timeout(crate::support::TIMEOUT, held.lost()).await.unwrap();
     assert!(held.is_lost());

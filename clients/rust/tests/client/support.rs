@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use weir_client::{Builder, Check, Client};
 
-/// How long anything may take before a test fails; far above what is needed, for machines that are busy.
+/// Timeout of every wait of a test; far above the normal duration, for busy machines.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Users have 3 trades a day and 100 units in all; exports have a concurrency limit.
@@ -37,23 +37,23 @@ pub fn program() -> PathBuf {
     program
 }
 
-/// A service to be started. It can be started again at the same place.
+/// The settings of a service. It can be started repeatedly at the same address.
 #[derive(Clone)]
 pub struct Setup {
     env: Vec<(String, String)>,
     dir: PathBuf,
 }
 
-/// A running service, killed when this is dropped.
+/// A running service, killed on drop.
 pub struct Weir {
     child: Child,
-    /// Where it serves gRPC.
+    /// The address of its gRPC listener.
     pub address: String,
     http: String,
 }
 
 impl Setup {
-    /// With this policy, in a directory that outlives it.
+    /// Writes this policy to a directory that outlives the setup.
     pub fn new(dir: &TempDir, policy: &str) -> Self {
         let limits = dir.path().join("limits.yaml");
         fs::write(&limits, policy).expect("written");
@@ -74,18 +74,18 @@ impl Setup {
         self
     }
 
-    /// At the socket of this name.
+    /// Listens on a Unix socket with this name.
     pub fn socket(self, name: &str) -> Self {
         let path = self.dir.join(name);
         self.env("WEIR_GRPC__LISTEN", &format!("unix:{}", text(&path)))
     }
 
-    /// Its counts in this Redis, which has long to answer.
+    /// Uses this Redis as shared store, with a long command timeout.
     pub fn shared(self, redis: &Redis) -> Self {
         self.env("WEIR_STORE__URL", &redis.url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the service and waits until it serves.
     pub fn start(&self) -> Weir {
         let mut command = Command::new(program());
         command.arg("serve").env_clear().envs(self.env.iter().cloned()).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -94,7 +94,7 @@ impl Setup {
         let (line, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for text in BufReader::new(stderr).lines().map_while(Result::ok) {
-                // Read to the end, so that the service can write.
+                // The pipe is read to its end, so that the service's writes do not block.
                 let _ = line.send(text);
             }
         });
@@ -113,27 +113,27 @@ impl Setup {
 }
 
 impl Weir {
-    /// With the [`POLICY`].
+    /// Starts a service with the [`POLICY`].
     pub fn start(dir: &TempDir) -> Self {
         Setup::new(dir, POLICY).start()
     }
 
-    /// A client that is patient: with its other options as they are by default.
+    /// Returns a client with a long deadline and otherwise default options.
     pub fn client(&self) -> Client {
         patient(&self.address).build().expect("a client")
     }
 
-    /// Whether any check was asked of it.
+    /// Whether the service has received any check.
     pub fn is_asked(&self) -> bool {
         self.metrics().lines().any(|line| line.starts_with("weir_checks_total{") && !line.ends_with(" 0"))
     }
 
-    /// How many checks it has answered over a transport: `grpc`, `grpc_stream`.
+    /// Returns the number of checks answered over a transport: `grpc`, `grpc_stream`.
     pub fn checks(&self, transport: &str) -> u64 {
         self.sum("weir_checks_total{", &format!("transport=\"{transport}\""))
     }
 
-    /// How many streams it has rejected, at `grpc.max_open_streams`.
+    /// Returns the number of streams rejected because of `grpc.max_open_streams`.
     pub fn rejected_streams(&self) -> u64 {
         self.sum("weir_requests_rejected_total{", "listener=\"grpc\",reason=\"open\"")
     }
@@ -156,13 +156,13 @@ impl Weir {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
-    /// Stops it where it is, until SIGCONT.
+    /// Stops the process with SIGSTOP, until SIGCONT.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
         waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).expect("our child");
     }
 
-    /// Ends it gracefully, and waits for that.
+    /// Stops the service gracefully and waits for its exit.
     pub fn end(mut self) {
         self.signal(Signal::TERM);
         let status = self.child.wait().expect("its end");
@@ -172,13 +172,13 @@ impl Weir {
 
 impl Drop for Weir {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A Redis at a socket of its own, killed when this is dropped.
+/// A Redis on a socket of its own, killed on drop.
 pub struct Redis {
     child: Child,
     url: String,
@@ -207,26 +207,26 @@ impl Drop for Redis {
     }
 }
 
-/// A service with the [`POLICY`], and a client of it.
+/// Starts a service with the [`POLICY`], and a client of it.
 pub fn started(dir: &TempDir) -> (Weir, Client) {
     let service = Weir::start(dir);
     let client = service.client();
     (service, client)
 }
 
-/// A client with a deadline that a busy machine keeps.
+/// Configures a client with a deadline that even a busy machine meets.
 pub fn patient(target: &str) -> Builder {
     Client::builder(target).deadline(TIMEOUT)
 }
 
-/// A client whose checks go over a stream, which this service has accepted.
+/// Returns a client whose checks go over a stream that this service has accepted.
 pub async fn streaming(service: &Weir) -> Client {
     let client = patient(&service.address).coalesce(true).build().expect("a client");
     until_streaming(&client, service).await;
     client
 }
 
-/// Checks until they go over a stream.
+/// Sends checks until one goes over a stream.
 pub async fn until_streaming(client: &Client, service: &Weir) {
     let before = service.checks("grpc_stream");
     eventually("a check over a stream", async || {
@@ -244,7 +244,7 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Looks until there is a value, and fails the test when there is none in time.
+/// Polls until there is a value; fails the test after the timeout.
 pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {

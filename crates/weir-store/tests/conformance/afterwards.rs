@@ -1,4 +1,4 @@
-//! What was admitted without the store is charged to it afterwards as the library says, in every algorithm.
+//! Units admitted without the store are charged to it later as the library computes, for every algorithm.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use weir_store::{
 use super::{duplicates::START, redis::OnRedis, store_under_test::StoreUnderTest as _};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
-/// A limit on a key of its own, as the library keeps it in the store and beside it.
+/// The reference of a limit on a key of its own: its state in the store, and the units admitted without it.
 struct Model {
     key: Key,
     limit: Limit,
@@ -27,7 +27,7 @@ struct Model {
 }
 
 impl Model {
-    /// Every example of every algorithm.
+    /// Returns models of every example of every algorithm.
     fn all(run: usize) -> Vec<Self> {
         let examples = rates().flat_map(|entry| entry.examples.iter().map(move |example| (entry, example)));
         let models = examples.enumerate().map(|(number, (entry, example))| {
@@ -55,7 +55,7 @@ impl Model {
         self.params().step(self.stored.as_ref(), &Ask { now, cost, max_wait: None, phase: self.phase() })
     }
 
-    /// What counts of admitted units, also of a key that starts without.
+    /// Returns the parameters by which admitted units expire, even if a key of the limit starts empty.
     fn starting_full(&self) -> Params {
         self.params().starting_full().unwrap_or_else(|| self.params().clone())
     }
@@ -66,7 +66,7 @@ impl Model {
         self.units += units;
     }
 
-    /// Charges what still counts: how many units.
+    /// Charges the units that still count, and returns their number.
     fn settle(&mut self, now: Micros) -> u64 {
         let counting = self.units.min(self.starting_full().spent(self.admitted.as_ref(), now, self.phase()));
         let (charged, next) = self.params().charge_what_fits(self.stored.as_ref(), counting, now, self.phase());
@@ -75,7 +75,7 @@ impl Model {
     }
 }
 
-/// Units that the store charges and that are admitted without it then, and for how long that lasts.
+/// Units charged by the store, units then admitted without it, and the duration of the outage.
 const RUNS: [([i64; 2], Micros); 5] =
     [([0, 3], 0), ([2, 1], SECOND), ([4, 5], 2 * SECOND), ([1, 1 << 40], SECOND / 2), ([3, 2], 3_600 * SECOND)];
 

@@ -1,4 +1,4 @@
-//! Windows of a calendar: units that are held over a window's edge, and servers whose clock is not the replica's.
+//! Calendar windows: units held across the end of a window, and servers whose clock differs from the replica's.
 
 use std::{io, sync::Arc};
 
@@ -25,7 +25,7 @@ use weir_store::{
 use super::holds::{Authority, Limits, in_memory, on_redis};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
-/// Midnight of 15 March 2026 in Berlin, and that of 15 April: between them the clocks go on.
+/// Midnight of 15 March 2026 and of 15 April in Berlin. Daylight saving time starts in between.
 const EDGE: Micros = 1_773_529_200 * SECOND;
 const NEXT: Micros = 1_776_204_000 * SECOND;
 
@@ -57,7 +57,7 @@ async fn reserves_over_an_edge(store: &Authority, clock: &ManualClock) {
     let reserved = ask(6, Step::Reserve { ttl: DAY, on_expiry: OnExpiry::Keep }).await;
     assert!(matches!(reserved, Outcome::Reserved { .. }), "{reserved:?}");
     assert_eq!(peek(store, &limits).await.remaining, 1);
-    // What was used is over; what is held may be used in the new window.
+    // Used units are gone; held units may be used in the new window.
     clock.set(EDGE);
     assert_eq!(peek(store, &limits).await.remaining, 4);
     clock.set(EDGE + SECOND);
@@ -95,7 +95,7 @@ async fn held_units_count_in_the_window_in_which_they_are_used() {
     }
 }
 
-/// This machine, whose wall clock is wrong.
+/// This machine with a wrong wall clock.
 struct Ahead(Micros);
 
 impl Machine for Ahead {

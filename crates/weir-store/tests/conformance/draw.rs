@@ -1,14 +1,14 @@
-//! What traces draw beside what `rand` offers.
+//! Random draws that `rand` does not offer.
 
 use rand::Rng;
 
 pub trait Draw: Rng {
-    /// One of these.
+    /// Returns one of these values.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.random_range(0..from.len())]
     }
 
-    /// A number from 0 to `most`, small ones as likely as large ones.
+    /// Returns a number from 0 to `most`, uniformly distributed in magnitude.
     fn magnitude(&mut self, most: i64) -> i64 {
         let bits = self.random_range(..=64 - most.max(1).leading_zeros());
         self.random_range(0..=most.min((1 << bits) - 1).max(0))

@@ -1,5 +1,6 @@
-//! Two limits of one request that share a state: once the first has given everything back, the state is nothing to the
-//! second, whatever words are left of it. Some keep words of what no longer counts, which a clock that steps back shows.
+//! Two limits of one request that share a state: once the first one has refunded everything, the state counts as empty
+//! for the second one, whatever its encoding still contains. Some encodings keep numbers that no longer count, which a
+//! clock that steps back reveals.
 
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
@@ -14,14 +15,14 @@ use super::{
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
-/// When traces of known moments begin.
+/// The start of traces with fixed times.
 pub const START: Micros = 1_790_000_000_000_000;
 
-/// When, in tenths of the limit's window, and what a request's levels ask, which all share one state. What was charged first
-/// is behind the window when the rest is given back, and within it again when the clock has stepped back.
+/// Times, in tenths of the limit's window, and the costs of a request's levels, which all share one state. The first
+/// charges are outside the window at the time of the refunds, and inside again after the clock has stepped back.
 const TRACE: [(Micros, &[i64]); 4] = [(0, &[2]), (5, &[2]), (12, &[-2, -2]), (6, &[0])];
 
-/// Runs the trace, and returns all decisions.
+/// Runs the trace and returns all decisions.
 async fn run_trace(params: &Params, store: &mut impl StoreUnderTest) -> Vec<Decisions> {
     store.forget().await;
     let key = Key::new("", &["user", "alex"]).expect("a key");
@@ -51,15 +52,15 @@ async fn a_state_emptied_by_a_limit_is_empty_for_its_duplicate() {
             assert_eq!(run_trace(&params, &mut redis).await, expected, "on Redis: {what}");
         }
     }
-    // The second refund takes nothing of what the first has left behind.
+    // The second refund takes nothing from the remains of the first.
     let log = rates().find(|algorithm| algorithm.name == "sliding_log").expect("it is there");
     let answers = run_trace(&examples(log)[0], &mut redis).await;
     let left = answers.last().and_then(|last| Some((last.first()?.limit, last.first()?.remaining)));
     assert_eq!(left, Some((10, 8)));
 }
 
-/// Under `independent` a shadow on the state of a level that counts is charged and undone alone, where another anchor
-/// refuses, of every algorithm: also of those whose charges cannot be given back in part.
+/// With `independent`, a shadow limit on the same state as a counted level is charged and undone separately if another
+/// anchor refuses. This holds for every algorithm, even those whose charges cannot be refunded in part.
 #[tokio::test]
 async fn undoing_a_shadow_keeps_the_charge_of_its_duplicate() {
     let cluster = Cluster::start(&ClusterOptions::default());
@@ -86,8 +87,8 @@ async fn undoing_a_shadow_keeps_the_charge_of_its_duplicate() {
     }
 }
 
-/// A shadow that refuses may cut a state that another limit made (here: the burst was greater). The state stays cut where
-/// another anchor refuses, whatever the shadows on the same state asked.
+/// A refusing shadow limit may cut a state that another limit wrote (here with a larger burst). The state stays cut if
+/// another anchor refuses, whatever the shadow limits on it requested.
 #[tokio::test]
 async fn a_state_reduced_by_a_refusing_shadow_stays_reduced() {
     let cluster = Cluster::start(&ClusterOptions::default());

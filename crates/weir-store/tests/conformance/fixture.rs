@@ -1,4 +1,4 @@
-//! What a trace is about: a few keys, and limits on their paths.
+//! The fixture of a trace: a few keys, and limits on their paths.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use super::draw::Draw as _;
 
 const LONG: &str = "a segment of over sixty-four bytes, of which names of states hold a hash instead";
 
-/// Nested keys, keys that begin alike, and bytes that mean something to patterns and to the hash tags of a Cluster.
+/// Nested keys, keys with common prefixes, and bytes that are special in patterns and in hash tags of a Cluster.
 const PATHS: [&[&str]; 12] = [
     &["user"],
     &["user", "alex"],
@@ -34,7 +34,7 @@ const PATHS: [&[&str]; 12] = [
 const DOMAINS: [&str; 4] = ["", "", "api", "a}{*"];
 const FACTORS: [f64; 7] = [0.001, 0.1, 0.5, 1.5, 2.0, 3.0, 1_000.0];
 
-/// A key and how it is written.
+/// A key, with its segments as text.
 pub struct Named {
     domain: &'static str,
     segments: Vec<&'static str>,
@@ -46,7 +46,7 @@ impl Named {
         Self { domain, segments: segments.to_vec(), key: Key::new(domain, segments).expect("a key") }
     }
 
-    /// Its first `depth` segments, with `more` behind them.
+    /// Returns the key with its first `depth` segments, followed by `more`.
     pub fn prefix(&self, depth: usize, more: Option<&'static str>) -> Self {
         let segments: Vec<_> = self.segments.iter().copied().take(depth).chain(more).collect();
         Self::new(self.domain, &segments)
@@ -59,7 +59,7 @@ impl fmt::Debug for Named {
     }
 }
 
-/// Where a limit stands, and what it may become.
+/// A limit with its position, and the parts from which it is rebuilt when its parameters change.
 pub struct Rule {
     entry: &'static Entry,
     path: Vec<u8>,
@@ -83,7 +83,6 @@ impl Rule {
         self.path == other.path && self.limit.ident() == other.limit.ident()
     }
 
-    /// The algorithm's name.
     pub fn algorithm(&self) -> &'static str {
         self.entry.name
     }
@@ -125,7 +124,7 @@ impl Fixture {
             }
         }
         let mut fixture = Self { anchor: rng.random_range(1..=4), keys, rules: Vec::new() };
-        // A trace has few algorithms, so that each is met often enough to get somewhere.
+        // A trace has few algorithms, so that each occurs often enough.
         let entries = [&LIST[rng.random_range(0..LIST.len())], &LIST[rng.random_range(0..LIST.len())]];
         for _ in 0..2 + rng.random_range(0..6) {
             let entry = rng.pick(&entries);
@@ -151,7 +150,7 @@ impl Fixture {
             factor: 1.0,
         };
         rule.limit = rule.limit(&rule.params, 1.0).expect("a limit without a factor");
-        // What shares a state has the same parameters.
+        // Limits that share a state have the same parameters.
         if let Some(duplicate) = self.rules.iter().find(|other| other.is_state_of(&rule)) {
             let limit = rule.limit(&duplicate.params, duplicate.factor).expect("those of the other");
             rule = Rule { params: duplicate.params.clone(), factor: duplicate.factor, limit, ..rule };
@@ -159,8 +158,8 @@ impl Fixture {
         self.rules.push(rule);
     }
 
-    /// Other parameters for a limit, as when a policy is edited: mostly those that keep its counts. Tells which limits have
-    /// changed: it and those with the same state.
+    /// Changes the parameters of a limit, as an edit of the policy would, mostly keeping its counts. Returns the
+    /// changed limits: it and those with the same state.
     pub fn change(&mut self, rng: &mut ChaCha8Rng) -> Vec<usize> {
         let changed = rng.random_range(0..self.rules.len());
         let rule = &self.rules[changed];
@@ -182,7 +181,7 @@ impl Fixture {
         all
     }
 
-    /// The limits on the path of a key, root first.
+    /// Returns the limits on the path of a key, root first.
     pub fn rules_of(&self, key: usize) -> Vec<usize> {
         let key = &self.keys[key].key;
         let applies =
@@ -192,12 +191,12 @@ impl Fixture {
         rules
     }
 
-    /// Where the state of a limit on a key's path lives.
+    /// Returns the anchor of the state of a limit on a key's path.
     pub fn anchor_path(&self, key: usize, rule: usize) -> &[u8] {
         self.keys[key].key.prefix(self.rules[rule].depth.min(self.anchor).into())
     }
 
-    /// A request as stores take it; `None` where its factor leaves nothing to decide or makes it invalid.
+    /// Makes the plan of a request; `None` if its factor lifts all limits or makes it invalid.
     pub fn plan(&self, check: &Check) -> Option<Plan<'_>> {
         let mut levels = SmallVec::new();
         for (key, rule, cost) in &check.levels {
@@ -208,7 +207,7 @@ impl Fixture {
         (!levels.is_empty()).then(|| {
             let mut plan = Plan::new(levels, check.charge, check.max_wait);
             plan.dry_run = check.dry_run;
-            // Levels that refuse only together are told apart within one anchor alone.
+            // Levels that only refuse together are distinguished within one anchor only.
             let has_twins = (0..plan.levels().len()).any(|index| plan.state_of(index) != index);
             let several = plan.levels().iter().any(|level| level.anchor_path() != plan.levels()[0].anchor_path());
             if plan.charge == Charge::OverLimitOnly && has_twins && several {

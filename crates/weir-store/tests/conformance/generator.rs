@@ -1,5 +1,4 @@
-//! Generates a trace while it runs: the next request depends on the last answers, so that it comes at the moments and with
-//! the costs at which mistakes would show.
+//! A generator that adapts to the last answers, to produce the times and costs at which errors would show.
 
 use std::collections::BTreeSet;
 
@@ -28,27 +27,27 @@ pub enum Step {
         key: Named,
         subtree: bool,
     },
-    /// These limits have other parameters from now on.
+    /// These limits change their parameters.
     Change(Vec<usize>),
 }
 
-/// What may happen in a trace.
+/// The features of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceOptions {
-    /// The clock may step back.
+    /// Whether the clock may step back.
     pub back: bool,
-    /// A request may be about limits of several anchors.
+    /// Whether a request may have limits of several anchors.
     pub several_anchors: bool,
 }
 
 impl TraceOptions {
-    /// Everything.
+    /// All features.
     pub const ANY: Self = Self { back: true, several_anchors: true };
 }
 
-/// Edges that are remembered.
+/// Number of remembered edges.
 const EDGES: usize = 12;
-/// The most levels of a request.
+/// Maximum number of levels in a request.
 const LEVELS: usize = 6;
 
 pub struct Generator {
@@ -56,7 +55,7 @@ pub struct Generator {
     options: TraceOptions,
     pub fixture: Fixture,
     now: Micros,
-    /// Moments at which something ends, by the last answers.
+    /// Times, according to the last answers, at which a state changes.
     edges: Vec<Micros>,
     /// The last answer of each limit.
     last: Vec<Option<Decision>>,
@@ -75,7 +74,7 @@ impl Generator {
         Self { rng, options, fixture, now, edges: Vec::new(), last }
     }
 
-    /// The next step, and its moment.
+    /// Returns the next step and its time.
     pub fn step(&mut self) -> (Micros, Step) {
         self.now = self.moment();
         let step = match self.rng.random_range(0..20) {
@@ -86,7 +85,7 @@ impl Generator {
         (self.now, step)
     }
 
-    /// Takes the answer to the last step, a check whose levels were these limits.
+    /// Takes the answer to a check.
     pub fn observe(&mut self, check: &Check, decisions: &Decisions) {
         for ((_, rule, _), decision) in check.levels.iter().zip(decisions) {
             self.last[*rule] = Some(*decision);
@@ -98,7 +97,8 @@ impl Generator {
         self.edges.drain(..old);
     }
 
-    /// Often the same, often an edge or a microsecond beside it, at times far away; some of them back in time.
+    /// Draws a time: often the same, often at an edge or a microsecond beside it, sometimes far away, sometimes in the
+    /// past.
     fn moment(&mut self) -> Micros {
         let (rng, now) = (&mut self.rng, self.now);
         let edge = if self.edges.is_empty() { now } else { rng.pick(&self.edges) };
@@ -120,7 +120,7 @@ impl Generator {
         let key = self.rng.random_range(0..self.fixture.keys.len());
         let mut levels: Vec<_> = self.fixture.rules_of(key).into_iter().map(|rule| (key, rule)).collect();
         if self.rng.random_ratio(1, 3) || levels.is_empty() {
-            // As Envoy's requests are: about several keys, which may share limits.
+            // Like Envoy's requests, with several keys that may share limits.
             for _ in 0..self.rng.random_range(0..4) + usize::from(levels.is_empty()) {
                 let (key, rule) = self.any_level();
                 levels.push((key, rule));
@@ -139,7 +139,7 @@ impl Generator {
         let mut levels: Vec<_> = priced.collect();
         let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.fixture.anchor_path(*key, *rule)).collect();
         if differ && anchors.len() > 1 {
-            // A check has one cost. Envoy's descriptors have one each, but none of them gives back.
+            // All levels of a check have one cost. Envoy's descriptors have a cost each, but none of them refunds here.
             levels.iter_mut().for_each(|(_, _, cost)| *cost = (*cost).max(0));
         }
         Check {
@@ -160,7 +160,7 @@ impl Generator {
         }
     }
 
-    /// A limit, and a key on whose path it is.
+    /// Draws a limit, and a key with this limit on its path.
     fn any_level(&mut self) -> (usize, usize) {
         let rule = self.rng.random_range(0..self.fixture.rules.len());
         let keys: Vec<_> =
@@ -187,7 +187,7 @@ impl Generator {
         cost.clamp(-MAX_COST, MAX_COST)
     }
 
-    /// Mostly of a key of the trace or one above it; at times of one below, or of one that was never checked.
+    /// Draws a reset, mostly of a key of the trace or one above it, sometimes of one below or of an unused one.
     fn reset(&mut self) -> Step {
         let rng = &mut self.rng;
         let key = &self.fixture.keys[rng.random_range(0..self.fixture.keys.len())];

@@ -1,5 +1,5 @@
-//! The script's authority of holds on a real server, held equal to the one in Rust: every renewal is granted alike, and every
-//! check beside it is decided alike, on nested limits of each algorithm that units can be held of.
+//! The script's authority of holds on a real server against the one in Rust: equal grants for every renewal, and equal
+//! decisions for every check, on nested limits of each algorithm that supports holds.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -49,7 +49,7 @@ impl Limits {
         self.plan_under(1.0, key, cost).expect("levels without a factor")
     }
 
-    /// The same of a request with a factor; `None` where that takes a limit beyond its bounds.
+    /// Makes the plan of a request with a factor; `None` if it puts a limit out of bounds.
     fn plan_under(&self, factor: f64, key: usize, cost: i64) -> Option<Plan<'_>> {
         let level = |depth: u8| {
             let level = Level::new(&self.keys[key], depth, 1, &self.limits[usize::from(depth) - 1], cost);
@@ -59,7 +59,7 @@ impl Limits {
     }
 }
 
-/// The states and ledgers of those keys, by the Rust authority.
+/// The states and ledgers of those keys in the Rust authority.
 #[derive(Clone, Default)]
 pub struct Reference {
     states: HashMap<Vec<u8>, (State, Micros)>,
@@ -67,7 +67,7 @@ pub struct Reference {
     records: HashMap<Vec<u8>, Record>,
 }
 
-/// The same for the levels of one plan.
+/// The states and ledgers of one plan's levels.
 pub struct View<'a> {
     all: &'a mut Reference,
     paths: [Vec<u8>; 2],
@@ -135,7 +135,7 @@ impl Reservations for View<'_> {
     }
 }
 
-/// A reservation's step: new ones, and again and again those of before, with or without reason.
+/// Draws a step of a reservation: new ones, and repeated, valid or invalid steps of earlier ones.
 pub fn reservation_step(random: &mut Random) -> Step {
     let ttl = random.pick(&[10_000, 250_000, 250_000, 10_000_000, 40_000_000_000]);
     match random.below(6) {
@@ -149,7 +149,7 @@ pub fn reservation_step(random: &mut Random) -> Step {
 /// The authority under test.
 pub enum Authority {
     Redis(RedisStore),
-    /// Grants no leases.
+    /// Does not grant leases.
     Memory(MemoryStore<Arc<ManualClock>>),
 }
 
@@ -161,14 +161,14 @@ impl Authority {
         }
     }
 
-    /// What may happen at any time, and changes no decision.
+    /// Performs maintenance, which may happen at any time and must not change decisions.
     fn upkeep(&mut self, clock: &Arc<ManualClock>, random: &mut Random) {
         let Self::Memory(store) = self else { return };
         if random.once_in(4) {
             store.sweep(store.shard_count());
         }
         if random.once_in(8) {
-            // In memory where that can be: thousands of snapshots would wait for the disk.
+            // On a memory file system if possible: thousands of snapshots on disk would be slow.
             let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
             let path = folder.path().join("snapshot");
             save(store, &path).expect("saved");
@@ -200,8 +200,8 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
     let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
-    // A factor changes how fast a leaky bucket drips, so how long its state lasts depends on whose request has written it last.
-    // A renewal that changes nothing writes it here, and not in Redis.
+    // A factor changes the drip rate of a leaky bucket, so the lifetime of its state depends on the last request that
+    // wrote it. A renewal without a change writes the state here, but not in Redis.
     let drips = limits.limits.iter().any(|limit| matches!(limit.params, Params::LeakyBucket(_)));
     let factors: &[f64] = if drips { &[1.0] } else { &FACTORS };
     store.forget(clock).await;
@@ -230,7 +230,7 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             window: random.pick(&[1_000, 60_000_000]),
         };
         let kind = random.below(kinds);
-        // What is reserved is at least nothing; all others may be refunds.
+        // A reservation's cost is at least 0; others may be refunds.
         let costs: &[i64] = if kind == 0 { &[0, 0, 1, 1, 5] } else { &[0, 0, 1, 1, 5, -1, -3] };
         let (cost, factor) = (random.pick(costs), random.pick(if kind == 1 { factors } else { &[1.0] }));
         let Some(mut plan) = limits.plan_under(factor, key, cost) else { continue };
@@ -238,13 +238,13 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         if kind == 1 {
             plan.charge = random.pick(&[Charge::AllOrNothing, Charge::Independent, Charge::OverLimitOnly]);
         }
-        // Settlements have no id.
+        // Settlements have no request ID.
         let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
         plan.request = (kind < 2 && is_new && random.once_in(3)).then_some(&request);
         let mut view = reference.view(&plan, now);
         let (ours, theirs): (Decisions, Decisions) = if let (2, Authority::Redis(store)) = (kind, &*store) {
             let owner = random.below(2);
-            // No owner has the ids of reservations, 0 and 1.
+            // Owners 0 and 1 are reserved for reservations.
             let number = (2 + 2 * key + owner) as u64;
             let id = HoldId { owner: number, number: u64::MAX - number };
             let renewal = owners[key][owner].renewal(id, 100, random);
@@ -264,7 +264,7 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     }
 }
 
-/// The limits of parent and child: of each algorithm of which units can be held, and of slots beside units.
+/// Returns limits of parent and child: of each algorithm that supports holds, and of slots beside units.
 pub fn examples() -> impl Iterator<Item = [Params; 2]> {
     let parsed = |entry: &'static Entry| {
         entry.examples.iter().filter_map(|example| (entry.parse)(example, &Bounds::default()).ok())
@@ -318,7 +318,7 @@ async fn memory_holds_what_the_reference_holds() {
     stories(&mut Authority::Memory(in_memory(&clock)), &clock).await;
 }
 
-/// Units are held, and burnt, by the limit itself; what a request asks for beside them is charged under its own factor.
+/// The limit itself holds and burns units; a request's own cost is charged under its own factor.
 #[tokio::test]
 async fn a_factor_changes_nothing_of_what_is_held() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
@@ -336,16 +336,16 @@ async fn a_factor_changes_nothing_of_what_is_held() {
             let plan = limits.plan_under(factor, 0, cost).expect("a limit under a factor");
             store.verdict(&plan).await.decisions[1].remaining
         };
-        // Of 1,000, of which half are held.
+        // Half of the 1,000 units under this factor are held.
         assert_eq!((left(0.1, 10).await, left(1.0, 0).await), (490, 49));
         assert_eq!((left(10.0, 1).await, left(1.0, 0).await), (3, 39));
-        // They are burnt by a peek under a factor.
+        // A preview under a factor burns them.
         clock.set(START + 2_000_000);
         assert_eq!((left(0.1, 0).await, left(1.0, 0).await), (390, 39));
     }
 }
 
-/// However full a store is: what it counts is what it has, so that when all has expired it counts nothing.
+/// However full the store is: its count equals its contents, so it is 0 after all has expired.
 #[test]
 fn a_full_memory_counts_what_it_holds() {
     const MAX_KEYS: usize = 8;
@@ -373,7 +373,7 @@ fn a_full_memory_counts_what_it_holds() {
             if random.once_in(12) {
                 store.reset_now(&Key::new("holds", &["a"]).expect("a key"), 1, random.once_in(2));
             }
-            // What is settled counts in any case.
+            // Settlements are stored even if the store is full.
             assert!(
                 store.stats().keys <= MAX_KEYS + 3,
                 "WEIR_SEED={seed}, {when_full:?}, {params:?}: {:?}",

@@ -1,5 +1,5 @@
-//! Renewals, reservations and checks of one key that come together share calls of the script, which reads once what is held.
-//! They are served as if they had come one after the other.
+//! Concurrent renewals, reservations and checks of one key share calls of the script, which reads the holds once. The
+//! results are the same as in sequence.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use super::{
 };
 
 const CROWDS: usize = 8;
-/// Requests that come together.
+/// Number of concurrent requests.
 const CROWD: usize = 10;
 const STORIES: u64 = 4;
 
-/// What a crowd asks for: a renewal by its owner, or else what the plan says.
+/// A request of a crowd: a renewal by its owner, or the plan alone.
 type Request<'a> = (Plan<'a>, Option<(usize, Renewal)>);
 
 fn ask<'a>(

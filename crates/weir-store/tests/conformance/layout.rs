@@ -1,6 +1,6 @@
-//! States in Redis as version 0.2 writes them. Replicas of two adjacent minor versions share a server, so each must read what the
-//! other writes. A change of the layout fails here: it needs a reader of the form before, a new form to write one minor version
-//! later, and a fixture beside this one.
+//! States in Redis as written by version 0.2. Replicas of two adjacent minor versions share a server, so each must read
+//! the other's states. A change of the layout fails here: it needs a reader of the previous form, a new form that is
+//! written one minor version later, and another fixture beside this one.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use super::{
 };
 use weir_test_redis::{Options, Server};
 
-/// A line for each field of each hash: the key behind the prefix, the field, and the value, in hexadecimal.
+/// A line for each field of each hash: the key without the prefix, the field, and the value, in hexadecimal.
 const WRITTEN: &str = include_str!("layout-0.2.txt");
-/// When it was written.
+/// The time at which it was written.
 const THEN: Micros = 1_790_000_000_123_456;
 const COST: i64 = 3;
 const ANCHOR: u8 = 2;
@@ -30,7 +30,7 @@ struct Counted {
     limit: Limit,
 }
 
-/// A limit of every algorithm, and of one of them what else a name of a state is made of.
+/// Returns a limit of every algorithm, and for one algorithm the other components of a state's name.
 fn all() -> Vec<Counted> {
     let limit = |origin, name, ordinal, algorithm: &str| {
         let entry = rates().find(|entry| entry.name == algorithm).expect("an algorithm");

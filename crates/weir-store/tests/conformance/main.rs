@@ -1,8 +1,8 @@
-//! The same random traces give every store the same decisions and the same states, microsecond for
-//! microsecond: with limits of every algorithm on nested keys, peeks, refunds, dry runs, waits, resets, limits that change, and a
-//! clock that steps back.
+//! Conformance of the stores: the same random traces give every store the same decisions and the same states, to the
+//! microsecond, with limits of every algorithm on nested keys, previews, refunds, dry runs, waits, resets, changed
+//! limits, and a clock that steps back.
 //!
-//! `WEIR_SEED=… cargo test --test conformance` replays one trace; `WEIR_TRACES=…` is the number for each store.
+//! `WEIR_SEED=… cargo test --test conformance` replays one trace; `WEIR_TRACES=…` sets the number for each store.
 
 #![allow(clippy::expect_used)]
 
@@ -34,7 +34,7 @@ use tally::Tally;
 
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
-/// Steps of a trace.
+/// Number of steps of a trace.
 const STEPS: usize = 60;
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -46,7 +46,7 @@ fn seed_of_the_day() -> u64 {
     now.as_nanos() as u64
 }
 
-/// Runs `usual` traces, or as many as the environment says, on the reference and on a store.
+/// Runs `usual` traces, or the number set by the environment, on the reference and on a store.
 async fn run_traces(usual: u64, options: TraceOptions, store: &mut impl StoreUnderTest) {
     let only = from_environment("WEIR_SEED");
     let first = only.unwrap_or_else(seed_of_the_day);
@@ -62,7 +62,7 @@ async fn run_traces(usual: u64, options: TraceOptions, store: &mut impl StoreUnd
     }
 }
 
-/// Runs one trace, and fails where the two differ.
+/// Runs one trace and fails if the results differ.
 async fn run_trace(
     seed: u64,
     options: TraceOptions,
@@ -79,7 +79,7 @@ async fn run_trace(
         let (now, step) = generator.step();
         steps.push((now, format!("{step:?}")));
         tally.begin(now, &step);
-        // The last steps are shown; the seed gives them all.
+        // Only the last steps are shown; the seed reproduces all.
         let differ = |what: &str, ours: &dyn Debug, theirs: &dyn Debug, generator: &Generator| {
             let before: Vec<_> = steps.iter().map(|(now, step)| format!("{now} {step}")).collect();
             panic!(
@@ -97,7 +97,7 @@ async fn run_trace(
                 let ours = one.reset(&key.key, anchor, *subtree, now).await;
                 let theirs = other.reset(&key.key, anchor, *subtree, now).await;
                 tally.count_reset(ours.existed);
-                // A scan also counts what has expired.
+                // A scan also counts expired states.
                 if ours.existed != theirs.existed || ours.removed != theirs.removed && !theirs.scanned {
                     differ("answers to a reset", &ours, &theirs, &generator);
                 }

@@ -1,4 +1,4 @@
-//! The Redis store, told: on one server or on a Cluster, under a prefix of its own.
+//! The Redis store under test, on one server or on a Cluster, with a prefix of its own.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use rmp::{Marker, decode};
 use super::store_under_test::{Memories, Memory, StoreUnderTest};
 use weir_test_redis::{Reply, Server};
 
-/// What every key of the traces begins with; some of it means something to patterns.
+/// The prefix of all keys, with characters that are special in patterns.
 pub const PREFIX: &str = "trace[*]:";
 
-/// Every hash under a prefix, with its fields.
+/// Returns every hash under a prefix, with its fields.
 const DUMP: &str = "
 local found = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
@@ -39,13 +39,13 @@ pub struct OnRedis<'s> {
 }
 
 impl<'s> OnRedis<'s> {
-    /// A store at `url`, whose states are on these servers.
+    /// Connects to a store at `url`, whose states are on these servers.
     pub fn new(name: &'static str, url: &str, masters: Vec<&'s Server>) -> Self {
         let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
         let clock = Arc::new(ManualClock::default());
         let settings = RedisSettings {
             key_prefix: PREFIX.to_owned(),
-            // Nothing here is about being late.
+            // Timeouts are not tested here.
             command_timeout: Time::seconds(20),
             ..RedisSettings::default()
         };
@@ -54,17 +54,16 @@ impl<'s> OnRedis<'s> {
         Self { name, masters, clock, store }
     }
 
-    /// Its clock.
     pub fn clock(&self) -> Arc<ManualClock> {
         Arc::clone(&self.clock)
     }
 
-    /// Charges these until what is returned is dropped.
+    /// Makes later charges until the returned guard is dropped.
     pub fn charge_afterwards(&self, charges: &Arc<OutageCharges>) -> impl Drop + use<> {
         self.store.charge_afterwards(Arc::clone(charges))
     }
 
-    /// Decides what comes at once.
+    /// Decides concurrent plans.
     pub async fn decide_together<'i, 'p: 'i>(
         &self,
         plans: impl Iterator<Item = &'i Plan<'p>>,
@@ -75,7 +74,7 @@ impl<'s> OnRedis<'s> {
         verdicts.into_iter().map(|verdict| verdict.expect("it answers").decisions).collect()
     }
 
-    /// Every field of every hash: the hash's key behind the prefix, the field and its value.
+    /// Returns every field of every hash: the hash's key without the prefix, the field, and its value.
     pub fn fields(&self) -> Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let mut found = Vec::new();
         for hash in self.run(DUMP) {
@@ -87,7 +86,7 @@ impl<'s> OnRedis<'s> {
         found
     }
 
-    /// Writes a field, past the store.
+    /// Writes a field directly, bypassing the store.
     pub fn put(&self, key: &[u8], field: &[u8], value: &[u8]) {
         let key = [PREFIX.as_bytes(), key].concat();
         for server in &self.masters {
@@ -150,7 +149,7 @@ fn bytes(reply: Reply) -> Vec<u8> {
     }
 }
 
-/// A state as the script writes it: when it expires, and the list of its words.
+/// Parses a state as written by the script: its expiry and its list of numbers.
 fn memory(mut value: &[u8]) -> Memory {
     let expires = number(&mut value);
     let words = decode::read_array_len(&mut value).expect("a list");
@@ -159,7 +158,7 @@ fn memory(mut value: &[u8]) -> Memory {
     Memory { expires: expires as Micros, words }
 }
 
-/// A number, whichever way Lua's library has packed it.
+/// Parses a number in any encoding of the Lua library.
 fn number(value: &mut &[u8]) -> f64 {
     match Marker::from_u8(value[0]) {
         Marker::F64 => decode::read_f64(value).expect("a number"),

@@ -1,4 +1,4 @@
-//! A reset of more states than one page has, while something else happens to them.
+//! Resets of more states than one page, with concurrent changes.
 
 use tokio::task::yield_now;
 use weir_core::domain::Key;
@@ -12,10 +12,10 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Reply, Server};
 
 const STATES: usize = 50_000;
 
-/// Segments of the anchor.
+/// Number of segments of the anchor.
 const ANCHOR: u8 = 2;
 
-/// Puts states below a key into the hash that holds them.
+/// Adds states below a key to the hash that stores them.
 const FILL: &str = "
 local state = cmsgpack.pack(9e15, {1})
 for number = 1, ARGV[1] do
@@ -40,7 +40,8 @@ impl Scene {
         server.command(&[b"EVAL", FILL.as_bytes(), b"1", &self.hash, STATES.to_string().as_bytes(), beginning]);
     }
 
-    /// Resets the key with all below it, and does this once two pages have been looked at. Whether it came in time, as it says.
+    /// Resets the key with its subtree, and calls `then` after two pages. Returns whether `then` was in time, according
+    /// to its result.
     async fn reset_while(&self, store: &mut OnRedis<'_>, server: &Server, then: impl FnOnce() -> bool) -> bool {
         let after_two_pages = async {
             while pages(server) < 2 {
@@ -54,7 +55,7 @@ impl Scene {
     }
 }
 
-/// Pages that the server has served.
+/// Returns the number of pages that the server has served.
 fn pages(server: &Server) -> u64 {
     let Reply::BulkString(stats) = server.command(&["INFO", "commandstats"]) else { panic!("no text") };
     let stats = String::from_utf8(stats).expect("a text");

@@ -1,4 +1,4 @@
-//! The stores on which traces run.
+//! The interface of stores under test.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,32 @@ use weir_store::ResetDone;
 
 /// A store whose clock the trace sets.
 pub trait StoreUnderTest {
-    /// Its name.
     fn name(&self) -> &'static str;
 
-    /// Forgets the last trace.
+    /// Clears all states.
     async fn forget(&mut self);
 
-    /// Decides a request.
     async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions;
 
-    /// Resets a key.
     async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone;
 
-    /// What it remembers that still means something, by name. `None`: it does not show that.
+    /// Returns the live states by name; `None` if the store cannot show them.
     async fn states(&mut self, now: Micros) -> Option<Memories>;
 }
 
-/// States by their names: the encoded key and the limit's ident behind it.
+/// States by name: the encoded key, followed by the limit's ident.
 pub type Memories = BTreeMap<Vec<u8>, Memory>;
 
-/// A state.
+/// The contents of a state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
-    /// When it means nothing any more.
+    /// The time at which the state expires.
     pub expires: Micros,
-    /// What it is.
+    /// The encoded state.
     pub words: Vec<f64>,
 }
 
-/// The step of the library over a map, and nothing else.
+/// The reference: the step of the library on a map.
 #[derive(Default)]
 pub struct Reference(BTreeMap<Vec<u8>, (State, Micros)>);
 

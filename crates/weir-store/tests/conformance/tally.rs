@@ -1,4 +1,4 @@
-//! What was met, so that a generator that misses something is noticed.
+//! Counts of generated cases, to detect a generator that misses some.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Tally {
     last: Micros,
-    /// By algorithm.
+    /// Counts by algorithm.
     levels: BTreeMap<&'static str, Levels>,
-    /// By what is special about a step.
+    /// Counts of steps by special property.
     steps: BTreeMap<&'static str, u64>,
 }
 
-/// The levels of one algorithm.
+/// Counts of one algorithm's levels.
 #[derive(Debug, Default)]
 struct Levels {
     charged: u64,
@@ -92,7 +92,7 @@ impl Tally {
         }
     }
 
-    /// Fails when something was met in fewer than one of twenty traces.
+    /// Fails if any case occurred less than once in twenty traces.
     pub fn assert_that_all_was_tried(&self, traces: u64, options: TraceOptions) {
         for entry in rates() {
             let levels = self.levels.get(entry.name).unwrap_or_else(|| panic!("no {} was met", entry.name));

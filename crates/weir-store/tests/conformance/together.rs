@@ -1,5 +1,5 @@
-//! Checks that come together share calls of the script, which reads once what several of them find. They are decided as if
-//! they had come one after the other.
+//! Concurrent checks share calls of the script, which reads a shared state once. The decisions are the same as in
+//! sequence.
 
 use std::iter::repeat_n;
 
@@ -20,11 +20,12 @@ use super::{
 };
 use weir_test_redis::{Options, Server};
 
-/// Checks that come together, at most.
+/// Maximum number of concurrent checks.
 const CROWD: usize = 12;
 const TRACES: u64 = 100;
 
-/// Runs a trace, all checks of a crowd at one moment. Those of several anchors have no order among others.
+/// Runs a trace with all checks of a crowd at the same time. All are of one anchor, as checks of several anchors are
+/// unordered.
 async fn run_trace(seed: u64, store: &mut OnRedis<'_>) {
     let mut reference = Reference::default();
     reference.forget().await;
@@ -36,7 +37,7 @@ async fn run_trace(seed: u64, store: &mut OnRedis<'_>) {
             let (moment, step) = generator.step();
             now = moment;
             if let Step::Check(check) = step {
-                // A hot key sends the same one again and again.
+                // Hot keys get the same check several times.
                 checks.extend(repeat_n(check, 1 + now as usize % 3));
             }
         }
@@ -77,8 +78,8 @@ async fn concurrent_checks_are_decided_as_if_sequential() {
     assert!(traces < TRACES || 2 * calls("evalsha") < traces * STEPS as u64, "hardly any came together");
 }
 
-/// As among duplicates: what was charged first is behind the window when the rest is given back, and within it again when the
-/// clock has stepped back. The first of a crowd goes alone, the others together.
+/// As in `duplicates`: the first charges are outside the window at the time of the refunds, and inside again after the
+/// clock has stepped back. The first check of a crowd is sent alone, the others together.
 #[tokio::test]
 async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
     let server = Server::start(Options::socket());

@@ -1,4 +1,4 @@
-//! Who Weir is: passwords, users, files that change, and the rights that are needed.
+//! Authentication to Redis: passwords, users, password files that change, and the required ACL permissions.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ async fn a_password_is_taken_from_the_url_or_the_settings() {
     assert_eq!((none.refusal(), none.kind()), (Some(RefusalCode::NoAuth), "auth"), "{none}");
 }
 
-/// What docs/redis.md gives a user for checks.
+/// The ACL permissions that docs/redis.md lists for checks.
 const RIGHTS: [&str; 9] = ["script|load", "evalsha", "time", "hmget", "hset", "hdel", "pttl", "pexpire", "hrandfield"];
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_user_needs_the_documented_acl_permissions() {
     assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
 }
 
-/// `PING` and `UNWATCH` are for connections that are kept for resets: without them each takes a new one.
+/// Connections for resets are reused only with permission for `PING` and `UNWATCH`.
 #[tokio::test]
 async fn connections_are_not_reused_without_the_ping_permission() {
     let server = Server::unix(&[]);
@@ -71,7 +71,7 @@ async fn connections_are_not_reused_without_the_ping_permission() {
 async fn connections_select_the_urls_database_and_set_a_client_name() {
     let server = Server::unix(&[]);
     let connection = connect(&format!("{}?db=7", server.url("")), &patient()).await.expect("connected");
-    // With RESP3 such texts say in what form they are.
+    // In RESP3 this reply is a verbatim string.
     let Ok(Value::VerbatimString { text: info, .. }) = ask(&connection, "CLIENT INFO").await else { panic!("no info") };
     assert!(info.contains(" db=7 ") && info.contains(" name=weir "), "{info}");
 
@@ -88,7 +88,7 @@ async fn a_password_file_is_read_for_each_connection() {
     fs::write(&file, "first\n").expect("written");
     connect(&server.url(""), &settings).await.expect("the first password is right");
 
-    // Of one pool, so that what it has made is told from what it makes.
+    // One pool, to distinguish connections opened before the change from those opened after it.
     let pool = pool(&server.url(""), &settings, 2);
     let kept = pool.get().await.expect("the first password is right");
     server.run("ACL SETUSER app resetpass >second");

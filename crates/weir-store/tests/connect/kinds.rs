@@ -1,4 +1,4 @@
-//! Servers that are not what the settings say, and those that say nothing.
+//! Servers of another kind than the settings say, and servers that do not answer.
 
 use std::{
     io::{Read, Write},
@@ -58,7 +58,7 @@ async fn a_replica_serves_the_cluster_topology() {
     replica.run(&format!("CLUSTER MEET 127.0.0.1 {master}"));
     let id = node.run("CLUSTER MYID");
     let begun = Instant::now();
-    // The node is known to the other once they have greeted each other.
+    // The nodes must complete their handshake before they know each other.
     while replica.try_run(&format!("CLUSTER REPLICATE {id}")).is_err() {
         assert!(begun.elapsed() < TIMEOUT, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -94,7 +94,7 @@ async fn a_silent_server_times_out() {
     }
 }
 
-/// A listener that answers whatever is said with this, or by closing the connection.
+/// Starts a listener that answers every request with this text; an empty text closes the connection.
 fn answering(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -130,7 +130,7 @@ async fn a_loading_server_is_reported_as_loading() {
     let server = Server::unix(&["loading-process-events-interval-bytes 1024"]);
     server.run("DEBUG POPULATE 10000");
     server.run("CONFIG SET key-load-delay 10000");
-    // Each key takes 10 ms to be read, so it reads for longer than this test waits.
+    // Each key takes 10 ms to load, so loading takes longer than this test.
     let admin = server.admin().await;
     let reload = tokio::spawn(async move { ask(&admin, "DEBUG RELOAD").await });
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Reaching Redis: real servers of each kind, and the errors for those that cannot be used.
+//! Connections to Redis: real servers of each kind, and the errors for unusable ones.
 
 #![allow(clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Connections taken from a pool and given back.
+//! The connection pool.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ async fn id(connection: &MultiplexedConnection) -> i64 {
     }
 }
 
-/// Waits until the connection has noticed its end.
+/// Waits until the connection has noticed that it was closed.
 async fn ended(connection: &Pooled) {
     let begun = Instant::now();
     while connection.is_usable() {
@@ -28,7 +28,7 @@ async fn ended(connection: &Pooled) {
     }
 }
 
-/// How often the server was sent each command from outside the script.
+/// Returns the number of calls of each command, without those of the script and of this test.
 fn commands(server: &Server) -> Vec<(String, usize)> {
     const OF_THE_SCRIPT: [&str; 7] = ["time", "hmget", "hset", "pttl", "pexpire", "hrandfield", "hdel"];
     const OF_THE_TEST: [&str; 4] = ["auth", "client|id", "client|setinfo", "config|resetstat"];
@@ -76,7 +76,7 @@ async fn a_killed_connection_is_replaced_before_use() {
     assert!(connection.is_usable());
 }
 
-/// Which one of a pool has ended is not told; those that live are given out again.
+/// Redis does not tell which connection of a pool it closed; the open ones are reused.
 #[tokio::test]
 async fn a_killed_connection_does_not_affect_the_others() {
     let server = Server::unix(&[]);
@@ -117,7 +117,7 @@ async fn a_lost_reply_is_not_reported_as_unsent() {
     let waiting = tokio::spawn(async move { ask(&connection, "BLPOP nothing 0").await });
     let begun = Instant::now();
     let admin = server.admin().await;
-    // It can be killed while it waits only once it does.
+    // The command must be blocked before its connection is killed.
     while !text(ask(&admin, "INFO clients").await.expect("an answer")).contains("blocked_clients:1") {
         assert!(begun.elapsed() < TIMEOUT, "never blocked");
     }

@@ -16,7 +16,7 @@ use super::server::{Server, TIMEOUT, patient, redis};
 
 const CHECKS: u64 = 8;
 
-/// A server with nothing to do but at its ticks notices only at one that the time of a `WAIT` is over: here up to a second late.
+/// An idle server ends a `WAIT` only at a tick of its timer: at `hz 1` up to a second late.
 #[tokio::test]
 async fn checks_are_answered_in_time_by_a_server_that_is_late_to_end_its_wait() {
     let server = Server::unix(&["hz 1"]);
@@ -28,11 +28,11 @@ async fn checks_are_answered_in_time_by_a_server_that_is_late_to_end_its_wait() 
     store.reach(TIMEOUT).await.expect("it answers");
     let mut undecided = 0;
     for _ in 0..CHECKS {
-        // At different times between two ticks.
+        // Each check starts at another time between two ticks.
         sleep(Duration::from_millis(125)).await;
         let plan = Plan::new(smallvec![Level::new(&key, 1, 1, &limit, 1)], Charge::AllOrNothing, None);
         undecided += u64::from(store.verdict(&plan).await.is_err());
     }
-    // A busy machine may be late itself.
+    // A busy machine may delay an answer too.
     assert!(undecided < 2, "{undecided} of {CHECKS}");
 }

@@ -1,4 +1,4 @@
-//! The master of the moment.
+//! Discovery of the current master through Sentinels.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ async fn through(url: &str, settings: &RedisSettings) -> Result<u16, Failure> {
     Ok(port(&connection).await)
 }
 
-/// The port of the server at the other end.
+/// Returns the port of the server on the other end.
 async fn port(connection: &MultiplexedConnection) -> u16 {
     match ask(connection, "CONFIG GET port").await {
         Ok(Value::Map(mut pairs)) => text(pairs.remove(0).1).parse().expect("a port"),
@@ -31,11 +31,11 @@ async fn unusable_sentinels_are_skipped() {
     let (master, other) = (Server::tcp(&[]), Server::tcp(&[]));
     let replica = Server::tcp(&[&format!("replicaof 127.0.0.1 {}", master.port)]);
     let good = Server::sentinel(master.port, &[]);
-    // It has not heard that its master is one no more.
+    // This Sentinel still takes a demoted server for the master.
     let stale = Server::sentinel(replica.port, &[]);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let silent = silent.local_addr().expect("an address").port();
-    // Its master is behind a wall.
+    // The master that this Sentinel names does not answer.
     let astray = Server::sentinel(silent, &[]);
     let sentinels = [free_port(), silent, other.port, stale.port, astray.port, good.port];
     let hosts: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
@@ -57,7 +57,7 @@ async fn unknown_masters_and_wrong_servers_are_reported() {
     assert!(failure.contains("is a Sentinel; use redis-sentinel://"), "{failure}");
 }
 
-/// So the log has one line, although another Sentinel is asked first each time.
+/// The error, and so the log line, is always the same, although each attempt starts with another Sentinel.
 #[tokio::test]
 async fn sentinels_that_are_all_away_have_one_cause() {
     let ports = [free_port(), free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
@@ -105,12 +105,12 @@ async fn after_a_failover_the_promoted_server_is_found() {
     let pool = pool(&url, &patient(), 1);
     let connection = pool.get().await.expect("a connection");
     assert_eq!(port(&connection).await, old.port);
-    // The Sentinel learns of replicas from the master, some moments after it began to watch.
+    // The Sentinel discovers replicas some time after it starts to monitor the master.
     while sentinel.try_run("SENTINEL FAILOVER mymaster").is_err() {
         assert!(begun.elapsed() < TIMEOUT, "no replica is known");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Whoever is demoted closes its connections.
+    // A demoted server closes its connections.
     while connection.is_usable() {
         assert!(begun.elapsed() < TIMEOUT, "never demoted");
         tokio::time::sleep(Duration::from_millis(10)).await;

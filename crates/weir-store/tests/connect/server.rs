@@ -1,4 +1,4 @@
-//! Servers, and connections to them as the store makes them.
+//! Servers, and connections to them as opened by the store.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -24,39 +24,39 @@ use deadpool_redis::redis::{
 
 pub use weir_test_redis::{TIMEOUT, TlsFiles, free_port};
 
-/// A running server.
 pub struct Server {
     redis: redis_servers::Server,
-    /// Its port, unless it listens on its socket alone.
+    /// The port, unless it listens only on its socket.
     pub port: u16,
 }
 
 impl Server {
-    /// A server that listens on a unix socket alone, with these lines of `redis.conf`.
+    /// Starts a server on a Unix socket only, with these lines of `redis.conf`.
     pub fn unix(lines: &[&str]) -> Self {
         Self::start(Options::socket(), lines)
     }
 
-    /// A server that listens on a port of the loopback interface too.
+    /// Starts a server that also listens on a loopback port.
     pub fn tcp(lines: &[&str]) -> Self {
         Self::start(Options::port(), lines)
     }
 
-    /// A server whose port takes TLS.
+    /// Starts a server whose port requires TLS.
     pub fn tls(files: TlsFiles) -> Self {
         Self::start(Options::tls(files), &[])
     }
 
-    /// A node of a Cluster, without slots.
+    /// Starts a node of a Cluster, without slots.
     pub fn node() -> Self {
         Self::start(Options::node(), &[])
     }
 
-    /// A Sentinel that watches the master on this port, with more lines of its file.
+    /// Starts a Sentinel of the master on this port, with further lines of its configuration.
     pub fn sentinel(master: u16, lines: &[&str]) -> Self {
         let watching = Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {master} 1"));
         let sentinel = Self::start(watching, lines);
-        // It looks at what it watches every ten seconds, and at who was demoted after eight: long for a test.
+        // By default a Sentinel polls servers every ten seconds, and reconfigures demoted ones after eight: too slow
+        // for a test.
         sentinel.run("SENTINEL DEBUG INFO-PERIOD 300 PUBLISH-PERIOD 300");
         sentinel
     }
@@ -70,17 +70,17 @@ impl Server {
         Self { port: redis.port(), redis }
     }
 
-    /// A path in its directory.
+    /// Returns a path in the server's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.redis.dir().join(name)
     }
 
-    /// The URL of its unix socket, with credentials.
+    /// Returns the URL of its Unix socket, with credentials.
     pub fn url(&self, credentials: &str) -> String {
         format!("redis+unix://{credentials}{}", self.redis.socket().display())
     }
 
-    /// A connection of an operator, with all rights.
+    /// Opens a connection with all permissions.
     pub async fn admin(&self) -> MultiplexedConnection {
         let info: ConnectionInfo =
             ConnectionAddr::Unix(self.redis.socket()).into_connection_info().expect("an address");
@@ -89,24 +89,24 @@ impl Server {
         client.get_multiplexed_async_connection().await.expect("connected")
     }
 
-    /// The reply to a command, whose parts are separated by spaces.
+    /// Runs a command, given as words, and returns the reply.
     pub fn run(&self, command: &str) -> String {
         self.redis.cli(&command.split(' ').collect::<Vec<_>>())
     }
 
-    /// The same, if the command may fail.
+    /// Runs a command that may fail.
     pub fn try_run(&self, command: &str) -> Result<String, String> {
         self.redis.try_cli(&command.split(' ').collect::<Vec<_>>())
     }
 }
 
-/// The answer to a command, whose parts stand between spaces.
+/// Sends a command, given as words.
 pub async fn ask(connection: &MultiplexedConnection, words: &str) -> Result<Value, Failure> {
     let command = command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
     query(connection.clone(), &command, false).await.map_err(failure)
 }
 
-/// A reply that is a text.
+/// Returns the text of a bulk string.
 pub fn text(reply: Value) -> String {
     match reply {
         Value::BulkString(bytes) => String::from_utf8(bytes).expect("a text"),
@@ -114,7 +114,7 @@ pub fn text(reply: Value) -> String {
     }
 }
 
-/// The URL of a store that is no memory.
+/// Parses the URL of a Redis store.
 pub fn redis(url: &str) -> RedisUrl {
     match url.parse() {
         Ok(StoreUrl::Redis(url)) => url,
@@ -122,12 +122,12 @@ pub fn redis(url: &str) -> RedisUrl {
     }
 }
 
-/// Settings that fail no test on a busy machine.
+/// Settings with a timeout that a busy machine meets.
 pub fn patient() -> RedisSettings {
     RedisSettings { connect_timeout: Time::seconds(30), ..RedisSettings::default() }
 }
 
-/// What connects to the servers of a URL, and the address of the first.
+/// Returns a connector for the servers of a URL, and the address of the first one.
 pub fn connector(url: &str, settings: &RedisSettings) -> (Arc<Connector>, Address) {
     let url = redis(url);
     let connector = Arc::new(Connector::new(Arc::new(System), &url, settings));
@@ -138,7 +138,7 @@ pub fn connector(url: &str, settings: &RedisSettings) -> (Arc<Connector>, Addres
     }
 }
 
-/// A pool of at most so many connections to the server of a URL: the first one, or the master that Sentinels name.
+/// Makes a pool of at most `size` connections to the server of a URL: the first one, or the master that Sentinels name.
 pub fn pool(url: &str, settings: &RedisSettings, size: usize) -> Pool {
     let (connector, address) = connector(url, settings);
     let target = match redis(url).topology {
@@ -150,12 +150,12 @@ pub fn pool(url: &str, settings: &RedisSettings, size: usize) -> Pool {
     Pool::new(connector, target, Arc::new(ProbeKey::new("weir:", None)), size, TIMEOUT)
 }
 
-/// Connects for checks.
+/// Opens a connection for checks.
 pub async fn connect(url: &str, settings: &RedisSettings) -> Result<Pooled, Failure> {
     pool(url, settings, 1).get().await
 }
 
-/// Why the connection failed.
+/// Returns the reason why a connection fails.
 pub async fn refused(url: &str, settings: &RedisSettings) -> Failure {
     match connect(url, settings).await {
         Ok(_) => panic!("{url} is connected to"),

@@ -1,4 +1,4 @@
-//! Encrypted connections: whom Weir trusts, and what it shows.
+//! TLS to Redis: trusted certificates, and client certificates.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::server::{Server, TIMEOUT, TlsFiles, ask, connect, patient, pool, refused};
 
-/// An authority with a directory for what it signs.
+/// A certificate authority, with a directory for its certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     dir: TempDir,
@@ -23,7 +23,7 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // With the name that it signs for, what it signs would look as if it had signed itself.
+        // With equal subject names the signed certificates would appear to be self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         let key = KeyPair::generate().expect("a key");
         let dir = tempfile::tempdir().expect("a directory");
@@ -35,7 +35,7 @@ impl Authority {
         self.dir.path().join(name)
     }
 
-    /// A certificate for a host and its key, in files of this name.
+    /// Writes a certificate for a host, and its key, to files with this name.
     fn sign(&self, name: &str, host: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
@@ -46,7 +46,7 @@ impl Authority {
         (cert_file, key_file)
     }
 
-    /// A server with a certificate for a host.
+    /// Starts a server with a certificate for a host.
     fn server(&self, host: &str, clients_too: bool) -> Server {
         let (cert, key) = self.sign("server", host);
         Server::tls(TlsFiles { cert, key, ca: self.path("ca.pem"), clients_too })
@@ -57,7 +57,7 @@ impl Authority {
     }
 }
 
-/// A certificate for a host that signed itself as an authority, and is shown by a server.
+/// A self-signed CA certificate for a host, which the server itself presents.
 struct SelfSigned {
     dir: TempDir,
 }
@@ -83,7 +83,7 @@ impl SelfSigned {
     }
 }
 
-/// Waits until it is so.
+/// Polls until the condition holds.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
@@ -123,7 +123,7 @@ async fn the_server_certificate_is_verified_by_ca_and_name() {
     assert_eq!(plain.kind(), "connect", "{plain}");
 }
 
-/// `openssl req -x509` makes such a certificate: self-signed, with CA:TRUE, and shown by the server itself.
+/// `openssl req -x509` makes such a certificate: self-signed, with CA:TRUE, and presented by the server itself.
 #[tokio::test]
 async fn a_self_signed_certificate_is_accepted_as_its_own_ca() {
     let (own, stranger) = (SelfSigned::new("localhost"), SelfSigned::new("localhost"));

@@ -1,4 +1,4 @@
-//! What a seed stands for: limits, load, and what goes wrong.
+//! The test case of a seed: limits, load and faults.
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -13,14 +13,14 @@ use weir_core::{
 
 use super::topology::Topology;
 
-/// What goes wrong: how often, in microseconds between two on average, or once in so many packets; 0: never.
+/// Fault rates: the mean interval in microseconds, or one in this many packets; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub long_delay: u32,
     pub split: u32,
     pub lose_connection: u32,
     pub stall_connection: u32,
-    /// Of so many commands the store has lost its scripts after one.
+    /// Mean number of commands per loss of the script cache.
     pub lose_scripts: u32,
     pub cut: Micros,
     pub pause: Micros,
@@ -30,25 +30,24 @@ pub struct Faults {
     pub new_policy: Micros,
     pub abandon: u32,
     pub restart: Micros,
-    /// Of so many restarts, or failovers, one loses data: everything, or what was written of late.
+    /// Mean number of restarts or failovers per data loss, of all data or of the latest writes.
     pub lose_data: u32,
     pub move_slots: Micros,
     pub drift: bool,
 }
 
-/// What is asked.
+/// The kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
-    /// A few hot keys of which units are leased.
+    /// Checks of a few hot keys whose units are leased.
     Leases,
-    /// The same, and no leases.
+    /// Checks of a few hot keys, without leases.
     Shared,
-    /// Each check has a key of its own, so that what becomes of it is known one by one; the store's failures are decided
-    /// so.
+    /// Checks with a key each, so that the outcome of each one is known. This rule decides store failures.
     Single(OnStoreFailure),
-    /// The same, with an id: whoever has no answer asks again, elsewhere.
+    /// Checks with a key and an ID each: a caller without an answer retries on another replica.
     Repeated,
-    /// A key of its own for each reservation, which is settled elsewhere, and again until that is answered.
+    /// Reservations with a key each, settled on another replica, and repeatedly until that is answered.
     Reserved,
     /// Slots of a few keys, held for a while; some holders die.
     Slots,
@@ -60,7 +59,7 @@ impl Scene {
         matches!(self, Self::Single(_) | Self::Repeated | Self::Reserved)
     }
 
-    /// Whether callers come back with what they were answered.
+    /// Whether callers use their answers in further requests.
     pub fn has_callers(self) -> bool {
         matches!(self, Self::Repeated | Self::Reserved | Self::Slots)
     }
@@ -72,9 +71,9 @@ pub struct Case {
     pub topology: Topology,
     pub replicas: usize,
     pub users: usize,
-    /// Root first: the last one is each user's own.
+    /// The limits from the root; the last one is each user's own.
     pub levels: Vec<(Params, Definition)>,
-    /// What the last one is under every other policy.
+    /// The last limit under every second policy.
     pub other: Option<(Params, Definition)>,
     pub anchor: u8,
     pub ttl: Micros,
@@ -85,16 +84,16 @@ pub struct Case {
     pub rates: [i64; 4],
     pub length: Micros,
     pub faults: Faults,
-    /// Clients that hold leases of their own.
+    /// Number of clients that hold leases.
     pub clients: usize,
-    /// Of so many requests for leases the stream of one ends before the answer, so that it is sent again elsewhere.
+    /// For one in this many lease requests the stream ends before the answer, so that it is repeated elsewhere.
     pub end_stream: u32,
-    /// Whether it goes on after the last fault, until all have stopped.
+    /// Whether the case continues after the last fault, until all replicas have stopped.
     pub recovers: bool,
 }
 
 impl Case {
-    /// Leases while nothing goes wrong but that clocks drift.
+    /// Draws a case with leases, without faults except clock drift.
     pub fn calm(random: &mut Random) -> Self {
         loop {
             let case = Self::draw(random);
@@ -106,7 +105,7 @@ impl Case {
         }
     }
 
-    /// Clients hold leases.
+    /// Draws a case with clients that hold leases.
     pub fn with_clients(random: &mut Random) -> Self {
         loop {
             let case = Self::draw(random);
@@ -116,7 +115,7 @@ impl Case {
         }
     }
 
-    /// One replica, which is asked nothing until the end, and nothing goes wrong but by a test.
+    /// Makes a case with one replica, which gets no checks until the end, and only the faults of a test.
     pub fn directed(topology: Topology, length: Micros) -> Self {
         Self {
             scene: Scene::Shared,
@@ -158,7 +157,8 @@ impl Case {
         let mut faults = Faults::draw(random, single || callers);
         let other = (!single && !callers && random.once_in(8)).then(|| bucket(700, 100));
         if other.is_some() {
-            // Commands under the old policy arrive soon, so that it is known when the new one is in force.
+            // Commands under the old policy must arrive soon, so that the time at which the new one is in force is
+            // known.
             levels = vec![bucket(700, 400)];
             let Faults { drift, lose_connection, lose_scripts, crash, drain, reset, .. } = faults;
             let kept = Faults { drift, lose_connection, lose_scripts, crash, drain, reset, ..Faults::default() };
@@ -166,7 +166,7 @@ impl Case {
         }
         let topology = if other.is_some() { Topology::Alone } else { Topology::draw(random, scene) };
         faults.suit(topology, !callers, random);
-        // On a Cluster levels under several anchors are decided at several moments, by which no definition can judge them.
+        // On a Cluster, levels of several anchors are decided at different times, which the definitions cannot model.
         let has_one_anchor = levels.len() > 1 && (topology.shards().is_some() || random.once_in(2));
         Self {
             topology,
@@ -194,7 +194,8 @@ impl Case {
         }
     }
 
-    /// Whether nothing goes wrong but that clocks drift, so that what is admitted can be compared with what one limiter would.
+    /// Whether there are no faults except clock drift, so that the admitted units can be compared with those of one
+    /// limiter.
     pub fn is_calm(&self) -> bool {
         let is_exact = self.clients == 0 && self.levels.iter().all(|(params, _)| params.name() != "sliding_window");
         is_exact
@@ -207,7 +208,7 @@ impl Case {
         above.iter().chain([self.other.as_ref().filter(|_| version.is_multiple_of(2)).unwrap_or(last)])
     }
 
-    /// What each user's own limit is under a policy, and how long others may be in force.
+    /// Returns each user's own limit under a policy, and the time for which earlier policies may still be in force.
     pub fn changed(&self, version: u64) -> Option<(Definition, Micros)> {
         self.other.as_ref()?;
         let definition = self.levels_of(version).last()?.1;
@@ -234,7 +235,7 @@ impl Case {
 }
 
 impl Faults {
-    /// A few kinds, so that each has its effect, and often.
+    /// Draws a few kinds of faults, so that each occurs often.
     fn draw(random: &mut Random, is_known: bool) -> Self {
         let mut faults = Self { drift: random.once_in(2), ..Self::default() };
         if random.once_in(12) {
@@ -261,7 +262,7 @@ impl Faults {
             }
         }
         if is_known {
-            // What a store has lost it cannot be asked for, and a reset of a key that is asked for once says nothing.
+            // The oracle cannot check lost data, and a reset of a key that is checked once has no visible effect.
             (faults.lose_data, faults.reset) = (0, 0);
         }
         faults
@@ -277,7 +278,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The plan of a check on a key of two segments.
+    /// Makes the plan of a check on a key of two segments.
     pub fn plan<'a>(&'a self, key: &'a Key, cost: i64) -> Plan<'a> {
         let first = key.depth() - self.limits.len();
         let level = |(index, limit)| Level::new(key, (first + index + 1) as u8, self.anchor, limit, cost);
@@ -293,25 +294,26 @@ fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
     (find(name).expect("an algorithm").parse)(&fields, &Bounds::default()).expect("parameters")
 }
 
-/// `rate` a second, and `capacity` at once.
+/// Makes a limit of `rate` units a second, and `capacity` at once.
 fn bucket(rate: u64, capacity: u64) -> (Params, Definition) {
     let (count, most) = (rate.to_string(), capacity.to_string());
     let params = parse("token_bucket", &[("capacity", &most), ("count", &count), ("period", "1s")]);
     (params, Definition::Bucket { capacity, count: rate, period: SECOND })
 }
 
-/// A limit that is never reached, and whose window does not end meanwhile.
+/// Makes a limit that is never reached, and whose window does not end during a case.
 fn plenty() -> (Params, Definition) {
     let params = parse("fixed_window", &[("count", "1000"), ("period", "31d")]);
     (params, Definition::Window { count: 1_000, period: 31 * DAY })
 }
 
-/// So many slots, which a caller may hold for longer than a case lasts.
+/// Makes a limit of `max` slots, with a TTL longer than a case.
 fn slots(max: u64) -> (Params, Definition) {
     (parse("concurrency", &[("max", &max.to_string()), ("ttl", "1m")]), Definition::Slots { max })
 }
 
-/// Limits of a few hundred a second, or of a few units, as their definitions are, so that each is reached soon.
+/// Draws limits of a few hundred units a second, or of a few units, with their definitions, so that they are reached
+/// soon.
 fn draw_levels(random: &mut Random) -> Vec<(Params, Definition)> {
     let window = [("count", "150"), ("period", "200ms")];
     let few = [("count", "12"), ("period", "400ms")];

@@ -1,4 +1,4 @@
-//! What happens, and when.
+//! Events and their times.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -6,33 +6,33 @@ use weir_core::domain::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The time of all replicas goes on.
+    /// The clocks of all replicas advance.
     Tick,
-    /// A caller of a replica asks.
+    /// A caller of a replica sends a check.
     Check(usize),
-    /// A caller that waits for an answer since this attempt, or holds something, comes back.
+    /// A caller's timeout since this attempt, or its holding time, is over.
     Again(u64, u64),
-    /// A client has waited for the answer to this request, or its stream ends.
+    /// A client's timeout for this request is over, or its stream ends.
     Late(u64),
-    /// Callers ask more or less.
+    /// The load changes.
     Load,
-    /// A connection's beginning reaches the store.
+    /// A connection attempt reaches the store.
     Dialed(u64),
-    /// The next of what a replica has sent by a connection reaches the store.
+    /// The next bytes of a replica on a connection reach the store.
     Up(u64),
-    /// The next of what the store has sent by a connection reaches the replica.
+    /// The next bytes of the store on a connection reach the replica.
     Down(u64),
-    /// A replica goes on, or starts.
+    /// A replica continues or starts.
     Resume(usize),
     Fault(Fault),
     Server(Step),
-    /// The step of a test that says itself what happens.
+    /// A step of a directed test.
     Directed(usize),
-    /// From now on nothing goes wrong and callers ask nothing.
+    /// Faults and load end.
     Heal,
-    /// Each replica is asked once more, and the store has to decide, or not.
+    /// Each replica gets one more check, which the store must decide if this is true.
     LastChecks(bool),
-    /// All replicas stop.
+    /// All replicas drain and stop.
     Stop,
 }
 
@@ -48,11 +48,11 @@ pub enum Fault {
     MoveSlots,
 }
 
-/// What happens to servers after a fault, by their numbers.
+/// A consequence of a fault for servers, given by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Start(usize),
-    /// `to` takes the place of `from`, of which the last writes may be lost.
+    /// `to` takes over from `from`, possibly without the latest writes.
     Promote {
         from: usize,
         to: usize,
@@ -63,15 +63,15 @@ pub enum Step {
         sentinel: usize,
         master: usize,
     },
-    /// A server hears that it is a master no more.
+    /// A server learns that it is no longer a master.
     Demote(usize),
-    /// A node of a Cluster hears who serves which slots.
+    /// A node of a Cluster learns the current slot owners.
     Learn(usize),
-    /// The next key of slots on their way moves.
+    /// The next key under migration moves.
     MoveKey,
 }
 
-/// An event and its time. The greatest is the first; of those at one time it is the one that was made first.
+/// An event and its time. The greatest one is due first; at equal times the one that was scheduled first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     pub at: Micros,

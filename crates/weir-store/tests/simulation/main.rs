@@ -1,8 +1,8 @@
-//! Several replicas over one shared store, simulated: the real stores with their pipelines, leases, circuit breakers and charges after
-//! outages, in virtual time on one thread, over a Redis that runs the real script. A seed draws limits, load and faults, and
-//! replays to the byte.
+//! Deterministic simulation of several replicas on one shared store: the real stores with their pipelines, leases,
+//! circuit breakers and charges after outages, in virtual time on one thread, with a Redis that runs the real script. A
+//! seed determines limits, load and faults, and replays to the byte.
 //!
-//! Runs the seeds from 0 on. `WEIR_SIMULATE_SECONDS=60` runs fresh ones for so long, `WEIR_SEED=7` that seed alone.
+//! Runs the seeds from 0. `WEIR_SIMULATE_SECONDS=60` runs new seeds for that long, `WEIR_SEED=7` only that seed.
 
 #![allow(clippy::expect_used)]
 
@@ -28,13 +28,13 @@ use weir_core::testing::Random;
 
 use self::{case::Case, record::Figures, world::World};
 
-/// Seeds that run however slow the machine is.
+/// Minimum number of seeds, however slow the machine is.
 const LEAST_SEEDS: u64 = 24;
-/// Seeds of clients that hold leases.
+/// Number of seeds with clients that hold leases.
 const WITH_CLIENTS: u64 = 10;
-/// For how long the seeds from 0 on run.
+/// Duration in seconds of the run from seed 0.
 const SECONDS: u64 = 60;
-/// What a fleet gets of what one limiter would admit, at least.
+/// Minimum percentage that several replicas admit of what one limiter would admit.
 const LEAST_PERCENT: u64 = 95;
 
 fn run(seed: u64) -> Result<(Case, Figures), String> {
@@ -53,7 +53,7 @@ fn run_case(seed: u64, case: Case, random: &Random) -> Result<(Case, Figures), S
 struct Total {
     schedules: u64,
     figures: Figures,
-    /// Thousandths of what one limiter admits, where nothing goes wrong: the least, and its seed.
+    /// In runs without faults: the smallest ratio to one limiter, in thousandths, and its seed.
     worst: Option<(u64, u64)>,
     calm: [u64; 2],
 }
@@ -102,7 +102,7 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().expect("a number"))
 }
 
-/// The seeds to run, until the time is up: those from 0 on, or what the environment says.
+/// The seeds to run until the time is over: those from 0, or as set by the environment.
 struct Seeds {
     only: Option<u64>,
     first: u64,
@@ -148,8 +148,8 @@ fn a_seed_replays_to_the_byte() {
     }
 }
 
-/// Of what one limiter admits that is asked at once. Leases of few units, of limits that are reached again and again, are
-/// what it costs most.
+/// The total is compared with one exact limiter. Leases of few units, of limits that are reached again and again, cost
+/// most.
 #[test]
 fn without_faults_a_fleet_gets_what_one_limiter_gives() {
     let mut total = Total::default();

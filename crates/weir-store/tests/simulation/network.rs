@@ -1,4 +1,4 @@
-//! Connections between replicas and the store: what a replica sees of them. What becomes of what it sends, the world says.
+//! Connections between replicas and the store, as seen by a replica. The world transports the bytes.
 
 use std::{
     collections::VecDeque,
@@ -17,13 +17,13 @@ use weir_store::{
     url::Address,
 };
 
-/// A connection's state, as its client knows it.
+/// The state of a connection, as known to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Dialing,
     Open,
     Refused,
-    /// The server has closed it.
+    /// Closed by the server.
     Closed,
     Reset,
 }
@@ -39,7 +39,7 @@ pub struct End {
 }
 
 impl End {
-    /// Bytes arrive.
+    /// Receives bytes.
     pub fn deliver(&mut self, bytes: &[u8]) {
         if self.state == State::Open {
             self.received.extend(bytes);
@@ -52,7 +52,7 @@ impl End {
         self.wake();
     }
 
-    /// Takes what was written.
+    /// Takes the written bytes.
     pub fn take_sent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.sent)
     }
@@ -64,7 +64,7 @@ impl End {
     }
 }
 
-/// What a replica did with the network since it was asked last.
+/// A network operation of a replica, recorded until the world collects it.
 #[derive(Debug)]
 pub enum Call {
     Dial(Arc<Mutex<End>>, Address),
@@ -79,7 +79,7 @@ struct Board {
     random: Random,
 }
 
-/// The machine of one replica, from its start to its end.
+/// The simulated machine of one replica process.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     board: Arc<Mutex<Board>>,
@@ -87,7 +87,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A machine whose wall clock shows this at its start. Its connections have ids of their own, from `first_id`.
+    /// Makes a machine with this wall clock at its start. Its connections have IDs from `first_id`.
     pub fn new(wall_clock: Micros, first_id: u64, random: Random) -> Self {
         let board = Board { calls: Vec::new(), next_id: first_id, random };
         Self { board: Arc::new(Mutex::new(board)), wall_clock }
@@ -107,7 +107,8 @@ impl Simulated {
         std::mem::take(&mut self.board.lock().calls)
     }
 
-    /// The replica has ended. Its runtime drops connections in no order that a seed decides.
+    /// Returns the last calls of a replica that has ended. They are sorted, since its runtime drops connections in no
+    /// deterministic order.
     pub fn take_last_calls(&self) -> Vec<Call> {
         let mut calls = self.take_calls();
         calls.sort_by_key(|call| if let Call::Close(id) = call { *id } else { 0 });

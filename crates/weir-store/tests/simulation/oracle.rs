@@ -1,25 +1,25 @@
-//! What befell a limit, judged by its definition.
+//! The oracle of a limit: replays its history against its definition.
 
 use weir_core::{
     domain::Micros,
     testing::{Definition, Limiter},
 };
 
-/// What befell one limit.
+/// An event in the history of one limit.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark {
     /// A unit was admitted, by a lease or by the store.
     Admitted { leased: bool },
-    /// The limit became another, everywhere by this time.
+    /// The limit changed, on all replicas by this time.
     Changed { to: Definition, by: Micros },
-    /// The store forgot what was spent.
+    /// The store discarded the spent units.
     Reset,
-    /// The store lost what it had written after `since`; so many units had been granted then of which it knows no more, to be
-    /// spent by `until`.
+    /// The store lost its writes after `since`. It does not know of this many granted units, which may be spent until
+    /// `until`.
     Lost { since: Micros, granted: u64, until: Micros },
 }
 
-/// What counts of what befell a limit.
+/// An entry of the history that still counts.
 #[derive(Clone, Copy)]
 enum Entry {
     Unit {
@@ -29,21 +29,22 @@ enum Entry {
         to: Definition,
         by: Micros,
     },
-    /// The store counts no more than the limit can itself have made.
+    /// The store caps the state at what the limit itself can produce.
     Clamped,
 }
 
-/// Units of leases that the store does not know of, spent after `since` and by `until`.
+/// Lease units unknown to the store, spent after `since` and by `until`.
 struct Excuse {
     since: Micros,
     until: Micros,
     units: u64,
 }
 
-/// Replays what befell a limit, in the order of time: how many units it admitted, or why that were too many.
+/// Replays the history of a limit in order of time. Returns the number of admitted units, or the unit that exceeds the
+/// limit.
 ///
-/// Units that a loss excuses do not count, but only where they would be too many; of all that may be, the last one, since no
-/// other weighs as much from then on.
+/// Lease units that a loss excuses are not counted, but only if they would exceed the limit; of several candidates the
+/// last one is excused, since no other has as much effect on later decisions.
 pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64, String> {
     marks.sort_by_key(|(at, _)| *at);
     let mut limiter = Limiter::new(definition);
@@ -79,7 +80,7 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
                 history.retain(|(_, entry)| matches!(entry, Entry::Changed { .. }));
             }
             Mark::Lost { since, granted, until } => {
-                // What the store has decided since is forgotten; what leases pay for is not, but for as much as is excused.
+                // The store's decisions since then are lost; units paid by leases are not, except for the excused ones.
                 history.retain(|(at, entry)| match entry {
                     Entry::Unit { leased } => *at <= since || *leased && since > Micros::MIN,
                     Entry::Clamped => *at <= since,
@@ -94,7 +95,7 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
     Ok(admitted)
 }
 
-/// Spends an excuse on a unit of a lease.
+/// Uses an excuse for a lease unit, if there is one.
 fn is_excused(excuses: &mut [Excuse], at: Micros) -> bool {
     let own = excuses.iter_mut().find(|excuse| excuse.units > 0 && excuse.since < at && at <= excuse.until);
     own.map(|excuse| excuse.units -= 1).is_some()

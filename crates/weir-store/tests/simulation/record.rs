@@ -1,4 +1,4 @@
-//! What an observer sees, and what it makes of it.
+//! The observer: records all events and checks invariants.
 
 mod judge;
 
@@ -17,7 +17,7 @@ use super::{
     replica::{Answer, Outcome, START},
 };
 
-/// No hold lasts for longer.
+/// Upper bound of the duration of a hold.
 const MOST_TTL: Micros = 300_000;
 
 /// One limit of one key.
@@ -34,20 +34,20 @@ pub struct Figures {
     pub events: u64,
     pub checks: u64,
     pub admitted: u64,
-    /// Of them, from leases.
+    /// Checks admitted from leases.
     pub leased: u64,
-    /// Reservations made or extended, and settled.
+    /// Reservations made or extended, and reservations settled.
     pub held: u64,
     pub settled: u64,
     pub degraded: u64,
     pub failed: u64,
-    /// What one limiter would have admitted.
+    /// Checks that one exact limiter would have admitted.
     pub exact: u64,
     /// Calls of the script.
     pub calls: u64,
     pub clean_stops: u64,
     pub faults: BTreeMap<&'static str, u64>,
-    /// Of all that happened, in order.
+    /// Hash of all events, in order.
     pub trace: String,
 }
 
@@ -72,44 +72,45 @@ impl Figures {
     }
 }
 
-/// A server that has lost what it had written, or another one that has taken its place without that.
+/// A data loss: by a restarted server, or by a failover to a server without the latest writes.
 struct Loss {
     at: Micros,
     from: usize,
-    /// The same, where it only restarted.
+    /// Equal to `from` after a restart.
     to: usize,
-    /// `None`: it lost everything.
+    /// Writes after this time are lost; `None`: all data.
     since: Option<Micros>,
-    /// By series: the units that were held then under terms that are lost, besides those granted since; `None`: it has none
-    /// of its states.
+    /// By series: the units held at that time under lost terms, without those granted since; `None`: `from` has no
+    /// states of the series.
     kept: Vec<Option<u64>>,
-    /// By then no one must use `from` any more.
+    /// The time from which `from` must not be used.
     left_by: Micros,
 }
 
 pub struct Record {
     hasher: blake3::Hasher,
-    /// Whether all that happens is printed.
+    /// Whether all events are printed.
     is_told: bool,
     pub figures: Figures,
-    /// Those that users share come first.
+    /// The series shared by all users come first.
     series: Vec<Series>,
     shared: usize,
     answers: Vec<(u64, Answer)>,
-    /// Of scenes in which each check has its own key: the checks by the names of their keys.
+    /// In scenes where each check has a key of its own: the checks by encoded key.
     names: HashMap<Vec<u8>, u64>,
-    /// When the store was sent each of them, or the charge afterwards.
+    /// The times at which each check, or its later charge, was sent to the store.
     sends: HashMap<u64, Vec<Micros>>,
-    /// The lives that went on when all was well again. Those that were about to end may lose what the store does not take.
+    /// The replica processes still running after the last fault. Those that were draining may lose units that the store
+    /// does not accept.
     survivors: HashSet<u64>,
-    /// By life: the units that it counts as lost since the store may have charged them.
+    /// By replica process: the units that it counts as lost because the store may have charged them.
     unknown: HashMap<u64, u64>,
     last_checks: Vec<u64>,
-    /// Of whom holds a slot: the check, its user, from when and until when.
+    /// Held slots: check, user, start and end.
     held: Vec<(u64, usize, Micros, Micros)>,
     anchor: u8,
     losses: Vec<Loss>,
-    /// Until then holds may be unknown to a store that has lost data.
+    /// Until this time a store that has lost data may not know some holds.
     excused_until: Micros,
     violation: Option<String>,
 }
@@ -174,14 +175,14 @@ impl Record {
         *self.figures.faults.entry(name).or_default() += 1;
     }
 
-    /// Units that a life has spent of leases since then.
+    /// Returns the units that a replica process has spent from leases since this time.
     pub fn leased_since(&self, life: u64, since: Micros) -> u64 {
         let own =
             self.answers.iter().rev().take_while(|(_, answer)| answer.ended >= since).filter(|(own, _)| *own == life);
         own.filter(|(_, answer)| matches!(answer.outcome, Outcome::Admitted { leased: true, .. })).count() as u64
     }
 
-    /// Every user's own limit becomes another.
+    /// Records a change of every user's own limit.
     pub fn changed(&mut self, at: Micros, to: Definition, within: Micros) {
         for series in &mut self.series[self.shared..] {
             series.marks.push((at, Mark::Changed { to, by: at + within }));
@@ -198,13 +199,13 @@ impl Record {
         self.note(at, reply);
     }
 
-    /// A server has served whose place another one has taken.
+    /// Records that a superseded server has executed a call.
     pub fn served_late(&mut self, at: Micros, redis: &Redis) {
         self.excused_until = at + MOST_TTL;
         redis.keyspace.borrow_mut().accounts.forget();
     }
 
-    /// A caller asks.
+    /// Records a check.
     pub fn asked(&mut self, check: u64, user: usize, key: &Key, at: Micros) {
         self.figures.checks += 1;
         self.names.insert([PREFIX, key.prefix(key.depth())].concat(), check);
@@ -214,31 +215,31 @@ impl Record {
         }
     }
 
-    /// The store has to decide this check.
+    /// Records that the store must decide this check.
     pub fn must_succeed(&mut self, check: u64) {
         self.last_checks.push(check);
     }
 
-    /// The limits on a user's key.
+    /// Returns the series of the limits on a user's key.
     fn series_of(&self, user: usize) -> impl Iterator<Item = usize> + use<> {
         (0..self.shared).chain([self.shared + user])
     }
 
-    /// A caller was told that it holds something until then.
+    /// Records that a caller holds units or a slot until this time.
     pub fn held(&mut self, answer: &Answer, until: Micros) {
-        // It may have held it before.
+        // The answer may be to an extension.
         self.released(answer.check, answer.ended);
         self.held.push((answer.check, answer.user, answer.ended, until));
     }
 
-    /// It gives that back, from now on.
+    /// Records that a caller gives up its hold.
     pub fn released(&mut self, check: u64, at: Micros) {
         for (_, _, _, until) in self.held.iter_mut().filter(|(own, ..)| *own == check) {
             *until = at.min(*until);
         }
     }
 
-    /// A replica has sent a command.
+    /// Records a command sent by a replica.
     pub fn sent(&mut self, words: &[Vec<u8>], at: Micros) {
         if words[0] != b"EVALSHA" {
             return;
@@ -251,8 +252,8 @@ impl Record {
         }
     }
 
-    /// What is spent from a lease is held in the store at that moment: for this owner, of each limit on the key. And no more is
-    /// spent than was granted.
+    /// Checks that a unit spent from a lease is held in the store at that time, for this owner and for each limit on
+    /// the key, and that no more units are spent than were granted.
     pub fn covered(&mut self, owner: u64, answer: &Answer, redis: &Redis) {
         let Outcome::Admitted { at, leased: true } = answer.outcome else { return };
         let mut keyspace = redis.keyspace.borrow_mut();
@@ -295,18 +296,18 @@ impl Record {
         self.answers.push((life, answer));
     }
 
-    /// A life counts so many units as lost since the store may have charged them.
+    /// Records the units that a replica process counts as lost because the store may have charged them.
     pub fn is_unknown(&mut self, life: u64, units: u64) {
         self.unknown.insert(life, units);
     }
 
-    /// Nothing goes wrong from now on.
+    /// Records the end of all faults.
     pub fn healed(&mut self, lives: impl Iterator<Item = u64>) {
         self.survivors = lives.collect();
     }
 
-    /// A server loses what it has written since then, or all, or another one has taken its place without that. `before` is what
-    /// it had that was held.
+    /// Records a data loss: of the writes after `since`, or of all data, by a restart or a failover. `before` are the
+    /// holds before it.
     pub fn lost(
         &mut self,
         at: Micros,
@@ -337,7 +338,7 @@ impl Record {
         self.losses.push(Loss { at, from, to, since, kept, left_by: Micros::MAX });
     }
 
-    /// By then no one must use the server any more whose place was taken last.
+    /// Sets the time from which the server of the latest loss must not be used.
     pub fn is_left_by(&mut self, at: Micros) {
         if let Some(loss) = self.losses.last_mut() {
             loss.left_by = at;

@@ -1,4 +1,4 @@
-//! A replica: the real shared store on a runtime of its own, whose time goes on only when it is told to.
+//! A replica: the real shared store on a runtime of its own, whose clock the simulation advances.
 
 use std::sync::{
     Arc,
@@ -28,13 +28,13 @@ use super::{
     network::Simulated,
 };
 
-/// When the simulation begins, by the store's clock.
+/// The start of the simulation, by the store's clock.
 pub const START: Micros = 1_790_000_000_000_000;
 
-/// As long as a case, and longer.
+/// Longer than any case.
 const IDEMPOTENCY_WINDOW: Micros = 60 * SECOND;
 
-/// What became of a check.
+/// The answer to a check.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub check: u64,
@@ -42,7 +42,7 @@ pub struct Answer {
     pub began: Micros,
     pub ended: Micros,
     pub outcome: Outcome,
-    /// What a client is told of its lease.
+    /// The part of the answer about a client's lease.
     pub lease: Option<LeaseAnswer>,
 }
 
@@ -55,44 +55,44 @@ pub enum Outcome {
     Refused {
         leased: bool,
     },
-    /// Units, or slots, are held for so long from when the store decided.
+    /// Units or slots are held for this long from the decision.
     Held {
         lasts: Micros,
     },
-    /// A reservation has cost so much.
+    /// A reservation was settled at this cost.
     Settled {
         actual: u64,
     },
-    /// A lease was renewed, and nothing decided.
+    /// A lease was renewed, without a check.
     Renewed,
     /// The reservation does not exist.
     Unknown,
-    /// Decided without the store, which failed.
+    /// The store failed and the check was decided without it.
     Degraded {
         admitted: bool,
     },
     Failed(String),
 }
 
-/// A replica, from its start to its end.
+/// A replica process.
 pub struct Replica {
     pub machine: Simulated,
     runtime: Option<Runtime>,
     store: Arc<SharedStore>,
     started: Micros,
-    /// Nanoseconds by its own clock.
+    /// Age in nanoseconds by its own clock.
     age: i64,
-    /// By how many millionths its clock is faster.
+    /// Clock drift in parts per million.
     drift: i64,
     answers: Arc<Mutex<Vec<Answer>>>,
     under_way: Arc<AtomicUsize>,
     tasks: Vec<JoinHandle<()>>,
     finished: Option<Arc<AtomicUsize>>,
-    /// Whether the store was asked when it began to stop.
+    /// Whether the store was up when the shutdown began.
     was_up: bool,
 }
 
-/// A check to be made.
+/// A request to a replica.
 pub struct Check {
     pub number: u64,
     pub user: usize,
@@ -102,15 +102,15 @@ pub struct Check {
     pub clock: Arc<AtomicI64>,
 }
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Plain,
-    /// With an id, which is the check's number.
+    /// With the check's number as request ID.
     Identified,
-    /// About a reservation, whose name is the check's number, of so many units.
+    /// A step of a reservation that is named by the check's number, with these units.
     Reservation(Step, i64),
-    /// A client's request about its lease, which is this hold.
+    /// A client's request for its lease, which is this hold.
     Lease(LeaseRequest, HoldId),
 }
 
@@ -150,7 +150,7 @@ impl Replica {
         }
     }
 
-    /// Lets its time go on until now, and all run that can.
+    /// Advances the clock to `now` and runs all ready tasks.
     pub fn run_until(&mut self, now: Micros) {
         let age = (now - self.started) * (1_000_000 + self.drift) / 1_000;
         let passed = std::time::Duration::from_nanos((age - self.age).max(0).unsigned_abs());
@@ -160,14 +160,14 @@ impl Replica {
             if !passed.is_zero() {
                 advance(passed).await;
             }
-            // Each time all that can run has run, and what it woke runs the next time.
+            // Each round runs all ready tasks; tasks woken in it run in the next round.
             for _ in 0..3 {
                 yield_now().await;
             }
         });
     }
 
-    /// The owner of what it leases.
+    /// Returns the owner of its leases.
     pub fn owner(&self) -> u64 {
         self.store.owner()
     }
@@ -176,7 +176,7 @@ impl Replica {
         std::mem::take(&mut self.answers.lock())
     }
 
-    /// Begins a check.
+    /// Starts a check.
     pub fn check(&mut self, check: Check) {
         let (store, answers) = (Arc::clone(&self.store), Arc::clone(&self.answers));
         let counted = Counted::new(&self.under_way);
@@ -189,7 +189,7 @@ impl Replica {
         self.tasks.extend(self.runtime.as_ref().map(|runtime| runtime.spawn(task)));
     }
 
-    /// The callers of one check under way go.
+    /// Cancels one check in flight, as if its caller had gone.
     pub fn abandon(&mut self, index: usize) {
         self.tasks.retain(|task| !task.is_finished());
         if !self.tasks.is_empty() {
@@ -211,7 +211,7 @@ impl Replica {
         self.under_way.load(Relaxed) == 0
     }
 
-    /// Begins to stop, once nothing is under way.
+    /// Starts the shutdown once no request is in flight.
     pub fn finish(&mut self) {
         if self.finished.is_some() || !self.is_idle() {
             return;
@@ -226,13 +226,13 @@ impl Replica {
         self.runtime.as_ref().map(|runtime| runtime.spawn(finish));
     }
 
-    /// Units that its end has lost although the store was asked all the time; those of an outage are lost by right.
+    /// Returns the units lost in a shutdown although the store was up all the time; only an outage may lose units.
     pub fn lost_at_the_end(&self) -> u64 {
         let charges = self.store.outage_charges().filter(|_| self.was_up && self.store.redis().is_up());
         charges.map_or(0, |charges| charges.units(OutageOutcome::Shutdown))
     }
 
-    /// Units that an outage has admitted and that count nowhere else, since the store may have charged them.
+    /// Returns the units admitted in an outage and counted as lost because the store may have charged them.
     pub fn units_of_unknown_fate(&self) -> u64 {
         self.store.outage_charges().map_or(0, |charges| charges.units(OutageOutcome::Unknown))
     }
@@ -241,13 +241,13 @@ impl Replica {
         self.finished.as_ref().is_some_and(|finished| finished.load(Relaxed) == 1)
     }
 
-    /// Ends it, whatever it is doing.
+    /// Kills the replica, whatever its state.
     pub fn kill(&mut self) {
         self.runtime = None;
     }
 }
 
-/// One more under way, until this is dropped.
+/// A request in flight, until dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -281,7 +281,7 @@ async fn carry_out(store: &SharedStore, check: Check) -> Answer {
         Kind::Identified => plan.request = Some(&request),
         Kind::Reservation(step, _) => plan.reservation = Some(Reservation { name: &name, step }),
     }
-    // As `AnyStore` does it.
+    // The same order as in `AnyStore`.
     let decided = match store.leased(&plan) {
         Some(verdict) => Ok(verdict),
         None => store.verdict(&plan).await,
@@ -302,7 +302,7 @@ async fn carry_out(store: &SharedStore, check: Check) -> Answer {
     Answer { check: number, user, began, ended, outcome, lease }
 }
 
-/// What the store serves of a client's request, as the service has it.
+/// Returns the renewal in a client's request that the store serves, as the service would.
 fn renewal(offer: Option<Offer>, kind: Kind) -> Option<Renewal> {
     let (Kind::Lease(request, id), Some(offer)) = (kind, offer) else { return None };
     let LeaseRequest { sequence, spent, kept, want, generation, .. } = request;
@@ -322,7 +322,7 @@ fn outcome(verdict: &Verdict, ended: Micros) -> Outcome {
     }
     match verdict {
         Verdict { degraded: true, .. } => Outcome::Degraded { admitted },
-        // Spent in this moment, whatever its clock says.
+        // A leased unit is spent at this time, whatever the replica's clock shows.
         Verdict { leased: true, .. } if admitted => Outcome::Admitted { at: ended, leased: true },
         Verdict { leased, at, .. } if admitted => Outcome::Admitted { at: at - START, leased: *leased },
         Verdict { leased, .. } => Outcome::Refused { leased: *leased },

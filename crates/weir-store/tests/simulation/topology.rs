@@ -1,4 +1,4 @@
-//! Which servers there are, and what goes wrong with them.
+//! The servers of a case, and their faults.
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ use super::{
     redis::{MASTER, PORT, Role, host},
 };
 
-/// Which servers there are.
+/// The servers of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     Alone,
     /// A master, its replica, and Sentinels.
     Sentinels,
-    /// A Cluster of so many masters, each with a replica.
+    /// A Cluster with this many masters, each with a replica.
     Cluster(usize),
 }
 
@@ -34,7 +34,7 @@ impl Topology {
         if let Self::Cluster(shards) = self { Some(shards) } else { None }
     }
 
-    /// Reservations and what has an id are known to a store that has lost nothing: that is not Sentinel's.
+    /// Draws a topology. Reservations and request IDs require a store without data loss, so not Sentinels.
     pub fn draw(random: &mut Random, scene: Scene) -> Self {
         match random.below(4) {
             0 | 1 => Self::Alone,
@@ -56,15 +56,16 @@ impl Topology {
 }
 
 impl Case {
-    /// How long after a failover, where nothing else goes wrong, the old master is asked at most, if it was announced, or else
-    /// from when all Sentinels name the new one.
+    /// Returns the longest time after a failover for which the old master may be used, if there are no other faults:
+    /// from the announcement, or without one from when all Sentinels name the new master.
     pub fn left_within(&self, is_announced: bool) -> Option<Micros> {
         let Faults { drift, restart, lose_data, lose_scripts, reset, .. } = self.faults;
         let quiet = Faults { drift, restart, lose_data, lose_scripts, reset, ..Faults::default() };
         (self.faults == quiet).then_some(if is_announced { 200_000 } else { 1_500_000 })
     }
 
-    /// Whether slots of a Cluster move and nothing else goes wrong. A check has the time to connect to a master that had no slots.
+    /// Whether slot migrations are the only faults, and checks have enough time to connect to a master that had no
+    /// slots.
     pub fn only_moves_slots(&self) -> bool {
         let Faults { drift, move_slots, .. } = self.faults;
         let is_quiet = self.faults == Faults { drift, move_slots, ..Faults::default() };
@@ -73,7 +74,7 @@ impl Case {
 }
 
 impl Faults {
-    /// A topology has faults of its own.
+    /// Adjusts the faults to the topology.
     pub fn suit(&mut self, topology: Topology, loses: bool, random: &mut Random) {
         if topology == Topology::Alone || *self == (Self { drift: self.drift, ..Self::default() }) {
             return;

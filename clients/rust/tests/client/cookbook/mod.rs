@@ -1,4 +1,4 @@
-//! docs/cookbook-code.md has the code of `recipes`, and below each what it prints with the cookbook's policies.
+//! Compares docs/cookbook-code.md with the code of `recipes` and its output under the cookbook's policies.
 
 use std::{cell::RefCell, fmt::Write as _, fs, mem, path::Path};
 
@@ -8,7 +8,7 @@ thread_local! {
     static PRINTED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Instead of the standard library's, so that a recipe's output is known.
+/// Replaces the standard library's macro, to capture a recipe's output.
 macro_rules! println {
     ($($argument:tt)*) => {
         crate::cookbook::print(format_args!($($argument)*))
@@ -21,19 +21,19 @@ fn print(line: std::fmt::Arguments<'_>) {
     PRINTED.with_borrow_mut(|printed| writeln!(printed, "{line}")).expect("memory");
 }
 
-/// The page's introduction and its recipes. The packaged crate comes without the documentation.
+/// Reads the page's introduction and its recipes; `None` in the packaged crate, which has no documentation.
 fn sections(page: &str) -> Option<Vec<String>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page)).ok()?;
     Some(text.split("\n## ").map(str::to_owned).collect())
 }
 
-/// The blocks of code in a language.
+/// Returns the code blocks in a language.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let opening = format!("\n```{language}\n");
     text.split(opening.as_str()).skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect()
 }
 
-/// The body of the function for a recipe, without its `Ok(())`.
+/// Returns the body of a recipe's function, without its `Ok(())`.
 fn code(number: usize) -> String {
     let source = include_str!("recipes.rs");
     let begin = format!("fn recipe_{number}(weir: &Client) -> Result<(), Error> {{\n");

@@ -1,4 +1,4 @@
-//! The examples of the README, guarded by a real service.
+//! The README's examples, guarded by a real service.
 
 mod axum;
 mod tonic;
@@ -93,7 +93,7 @@ async fn ready_functions_make_keys() {
     assert_eq!(principal(&request), None);
     request.extensions_mut().insert(Principal("shop"));
     assert_eq!(principal(&request), Some(["client", "shop"].into()));
-    // Of a client that is used by many layers.
+    // A layer of a client that many layers share.
     let _layer = GuardLayer::new(Client::new("127.0.0.1:1").unwrap(), principal).clone();
 }
 

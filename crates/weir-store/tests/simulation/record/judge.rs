@@ -1,4 +1,4 @@
-//! What is promised, and whether it was kept.
+//! The oracle of a run: checks all guarantees at the end.
 
 use std::collections::HashMap;
 
@@ -16,11 +16,11 @@ use crate::{
     world::{HELD, USED},
 };
 
-/// By then each replica has its connections.
+/// Time by which each replica has its connections.
 const CONNECTED: Micros = 500_000;
 
 impl Record {
-    /// Judges all at the end.
+    /// Checks all guarantees at the end of a run.
     pub fn judge(&mut self, redis: &Redis, case: &Case) -> Result<(), String> {
         self.figures.calls = redis.calls;
         self.figures.trace = self.hasher.finalize().to_hex().to_string();
@@ -37,7 +37,7 @@ impl Record {
         }
     }
 
-    /// Once nothing goes wrong any more, the store decides.
+    /// Recovery: once all faults have ended, the store decides.
     fn judge_recovery(&self, redis: &Redis) -> Result<(), String> {
         for check in &self.last_checks {
             let answer = self.answers.iter().find(|(_, answer)| answer.check == *check);
@@ -62,7 +62,7 @@ impl Record {
             }
         }
         for index in 0..self.series.len() {
-            // What each server has decided whose place another one took, and what all have that count in the end.
+            // Checks the decisions of each superseded server, and those of all servers whose data is valid at the end.
             for last in (0..self.losses.len()).map(Some).chain([None]) {
                 let loss = last.map(|last| &self.losses[last]);
                 if loss.is_some_and(|loss| loss.from == loss.to || loss.kept[index].is_none()) {
@@ -76,15 +76,16 @@ impl Record {
         Ok(())
     }
 
-    /// What befell a limit; or, up to `last`, by the server whose place was taken then.
+    /// Returns the history of a limit; or, with `last`, the history up to that loss, continued by the superseded
+    /// server.
     fn marks(&self, index: usize, last: Option<usize>, redis: &Redis) -> Vec<(Micros, Mark)> {
         let series = &self.series[index];
         let losses = || self.losses.iter().take(last.unwrap_or(usize::MAX)).filter(|loss| loss.kept[index].is_some());
         let end = last.map(|last| &self.losses[last]);
-        // Until it takes a place again.
+        // Until that server takes over again.
         let again = |end: &Loss| self.losses.iter().find(|next| next.at > end.at && next.to == end.from);
         let until = end.and_then(again).map_or(Micros::MAX, |next| next.at);
-        // Of those whose place was taken before, nothing counts since.
+        // Calls that servers executed after they were superseded do not count.
         let counts = |at: Micros| {
             let by = redis.superseded.get(&(START + at));
             let is_before = |end: &Loss| at <= end.at && by.is_none();
@@ -123,7 +124,7 @@ impl Record {
         Mark::Lost { since: loss.since.unwrap_or(Micros::MIN), granted: units, until }
     }
 
-    /// Once it is known that another server has taken its place, no one uses a server any more.
+    /// Once replicas can know that a server is superseded, none uses it any more.
     fn judge_leaving(&self, redis: &Redis) -> Result<(), String> {
         for loss in self.losses.iter().filter(|loss| loss.left_by < Micros::MAX) {
             let next = self.losses.iter().map(|next| next.at).find(|at| *at > loss.at).unwrap_or(Micros::MAX);
@@ -135,14 +136,15 @@ impl Record {
         Ok(())
     }
 
-    /// While slots move and nothing else goes wrong, the store decides each check.
+    /// While slot migrations are the only faults, the store decides each check.
     fn judge_moves(&self) -> Result<(), String> {
         let is_missed = |outcome: &Outcome| matches!(outcome, Outcome::Degraded { .. } | Outcome::Failed(_));
         let missed = self.answers.iter().find(|(_, answer)| answer.began > CONNECTED && is_missed(&answer.outcome));
         missed.map_or(Ok(()), |(_, answer)| Err(format!("while slots move and nothing else goes wrong: {answer:?}")))
     }
 
-    /// Whatever is lost and asked again, a request with an id is charged once, and a reservation what it used, or what it held.
+    /// Despite lost answers and retries, a request with an ID is charged once, and a reservation its used or its held
+    /// units.
     fn judge_charges(&self, redis: &Redis) -> Result<(), String> {
         let keyspace = redis.keyspace.borrow();
         for (name, check) in &self.names {
@@ -165,7 +167,7 @@ impl Record {
         Ok(())
     }
 
-    /// No more slots are held than there are, by what their holders were told.
+    /// The holders of slots, according to their answers, never exceed the limit.
     fn judge_slots(&self) -> Result<(), String> {
         for (index, series) in self.series.iter().enumerate() {
             let Definition::Slots { max } = series.definition else { continue };
@@ -174,7 +176,7 @@ impl Record {
                 .filter(|(.., from, until)| from < until)
                 .flat_map(|(.., from, until)| [(*from, 1), (*until, -1)])
                 .collect();
-            // Of those at one moment the ends come first.
+            // At equal times ends come before starts.
             changes.sort_unstable();
             let mut held = 0;
             for (at, change) in changes {
@@ -190,14 +192,14 @@ impl Record {
         Ok(())
     }
 
-    /// Nothing is sent again that may have been carried out, nothing is charged twice, and nothing is lost uncounted.
+    /// No command that may have been executed is sent again, no check is charged twice, and every lost unit is counted.
     fn judge_singles(&self, redis: &Redis, levels: u64) -> Result<(), String> {
         let keyspace = redis.keyspace.borrow();
         let mut refused: HashMap<&[u8], usize> = HashMap::new();
         redis.refused.iter().for_each(|key| *refused.entry(key).or_default() += 1);
         let answers: HashMap<_, _> =
             self.answers.iter().map(|(life, answer)| (answer.check, (*life, answer))).collect();
-        // By life: units that it has to count as unknown, and the last check of which they are.
+        // By replica process: the units that it must count as unknown, and the last check with such units.
         let mut unknown: HashMap<u64, (u64, u64)> = HashMap::new();
         for (name, check) in &self.names {
             let sends = self.sends.get(check).map_or(&[][..], Vec::as_slice);
@@ -234,16 +236,17 @@ impl Record {
                          the last {last:?}"
                     ));
                 }
-                // It was killed, or has not ended yet.
+                // The replica was killed, or has not ended yet.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Whether a replica that has admitted a check without the store cannot know whether the store has charged it. Either the
-    /// check was sent before the answer and not refused; or it was given to a connection that ended before it was written, since
-    /// what is known not to be charged is charged afterwards, perhaps in the very moment of the answer: then it is charged.
+    /// Whether a replica that admitted a check without the store cannot know whether the store has charged it. Either
+    /// the check was sent before the answer and not refused; or it was given to a connection that ended before the
+    /// write. (Units that are certainly not charged are charged later, perhaps at the time of the answer: those are
+    /// charged.)
     fn is_of_unknown_fate(
         &self,
         life: u64,

@@ -1,4 +1,4 @@
-//! Conservation of units: what an owner spends from leases is charged to each level, or outstanding there.
+//! Conservation of units: those that an owner spends from leases are charged to each level, or outstanding there.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use super::keyspace::Held;
 struct Account {
     /// Units that the owner has spent.
     spent: u64,
-    /// Units that the store has charged: settled, or burnt.
+    /// Units that the store has charged: settled or burnt.
     charged: u64,
 }
 
-/// By the level's path and the owner.
+/// The accounts by level path and owner.
 #[derive(Default)]
 pub struct Accounts(BTreeMap<(Vec<u8>, Vec<u8>), Account>);
 
-/// The owner of a lease; `None`: it is a reservation.
+/// Returns the owner of a lease; `None` for a reservation.
 fn owner_of(held: &Held) -> Option<&[u8]> {
     held.id.get(..size_of::<u64>())
 }
 
 impl Accounts {
-    /// The store changes the holds of a level.
+    /// Records a change of a level's holds.
     ///
     /// # Errors
-    /// A renewal has counted twice, or after a later one.
+    /// A renewal took effect twice, or after a later one.
     pub fn changed(&mut self, now: Micros, path: &[u8], before: &[Held], after: &[Held]) -> Result<(), String> {
         for owner in before.iter().filter_map(owner_of) {
             let is_own = |held: &&Held| owner_of(held) == Some(owner);
@@ -56,10 +56,10 @@ impl Accounts {
         Ok(())
     }
 
-    /// An owner spends a unit, while so many are outstanding.
+    /// Records a spent unit, while `outstanding` units are outstanding.
     ///
     /// # Errors
-    /// It has spent more than is charged or outstanding.
+    /// The owner has spent more units than are charged or outstanding.
     pub fn spend(&mut self, path: &[u8], owner: u64, outstanding: u64) -> Result<(), String> {
         let account = self.0.entry((path.to_vec(), owner.to_be_bytes().to_vec())).or_default();
         account.spent += 1;
@@ -69,7 +69,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// The store has lost data, so what was granted is not known any more.
+    /// Clears all accounts, since a store that has lost data does not know its grants.
     pub fn forget(&mut self) {
         self.0.clear();
     }

@@ -1,10 +1,10 @@
-//! The slots of a Cluster: who serves them, as each node has it, and those that are on their way to another node.
+//! The slots of a Cluster: their owners, each node's view of them, and migrations.
 
 use weir_store::redis::slots::{SLOTS, slot_of};
 
 use super::{PORT, PREFIX, host, resp::Reply};
 
-/// Slots on their way.
+/// A range of slots under migration.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     pub first: u16,
@@ -20,16 +20,16 @@ impl Migration {
 }
 
 pub struct Slots {
-    /// Of each node, by slot, who serves it as far as that node knows.
+    /// The owner of each slot, as known to each node.
     views: Vec<Vec<u8>>,
-    /// Who serves it now.
+    /// The actual owners.
     truth: Vec<u8>,
     pub migration: Option<Migration>,
     shards: usize,
 }
 
 impl Slots {
-    /// Shared evenly. Each master's range begins where a store finds a key for its probes at once.
+    /// Divides the slots evenly. Each master's range starts where a store immediately finds a key for its probes.
     pub fn new(shards: usize, nodes: usize) -> Self {
         let mut firsts: Vec<_> =
             (0..shards).map(|number| slot_of(&[PREFIX, format!("probe:{{{number}}}").as_bytes()].concat())).collect();
@@ -40,7 +40,7 @@ impl Slots {
         Self { views: vec![truth.clone(); nodes], truth, migration: None, shards }
     }
 
-    /// The node that is its master's replica, or its replica's master.
+    /// Returns the replica of a master, or the master of a replica.
     pub fn other(&self, node: usize) -> usize {
         (node + self.shards) % (2 * self.shards)
     }
@@ -49,13 +49,13 @@ impl Slots {
         usize::from(self.truth[usize::from(slot_of(key))])
     }
 
-    /// All slots of a node are another's now; that one knows.
+    /// Moves all slots of a node to another one, which learns of it.
     pub fn take_over(&mut self, from: usize, to: usize) {
         self.truth.iter_mut().filter(|owner| usize::from(**owner) == from).for_each(|owner| *owner = to as u8);
         self.learn(to);
     }
 
-    /// The slots on their way have arrived; both nodes know.
+    /// Completes the migration; both nodes learn of it.
     pub fn finish_migration(&mut self) {
         let Some(Migration { first, last, from, to }) = self.migration.take() else { return };
         self.truth[usize::from(first)..=usize::from(last)].fill(to as u8);
@@ -63,12 +63,12 @@ impl Slots {
         self.learn(to);
     }
 
-    /// A node hears who serves what.
+    /// Updates a node's view of the slots.
     pub fn learn(&mut self, node: usize) {
         self.views[node] = self.truth.clone();
     }
 
-    /// Slots around this key's that its node serves.
+    /// Returns a range of slots around this key's, all owned by the same node.
     pub fn around(&self, key: &[u8], width: u16) -> (u16, u16) {
         let (slot, owner) = (slot_of(key), self.truth[usize::from(slot_of(key))]);
         let is_own = |slot: &u16| self.truth[usize::from(*slot)] == owner;
@@ -77,7 +77,7 @@ impl Slots {
         (first, last.unwrap_or(slot))
     }
 
-    /// The keys of these that are on their way.
+    /// Returns those keys that are under migration.
     pub fn moving(&self, keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let Some(migration) = self.migration else { return Vec::new() };
         keys.into_iter().filter(|key| migration.has(slot_of(key))).collect()
@@ -105,7 +105,7 @@ impl Slots {
         Some(format!("MOVED {slot} {}", at(owner)))
     }
 
-    /// The reply of a node to `CLUSTER SLOTS`.
+    /// Returns a node's reply to `CLUSTER SLOTS`.
     pub fn told_by(&self, node: usize) -> Reply {
         let mut ranges = Vec::new();
         let mut first = 0;
@@ -115,7 +115,7 @@ impl Slots {
             ranges.push(Reply::Array(vec![Reply::Number(first as i64), Reply::Number(last as i64), master]));
             first = last + 1;
         }
-        // In the order in which their masters begin.
+        // In the order in which the masters' ranges start.
         ranges.rotate_left(1);
         Reply::Array(ranges)
     }

@@ -1,4 +1,4 @@
-//! Hashes that expire, as a script's commands see them; and what an observer may know of their past.
+//! Hashes that expire, for the script's commands, with a history for the observer.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use weir_core::{
 
 use super::{accounts::Accounts, msgpack};
 
-/// How far back a loss of data may reach.
+/// Maximum age of lost writes.
 pub const MAX_LAG: Micros = 500_000;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Hash {
     expires: Option<Micros>,
 }
 
-/// What the fields begin with that are records of requests, not states.
+/// The prefix of fields that are records of requests, not states.
 const RECORDS: &[u8] = b"\xfd";
 
 impl Hash {
@@ -28,11 +28,11 @@ impl Hash {
     }
 }
 
-/// Units that were granted to a hold of one level.
+/// Units granted to a hold of one level.
 #[derive(Clone, Debug)]
 pub struct Granted {
     pub at: Micros,
-    /// The number of the server that did.
+    /// The number of the granting server.
     pub server: usize,
     pub field: (Vec<u8>, Vec<u8>),
     pub units: u64,
@@ -40,13 +40,13 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Whether it is of a level whose name begins so.
+    /// Whether the level's name starts with this prefix.
     pub fn is_of(&self, name: &[u8]) -> bool {
         [&self.field.0[..], &self.field.1].concat().starts_with(name)
     }
 }
 
-/// A hold of one level, as it is stored.
+/// A hold of one level, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub id: Vec<u8>,
@@ -57,13 +57,13 @@ pub struct Held {
     pub deadline: Micros,
 }
 
-/// What one server has.
+/// The data of one server.
 #[derive(Clone, Debug, Default)]
 struct Data {
     hashes: BTreeMap<Vec<u8>, Hash>,
-    /// The hashes as they were before each of the latest writes.
+    /// The hashes before each of the latest writes.
     journal: Vec<(Micros, Vec<u8>, Option<Hash>)>,
-    /// Another server has taken its place: what is here counts no more.
+    /// Whether another server has taken over: this data is obsolete.
     is_superseded: bool,
 }
 
@@ -80,22 +80,22 @@ impl Data {
     }
 }
 
-/// All hashes.
+/// The data of all servers.
 pub struct Keyspace {
     pub now: Micros,
     servers: Vec<Data>,
-    /// The number of the server that runs commands at this moment.
+    /// The number of the server that runs the current command.
     pub current: usize,
-    /// Whether that takes no writes.
+    /// Whether the current server rejects writes.
     pub is_read_only: bool,
     random: Random,
-    /// Every grant, for the observer.
+    /// All grants, for the observer.
     pub granted: Vec<Granted>,
-    /// How often each hash was written, for the observer.
+    /// Number of writes to each hash, for the observer.
     pub writes: HashMap<Vec<u8>, u64>,
-    /// What owners spend from leases, for the observer.
+    /// Units that owners spend from leases, for the observer.
     pub accounts: Accounts,
-    /// The first write that breaks a promise.
+    /// The first write that violates an invariant.
     pub violation: Option<String>,
 }
 
@@ -110,12 +110,12 @@ impl Keyspace {
         &mut self.servers[self.current]
     }
 
-    /// The hashes that count, wherever they are.
+    /// Returns the valid hashes of all servers.
     fn hashes(&self) -> impl Iterator<Item = (&Vec<u8>, &Hash)> {
         self.servers.iter().filter(|data| !data.is_superseded).flat_map(|data| &data.hashes)
     }
 
-    /// `to` takes the place of `from`, with what that had written until `since`.
+    /// Makes `to` take over from `from`, with the data that was written until `since`.
     pub fn promote(&mut self, from: usize, to: usize, since: Micros) {
         self.servers[to] = self.servers[from].clone();
         self.servers[to].rewind(since);
@@ -126,12 +126,12 @@ impl Keyspace {
         self.servers[server].is_superseded
     }
 
-    /// The keys that a server has.
+    /// Returns the keys of a server.
     pub fn keys_of(&self, server: usize) -> Vec<Vec<u8>> {
         self.servers[server].hashes.keys().cloned().collect()
     }
 
-    /// One key moves to another server.
+    /// Moves one key to another server.
     pub fn migrate(&mut self, key: &[u8], from: usize, to: usize) {
         if let Some(hash) = self.servers[from].hashes.remove(key) {
             self.servers[to].hashes.insert(key.to_vec(), hash);
@@ -184,7 +184,7 @@ impl Keyspace {
         true
     }
 
-    /// Milliseconds until a hash expires; -1: it does not, -2: there is none.
+    /// Returns the milliseconds until a hash expires; -1: no expiry, -2: no such hash.
     pub fn ttl(&mut self, key: &[u8]) -> i64 {
         let now = self.now;
         self.get(key).map_or(-2, |hash| hash.expires.map_or(-1, |at| (at - now) / 1_000))
@@ -199,7 +199,7 @@ impl Keyspace {
         true
     }
 
-    /// Some fields, at most `count`.
+    /// Returns random fields, at most `count`.
     pub fn some_fields(&mut self, key: &[u8], count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let hash = self.get(key).cloned().unwrap_or_default();
         let mut fields: Vec<_> = hash.fields.into_iter().collect();
@@ -210,7 +210,7 @@ impl Keyspace {
         fields
     }
 
-    /// A server forgets everything that was written there after `since`; `None`: everything.
+    /// Discards all writes of a server after `since`; `None`: all data.
     pub fn lose(&mut self, server: usize, since: Option<Micros>) {
         match since {
             None => self.servers[server] = Data::default(),
@@ -218,7 +218,7 @@ impl Keyspace {
         }
     }
 
-    /// Forgets what is older than any loss reaches.
+    /// Drops the history that no data loss can reach.
     pub fn trim(&mut self) {
         let least = self.now - 2 * MAX_LAG;
         for data in &mut self.servers {
@@ -227,7 +227,7 @@ impl Keyspace {
         }
     }
 
-    /// What a server has that is held, by the names of the levels.
+    /// Returns a server's holds, with the names of their levels.
     pub fn held_at(&self, server: usize) -> Vec<(Vec<u8>, Held)> {
         let fields = self.servers[server].hashes.iter().flat_map(|(key, hash)| {
             let states = hash.fields.iter().filter(|(field, _)| !field.starts_with(RECORDS));
@@ -236,12 +236,12 @@ impl Keyspace {
         fields.flat_map(|(name, value)| holds(value).into_iter().map(move |held| (name.clone(), held))).collect()
     }
 
-    /// What is held of every level.
+    /// Returns the holds of all levels.
     pub fn held(&self) -> Vec<Held> {
         self.hashes().flat_map(|(_, hash)| hash.states()).flat_map(holds).collect()
     }
 
-    /// What is held of the levels whose names begin so.
+    /// Returns the holds of levels whose names start with this prefix.
     pub fn held_of(&self, name: &[u8]) -> Vec<Held> {
         let hashes = self.hashes().filter_map(|(key, hash)| Some((name.strip_prefix(&key[..])?, hash)));
         let fields =
@@ -249,7 +249,7 @@ impl Keyspace {
         fields.flat_map(|(_, value)| holds(value)).collect()
     }
 
-    /// The units used of the only level of a hash, whose state is a window.
+    /// Returns the used units of the only level of a hash, whose state is a window.
     pub fn used(&self, key: &[u8]) -> u64 {
         let servers = self.servers.iter().filter(|data| !data.is_superseded);
         let values = servers.filter_map(|data| data.hashes.get(key)).flat_map(Hash::states);
@@ -275,7 +275,7 @@ impl Keyspace {
         }
     }
 
-    /// The store changes the holds of a level.
+    /// Records a change of a level's holds.
     fn account(&mut self, key: &[u8], field: &[u8], before: &[Held], after: &[Held]) {
         let name = [key, field].concat();
         let path = name.split(|byte| *byte == END).next().unwrap_or_default();
@@ -285,7 +285,7 @@ impl Keyspace {
     }
 }
 
-/// The holds in a stored value: its third part.
+/// Parses the holds of a stored value: its third part.
 fn holds(value: &[u8]) -> Vec<Held> {
     let parts = msgpack::all(value).unwrap_or_default();
     let Some(ledger) = parts.get(2).and_then(Value::as_array) else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! Redis in this process, in virtual time: servers that speak the protocol and run the real script, Sentinels, Clusters.
+//! Redis in this process, in virtual time: servers that speak the protocol and run the real script, Sentinels, and
+//! Clusters.
 
 mod accounts;
 mod cluster;
@@ -26,37 +27,36 @@ pub use self::{
 use self::{cluster::Slots, resp::Reply, script::Scripts};
 use crate::topology::Topology;
 
-/// What every key begins with.
+/// The prefix of every key.
 pub const PREFIX: &[u8] = b"weir:";
 
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 
-/// A reset that the script has carried out.
+/// A reset that the script has executed.
 pub struct Reset {
     pub at: Micros,
-    /// The key as the store names it, without the prefix of all keys.
+    /// The key as the store encodes it, without the common prefix.
     pub path: Vec<u8>,
     pub subtree: bool,
 }
 
-/// What a server is at the moment.
+/// The current role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Master,
     Replica,
-    /// It names this server as the master.
+    /// A Sentinel that names this server as the master.
     Sentinel(usize),
 }
 
-/// A server.
 pub struct Server {
     pub role: Role,
     pub is_up: bool,
-    /// Whether those who connect while it is down are not even refused.
+    /// Whether the server, while down, ignores connection attempts instead of refusing them.
     pub is_silent: bool,
-    /// It carries out nothing until then.
+    /// The time until which commands are delayed.
     pub held_until: Micros,
-    /// The scripts that it has in its cache.
+    /// The script cache.
     cached: HashSet<Vec<u8>>,
 }
 
@@ -66,11 +66,11 @@ impl Server {
     }
 }
 
-/// What a server knows of one connection.
+/// A server's state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     pub server: usize,
-    /// The next command is about a slot on its way here.
+    /// Whether the next command may use a slot that is being imported (ASKING).
     is_asking: bool,
     pub is_subscribed: bool,
 }
@@ -81,7 +81,6 @@ impl Session {
     }
 }
 
-/// All servers.
 pub struct Redis {
     pub keyspace: Rc<RefCell<Keyspace>>,
     pub servers: Vec<Server>,
@@ -89,9 +88,9 @@ pub struct Redis {
     scripts: Scripts,
     /// The resets so far, for the observer.
     pub resets: Vec<Reset>,
-    /// The keys of calls that were refused, so that they may be sent again, for the observer.
+    /// The keys of refused calls, which may be sent again, for the observer.
     pub refused: Vec<Vec<u8>>,
-    /// When calls were carried out by which servers whose places others have taken, for the observer.
+    /// Times of calls that superseded servers executed, with the servers, for the observer.
     pub superseded: BTreeMap<Micros, usize>,
     pub calls: u64,
 }
@@ -107,7 +106,7 @@ impl Redis {
         Self { keyspace, servers, slots, scripts, resets, refused, superseded, calls }
     }
 
-    /// The process of a server starts anew: what was written after `since` is lost, if that is given.
+    /// Restarts the process of a server. Writes after `since`, if given, are lost.
     pub fn restart(&mut self, server: usize, since: Option<Option<Micros>>) {
         self.servers[server].cached.clear();
         if let Some(since) = since {
@@ -115,7 +114,7 @@ impl Redis {
         }
     }
 
-    /// Whether no server is down, nor another one in its place.
+    /// Whether no server is down or superseded.
     pub fn is_well(&self) -> bool {
         let keyspace = self.keyspace.borrow();
         let is_well = |(index, server): (usize, &Server)| {
@@ -124,12 +123,12 @@ impl Redis {
         self.servers.iter().enumerate().all(is_well)
     }
 
-    /// The first write that breaks a promise.
+    /// Returns the first write that violates an invariant.
     pub fn violation(&mut self) -> Result<(), String> {
         self.keyspace.borrow_mut().violation.take().map_or(Ok(()), Err)
     }
 
-    /// Runs a command of a connection at a moment.
+    /// Runs a command of a connection at a given time.
     pub fn run(&mut self, now: Micros, session: &mut Session, words: &[Vec<u8>], out: &mut Vec<u8>) {
         let mut keyspace = self.keyspace.borrow_mut();
         (keyspace.now, keyspace.current) = (now, session.server);
@@ -185,7 +184,7 @@ impl Redis {
         }
     }
 
-    /// The error that sends a command about this key to another server.
+    /// Returns the error that redirects a command for this key to another server.
     fn elsewhere(&self, server: usize, key: &[u8], is_asking: bool) -> Option<String> {
         let has_key = || self.keyspace.borrow_mut().get(key).is_some();
         let is_master = self.servers[server].role == Role::Master;
@@ -203,7 +202,7 @@ impl Redis {
         }
         self.calls += 1;
         if self.servers[server].role == Role::Replica {
-            // Writes fail, so nothing is done.
+            // Writes fail, so nothing is executed.
             self.refused.extend(keys.iter().cloned());
             self.keyspace.borrow_mut().is_read_only = true;
         } else if self.keyspace.borrow().is_superseded(server) {
@@ -250,19 +249,19 @@ impl Redis {
     }
 }
 
-/// The address of a server.
+/// Returns the host name of a server.
 pub fn host(server: usize) -> String {
     format!("n{server}")
 }
 
 pub const PORT: u16 = 6379;
 
-/// Which server has this address.
+/// Returns the server with this host name.
 pub fn server_at(host: &str) -> usize {
     host.trim_start_matches('n').parse().expect("the number of a server")
 }
 
-/// The beginning that a pattern matches.
+/// Returns the literal prefix of a pattern.
 fn unescaped(pattern: &[u8]) -> Vec<u8> {
     let mut bytes = pattern.iter();
     let mut beginning = Vec::new();

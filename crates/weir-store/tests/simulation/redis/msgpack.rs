@@ -1,9 +1,9 @@
-//! MessagePack as Redis' library for Lua reads and writes it.
+//! MessagePack, read and written like Redis' Lua library.
 
 use mlua::{ExternalResult, Lua, Value};
 use rmp::encode;
 
-/// Reads all values in a row.
+/// Decodes consecutive values.
 pub fn all(mut bytes: &[u8]) -> Option<Vec<rmpv::Value>> {
     let mut items = Vec::new();
     while !bytes.is_empty() {
@@ -31,7 +31,7 @@ pub fn into_lua(item: &rmpv::Value, lua: &Lua) -> mlua::Result<Value> {
     })
 }
 
-/// Writes a value of Lua's. Tables are lists.
+/// Encodes a Lua value. Tables are lists.
 pub fn write(value: &Value, out: &mut Vec<u8>) -> mlua::Result<()> {
     match value {
         Value::Nil => encode::write_nil(out).into_lua_err(),

@@ -1,6 +1,6 @@
-//! The Redis protocol, as far as Weir speaks it.
+//! The subset of the Redis protocol (RESP) that Weir uses.
 
-/// Takes the first command out of what has come, if all of it has.
+/// Takes the first command from the buffer, if it is complete.
 pub fn take_command(buffer: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut rest = &buffer[..];
     let count = header(&mut rest, b'*')?;
@@ -23,7 +23,6 @@ fn header(rest: &mut &[u8], kind: u8) -> Option<usize> {
     Some(number)
 }
 
-/// A reply.
 pub enum Reply {
     Simple(&'static str),
     Error(String),

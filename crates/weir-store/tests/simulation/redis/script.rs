@@ -1,4 +1,4 @@
-//! The real script, run by the Lua that Redis embeds (5.1).
+//! The real script, run by the Lua version that Redis embeds (5.1).
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -10,11 +10,11 @@ use super::{READONLY, keyspace::Keyspace, msgpack};
 /// A Lua with `redis.call` and `cmsgpack`.
 pub struct Scripts {
     lua: Lua,
-    /// By name.
+    /// The compiled scripts by SHA-1.
     compiled: HashMap<Vec<u8>, Compiled>,
 }
 
-/// A script has no globals of its own.
+/// Forbids global variables, like Redis.
 const NO_GLOBALS: &str = "
     local function no_global(_, name) error('the global ' .. name, 2) end
     setmetatable(_G, {__index = no_global, __newindex = no_global})
@@ -41,7 +41,7 @@ impl Scripts {
         Ok(Self { lua, compiled: HashMap::new() })
     }
 
-    /// Has a script ready to be run: its name.
+    /// Compiles a script and returns its SHA-1.
     pub fn compile(&mut self, text: &[u8]) -> Vec<u8> {
         if let Some((sha, _)) = self.compiled.iter().find(|(_, script)| script.text == text) {
             return sha.clone();
@@ -101,7 +101,7 @@ fn flat(lua: &Lua, fields: Vec<(Vec<u8>, Vec<u8>)>) -> mlua::Result<Table> {
     list(lua, &texts)
 }
 
-/// A command of a script.
+/// Runs a command of a script.
 fn call(lua: &Lua, keyspace: &mut Keyspace, words: &[Value]) -> mlua::Result<Value> {
     let words: Vec<_> = words.iter().map(bytes).collect();
     let (command, rest) = words.split_first().expect("a command");

@@ -1,10 +1,9 @@
-//! What Sentinels tell: the master that each of them names, and promotions.
+//! Sentinels: the master that each of them names, and announcements of promotions.
 
 use super::{PORT, Redis, Role, host, resp::Reply};
 
-/// By which they announce that a replica is promoted.
+/// The channel on which Sentinels announce the promotion of a replica.
 const CHANNEL: &str = "+failover-state-wait-promotion";
-/// The master's name.
 pub const MASTER: &str = "main";
 
 impl Redis {
@@ -20,7 +19,7 @@ impl Redis {
     }
 }
 
-/// What subscribers are sent when `to` is promoted in the place of `from`.
+/// Encodes the message to subscribers when `to` is promoted in place of `from`.
 pub fn announcement(from: usize, to: usize) -> Vec<u8> {
     let (from, to) = (host(from), host(to));
     let text = format!("slave {to}:{PORT} {to} {PORT} @ {MASTER} {from} {PORT}");

@@ -1,4 +1,4 @@
-//! Callers that come back: with an id for which they have no answer, or with what they hold, to whichever replica is there.
+//! Callers with several requests: retries with the same ID, extensions and settlements, on any replica.
 
 use std::sync::Arc;
 
@@ -14,46 +14,45 @@ use crate::{
     replica::{Answer, Check, Kind, Outcome},
 };
 
-/// Units that a reservation holds, and those that it uses.
+/// Units that a reservation holds, and units that it uses.
 pub const HELD: i64 = 10;
 pub const USED: u64 = 3;
-/// How long it is to be held.
+/// TTL of a reservation.
 const TTL: Micros = 200_000;
-/// After so many attempts a caller gives up.
+/// Number of attempts after which a caller gives up.
 const ATTEMPTS: u64 = 12;
 
-/// One caller.
 pub struct Caller {
     user: usize,
     key: Key,
     stage: Stage,
-    /// The attempts at this stage; one that is overtaken is not waited for.
+    /// Number of attempts at this stage; timeouts of earlier attempts are ignored.
     attempts: u64,
     is_answered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Asks, with an id, or for a reservation.
+    /// Sends a check with an ID, or a reservation.
     Asks,
-    /// Holds what it was given until then.
+    /// Holds units or a slot until this time.
     Holds { until: Micros },
-    /// Asks for a reservation to be held for longer.
+    /// Extends the reservation.
     Extends,
-    /// Settles its reservation.
+    /// Settles the reservation.
     Settles,
-    /// Has all that it wanted, has given up, or died.
+    /// Has completed, has given up, or has died.
     Done,
 }
 
 impl World {
-    /// A new caller asks at this place.
+    /// Starts a new caller at this replica.
     pub fn call(&mut self, number: u64, user: usize, key: Key, seat: usize) {
         self.callers.insert(number, Caller { user, key, stage: Stage::Asks, attempts: 0, is_answered: true });
         self.attempt(number, seat);
     }
 
-    /// One attempt at what a caller wants next.
+    /// Sends the next request of a caller.
     fn attempt(&mut self, number: u64, seat: usize) {
         let release = self.case.scene == Scene::Slots || number.is_multiple_of(2);
         let on_expiry = if release { OnExpiry::Release } else { OnExpiry::Keep };
@@ -81,7 +80,7 @@ impl World {
         }
     }
 
-    /// A caller has waited, or held what it has for a while.
+    /// Continues with a caller whose timeout or holding time is over.
     pub fn again(&mut self, number: u64, attempt: u64) {
         let Some(caller) = self.callers.get_mut(&number) else { return };
         if caller.attempts != attempt {
@@ -99,7 +98,7 @@ impl World {
                 };
                 (caller.stage, caller.attempts) = (next, 0);
             }
-            // What holds slots does not ask for them again: it would take others.
+            // A slot is not requested again: the caller would take another one.
             Stage::Asks if self.case.scene != Scene::Repeated => caller.stage = Stage::Done,
             _ if caller.is_answered || caller.attempts >= ATTEMPTS => caller.stage = Stage::Done,
             _ => {}
@@ -109,7 +108,7 @@ impl World {
         self.drive(seat);
     }
 
-    /// What a caller makes of its answer.
+    /// Handles an answer to a caller.
     pub fn answered(&mut self, answer: &Answer) {
         let Some(caller) = self.callers.get_mut(&answer.check).filter(|caller| !caller.is_answered) else { return };
         match (caller.stage, &answer.outcome) {
@@ -120,7 +119,7 @@ impl World {
                 let holds = self.random.within(0, TTL);
                 self.after(holds, Event::Again(answer.check, 0));
             }
-            // It is tried again when the time of the attempt is over.
+            // The caller retries after its timeout.
             (_, Outcome::Failed(_) | Outcome::Degraded { .. }) => {}
             (_, _) => (caller.stage, caller.is_answered) = (Stage::Done, true),
         }

@@ -1,5 +1,5 @@
-//! Failovers of a living master and back, step by step: orders of events that seeds have met, each of which once led replicas to
-//! the wrong master.
+//! Failovers of a live master and back, step by step: orders of events found by random seeds, each of which once led
+//! replicas to the wrong master.
 
 use std::ops::Range;
 
@@ -16,15 +16,15 @@ use crate::{
     topology::Topology,
 };
 
-/// The servers of a master and its replica, and the Sentinels' first.
+/// The numbers of the master, its replica, and the first Sentinel.
 const MASTER: usize = 0;
 const REPLICA: usize = 1;
 const SENTINEL: usize = 2;
 
-/// What happens at a time.
+/// A step of a test and its time.
 type Directed = (Micros, fn(&mut World));
 
-/// A world in which this happens.
+/// Runs a world with these steps.
 fn run(length: Micros, steps: &[Directed]) {
     let mut world = World::new(Case::directed(Topology::Sentinels, length), &Random::new(1));
     for (index, (at, step)) in steps.iter().enumerate() {
@@ -39,7 +39,7 @@ impl World {
         sentinels.for_each(|sentinel| self.redis.servers[sentinel].role = Role::Sentinel(master));
     }
 
-    /// A master lives on as a replica.
+    /// Demotes a master, which keeps running as a replica.
     fn demote(&mut self, server: usize) {
         self.server(Step::Demote(server));
         self.end_connections(server, true);
@@ -51,8 +51,8 @@ impl World {
     }
 }
 
-/// One worker has connected to the new master before its promotion is announced, by the Sentinel that knows. The other one leaves
-/// the old master all the same.
+/// One worker connects to the new master, which one Sentinel already names, before the promotion is announced. The
+/// other worker must still leave the old master.
 #[test]
 fn an_announcement_is_followed_although_a_connection_leads_there_already() {
     run(
@@ -63,13 +63,13 @@ fn an_announcement_is_followed_although_a_connection_leads_there_already() {
                 world.name(SENTINEL..SENTINEL + 3, REPLICA);
                 world.demote(MASTER);
             }),
-            // Both connections are lost, and one worker connects again.
+            // Both connections are lost, and one worker reconnects.
             (1_390_000, |world| world.end_connections(REPLICA, true)),
             (1_400_000, |world| world.ask_for(0)),
             (1_420_000, |world| {
                 world.promote(REPLICA, MASTER, 0);
                 world.name(SENTINEL..SENTINEL + 1, MASTER);
-                // Some of these users' keys are the other worker's.
+                // Some of these users' keys belong to the other worker.
                 (0..world.case.users).for_each(|user| world.ask_for(user));
             }),
             (1_440_000, |world| {
@@ -83,8 +83,8 @@ fn an_announcement_is_followed_although_a_connection_leads_there_already() {
     );
 }
 
-/// A failover that was announced is undone before this replica hears a Sentinel name the new master. So those that name the old one
-/// seem not to know yet, but the new one is a replica again.
+/// An announced failover is reverted before this replica gets the new master from any Sentinel. The Sentinels that name
+/// the old one then seem to be outdated, although the new one is a replica again.
 #[test]
 fn a_promotion_is_over_when_its_server_is_a_replica_again() {
     run(

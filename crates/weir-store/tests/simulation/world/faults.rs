@@ -1,4 +1,4 @@
-//! What goes wrong, and what is done on purpose: resets, new policies, stops.
+//! Faults of replicas, and planned events: resets, new policies, drains.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl World {
             let held = self.redis.keyspace.borrow().held();
             let held = held.iter().filter(|held| held.units > 0 && held.deadline > START + self.now);
             let left: u64 = held.filter(|held| held.id.starts_with(&owner)).map(|held| held.units).sum();
-            // What it has spent since it renewed last is charged at the deadline.
+            // Units spent since the last renewal are charged at the deadline.
             let spent = self.record.leased_since(life, self.now - self.case.ttl);
             if left > spent * self.case.levels.len() as u64 {
                 return Err(format!(
@@ -51,7 +51,7 @@ impl World {
         Ok(())
     }
 
-    /// A replica ends. Where its machine goes on, connections are closed.
+    /// Ends a replica. If its machine survives, its connections are closed.
     fn end(&mut self, seat: usize, closes: bool) {
         let Some(replica) = &mut self.seats[seat].replica else { return };
         replica.kill();
@@ -98,7 +98,7 @@ impl World {
                 if let Some((definition, within)) = self.case.changed(self.policy.version) {
                     self.record.changed(self.now, definition, within);
                 }
-                // What is held under the old one is not given back.
+                // Units held under the old policy are not given back.
                 (0..self.seats.len()).for_each(|seat| self.trouble(seat, self.case.ttl));
                 self.record.fault("new policy");
             }
@@ -122,7 +122,7 @@ impl World {
         if !self.is_running(seat) || self.seats[seat].draining_since.is_some() {
             return;
         }
-        // Above the anchor a reset forgets what is held.
+        // A reset above the anchor discards holds.
         let depth = if self.case.anchor == 1 { 1 + self.random.below(2) } else { 2 };
         let (user, subtree) = (self.random.below(self.case.users), self.random.once_in(2));
         let segments = ["t".to_owned(), format!("u{user}")];

@@ -1,4 +1,4 @@
-//! Clients that hold leases: they decide by what they hold, and renew it through whichever replica is there.
+//! Clients that hold leases: they decide locally, and renew through any replica.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::{
     replica::{Answer, Check, Kind, Outcome},
 };
 
-/// One client, from its start to its end.
+/// One client process.
 pub struct LeaseClient {
     owner: u64,
-    /// By how many millionths its clock is faster.
+    /// Clock drift in parts per million.
     drift: i64,
-    /// Of each user's key.
+    /// The leases by user.
     leases: Vec<(ClientLease, Balance)>,
 }
 
@@ -28,7 +28,7 @@ impl LeaseClient {
     }
 }
 
-/// What a client waits for.
+/// A request for which a client awaits an answer.
 #[derive(Clone, Copy)]
 pub struct Asked {
     owner: u64,
@@ -40,7 +40,7 @@ pub struct Asked {
 }
 
 impl World {
-    /// A client starts.
+    /// Starts a client.
     pub fn start_client(&mut self) {
         let drift = if self.case.faults.drift { self.random.within(-4_900, 4_900) } else { 0 };
         let leases = (0..self.case.users).map(|_| Default::default()).collect();
@@ -48,7 +48,7 @@ impl World {
         self.clients.push(LeaseClient { owner, drift, leases });
     }
 
-    /// A client is killed, and another one starts.
+    /// Kills a client and starts another one.
     pub fn kill_client(&mut self) {
         if !self.clients.is_empty() {
             let at = self.random.below(self.clients.len());
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// One of them checks a user's key, and asks this replica if it asks any.
+    /// Lets one client check a user's key, with requests to this replica if it needs any.
     pub fn check_by_client(&mut self, number: u64, user: usize, seat: usize) {
         let at = self.random.below(self.clients.len());
         let client = &mut self.clients[at];
@@ -89,7 +89,7 @@ impl World {
         self.record.answer(owner, answer);
     }
 
-    /// What is due.
+    /// Sends all due renewals.
     pub fn tick_clients(&mut self) {
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// A client has waited: the same request goes to another replica, once.
+    /// Handles a client's timeout: the same request is sent to another replica, once.
     pub fn late(&mut self, number: u64) {
         let Some(asked) = self.asked.remove(&number) else { return };
         if let Some(LeaseRequest { lease, sequence, .. }) = asked.request {
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// What a client makes of an answer; whether any waits for it.
+    /// Handles an answer to a client. Returns whether the client was waiting for it.
     pub fn told(&mut self, answer: &Answer) -> bool {
         let Some(Asked { owner, user, sent, .. }) = self.asked.remove(&answer.check) else { return false };
         let Some((client, now)) = self.client(owner) else { return false };
@@ -165,7 +165,7 @@ impl World {
         true
     }
 
-    /// The client of this owner, if it lives, and its time.
+    /// Returns the client of this owner, if it is running, and its time.
     fn client(&mut self, owner: u64) -> Option<(&mut LeaseClient, Micros)> {
         let now = self.now;
         let client = self.clients.iter_mut().find(|client| client.owner == owner)?;

@@ -1,5 +1,5 @@
-//! Replicas, their callers, the store and the network between them, in virtual time on one thread. All that happens is drawn from
-//! one seed.
+//! Replicas, their callers, the store and the network between them, in virtual time on one thread. One seed determines
+//! all events.
 
 mod callers;
 mod failovers;
@@ -37,30 +37,30 @@ use super::{
     topology::Topology,
 };
 
-/// Checks that a paused replica finds when it goes on, at most.
+/// Maximum number of checks that wait for a paused replica.
 const MAX_KEPT_WAITING: usize = 200;
-/// Time goes on by so much at least, as timers of the runtimes do.
+/// Resolution of virtual time, like that of the runtimes' timers.
 const TICK: Micros = 1_000;
-/// From the last fault to the first checks afterwards; they meet connections of which no one knew that they are dead.
+/// Time from the last fault to the first checks of the recovery, which still meet dead connections.
 const RECOVERY: Micros = SECOND;
-/// Checks afterwards, how often, and how many of them may not be decided by the store.
+/// Number of checks during the recovery, their interval, and the number of first ones that the store need not decide.
 const AFTERWARDS: u64 = 50;
 const AFTERWARDS_EVERY: Micros = 50_000;
 const MAY_FAIL: u64 = 40;
-/// For all this and for the end.
+/// Time for the recovery and the end.
 const STOPPING: Micros = 6 * SECOND;
 
-/// The place of a replica, which may be empty.
+/// A slot for a replica process, possibly empty.
 #[derive(Default)]
 pub struct Seat {
     pub replica: Option<Replica>,
     pub life: u64,
     rate: i64,
     paused_until: Micros,
-    /// Checks that came while it was paused.
+    /// Checks that arrived while the replica was paused.
     kept_waiting: usize,
     cut_until: Micros,
-    /// Until when messages may be late or lost.
+    /// The time until which messages may be late or lost.
     troubled_until: Micros,
     draining_since: Option<Micros>,
 }
@@ -75,9 +75,9 @@ pub struct World {
     pub seats: Vec<Seat>,
     connections: BTreeMap<u64, Connection>,
     pub redis: Redis,
-    /// Whether a server is about to take another one's place.
+    /// Whether a failover is scheduled.
     fails_over: bool,
-    /// When a key moved last from one server to another.
+    /// The time at which a key last moved between servers.
     moved_at: Micros,
     pub policy: Arc<Policy>,
     lives: u64,
@@ -86,7 +86,7 @@ pub struct World {
     clients: Vec<LeaseClient>,
     asked: BTreeMap<u64, Asked>,
     is_healed: bool,
-    /// What a test says that happens.
+    /// The steps of a directed test.
     directed: Vec<fn(&mut Self)>,
     pub record: Record,
 }
@@ -152,7 +152,7 @@ impl World {
         self.after(self.case.length + STOPPING / 2 + SECOND, Event::Stop);
     }
 
-    /// Runs to the end, or to the first thing that is wrong at once.
+    /// Runs to the end, or to the first violation that is detected immediately.
     pub fn run(mut self) -> Result<Record, String> {
         let end = self.case.length + if self.case.recovers { STOPPING + SECOND } else { 0 };
         while let Some(Due { at, event, .. }) = self.events.pop() {
@@ -169,7 +169,7 @@ impl World {
         Ok(self.record)
     }
 
-    /// Every moment is another one.
+    /// Advances the clock: no two events have the same time.
     fn go_on(&mut self, at: Micros) {
         self.now = at.max(self.now + 1);
         self.clock.store(self.now, Relaxed);
@@ -243,7 +243,7 @@ impl World {
         self.seats[seat].replica.is_some() && self.seats[seat].paused_until <= self.now
     }
 
-    /// Lets a replica run until now.
+    /// Runs a replica up to the current time.
     fn drive(&mut self, seat: usize) {
         if !self.is_running(seat) {
             return;
@@ -285,7 +285,7 @@ impl World {
         let gap = self.random.within(0, 2_000_000 / rate);
         self.after(gap, Event::Check(seat));
         if !self.is_running(seat) {
-            // The system keeps what callers send until the process goes on.
+            // The operating system buffers requests until the process continues.
             self.seats[seat].kept_waiting += usize::from(self.seats[seat].kept_waiting < MAX_KEPT_WAITING);
             return;
         }
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// A paused replica goes on, or one that has ended starts anew.
+    /// Continues a paused replica, or starts a new one in place of one that has ended.
     fn resume(&mut self, seat: usize) {
         if self.seats[seat].replica.is_none() {
             self.lives += 1;

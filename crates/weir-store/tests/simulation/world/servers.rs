@@ -1,4 +1,4 @@
-//! What goes wrong with servers: restarts, failovers by Sentinels and in a Cluster, slots that move.
+//! Faults of servers: restarts, failovers with Sentinels and in a Cluster, and slot migrations.
 
 use weir_core::domain::{Key, Micros, time::SECOND};
 
@@ -11,9 +11,9 @@ use crate::{
     topology::Topology,
 };
 
-/// For so long after a failover a replica may meet what it left behind.
+/// Time after a failover for which replicas may still be affected by it.
 const UNSETTLED: Micros = 2 * SECOND;
-/// Slots that move at once, to either side of a key's.
+/// Number of slots that migrate together, on each side of a key's slot.
 const WIDTH: u16 = 3_000;
 
 impl World {
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// A master, and its replica that could take its place, if there is one.
+    /// Picks a master and its replica, if the replica can take over.
     fn master_and_replica(&mut self) -> Option<(usize, usize)> {
         let servers = &self.redis.servers;
         let masters: Vec<_> = (0..servers.len()).filter(|server| servers[*server].role == Role::Master).collect();
@@ -71,7 +71,7 @@ impl World {
         let replica = self.redis.slots.as_ref().map_or(1 - master.min(1), |slots| slots.other(master));
         let [from, to] = [master, replica].map(|server| &self.redis.servers[server]);
         let is_moving = self.redis.slots.as_ref().is_some_and(|slots| slots.migration.is_some());
-        // Sentinels agree on one failover before the next.
+        // The Sentinels agree on one failover before the next.
         let is_agreed = self.redis.sentinels().all(|it| self.redis.servers[it].role == Role::Sentinel(master));
         let is_free = !self.fails_over && !is_moving && is_agreed;
         let is_possible = is_free && from.is_up && to.is_up && to.role == Role::Replica;
@@ -87,7 +87,7 @@ impl World {
         let (is_cluster, is_planned) = (self.redis.slots.is_some(), self.random.once_in(2));
         let promote = |lag| Event::Server(Step::Promote { from, to, lag });
         if is_planned && is_cluster {
-            // The master takes nothing until its replica has all.
+            // The master delays all commands until its replica has all data.
             let time = self.random.within(1_000, 50_000);
             self.redis.servers[from].held_until = self.now + time + 1;
             self.after(time, promote(0));
@@ -105,7 +105,7 @@ impl World {
             let started = promoted + self.random.within(1_000, 600_000);
             self.stop_server(from, started);
             self.after(promoted, promote(lag));
-            // Until it hears of it, it takes itself for the master; in a Cluster it hears of it before it serves.
+            // The restarted server acts as master until it is demoted; in a Cluster it is demoted before it serves.
             let demoted = if is_cluster { started } else { started + self.random.within(1_000, 300_000) };
             self.after(demoted - 1, Event::Server(Step::Demote(from)));
             self.record.fault("failover of a master that is gone");
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Sentinels hear of a promotion, of which one of them has told or not.
+    /// Lets the Sentinels learn of a promotion, which one of them may have announced.
     fn tell_sentinels(&mut self, from: usize, to: usize) {
         let announces = !self.random.once_in(4);
         if announces {
@@ -170,7 +170,7 @@ impl World {
         );
     }
 
-    /// A Sentinel announces a promotion to those who have subscribed.
+    /// Lets a Sentinel announce a promotion to its subscribers.
     pub fn announce(&mut self, sentinel: usize, from: usize, to: usize) {
         let hears = |connection: &super::Connection| {
             connection.is_open && connection.session.is_subscribed && connection.session.server == sentinel
@@ -180,7 +180,7 @@ impl World {
         ids.into_iter().for_each(|id| self.send_down(id, Ok(announcement(from, to))));
     }
 
-    /// The other nodes of a Cluster hear of a change.
+    /// Lets the other nodes of a Cluster learn of a change.
     fn tell_nodes(&mut self) {
         for node in 0..self.redis.servers.len() {
             let delay = self.random.within(1_000, 200_000);
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// The slots around a key begin to move to another master.
+    /// Starts to migrate the slots around a key to another master.
     pub fn move_slots(&mut self) {
         let key = match self.case.scene {
             scene if scene.has_own_keys() => Key::new("", &["c", &self.random.below(1_000).to_string()]),
@@ -226,7 +226,7 @@ impl World {
         let mut keyspace = self.redis.keyspace.borrow_mut();
         let keys = slots.moving(keyspace.keys_of(from));
         self.moved_at = self.now;
-        // All but the last few at once: those are met on their way.
+        // Half of the keys move at once, so that the last few are met during the migration.
         let some = (keys.len() / 2).max(1);
         keys.iter().take(some).for_each(|key| keyspace.migrate(key, from, to));
         drop(keyspace);

@@ -1,4 +1,4 @@
-//! The network: what replicas send arrives late, in parts, or not at all; and the store's end of connections.
+//! The network: bytes from replicas arrive late, in parts, or not at all; and the store's end of connections.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -18,20 +18,20 @@ fn is_dead(server: &Server) -> bool {
     !server.is_up && server.is_silent
 }
 
-/// A connection, as the store and the network know it.
+/// A connection, as known to the store and the network.
 pub struct Connection {
     end: Arc<Mutex<End>>,
     seat: usize,
     pub session: Session,
     up: VecDeque<Option<Vec<u8>>>,
     down: VecDeque<Result<Vec<u8>, State>>,
-    /// Nothing overtakes what was sent before.
+    /// Arrival times of the latest messages: later ones never overtake them.
     up_at: Micros,
     down_at: Micros,
     pub received: Vec<u8>,
     observed: Vec<u8>,
     pub is_open: bool,
-    /// Nothing arrives any more, and neither end is told.
+    /// Whether nothing arrives any more, without an error at either end.
     is_stalled: bool,
 }
 
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// A replica has written to a connection.
+    /// Takes and sends the bytes that a replica has written to a connection.
     fn sent(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let bytes = connection.end.lock().take_sent();
@@ -131,7 +131,7 @@ impl World {
         self.after(delay, Event::Down(id));
     }
 
-    /// What is cut off arrives when it is not any more.
+    /// Postpones an event of a partitioned connection to the end of the partition. Returns whether it did.
     fn is_late(&mut self, id: u64, event: Event) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
         let mut until = self.seats[connection.seat].cut_until;
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// The store has received bytes.
+    /// Handles bytes that arrive at the store.
     fn received(&mut self, id: u64, bytes: Vec<u8>) {
         let seat = self.connections[&id].seat;
         let (is_lost, is_stalled) =
