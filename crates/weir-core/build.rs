@@ -1,6 +1,7 @@
-//! Compiles the messages with protox, so that no system `protoc` is needed. Without the feature `proto` there is nothing to do.
+//! Compiles the messages with protox, so that no system `protoc` is needed. Without the feature `proto` it does
+//! nothing.
 
-// What the core must not do, its build must.
+// `clippy.toml` forbids files and the environment for the core; its build script needs them.
 #![allow(clippy::disallowed_methods)]
 
 use std::error::Error;

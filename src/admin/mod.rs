@@ -1,4 +1,4 @@
-//! For operators: metrics and health over HTTP.
+//! Metrics, liveness and readiness over HTTP, for operators.
 
 use std::sync::{
     Arc,
@@ -18,21 +18,21 @@ use crate::telemetry::Metrics;
 
 mod page;
 
-/// The state behind the pages.
+/// The state behind the endpoints.
 #[derive(Clone)]
 pub struct Admin {
     metrics: Arc<Metrics>,
     draining: Arc<AtomicBool>,
     awaits_policy: Arc<AtomicBool>,
-    /// The problem of the shared store, as a line.
+    /// The problem of the shared store, as a line of text.
     store: Arc<Mutex<Option<&'static str>>>,
     requires_store: bool,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
 impl Admin {
-    /// Pages over these metrics. With `requires_store`, `/readyz` fails while the shared store has a problem. `refresh` updates
-    /// the gauges that are computed on demand.
+    /// Returns endpoints for `metrics`. With `requires_store`, `/readyz` fails while the shared store has a problem.
+    /// `refresh` updates the gauges that are computed on demand.
     pub fn new(
         metrics: Arc<Metrics>,
         requires_store: bool,
@@ -42,12 +42,12 @@ impl Admin {
         Self { metrics, draining, awaits_policy, store, requires_store, refresh: Arc::new(refresh) }
     }
 
-    /// `/readyz` fails from now on.
+    /// Makes `/readyz` fail from now on.
     pub fn report_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// `/readyz` fails while a policy is awaited.
+    /// Makes `/readyz` fail while a policy is awaited.
     pub fn report_awaited_policy(&self, is_awaited: bool) {
         self.awaits_policy.store(is_awaited, Ordering::Relaxed);
     }
@@ -57,12 +57,12 @@ impl Admin {
         self.obstacle().is_none()
     }
 
-    /// The part of `/readyz` about the shared store.
+    /// Sets the problem of the shared store, which `/readyz` reports.
     pub fn report_store(&self, problem: Option<&'static str>) {
         *self.store.lock() = problem;
     }
 
-    /// Why this service is not ready, where it is not.
+    /// Returns why this service is not ready; `None` if it is ready.
     fn obstacle(&self) -> Option<&'static str> {
         if self.draining.load(Ordering::Relaxed) {
             return Some("shutting down\n");
@@ -73,7 +73,7 @@ impl Admin {
         self.store.lock().filter(|_| self.requires_store)
     }
 
-    /// The pages.
+    /// Returns the routes of the endpoints.
     pub fn routes(self) -> Router {
         Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
@@ -97,7 +97,7 @@ async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
     }
 }
 
-/// The same for those who probe envoyproxy/ratelimit.
+/// Readiness at the path and with the answers of envoyproxy/ratelimit, for its probes.
 async fn healthcheck(State(admin): State<Admin>) -> impl IntoResponse {
     match admin.obstacle() {
         Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),

@@ -1,4 +1,4 @@
-//! A large page, compressed until its client reads it.
+//! A large page, kept compressed until its client reads it.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,13 +14,13 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use futures_util::stream;
 use weir_server::AnswerBytes;
 
-/// A client that takes no gzip gets so much at a time.
+/// Size of the pieces that a client without gzip gets.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Answers with this text, to a request with these headers.
+/// Returns `text` as the response to a request with these headers.
 ///
 /// # Errors
-/// None is known: it is written to memory.
+/// None is expected: it is written to memory.
 pub(crate) fn respond(text: &str, request: &HeaderMap) -> io::Result<Response> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(text.as_bytes())?;

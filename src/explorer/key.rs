@@ -23,9 +23,9 @@ use crate::{
 struct Wanted {
     domain: String,
     key: Vec<String>,
-    /// Units that a request would ask for; 1 by default.
+    /// Cost of the request; 1 by default.
     cost: Option<i64>,
-    /// Its factor; 1 by default.
+    /// Factor of the request; 1 by default.
     factor: Option<f64>,
 }
 
@@ -63,11 +63,11 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
     })))
 }
 
-/// One level, its limit, how it stands, and who holds units of it.
+/// One level: its limit, its decision, and the holds on it.
 struct Level<'a> {
     level: &'a LevelAnswer<'a>,
     holds: &'a [Held],
-    /// This replica.
+    /// The owner id of this replica.
     own: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The explorer: a page at `/ui` and the paths that it reads. It holds no state of its own; who may read what is
-//! for [`routes`](crate::transport::routes) to say.
+//! The explorer: a page at `/ui` and the endpoints that it reads. It stores nothing itself;
+//! [`routes`](crate::transport::routes) controls access.
 
 mod key;
 mod live;
@@ -36,12 +36,12 @@ use crate::{
     },
 };
 
-/// Longest body of a request to the explorer; it may hold a policy that is to be tried.
+/// Maximum size of a request body, which may contain a draft of a policy.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The page and its files: path, kind and text.
+/// The page and its files: path, content type and text.
 const FILES: [(&str, &str, &str); 19] = [
     ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
     ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
@@ -83,18 +83,18 @@ pub struct Explorer(Arc<Service>);
 
 struct Service {
     limiter: Arc<Limiter<AnyStore>>,
-    /// Where limits are divided among Envoys.
+    /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<AnyStore>>>,
     bounds: Bounds,
     sites: Sites,
     started: Instant,
-    /// One simulation runs at a time.
+    /// Permits one simulation at a time.
     simulating: Arc<Semaphore>,
 }
 
 impl Explorer {
-    /// An explorer of the policy in force, the counts of `limiter`, and what `quotas` divides; policies to be tried stay within
-    /// `bounds`, and `sites` are those that its page may be on.
+    /// Returns an explorer of the policy in force, the counters of `limiter`, and the assignments of `quotas`. Drafts
+    /// of policies must stay within `bounds`; `sites` are the sites that may host its page.
     pub fn new(
         limiter: Arc<Limiter<AnyStore>>,
         quotas: Option<Arc<Quotas<AnyStore>>>,
@@ -105,7 +105,7 @@ impl Explorer {
         Self(Arc::new(Service { limiter, quotas, bounds, sites, started, simulating }))
     }
 
-    /// The page and what it reads.
+    /// Returns the routes of the page and of the endpoints that it reads.
     pub fn routes(self) -> Router {
         let files = FILES.into_iter().fold(Router::new(), |routes, (path, kind, text)| {
             routes.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }))
@@ -126,7 +126,7 @@ impl Explorer {
 
 type Reply = Result<Response, Problem>;
 
-/// The client's roles: all, where authentication is disabled, but `admin` on this machine alone.
+/// Returns the client's roles. If authentication is disabled: all, but `admin` only for loopback clients.
 async fn session(Extension(Peer(peer)): Extension<Peer>, roles: Option<Extension<Roles>>) -> Response {
     let may = |role: &Role| match &roles {
         Some(Extension(roles)) => roles.has(*role),
@@ -144,7 +144,7 @@ async fn guarded(mut response: Response) -> Response {
     response
 }
 
-/// The body of a request, read as what is asked there.
+/// Reads the body of a request as JSON.
 async fn read<T: DeserializeOwned>(explorer: &Explorer, request: Request) -> Result<T, Problem> {
     let text = body::read(request, MAX_BODY_BYTES, &explorer.0.sites).await?;
     serde_json::from_str(&text).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
@@ -153,7 +153,7 @@ async fn read<T: DeserializeOwned>(explorer: &Explorer, request: Request) -> Res
 fn json_reply(answer: &impl Serialize) -> Response {
     match serde_json::to_vec(answer) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response(),
-        // Not for answers whose every value is a text or a number.
+        // Unreachable: all values of an answer are texts or numbers.
         Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "").into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! Envoy's quotas: what this replica has assigned to the Envoys that report to it.
+//! Envoy's quotas (RLQS): the rates that this replica has assigned to the Envoys that report to it.
 
 use axum::extract::{Request, State};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Explorer, Reply, json_reply, read};
 
-/// Most buckets that are told.
+/// Maximum number of buckets in a reply.
 const MAX_BUCKETS: usize = 50;
 
 #[derive(Deserialize)]
@@ -15,8 +15,8 @@ struct Wanted {
     domain: String,
 }
 
-/// The buckets of a domain with the largest demand, and how their Envoys stand, in requests a second; `divided` says whether the domain
-/// is one of `rlqs.domains`.
+/// Returns the buckets of a domain with the largest demand, and the usage of their Envoys in requests per second.
+/// `divided` says whether the domain is one of `rlqs.domains`.
 pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain } = read(&explorer, request).await?;
     let found = explorer.0.quotas.as_ref().and_then(|quotas| Some((quotas, quotas.domain(&domain)?)));

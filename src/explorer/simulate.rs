@@ -27,15 +27,15 @@ use crate::{
     transport::{http::problem::Problem, status::Rejected},
 };
 
-/// Most arrivals of a simulation.
+/// Maximum number of arrivals in a simulation.
 const MAX_ARRIVALS: u64 = 10_000;
-/// The number of steps of the timeline.
+/// Number of steps in the timeline.
 const STEPS: usize = 120;
-/// Longest time that is simulated.
+/// Longest simulated time, in seconds.
 const MAX_SECONDS: f64 = 31.0 * 86_400.0;
-/// How large a draft may be made by what it repeats.
+/// Bounds on a draft, including the expansion of its YAML aliases.
 const MAX_DRAFT: document::Most = document::Most { nodes: 20_000, repeated_bytes: 1 << 20 };
-/// How long a simulation may take.
+/// Maximum run time of a simulation.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -46,30 +46,31 @@ pub(super) struct Wanted {
     /// A policy file, or a list of limits for the key, in place of the policy in force. Empty: neither.
     #[serde(default)]
     draft: String,
-    /// Units that each arrival asks for.
+    /// Cost of each arrival, in units.
     cost: i64,
-    /// Arrivals a second.
+    /// Arrivals per second.
     rate: f64,
-    /// Arrivals at the very start, beside those.
+    /// Additional arrivals at time 0.
     burst: u64,
-    /// For how long.
+    /// Simulated time, in seconds.
     seconds: f64,
-    /// Whether the time between two is drawn at random, as of many independent callers, instead of the same each time.
+    /// Whether the intervals between arrivals are random (a Poisson process, as of many independent clients) instead of
+    /// constant.
     random: bool,
 }
 
-/// The decisions of one step of time.
+/// The decisions in one step of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Step {
     allowed: u64,
     refused: u64,
-    /// The longest wait of those that passed.
+    /// The longest wait of an allowed arrival.
     wait_us: Micros,
-    /// What the binding limit had left at the end; nothing without a binding limit or an arrival.
+    /// Units remaining of the binding limit at the end of the step; `None` without a binding limit or an arrival.
     remaining: Option<u64>,
 }
 
-/// The decisions of one limit.
+/// The totals of one limit.
 #[derive(Debug, Serialize)]
 struct OfLimit {
     name: String,
@@ -83,11 +84,10 @@ struct Course {
     step_us: Micros,
     steps: Vec<Step>,
     limits: Vec<OfLimit>,
-    /// The most that the limit that binds ever had left.
+    /// The most units that were ever remaining of the binding limit.
     most_remaining: u64,
 }
 
-/// Runs a simulation.
 pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
@@ -95,7 +95,7 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
     alone(explorer, run).await.map(|course| json_reply(&course))
 }
 
-/// Runs a simulation beside the threads that serve checks, if none is under way.
+/// Runs a simulation outside the threads that serve checks. Fails if another one is running.
 pub(super) async fn alone<T: Send + 'static>(
     explorer: Explorer,
     run: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
@@ -111,15 +111,15 @@ pub(super) async fn alone<T: Send + 'static>(
     run.await.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?
 }
 
-/// The policy of a draft that is a policy file, its limits within these bounds.
+/// Parses a draft that must be a policy file with limits within `bounds`.
 pub(super) fn drafted(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
     let message = "a draft for recorded checks is a policy file, with `schema` or `descriptors`";
     parse(draft, bounds)?.0.ok_or_else(|| invalid("draft", message))
 }
 
-/// The policy of a draft that is a policy file; otherwise its limits, if any.
+/// Parses a draft: a policy file, otherwise a list of limits, if any.
 fn parse(draft: &str, bounds: &Bounds) -> Result<(Option<Policy>, Option<Node>), Problem> {
-    // Values within these bounds survive a round trip.
+    // `weir_policy::parse` alone would allow a draft as large as an operator's file.
     let document = document::parse_within(draft, MAX_DRAFT).map_err(of_draft)?;
     match document {
         Some(Node { value: Value::Map(_), .. }) => {
@@ -166,7 +166,7 @@ impl Wanted {
 
     fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Course, Problem> {
         let (drafted, limits) = parse(&self.draft, bounds)?;
-        // The domain name of a draft does not matter.
+        // A draft applies whatever its domain is named.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
         let name = name.unwrap_or_else(|| self.domain.clone());
         let mut request = limiter::Request::new(&name, &self.key).map_err(|error| rejected(error.into()))?;
@@ -181,7 +181,7 @@ impl Wanted {
             let spec = Spec::new(written, Charge::AllOrNothing, &request.key);
             request.spec = Some(spec.map_err(|error| rejected(Invalid::from(error).into()))?.into());
         }
-        // Limits without a policy are those of the key, whatever the policy in force says of requests that bring some.
+        // Limits without a policy apply to the key, even if the policy in force denies `limit_spec`.
         let policy = match (&drafted, &limits) {
             (Some(policy), _) => policy,
             (None, Some(_)) => &empty,
@@ -206,14 +206,14 @@ impl Wanted {
         Ok(course)
     }
 
-    /// The moments of arrival, from 0 and before `duration`.
+    /// Returns the times of arrival, from 0 to before `duration`.
     fn arrivals(&self, duration: Micros) -> impl Iterator<Item = Micros> {
         let gap = SECOND as f64 / self.rate;
         let (mut next, mut word) = (0.0, 1_u64);
         let random = self.random;
         let steady = std::iter::from_fn(move || {
             let at = next;
-            // The same in every run.
+            // A linear congruential generator with a fixed seed: the same arrivals in every run.
             word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let share = ((word >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
             next += if random { -share.ln() * gap } else { gap };

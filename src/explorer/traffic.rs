@@ -1,4 +1,4 @@
-//! Compares a draft of a policy with the one in force, by the checks of the last minutes.
+//! Replays the checks of the last minutes under the policy in force and under a draft, and compares the decisions.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,14 +24,14 @@ use crate::{
     transport::http::problem::Problem,
 };
 
-/// Most keys that the answer lists.
+/// Maximum number of keys in the answer.
 const MAX_KEYS: usize = 15;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
     domain: String,
-    /// A policy file. Empty: the policy in force alone.
+    /// A policy file. Empty: only the policy in force is replayed.
     #[serde(default)]
     draft: String,
 }
@@ -42,7 +42,7 @@ struct Totals {
     refused: u64,
 }
 
-/// Decisions of a limit under both policies; `None` under one that does not have it, or where no check met it.
+/// Decisions of a limit under both policies; `None` if a policy does not have it, or no check met it.
 #[derive(Serialize)]
 struct OfLimit<'a> {
     name: &'a str,
@@ -50,14 +50,14 @@ struct OfLimit<'a> {
     draft: Option<Totals>,
 }
 
-/// A key that the draft treats differently.
+/// Number of checks that the draft refuses or allows, unlike the policy in force.
 #[derive(Clone, Copy, Default)]
 struct Differs {
     refused: u64,
     allowed: u64,
 }
 
-/// Replays the recorded checks of a domain by the policy in force and by a draft.
+/// Replays the recorded checks of a domain under the policy in force and under a draft.
 pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     alone(explorer, move |explorer| wanted.run(explorer)).await.map(|found| json_reply(&found))
@@ -70,7 +70,7 @@ impl Wanted {
         handle.policy.domain(domain).ok_or_else(|| no_domain(domain))?;
         let draft = match self.draft.trim() {
             "" => None,
-            // Under the overrides as they are now, as the policy in force.
+            // With the overrides of the policy in force.
             _ => Some(drafted(&self.draft, &explorer.bounds)?.overridden(handle.policy.overrides().anew())),
         };
         let Some(traffic) = explorer.limiter.traffic() else { return Ok(json!({ "recorded": false })) };
@@ -122,7 +122,8 @@ fn limits<'a>(in_force: &'a Replay, draft: Option<&'a Replay>) -> Vec<OfLimit<'a
     names.into_iter().map(limit).collect()
 }
 
-/// The keys that the draft treats differently, most often first, and how many checks it refuses and allows in contrast.
+/// Returns the keys on which the draft decides differently, most frequent first, and the number of checks that it
+/// refuses or allows, unlike the policy in force.
 fn differing(
     checks: &[RecordedCheck],
     in_force: &Replay,

@@ -8,22 +8,22 @@ use weir_core::{
 };
 use weir_store::Verdict;
 
-/// The answer to one request; by default to one that met no limit.
+/// The answer to one request. The default is the answer to a request that meets no limit.
 #[derive(Debug, Default)]
 pub struct Answer<'a> {
-    /// The answer over all levels that count.
+    /// The combined decision of the levels that are not in shadow mode, or that of a ban.
     pub summary: Summary,
     /// The decision of each level, root first.
     pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
-    /// Decided without the shared store.
+    /// Whether it was decided without the shared store.
     pub degraded: bool,
-    /// Decided from units that this replica leases of the shared store.
+    /// Whether it was decided from units that this replica leases from the shared store.
     pub leased: bool,
-    /// That to an earlier request of the same id.
+    /// Whether it is the stored answer to an earlier request with the same id.
     pub repeated: bool,
-    /// The override that acted on it.
+    /// The override that acts on the request.
     pub overridden: Option<Overridden<'a>>,
-    /// The number of the domain in its policy, where that defines it.
+    /// The index of the domain in its policy; `None` if no policy defines it.
     pub domain: Option<u32>,
 }
 
@@ -32,24 +32,24 @@ pub struct Answer<'a> {
 pub struct LevelAnswer<'a> {
     /// The limit.
     pub limit: &'a Limit,
-    /// How many segments it covers.
+    /// Number of key segments that the limit covers.
     pub depth: u8,
-    /// Whether it only watches, by itself or as its domain does.
+    /// Whether it is in shadow mode, its own or its domain's.
     pub shadow: bool,
-    /// What it decided.
+    /// Its decision, including the retry jitter.
     pub decision: Decision,
     /// Its window, under the request's factor: see [`Algorithm::window`](weir_core::algorithm::Algorithm::window).
     pub window: Micros,
 }
 
 impl<'a> Answer<'a> {
-    /// Fills in what was decided on these levels of a plan, its first ones.
+    /// Fills in the decisions of `levels`, which are the first ones of the plan.
     #[inline]
     pub(super) fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict) {
         self.fill_part(plan, levels, verdict, &verdict.decisions);
     }
 
-    /// The same for any levels of it, with their decisions.
+    /// Fills in the decisions of any levels of the plan.
     #[inline]
     pub(super) fn fill_part(
         &mut self,
@@ -66,7 +66,7 @@ impl<'a> Answer<'a> {
         self.set_overridden(plan.overridden);
     }
 
-    /// Tells of an override; a ban is the answer.
+    /// Sets the override. A ban replaces the combined decision.
     #[inline]
     pub(super) fn set_overridden(&mut self, overridden: Option<Overridden<'a>>) {
         self.overridden = overridden;
@@ -76,13 +76,13 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What a ban decides.
+/// Returns the decision of a ban: a refusal until the ban ends.
 pub(super) fn refusal(ban: &Ban<'_>) -> Decision {
     Decision::refuse(0, 0, ban.ends_after, ban.ends_after.unwrap_or_default())
 }
 
 impl Answer<'_> {
-    /// The ban that has refused it.
+    /// Returns the ban that refused the request.
     pub fn ban(&self) -> Option<Ban<'_>> {
         self.overridden?.ban
     }

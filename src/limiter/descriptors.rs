@@ -1,8 +1,8 @@
-//! The questions of Envoy: several descriptors in one request, each answered for itself, all decided in one plan.
+//! Envoy's rate-limit requests: several descriptors, each with a status of its own, all decided in one plan.
 //!
-//! No request is rejected because of a descriptor's content: Envoy would let a request through that gets an error. How many there are
-//! is for Envoy's configuration to say, so too many are an error and never decided in part. A descriptor that would take the
-//! limits of a request past their bound has none, and that is counted.
+//! No request is rejected because of a descriptor's content: if the call fails, Envoy lets the request pass. Envoy's
+//! configuration determines the number of descriptors, so too many are an error; they are never decided in part. A
+//! descriptor that would take the request beyond [`MAX_LIMITS`] gets no limit, and is counted.
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -18,15 +18,15 @@ use weir_policy::{
 
 use super::request::{Invalid, plan_in};
 
-/// Most descriptors of a request.
+/// Maximum number of descriptors in a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
-/// Most limits of a request that are decided. A descriptor that would pass it has no limit.
+/// Maximum number of limits that are decided for a request. A descriptor that would exceed it gets no limit.
 pub const MAX_LIMITS: usize = 2_000;
 
-/// A request of Envoy's.
+/// A request of Envoy's rate-limit service (`ShouldRateLimit`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorsRequest {
-    /// The domain's name. Whoever decodes refuses an empty one, since Envoy's service does; here it is the default domain.
+    /// The domain's name. Empty: the default domain, which the RLS surface rejects, as envoyproxy/ratelimit does.
     pub domain: String,
     /// The descriptors. Each gets a status.
     pub descriptors: Vec<Descriptor>,
@@ -37,22 +37,22 @@ pub struct DescriptorsRequest {
 pub struct Descriptor {
     /// Keys and values, in order: of any number and length, empty ones included.
     pub entries: Vec<(String, String)>,
-    /// Units to charge: 0 peeks, negative refunds; beyond ±2^32 they count as that.
+    /// Units to charge: 0 is a preview, a negative number a refund. Values beyond ±2^32 count as ±2^32.
     pub hits: i64,
     /// A limit to use in place of the policy's.
     pub over: Option<DescriptorLimit>,
 }
 
-/// A limit that a descriptor brings along. The decoder leaves out limits with an unknown unit.
+/// A limit given in the descriptor itself. The decoder skips limits with an unknown unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// Hits in each unit of time; 0: none.
+    /// Maximum hits in each unit of time. 0 admits none.
     pub requests_per_unit: u32,
-    /// The unit.
+    /// The unit of time.
     pub unit: Unit,
 }
 
-/// A request with the limits that it meets.
+/// A request with the limits that apply to it.
 #[derive(Debug)]
 pub struct Resolved<'a> {
     pub(super) domain: Option<&'a Domain>,
@@ -60,12 +60,12 @@ pub struct Resolved<'a> {
     pub(super) ignored: usize,
 }
 
-/// A descriptor with the limits that it meets.
+/// A descriptor with the limits that apply to it.
 #[derive(Debug)]
 pub(super) struct ResolvedDescriptor<'a> {
     pub descriptor: &'a Descriptor,
     pub rule: Option<&'a Rule>,
-    /// By which its states are found, where it has any.
+    /// The key of its states; `None` without limits.
     pub key: Option<Key>,
     limits: Limits<'a>,
     pub overridden: Option<Overridden<'a>>,
@@ -75,24 +75,24 @@ pub(super) struct ResolvedDescriptor<'a> {
 enum Limits<'a> {
     /// The limits of the policy, root first.
     Policy(SmallVec<[MetLimit<'a>; 2]>),
-    /// Its own one.
+    /// The limit given in the descriptor itself.
     Override(Box<Limit>),
 }
 
-/// A limit that a descriptor meets.
+/// A limit that applies to a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetLimit<'a> {
-    /// How many segments it covers.
+    /// Number of key segments that the limit covers.
     pub depth: u8,
     pub limit: &'a Limit,
-    /// Its rule in a file of descriptors.
+    /// The limit as written in a policy file with `descriptors`.
     pub written: Option<&'a RuleLimit>,
-    /// An override has it only watch.
+    /// Whether an override puts it in shadow mode.
     pub shadowed: bool,
 }
 
 impl DescriptorsRequest {
-    /// The limits that the request meets by a policy.
+    /// Resolves the limits that apply to the request under `policy`.
     ///
     /// # Errors
     /// [`Invalid`] for more than [`MAX_DESCRIPTORS`]. Nothing else.
@@ -112,7 +112,8 @@ impl DescriptorsRequest {
     }
 }
 
-/// Leaves out the limits whose names others replace: of those that are met, whatever becomes of them, unlimited ones too.
+/// Drops the limits that are named in `replaces` by any rule that the request meets, even by a rule that is `unlimited`
+/// or whose own limits are dropped.
 fn drop_replaced(descriptors: &mut [ResolvedDescriptor<'_>]) {
     let met = || descriptors.iter().filter_map(|found| found.rule).flat_map(|rule| &rule.limits);
     let replaced: Vec<&str> = met().flat_map(|limit| &limit.replaces).map(|name| &**name).collect();
@@ -129,7 +130,7 @@ fn drop_replaced(descriptors: &mut [ResolvedDescriptor<'_>]) {
     }
 }
 
-/// Takes the limits of what is past [`MAX_LIMITS`]; of how many descriptors.
+/// Removes the limits of descriptors that exceed [`MAX_LIMITS`], and returns the number of these descriptors.
 fn keep_to_bound(descriptors: &mut [ResolvedDescriptor<'_>]) -> usize {
     let (mut limits, mut ignored) = (0, 0);
     for found in descriptors {
@@ -149,7 +150,8 @@ impl<'a> ResolvedDescriptor<'a> {
         Self { descriptor, rule: None, key: None, limits: Limits::Policy(SmallVec::new()), overridden: None }
     }
 
-    /// The same under what overrides its key. A ban leaves it no limit; limits of its own are kept from other changes.
+    /// Applies the overrides that act on its key. A ban removes all limits; other changes do not affect a limit given
+    /// in the descriptor itself.
     fn overridden_by(mut self, overrides: &'a Overrides, domain: &str) -> Self {
         let segments = self.descriptor.entries.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
         let Some(acting) = overrides.acting(domain, segments) else { return self };
@@ -206,7 +208,7 @@ impl<'a> ResolvedDescriptor<'a> {
         Self { descriptor, rule: Some(met.rule), key, limits, overridden: None }
     }
 
-    /// Its limits, root first.
+    /// Returns its limits, root first.
     pub(super) fn limits(&self) -> impl Iterator<Item = MetLimit<'_>> {
         let (policy, own) = match &self.limits {
             Limits::Policy(limits) => (Some(limits), None),
@@ -220,7 +222,8 @@ impl<'a> ResolvedDescriptor<'a> {
             .chain(own)
     }
 
-    /// Whether a limit of it only watches. In a file of descriptors it is the rule that does, whatever its limits are in the plan.
+    /// Returns whether a limit is in shadow mode. In a policy file with `descriptors` the rule decides that, not the
+    /// limit's `shadow` in the plan.
     pub(super) fn watches(&self, met: &MetLimit<'_>) -> bool {
         met.shadowed || self.rule.map_or(met.limit.shadow, |rule| rule.shadow)
     }
@@ -235,7 +238,8 @@ impl<'a> ResolvedDescriptor<'a> {
 }
 
 impl DescriptorLimit {
-    /// The limit: a window of the unit, which charges what is denied where the domain charges every descriptor for itself.
+    /// Returns the limit: a fixed window of one unit. It charges refused requests, unless the domain charges all or
+    /// nothing.
     fn limit(self, domain: &Domain) -> Limit {
         let charge_denied = domain.charge != Charge::AllOrNothing;
         let window = FixedWindow::in_unit(self.requests_per_unit, self.unit.micros(), charge_denied);
@@ -244,20 +248,20 @@ impl DescriptorLimit {
 }
 
 impl Resolved<'_> {
-    /// The limits of all descriptors that do not only watch, with the keys by which they count.
+    /// Returns the limits of all descriptors that are not in shadow mode, each with the key that it counts under.
     pub(super) fn enforced(&self) -> impl Iterator<Item = (&Key, MetLimit<'_>)> {
         let counted = self.descriptors.iter().filter_map(|found| Some((found, found.key.as_ref()?)));
         counted.flat_map(|(found, key)| found.limits().filter(|met| !found.watches(met)).map(move |met| (key, met)))
     }
 
-    /// The key of the first descriptor that is banned.
+    /// Returns the key of the first banned descriptor.
     pub(super) fn banned(&self) -> Option<Key> {
         let found = self.descriptors.iter().find(|found| found.overridden.is_some_and(|it| it.ban.is_some()))?;
         let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
         Some(Key::of_any(&self.domain?.name, segments))
     }
 
-    /// The plan by the policy of this version.
+    /// Builds the plan under the policy of this version.
     pub(super) fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);
         let mut levels = SmallVec::new();

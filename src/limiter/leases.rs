@@ -1,4 +1,4 @@
-//! Leases of clients: they hold units of the store's, as replicas do, and decide by themselves.
+//! Client leases: clients hold units of the store, as replicas do, and decide checks locally.
 
 use weir_core::hold::{Grant, Offer, Renewal};
 use weir_store::{Store, Verdict};
@@ -9,17 +9,17 @@ use super::{
     request::ensure_checkable,
 };
 
-/// The answer to a client that holds a lease, or would.
+/// The answer to a check of a client that holds or requests a lease.
 #[derive(Debug, Default)]
 pub struct Leased<'a> {
-    /// As that of a check; of no units, how the limits stand.
+    /// The answer, as to a check. For a cost of 0: the current state of the limits.
     pub answer: Answer<'a>,
-    /// What the renewal was granted; `None`: it was not served.
+    /// The grant; `None` if the renewal was not served.
     pub grant: Option<Grant>,
 }
 
 impl<S: Store> Limiter<S> {
-    /// The terms on which the key of a request can be leased, or why it cannot.
+    /// Returns the terms on which the key of a request can be leased, or the reason why it cannot.
     ///
     /// # Errors
     /// [`CheckError`] for a request that has no plan.
@@ -40,7 +40,8 @@ impl<S: Store> Limiter<S> {
         })
     }
 
-    /// Decides a request as a check, and serves a renewal under this offer in the same step. One of no units is not counted.
+    /// Decides a request as a check, and serves a renewal under this offer in the same step. A request of cost 0 is not
+    /// counted.
     pub fn lease<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
@@ -49,7 +50,7 @@ impl<S: Store> Limiter<S> {
     ) -> Checking<'l, 'a, Leased<'a>, impl Fill<'a, Leased<'a>>> {
         let plan = request.plan(&handle.policy, handle.version, false).and_then(|mut plan| {
             ensure_checkable(&plan)?;
-            // An override may have begun or ended since.
+            // An override may have started or ended since the offer.
             plan.renewal = renewal.filter(|(_, offer)| Offer::of(&plan) == Some(*offer)).map(|(renewal, _)| renewal);
             Ok(plan)
         });

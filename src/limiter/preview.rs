@@ -1,4 +1,4 @@
-//! Previews a decision: nothing is charged, stored or counted.
+//! Previews of a decision: nothing is charged, stored or counted.
 
 use std::{ptr, sync::LazyLock};
 
@@ -13,16 +13,17 @@ use weir_store::{AnyStore, Store, Verdict, scan::Held};
 
 use super::{Answer, CheckError, Limiter, PolicyHandle, Request, decide::decide, request::plan_in};
 
-/// A limit that no request passes. Beside the others of a plan it makes them all be judged and none be charged, in one step
-/// of whatever store.
+/// A limit that refuses every request. In a plan it makes any store evaluate all other levels and charge none, in one
+/// step.
 static CLOSED: LazyLock<Limit> = LazyLock::new(|| {
     let nothing = Params::FixedWindow(FixedWindow::in_unit(0, SECOND, false));
     Limit::new(Origin::Request, Some("preview"), "", 0, false, nothing)
 });
 
 impl<S: Store> Limiter<S> {
-    /// What the limits of the domain's policy would say to a request now. Those that would refuse it tell after what time they
-    /// would not; the others how they stand. Its own limits are not looked at.
+    /// Returns the decisions of the limits of the domain's policy on a request now. A limit that would refuse it
+    /// reports the time until it would not; the other limits report their current state. Limits that the request
+    /// specifies are ignored.
     ///
     /// # Errors
     /// As [`Limiter::check`].
@@ -40,7 +41,7 @@ impl<S: Store> Limiter<S> {
 }
 
 impl Limiter<AnyStore> {
-    /// Units held of each level of a preview.
+    /// Returns the holds on each level of a preview.
     ///
     /// # Errors
     /// As [`Limiter::check`].
@@ -65,7 +66,7 @@ fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, Ch
     Ok(plan)
 }
 
-/// Adds a closed level in each place where states may be decided apart from the others.
+/// Adds a closed level at each anchor whose states may be decided separately.
 fn close(levels: &mut SmallVec<[Level<'_>; 4]>) {
     for index in 0..levels.len() {
         let is_first = levels[..index].iter().all(|before| before.anchor_path() != levels[index].anchor_path());

@@ -1,10 +1,13 @@
-//! Limits as rates to be divided ([`weir_core::quota`]), and the store as the authority over what each replica may divide.
+//! Limits as rates to divide ([`weir_core::quota`]). The store is the authority over the part that each replica may
+//! divide.
 //!
-//! A replica holds a part of a limit's rate: units of a **rate bucket** beside the limit's own state, as large as the rate, one
-//! unit for each thousandth of a request a second. They are held as leases are ([`weir_core::hold`]), but never spent. So all
-//! replicas together never hold more than the rate, and what a replica held that is gone comes back when its time is over.
-//! How much its holders demand it holds in the same way, of a bucket without a bound worth mentioning: what is not free there
-//! is the demand of all replicas.
+//! A replica holds a part of a limit's rate: units of a **rate bucket** beside the limit's own state. The bucket is as
+//! large as the rate, with one unit for each thousandth of a request per second. The units are held as leases are
+//! ([`weir_core::hold`]), but never spent. So all replicas together never hold more than the rate, and the part of a
+//! replica that stopped is free again when its hold expires.
+//!
+//! A replica publishes the demand of its holders in the same way: it holds units of a **demand bucket**, which is
+//! practically unbounded. The units that are not free there are the demand of all replicas.
 
 use std::sync::LazyLock;
 
@@ -19,18 +22,18 @@ use weir_store::{Store, StoreError};
 
 use super::{Descriptor, DescriptorsRequest, Invalid, Limiter, PolicyHandle};
 
-/// What there is of demand: that of `MAX_DEMANDS` replicas which demand a whole limit each.
+/// The demand of a replica that demands a whole limit. The demand bucket has room for `MAX_DEMANDS` of them.
 pub const WHOLE_DEMAND: u64 = 1 << 20;
 const MAX_DEMANDS: u64 = 1 << 12;
 
 /// A limit whose rate is divided.
 #[derive(Clone, Debug)]
 pub struct QuotaLevel {
-    /// The name of the limit's state for the key, which tells it from all others.
+    /// The name of the limit's state for the key, unique among all states.
     pub name: Vec<u8>,
     /// The limit's name.
     pub limit: Box<str>,
-    /// Its rate, in [`UNITS_PER_REQUEST`].
+    /// The limit's rate in units, [`UNITS_PER_REQUEST`] for each request per second.
     pub rate: u64,
     key: Key,
     depth: u8,
@@ -39,27 +42,27 @@ pub struct QuotaLevel {
     of_demand: Limit,
 }
 
-/// The limits of a bucket, root first. Those in shadow are left out, and concurrency limits, which have no rate.
+/// The limits of a bucket, root first, without limits in shadow mode and concurrency limits, which have no rate.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaPath {
-    /// Number of the domain in its policy; `None`: no policy defines it.
+    /// The index of the domain in its policy; `None` if no policy defines it.
     pub domain: Option<u32>,
     /// The limits.
     pub levels: Vec<QuotaLevel>,
-    /// What holds while the store does not answer.
+    /// The decision while the store is unavailable.
     pub on_store_failure: OnStoreFailure,
 }
 
-/// What is held of a level.
+/// The part of a level that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldPart {
-    /// A part of its rate.
+    /// A part of the limit's rate.
     Rate,
     /// The demand of this replica's holders, in parts of [`WHOLE_DEMAND`].
     Demand,
 }
 
-/// What stands for an operator's ban: a limit that lets nothing pass.
+/// The limit of an operator's ban, which refuses every request.
 static BANNED: LazyLock<Limit> = LazyLock::new(|| {
     let nothing = Params::FixedWindow(FixedWindow::in_unit(0, SECOND, false));
     Limit::new(Origin::Request, Some("ban"), "", 0, false, nothing)
@@ -85,7 +88,7 @@ impl QuotaLevel {
         })
     }
 
-    /// The demand of all replicas, where so much is free.
+    /// Returns the demand of all replicas if `free` units of the demand bucket are free.
     pub fn demand_of_all(free: u64) -> u64 {
         (WHOLE_DEMAND * MAX_DEMANDS).saturating_sub(free)
     }
@@ -101,10 +104,10 @@ impl QuotaLevel {
 }
 
 impl<S: Store> Limiter<S> {
-    /// The limits that a bucket meets, which is named as a descriptor is: by its entries, in their order.
+    /// Returns the limits of a bucket, which is named as a descriptor is: by its entries, in their order.
     ///
     /// # Errors
-    /// None that a bucket of this shape can have.
+    /// Never: a bucket is a single descriptor.
     pub fn quota_path(
         &self,
         handle: &PolicyHandle,
@@ -126,13 +129,13 @@ impl<S: Store> Limiter<S> {
     /// Serves a renewal of a part of a level.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not.
+    /// [`StoreError`] if the store fails.
     pub async fn renew(&self, level: &QuotaLevel, part: HeldPart, renewal: &Renewal) -> Result<Grant, StoreError> {
         self.store.renew(&level.plan(part), renewal).await
     }
 }
 
-/// The rate that a limit admits in the long run.
+/// Returns the rate that a limit admits in the long run, in units.
 fn rate(params: &Params) -> u64 {
     let (count, period) = match params.pace() {
         Some(
@@ -149,9 +152,10 @@ fn rate(params: &Params) -> u64 {
     (a_second / period.max(1) as u128).min(u128::from(MAX_RATE)) as u64
 }
 
-/// A bucket of so many units. What was held beyond its time drains within a second.
+/// Returns a bucket of `capacity` units. Units of an expired hold drain within about a second.
 fn bucket_of(capacity: u64) -> Option<Params> {
-    /// Units drain one in a whole part of a microsecond, which keeps the bucket exact at any capacity.
+    /// Microseconds in a second. `count` is a multiple of it: a whole number of units per microsecond keeps the bucket
+    /// exact at any capacity.
     const A_SECOND: u64 = SECOND as Micros as u64;
     let count = capacity.div_ceil(A_SECOND).max(1) * A_SECOND;
     let (capacity, count) = (capacity.to_string(), count.min(MAX_RATE / A_SECOND * A_SECOND).to_string());

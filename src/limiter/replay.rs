@@ -1,6 +1,6 @@
-//! Recorded checks decided again, in virtual time, by a policy: what it would have allowed.
+//! Replays recorded checks under a policy, in virtual time, to show what it would have allowed.
 //!
-//! Nothing is used up at first: what was counted before the record is not known.
+//! All limits start unused, since charges from before the recording are unknown.
 
 use std::borrow::Cow;
 
@@ -9,22 +9,24 @@ use weir_policy::Policy;
 use super::{CheckError, Request, Simulation, tallies::Tallies};
 use crate::telemetry::RecordedCheck;
 
-/// Most states of a replay: several for each check that a record has room for.
+/// Maximum number of states of a replay: several for each check that a recording can hold.
 const MAX_STATES: usize = 1_000_000;
 
-/// A policy's decisions of recorded checks.
+/// The decisions of a policy on recorded checks.
 pub struct Replay {
-    /// Whether each passed; `None`: it was not decided, as a limit of slots refuses checks.
+    /// Whether each check passed; `None`: not decided, because a concurrency limit refuses checks.
     pub passed: Vec<Option<bool>>,
-    /// Each limit's decisions.
+    /// The totals of each limit.
     pub tallies: Tallies,
 }
 
 impl Replay {
-    /// Replays the checks of a domain, the oldest first, for as long as `goes_on` says so; `None`: it did not.
+    /// Replays the checks of a domain, oldest first. Returns `None` if `goes_on`, called every 64 checks, returned
+    /// false.
     ///
     /// # Errors
-    /// [`CheckError`], where the policy has no such domain, or its limits cannot be divided as a check asks.
+    /// [`CheckError`] if the policy does not define the domain, or the factor of a check takes a limit beyond its
+    /// bounds.
     pub fn run(
         policy: &Policy,
         domain: &str,
@@ -52,7 +54,7 @@ impl Replay {
         Ok(Some(Self { passed, tallies }))
     }
 
-    /// How many passed, and how many were refused.
+    /// Returns how many checks passed, and how many were refused.
     pub fn totals(&self) -> (u64, u64) {
         let count = |wanted| self.passed.iter().filter(|passed| **passed == Some(wanted)).count() as u64;
         (count(true), count(false))

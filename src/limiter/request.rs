@@ -1,4 +1,4 @@
-//! One question, checked, and the plan that answers it.
+//! A validated request, and the plan for it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -12,30 +12,30 @@ use weir_core::{
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
 use weir_store::StoreError;
 
-/// A request that may be decided.
+/// A request with a valid key and valid terms.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The domain's name.
     pub domain: Cow<'a, str>,
-    /// The key, which holds the domain too.
+    /// The key, which includes the domain.
     pub key: Key,
     /// Units to charge.
     pub cost: i64,
-    /// The longest wait that the caller accepts; `None`: it did not say.
+    /// The longest wait that the client accepts; `None`: not specified.
     pub max_wait: Option<Micros>,
-    /// Divides the limits; 0 lifts them.
+    /// Divides the counts of the limits; 0 lifts them.
     pub factor: f64,
-    /// The request's own limits.
+    /// The limits that the request itself specifies (`limit_spec`).
     pub spec: Option<Arc<Spec>>,
-    /// What a refusal by one limit does to the others; default: as the policy or the spec says.
+    /// The effect of a refusal by one limit on the others; `None`: as the policy or the spec says.
     pub charge: Option<Charge>,
-    /// Decide as always, but charge nothing and change no state.
+    /// Whether it is a dry run: decided as usual, but nothing is charged and no state changes.
     pub dry_run: bool,
-    /// The caller's own id of it.
+    /// The client's own id of the request, for idempotency.
     pub id: Option<RequestId>,
 }
 
-/// What is wrong with a request.
+/// An error in a request.
 #[derive(Debug, Error)]
 pub enum Invalid {
     /// The key.
@@ -44,21 +44,21 @@ pub enum Invalid {
     /// The cost, wait or factor.
     #[error(transparent)]
     Ask(#[from] AskError),
-    /// The limits that it brings.
+    /// The limits that the request specifies.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A limit that the factor takes beyond its bounds.
     #[error("factor {0:?} takes a limit beyond its bounds: {1}")]
     Factor(f64, ParamError),
-    /// In one of several checks, by its number.
+    /// An error in one of several checks, with the index of the check.
     #[error("{1}")]
     Check(usize, Box<Self>),
-    /// Something else in a field of the message.
+    /// An error in another field of the message.
     #[error("{message}")]
     Field {
         /// The field.
         field: String,
-        /// What is wrong with it.
+        /// The problem with it.
         message: String,
     },
 }
@@ -75,7 +75,7 @@ pub enum CheckError {
     /// The control plane has not sent a policy yet.
     #[error("no policy has been received yet")]
     NoPolicy,
-    /// Requests of the domain may not bring limits of their own.
+    /// The domain does not allow requests to specify limits.
     #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
     SpecDenied(String),
     /// A limit on the path cannot be reserved.
@@ -90,27 +90,28 @@ pub enum CheckError {
     /// The shared store did not settle a reservation.
     #[error("the store did not settle the reservation")]
     NotSettled,
-    /// The client is not authenticated, and resets need that.
+    /// The client is not authenticated, which resets require.
     #[error("only authenticated clients may reset keys (setting `reset`)")]
     ResetDenied,
-    /// The store has no answer.
+    /// The store failed.
     #[error("the store failed")]
     Store(#[from] StoreError),
 }
 
 impl Invalid {
-    /// Something wrong with a field.
+    /// Returns an error in a field.
     pub fn field_error(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Field { field: field.into(), message: message.into() }
     }
 
-    /// The same, in one of several checks.
+    /// Returns the error as one of the check with this index.
     #[must_use]
     pub fn in_check(self, index: usize) -> Self {
         Self::Check(index, Box::new(self))
     }
 
-    /// The field at fault; those of the request's own limits begin at `spec`, the field that holds them.
+    /// Returns the path of the invalid field. Paths in the request's own limits begin with `spec`, the field that holds
+    /// them.
     pub fn field(&self, spec: &str) -> String {
         match self {
             Self::Key(error) => error.field(),
@@ -124,7 +125,7 @@ impl Invalid {
 }
 
 impl<'n> Request<'n> {
-    /// A request for one unit under the domain's policy.
+    /// Returns a request for one unit under the domain's policy.
     ///
     /// # Errors
     /// [`Invalid`] names what is wrong with the key.
@@ -136,12 +137,12 @@ impl<'n> Request<'n> {
         Ok(Self { domain: Cow::Borrowed(domain), key, cost, max_wait, factor, spec, charge, dry_run, id })
     }
 
-    /// The same, borrowing nothing.
+    /// Returns a request that borrows nothing.
     pub fn into_owned(self) -> Request<'static> {
         Request { domain: Cow::Owned(self.domain.into_owned()), ..self }
     }
 
-    /// Asks for other terms.
+    /// Sets the cost, the longest wait and the factor.
     ///
     /// # Errors
     /// [`Invalid`] names the term that is out of bounds.
@@ -151,8 +152,9 @@ impl<'n> Request<'n> {
         Ok(())
     }
 
-    /// Puts the limits into `levels`, empty before, that it meets by a policy and its overrides, root first. Those that an override
-    /// takes away are `kept` for what settles. Returns what a refusal by one does to the others, and the override that acts on them.
+    /// Adds to `levels`, which must be empty, the limits that the request meets under the policy and its overrides,
+    /// root first. With `kept`, limits that an override removes stay, so that reservations can settle them. Returns the
+    /// effect of a refusal by one limit on the others, and the override that acts on the request.
     #[inline]
     pub(super) fn resolve<'a>(
         &'a self,
@@ -164,7 +166,7 @@ impl<'n> Request<'n> {
         Ok((charge, self.override_levels(policy, levels, kept)))
     }
 
-    /// Changes levels as the overrides say that act on the key.
+    /// Applies the overrides that act on the key to `levels`.
     #[inline]
     pub(super) fn override_levels<'a>(
         &self,
@@ -183,7 +185,7 @@ impl<'n> Request<'n> {
         }
     }
 
-    /// The same without overrides.
+    /// Adds the levels without overrides, and returns the effect of a refusal by one limit on the others.
     #[inline]
     fn add_written<'a>(&'a self, policy: &'a Policy, levels: &mut Levels<'a>) -> Result<Charge, CheckError> {
         match (&self.spec, policy.domain(&self.domain)) {
@@ -203,14 +205,15 @@ impl<'n> Request<'n> {
         }
     }
 
-    /// The plan by the policy of this version. One that settles what was reserved is `kept` from overrides that take levels away.
+    /// Builds the plan under the policy of this version. With `kept`, limits that an override removes stay, so that
+    /// reservations can settle them.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64, kept: bool) -> Result<Plan<'a>, CheckError> {
         let mut plan = Plan::default();
         self.plan_into(&mut plan, policy, version, kept)?;
         Ok(plan)
     }
 
-    /// The same in place of a default one.
+    /// Builds the plan in place of a default one.
     #[inline]
     pub(super) fn plan_into<'a>(
         &'a self,
@@ -232,7 +235,7 @@ impl<'n> Request<'n> {
         Ok(())
     }
 
-    /// The limits of its domain's policy that it meets.
+    /// Returns the limits of the domain's policy that the request meets.
     pub(super) fn levels<'a>(&'a self, domain: &'a Domain) -> Result<Levels<'a>, Invalid> {
         let mut levels = Levels::new();
         self.add_levels(domain, &mut levels)?;
@@ -245,7 +248,7 @@ impl<'n> Request<'n> {
         added.map_err(|error| Invalid::Factor(self.factor, error))
     }
 
-    /// Whether any limit is meant for its key, also one that a factor of 0 lifts.
+    /// Whether any limit applies to its key, or would if a factor of 0 did not lift it.
     #[cold]
     pub(super) fn is_matched(&self, policy: &Policy) -> bool {
         match (&self.spec, policy.domain(&self.domain)) {
@@ -254,13 +257,13 @@ impl<'n> Request<'n> {
         }
     }
 
-    /// How many segments name the place of this key's states.
+    /// Returns the anchor of the key: the number of leading segments that determine where its states are stored.
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
         policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
     }
 }
 
-/// Rejects a check where a limit refuses checks.
+/// Rejects a check if a concurrency limit refuses checks.
 #[inline]
 pub(super) fn ensure_checkable(plan: &Plan<'_>) -> Result<(), CheckError> {
     match plan.refuses_checks() {
@@ -269,7 +272,7 @@ pub(super) fn ensure_checkable(plan: &Plan<'_>) -> Result<(), CheckError> {
     }
 }
 
-/// A plan under the rules of a domain, where a policy defines it.
+/// Returns a plan with the settings of a domain, if a policy defines it.
 pub(super) fn plan_in<'a>(
     domain: Option<&Domain>,
     levels: Levels<'a>,

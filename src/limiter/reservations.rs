@@ -1,4 +1,4 @@
-//! Reservations: a check whose cost is held until the caller knows what it really was, and then settled.
+//! Reservations: a check whose cost is held until the client knows the actual cost and settles it.
 
 use weir_core::{
     domain::{Micros, time::SECOND},
@@ -12,40 +12,40 @@ use super::{
     decide::{Checking, Fill, decide},
 };
 
-/// The answer to a request that reserves.
+/// The answer to a request to reserve.
 #[derive(Debug, Default)]
 pub struct Reserved<'a> {
-    /// As that of a check.
+    /// The answer, as to a check.
     pub answer: Answer<'a>,
-    /// What the store holds; `None`: it was not asked, or did not answer.
+    /// The reservation in the store; `None`: the store was not asked, or did not answer.
     pub outcome: Option<Outcome>,
-    /// How long it was to last, at most.
+    /// The TTL that was requested of the store.
     pub ttl: Micros,
 }
 
-/// What a client asks of a reservation that it has made.
+/// A client's request about its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
-    /// It cost so much.
+    /// Settles it with the actual cost, in units.
     Commit(u64),
-    /// It cost nothing.
+    /// Settles it with an actual cost of 0.
     Cancel,
-    /// Hold it for so long from now on, at most; as [`Plan::reservation_ttl`] says.
+    /// Holds it for at most this long from now on; see [`Plan::reservation_ttl`].
     Extend(Option<Micros>),
 }
 
-/// What became of a reservation.
+/// The outcome of a [`Settle`] request.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// As the store tells it; `None`: it did not answer.
+    /// The reservation in the store; `None`: the store did not answer.
     pub outcome: Option<Outcome>,
-    /// The number of the domain in its policy.
+    /// The index of the domain in its policy.
     pub domain: Option<u32>,
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides a request as a check, and holds its cost under this name where it passes: for `ttl` at most, and as
-    /// [`Plan::reservation_ttl`] says.
+    /// Decides a request as a check and, if it passes, holds its cost under `name`, for at most `ttl`; see
+    /// [`Plan::reservation_ttl`].
     pub fn reserve<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
@@ -70,7 +70,7 @@ impl<S: Store> Limiter<S> {
         })
     }
 
-    /// Settles or extends what a request has reserved under this name. The policy may have changed since: limits that it does not have any more
+    /// Settles or extends the reservation of this name. If the policy has changed since, limits that it no longer has
     /// are left out.
     pub fn settle<'l, 'a>(
         &'l self,
@@ -97,17 +97,17 @@ impl<S: Store> Limiter<S> {
 }
 
 impl Request<'_> {
-    /// How long a reservation of it lasts at most, by the policy and what is requested.
+    /// Returns the maximum TTL of a reservation of this request, from the policy and the requested TTL.
     ///
     /// # Errors
-    /// [`CheckError`] where neither says.
+    /// [`CheckError`] if neither specifies one.
     pub fn reservation_ttl(&self, handle: &PolicyHandle, requested: Option<Micros>) -> Result<Micros, CheckError> {
         lasting(&self.plan(&handle.policy, handle.version, false)?, requested)
     }
 }
 
 fn lasting(plan: &Plan<'_>, requested: Option<Micros>) -> Result<Micros, CheckError> {
-    // Where nothing limits the key any more, nothing is held.
+    // Without a limit on the key nothing is held, so any TTL serves.
     let unlimited = plan.levels().is_empty().then_some(60 * SECOND);
     let needed = || Invalid::field_error("ttl", "a reservation needs a ttl").into();
     plan.reservation_ttl(requested).or(unlimited).ok_or_else(needed)

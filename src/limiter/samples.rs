@@ -1,4 +1,4 @@
-//! Samples what limits decide, where the explorer is enabled: hot keys, and the checks of the last minutes.
+//! Samples decisions if the explorer is enabled: hot keys, and the checks of the last minutes.
 
 use weir_core::domain::Key;
 use weir_store::Store;
@@ -7,7 +7,7 @@ use super::{Answer, DescriptorAnswer, LevelAnswer, Limiter, Request, Resolved};
 use crate::telemetry::{HotKeys, Sighting, Terms};
 
 impl<S: Store> Limiter<S> {
-    /// Samples a request and its key. A peek or a refund makes no key hot.
+    /// Samples a request and its key. Previews and refunds do not make a key hot.
     #[inline]
     pub(super) fn sample(&self, request: &Request<'_>, answer: &Answer<'_>) {
         if let Some(traffic) = &self.traffic
@@ -23,7 +23,7 @@ impl<S: Store> Limiter<S> {
             && let Some(weight) = keys.due()
         {
             let key = &request.key;
-            // A key is made of texts.
+            // Segments of a key are UTF-8.
             let segment = |index| std::str::from_utf8(key.segment(index)).unwrap_or_default();
             sample_levels(keys, weight, (&request.domain, key), &answer.levels, (0..key.depth()).map(segment));
         }
@@ -49,7 +49,6 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Samples each level of a request.
 #[cold]
 fn sample_levels<'s>(
     keys: &HotKeys,

@@ -1,4 +1,4 @@
-//! A policy tried in virtual time, in a memory of its own: nothing of it is counted or seen elsewhere.
+//! Simulates a policy in virtual time, in a memory store of its own: nothing is counted or visible elsewhere.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::{Answer, CheckError, Request, decide::filled, request::ensure_checkable};
 
-/// Most states of a simulation of a few keys.
+/// Maximum number of states in a simulation of a few keys.
 const MAX_STATES: usize = 10_000;
 
-/// A memory in virtual time, empty at first.
+/// A memory store in virtual time, initially empty.
 pub struct Simulation {
     clock: Arc<ManualClock>,
     store: MemoryStore<Arc<ManualClock>>,
@@ -24,23 +24,23 @@ impl Default for Simulation {
 }
 
 impl Simulation {
-    /// One that has room for so many states.
+    /// Returns a simulation with room for `max_states` states.
     pub fn of(max_states: usize) -> Self {
         let clock = Arc::new(ManualClock::default());
         let settings = MemorySettings { max_keys: max_states, ..MemorySettings::default() };
         Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
     }
 
-    /// Forgets a key at this moment, with `subtree` all below it too.
+    /// Resets a key at the time `at` and, with `subtree`, all keys below it.
     pub fn reset(&self, at: Micros, policy: &Policy, request: &Request<'_>, subtree: bool) {
         self.clock.set(at);
         self.store.reset_now(&request.key, request.anchor(policy), subtree);
     }
 
-    /// Decides a request at this moment by a policy, which is the same for all of a simulation.
+    /// Decides a request at the time `at`. The policy must be the same in all calls of a simulation.
     ///
     /// # Errors
-    /// [`CheckError`], but never of a store.
+    /// [`CheckError`], but never [`CheckError::Store`].
     pub fn check<'a>(
         &self,
         at: Micros,

@@ -1,4 +1,4 @@
-//! Who holds units of which keys: leases and what reservations hold, as they are stored. Nothing is charged, stored or counted.
+//! Lists the holds in the store: leases and reservations. Nothing is charged, stored or counted.
 
 use weir_core::domain::{Key, Micros};
 use weir_policy::Policy;
@@ -12,36 +12,36 @@ use super::{
     stored_keys::{KeyQuery, domain_of, levels, name_of, peek_request, unknown_limit},
 };
 
-/// Units of one limit of one key that are held.
+/// Held units of one limit of one key.
 #[derive(Debug)]
 pub struct StoredHold {
-    /// The domain, where its name is known: of a long one the store has a hash.
+    /// The domain; `None` if unknown: for a long name the store has only a hash.
     pub domain: Option<Box<str>>,
-    /// The key, as far as the limit covers it. Of long segments the store has hashes.
+    /// The key, as far as the limit covers it. For long segments the store has only hashes.
     pub key: Key,
-    /// The limit's name; where it is not in the policy, what the store calls it.
+    /// The limit's name; its name in the store if it is not in the policy.
     pub limit: Box<str>,
     /// The owner.
     pub owner: Owner,
-    /// Units.
+    /// Units held.
     pub units: u64,
-    /// After so long they are not held any more.
+    /// Time until the hold expires.
     pub expires_after: Micros,
 }
 
 /// The owner of held units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A replica or a client, with the number that it has drawn for itself.
+    /// A lease of a replica or a client, by the owner's id.
     Lease(u64),
-    /// A reservation of this name.
+    /// A reservation, by its name.
     Reservation(Vec<u8>),
-    /// A reservation of this name holds a slot of a concurrency limit.
+    /// A slot of a concurrency limit, by the name of the reservation that holds it.
     Slot(Vec<u8>),
 }
 
 impl Limiter<AnyStore> {
-    /// A page of what is held, and where the next one begins.
+    /// Returns a page of the holds, and the cursor of the next page.
     ///
     /// # Errors
     /// As [`Limiter::stored_keys`].
@@ -74,7 +74,7 @@ fn of_reservation(policy: &Policy, reserved: &Reserved) -> impl Iterator<Item = 
     })
 }
 
-/// A state's name, parsed.
+/// The parsed name of a state.
 struct Named {
     domain: Option<Box<str>>,
     key: Key,
@@ -82,7 +82,7 @@ struct Named {
 }
 
 impl Named {
-    /// And whether its limit has slots.
+    /// Parses a state's name. Also returns whether its limit is a concurrency limit.
     fn of(policy: &Policy, name: &[u8]) -> Option<(Self, bool)> {
         let key = Key::of_name(name)?;
         let domain = domain_of(policy, &key);

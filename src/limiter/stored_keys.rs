@@ -1,4 +1,4 @@
-//! What is stored, key by key, and how it stands: as a check of cost 0 finds it. Nothing is charged, stored or counted.
+//! Lists the stored keys with their usage, as a preview (cost 0) reports it. Nothing is charged, stored or counted.
 
 use std::borrow::Cow;
 
@@ -17,39 +17,39 @@ use weir_store::{
 
 use super::{CheckError, Invalid, Limiter, PolicyHandle, Request, request::plan_in};
 
-/// Keys of a page that are asked for at once. They share round trips.
+/// Keys of a page that are read concurrently. They share round trips.
 const AT_ONCE: usize = 64;
 
-/// Which keys to list.
+/// The keys to list.
 #[derive(Clone, Debug)]
 pub struct KeyQuery<'a> {
-    /// Of this domain; `None`: of all.
+    /// Only keys of this domain; `None`: keys of all domains.
     pub domain: Option<&'a str>,
-    /// This key and those below it; `None`: all of the domain.
+    /// Only this key and the keys below it; `None`: all keys of the domain.
     pub prefix: Option<Key>,
-    /// About how many make a page.
+    /// Approximate size of a page.
     pub count: usize,
 }
 
-/// One limit of one key that is stored.
+/// One stored limit of one key.
 #[derive(Debug)]
 pub struct StoredKey {
-    /// The domain, where its name is known: of a long one the store has a hash.
+    /// The domain; `None` if unknown: for a long name the store has only a hash.
     pub domain: Option<Box<str>>,
-    /// The key, as far as the limit covers it. Of long segments the store has hashes.
+    /// The key, as far as the limit covers it. For long segments the store has only hashes.
     pub key: Key,
-    /// The limit's name; where it is not in the policy, what the store calls it.
+    /// The limit's name; its name in the store if it is not in the policy.
     pub limit: Box<str>,
-    /// How it stands; `None`: the limit is not in the policy, or the state cannot be read.
+    /// The usage; `None`: the limit is not in the policy, or the state cannot be read.
     pub usage: Option<Usage>,
 }
 
-/// How a limit stands on a key.
+/// The usage of a limit by one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// What a check of cost 0 is answered. What is held counts as used.
+    /// The decision on a preview (cost 0). Held units count as used.
     pub decision: Decision,
-    /// It refuses nothing.
+    /// Whether the limit is in shadow mode.
     pub shadow: bool,
     /// Units that are leased or reserved.
     pub outstanding: u64,
@@ -72,10 +72,10 @@ impl KeyQuery<'_> {
 }
 
 impl Limiter<AnyStore> {
-    /// A page of the keys that are stored, and where the next one begins.
+    /// Returns a page of the stored keys, and the cursor of the next page.
     ///
     /// # Errors
-    /// [`CheckError`] for a cursor that is none of this query, and where the store cannot tell. The page can be asked for again.
+    /// [`CheckError`] for a cursor of another query, and if the store fails. The page can be requested again.
     pub async fn stored_keys(
         &self,
         query: &KeyQuery<'_>,
@@ -98,10 +98,10 @@ impl Limiter<AnyStore> {
         })
     }
 
-    /// How the states of one key stand, but those that have expired.
+    /// Returns the usage of the states of one key, without expired ones.
     async fn usage(&self, handle: &PolicyHandle, states: &[(Key, Stored)]) -> Result<Vec<StoredKey>, StoreError> {
         let Some((key, _)) = states.first() else { return Ok(Vec::new()) };
-        // In memory nothing is waited for: the checks of this thread have their turn between those of a page that are asked at once.
+        // The memory store never waits. Yielding lets the checks of this thread run between the keys of a page.
         yield_now().await;
         let domain = domain_of(&handle.policy, key);
         let request = peek_request(domain, key);
@@ -112,7 +112,7 @@ impl Limiter<AnyStore> {
         let decisions = match self.store.stored_verdict(&plan).await {
             _ if plan.levels().is_empty() => Vec::new(),
             Ok(verdict) => verdict.decisions.to_vec(),
-            // So that one state does not keep the others from being listed.
+            // One unreadable state must not prevent the others from being listed.
             Err(StoreError::Unavailable(Failure::Corrupt(_))) => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -136,7 +136,7 @@ impl Limiter<AnyStore> {
     }
 }
 
-/// A request that finds the levels of a stored key.
+/// Returns a preview request that resolves the levels of a stored key.
 pub(super) fn peek_request(domain: Option<&Domain>, key: &Key) -> Request<'static> {
     Request {
         domain: Cow::Owned(domain.map_or("", |domain| &domain.name).to_owned()),
@@ -151,29 +151,30 @@ pub(super) fn peek_request(domain: Option<&Domain>, key: &Key) -> Request<'stati
     }
 }
 
-/// The domain's name, where it is known: of a long one the store has a hash.
+/// Returns the domain's name, if known: for a long name the store has only a hash.
 pub(super) fn name_of(domain: Option<&Domain>, key: &Key) -> Option<Box<str>> {
     domain.map(|domain| domain.name.clone()).or_else(|| written_domain(key))
 }
 
-/// The name of a limit that is not in the policy, as in the store.
+/// Returns the name in the store of a limit that is not in the policy.
 pub(super) fn unknown_limit(ident: &[u8]) -> Box<str> {
     String::from_utf8_lossy(&ident[1..]).into()
 }
 
-/// The domain of a key, where the policy defines it.
+/// Returns the domain of a key, if the policy defines it.
 pub(super) fn domain_of<'p>(policy: &'p Policy, key: &Key) -> Option<&'p Domain> {
     let by_name = std::str::from_utf8(key.domain()).ok().and_then(|name| policy.domain(name));
     by_name.or_else(|| policy.domains().find(|domain| domain_name(&domain.name) == key.prefix(0)))
 }
 
-/// The name of a domain that the policy does not define, unless it is a hash.
+/// Returns the name of a domain that the policy does not define; `None` if the store has only its hash.
 fn written_domain(key: &Key) -> Option<Box<str>> {
     let name = std::str::from_utf8(key.domain()).ok()?;
     (domain_name(name) == key.prefix(0)).then(|| name.into())
 }
 
-/// The levels of the key itself that have one of these states, as overrides change them, where it is certain which these are.
+/// Returns the key's own levels that have one of these states, with overrides applied. Empty if hashed segments leave
+/// the key's path uncertain.
 pub(super) fn levels<'a>(
     policy: &'a Policy,
     domain: &'a Domain,
@@ -184,7 +185,7 @@ pub(super) fn levels<'a>(
         return SmallVec::new();
     }
     let mut levels = request.levels(domain).unwrap_or_default();
-    // Those that an override takes away stay, so that what is stored is listed.
+    // Levels that an override removes stay, so that their states are listed.
     request.override_levels(policy, &mut levels, true);
     levels.retain(|level| is_stored(&level.state_name()));
     levels

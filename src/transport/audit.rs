@@ -1,4 +1,4 @@
-//! The audit log: who has reset which key.
+//! The audit log of resets.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -9,22 +9,22 @@ use weir_telemetry::request;
 
 use super::status::Rejected;
 
-/// Under what the log has a line for each reset.
+/// Log target of the audit log, which has one line for each reset.
 const AUDIT: &str = "weir::audit";
 
-/// Who makes a call.
+/// The client that makes a call.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    /// The surface by which it came.
+    /// The surface that received the call.
     pub surface: &'static str,
     /// The client's address; `None` for a unix socket.
     pub peer: Option<SocketAddr>,
-    /// The client's name in the credentials file, where authentication is enabled.
+    /// The client's name in the credentials file, if authentication is enabled.
     pub client: Option<Arc<str>>,
 }
 
 impl Actor {
-    /// The client's name, or else its address.
+    /// Returns the client's name, or else its address.
     pub fn name(&self) -> String {
         match (&self.client, self.peer) {
             (Some(client), _) => client.to_string(),
@@ -33,7 +33,7 @@ impl Actor {
         }
     }
 
-    /// Logs a reset of a key of this domain, and what came of it. Here alone the log shows a key above the level `debug`.
+    /// Logs a reset of a key of this domain, and its outcome. Only audit lines contain a key above the level `debug`.
     pub fn log_reset(&self, domain: &str, key: &Key, subtree: bool, done: Result<&ResetDone, &Rejected>) {
         info!(
             target: AUDIT,
@@ -52,7 +52,7 @@ impl Actor {
     }
 }
 
-/// The segments of a key with `/` between them; within a segment `/` and `\` have a `\` before them.
+/// Joins the segments of a key with `/`. Within a segment, `\` escapes `/` and `\`.
 fn written(key: &Key) -> String {
     let segment = |segment: &[u8]| String::from_utf8_lossy(segment).replace('\\', r"\\").replace('/', r"\/");
     key.segments().map(segment).collect::<Vec<_>>().join("/")

@@ -1,9 +1,10 @@
-//! Decisions as JSON for scripts and for the explorer's page: plain numbers, and times in microseconds.
+//! Decisions as JSON for scripts and the explorer's page: plain numbers, and times in microseconds.
 
 use serde::ser::SerializeMap;
 use weir_core::domain::Decision;
 
-/// Appends a decision; without a limit, `limit` and `remaining` are null. `next_after_us` is there only where nothing is left.
+/// Appends a decision. Without a limit, `limit` and `remaining` are null. `next_after_us` is present only if no unit is
+/// left.
 ///
 /// # Errors
 /// Those of the serializer.

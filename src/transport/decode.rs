@@ -1,4 +1,4 @@
-//! Messages into requests.
+//! Decodes messages into requests.
 
 use weir_core::{
     algorithm::{Bounds, message::micros},
@@ -15,21 +15,21 @@ use crate::{
     proto,
 };
 
-/// Most checks of a batch.
+/// Maximum number of checks in a batch.
 pub const MAX_BATCH: usize = 1_000;
 
-/// Checks that are decided together take no id.
+/// The repeat window of checks that are decided together, which have no id.
 const NO_REPEAT: Micros = 0;
 
-/// A check as a surface read it, or why it could not be read.
+/// A check as its surface decoded it, or the error.
 pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 
-/// Says of a batch that it has more than [`MAX_BATCH`] checks.
+/// Returns the error for a batch with more than [`MAX_BATCH`] checks.
 pub fn too_many_checks() -> Invalid {
     Invalid::field_error("checks", format!("at most {MAX_BATCH} checks in a batch"))
 }
 
-/// A check's request, whose limits stay within `bounds`, and whose id is remembered for `repeat_window`.
+/// Returns the request of a check. Its limits must stay within `bounds`; its id is remembered for `repeat_window`.
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
@@ -54,10 +54,10 @@ pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds, repeat_window: Mic
     Ok(request)
 }
 
-/// The time for which units are to be held.
+/// Returns the TTL of a reservation.
 ///
 /// # Errors
-/// [`Invalid`] for one out of bounds.
+/// [`Invalid`] for a TTL out of bounds.
 pub fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, Invalid> {
     let Some(ttl) = ttl else { return Ok(None) };
     let ttl = micros(ttl).filter(|ttl| RESERVATION_TTL.contains(ttl));
@@ -65,10 +65,10 @@ pub fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, Invali
     ttl.map(Some).ok_or_else(invalid)
 }
 
-/// What becomes of a reservation that is not settled.
+/// Returns the action on a reservation that expires before it is settled.
 ///
 /// # Errors
-/// [`Invalid`] for a number that has no meaning.
+/// [`Invalid`] for an unknown number.
 pub fn on_expiry(number: i32) -> Result<OnExpiry, Invalid> {
     match proto::OnExpiry::try_from(number) {
         Ok(proto::OnExpiry::Unspecified | proto::OnExpiry::Keep) => Ok(OnExpiry::Keep),
@@ -77,7 +77,7 @@ pub fn on_expiry(number: i32) -> Result<OnExpiry, Invalid> {
     }
 }
 
-/// The units that a reservation really cost; `reserved` where the client does not say.
+/// Returns the actual cost of a reservation, in units; `reserved` if the client does not specify it.
 ///
 /// # Errors
 /// [`Invalid`] for a number out of bounds.
@@ -89,7 +89,7 @@ pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
     }
 }
 
-/// The requests of checks that are decided together.
+/// Returns the requests of checks that are decided together.
 ///
 /// # Errors
 /// [`Invalid`] names the check and the field at fault.
@@ -101,7 +101,7 @@ pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<Chec
     CheckAll::new(messages.into_iter().enumerate().map(check).collect::<Result<_, _>>()?)
 }
 
-/// A reset's request.
+/// Returns the request of a reset.
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.

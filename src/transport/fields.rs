@@ -1,4 +1,4 @@
-//! The fields of a message as they stand on the wire: read, borrowed from its bytes, and written.
+//! The fields of a protobuf message in the wire format: decoding, borrowed from the bytes, and encoding.
 
 use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
@@ -6,17 +6,17 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number of variable length.
+    /// An integer of variable length.
     Varint(u64),
-    /// Eight bytes.
+    /// Eight bytes, little-endian.
     Fixed64(u64),
     /// Length-delimited: a string, bytes, a message.
     Bytes(&'a [u8]),
-    /// Four bytes, or a group, which no message here has.
+    /// Four bytes, or a group. No message here has such fields.
     Other,
 }
 
-/// The fields of a message in their order: the number and the value of each. Ends with `None` at bytes that are not a field.
+/// Iterates over the fields of a message: the number and the value of each. Yields `None` and ends at malformed bytes.
 #[derive(Clone)]
 pub struct Fields<'a>(&'a [u8]);
 
@@ -37,22 +37,22 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of these bytes.
+    /// Returns the fields of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes behind those that were taken.
+    /// Returns the bytes after the fields taken so far.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// How many there are, up to one more than `most`; `None` where the bytes are not a message.
+    /// Counts the fields, up to one more than `most`; `None` if the bytes are malformed.
     pub fn count_up_to(self, most: usize) -> Option<usize> {
         self.take(most + 1).try_fold(0, |count, field| field.map(|_| count + 1))
     }
 
-    /// The numbers of a packed field, all of one wire type. Ends at bytes that are not one.
+    /// Returns the numbers of a packed field of one wire type. Ends at malformed bytes.
     pub fn numbers(mut self, kind: WireType) -> impl Iterator<Item = Value<'a>> {
         std::iter::from_fn(move || self.value(0, kind))
     }
@@ -79,7 +79,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a field that has a length: a text, or a message.
+/// Appends a length-delimited field: a string or a message.
 #[inline]
 pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {
     encode_key(field, WireType::LengthDelimited, out);

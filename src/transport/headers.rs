@@ -1,4 +1,4 @@
-//! The rate-limit headers. They describe one level, the binding one, never a mixture.
+//! The rate-limit headers. They describe only one level, the binding one.
 
 mod style;
 
@@ -8,36 +8,36 @@ use weir_core::domain::{Decision, Micros, time::SECOND};
 
 pub use style::HeaderStyle;
 
-/// Names, in lower case, and values.
+/// Header names, in lower case, and values.
 pub type Headers = SmallVec<[(&'static str, String); 4]>;
 
-/// Most characters of a limit's name that a header shows. A name of more is a path pattern.
+/// Maximum number of characters of a limit's name in a header. A longer name is a path pattern.
 const MAX_NAME: usize = 256;
 
-/// What a string of a structured field cannot hold as it is, and the mark of what is encoded. All that is not ASCII is encoded
-/// anyway.
+/// The ASCII characters that are percent-encoded in a string of a structured field: those that it cannot contain, and
+/// the escape character `%`. Characters outside ASCII are always encoded.
 const NOT_IN_STRINGS: &AsciiSet = &CONTROLS.add(b'%');
 
-/// One level, as headers tell of it.
+/// The level that the headers describe.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota<'a> {
     /// The limit's name.
     pub name: &'a str,
     /// Its window, above 0.
     pub window: Micros,
-    /// What it decided.
+    /// Its decision.
     pub decision: &'a Decision,
 }
 
 impl Quota<'_> {
-    /// The headers of this style.
+    /// Returns the headers in this style.
     pub fn headers(&self, style: HeaderStyle) -> Headers {
         let Decision { limit, remaining, .. } = self.decision;
         match style {
             HeaderStyle::Off => Headers::new(),
             HeaderStyle::Draft11 => {
                 let (name, window) = (string(self.name), seconds_from_1(self.window));
-                // The time to the next unit, where nothing is left.
+                // The time until the next unit, if none is left.
                 let next = self.decision.next_after.map(|after| format!(";t={}", seconds_from_1(after)));
                 let next = next.unwrap_or_default();
                 smallvec![
@@ -53,19 +53,19 @@ impl Quota<'_> {
         }
     }
 
-    /// `Retry-After` in whole seconds, rounded up, at least 1: on a refusal that a wait can turn.
+    /// Returns `Retry-After` in whole seconds, rounded up, at least 1. `None` unless a refused request can pass later.
     pub fn retry_after(&self) -> Option<(&'static str, String)> {
         self.decision.retry_after.map(retry_after)
     }
 
-    /// Limit, remaining and reset.
+    /// Returns limit, remaining and reset under these names.
     fn three(&self, names: [&'static str; 3]) -> Headers {
         let Decision { limit, remaining, .. } = *self.decision;
         names.into_iter().zip([limit, remaining, self.seconds_left()].map(|number| number.to_string())).collect()
     }
 
-    /// `RateLimit-Reset` in whole seconds: on a refusal until the request would pass (the same as `Retry-After`), else until the
-    /// key is as if never seen.
+    /// Returns `RateLimit-Reset` in whole seconds: after a refusal, until the request would pass (as in `Retry-After`);
+    /// else until the key is full again.
     fn seconds_left(&self) -> u64 {
         self.seconds_to_retry().unwrap_or_else(|| whole_seconds(self.decision.reset_after))
     }
@@ -86,34 +86,34 @@ impl Quota<'_> {
     }
 }
 
-/// `Retry-After` in whole seconds, rounded up, at least 1.
+/// Returns `Retry-After` in whole seconds, rounded up, at least 1.
 pub fn retry_after(after: Micros) -> (&'static str, String) {
     ("retry-after", seconds_from_1(after).to_string())
 }
 
-/// Whole seconds, rounded up: who comes back then is not early.
+/// Returns whole seconds, rounded up, so that a client that waits for them is not early.
 pub fn whole_seconds(micros: Micros) -> u64 {
     micros.max(0).unsigned_abs().div_ceil(SECOND.unsigned_abs())
 }
 
-/// The same, at least 1.
+/// Returns whole seconds, rounded up, at least 1.
 fn seconds_from_1(micros: Micros) -> u64 {
     whole_seconds(micros).max(1)
 }
 
-/// Seconds with three decimals, rounded up.
+/// Returns seconds with three decimals, rounded up.
 fn milliseconds(micros: Micros) -> String {
     let millis = micros.max(0).unsigned_abs().div_ceil(1_000);
     format!("{}.{:03}", millis / 1_000, millis % 1_000)
 }
 
-/// A string of a structured field (RFC 9651, section 3.3.3). It holds printable ASCII alone: other characters are
-/// percent-encoded as UTF-8, and so is `%`, so that two names never look the same.
+/// Returns a string of a structured field (RFC 9651, section 3.3.3), which must be printable ASCII. Other characters
+/// are percent-encoded as UTF-8, and so is `%`, so that different names stay different.
 fn string(text: &str) -> String {
     let mut string = String::from("\"");
     let shown = text.char_indices().nth(MAX_NAME).map_or(text, |(end, _)| &text[..end]);
     for part in utf8_percent_encode(shown, NOT_IN_STRINGS) {
-        // Parts are either encoded or as they were, and what is encoded has no quote.
+        // A part is either unchanged or percent-encoded; an encoded one contains no quote and no backslash.
         for letter in part.chars() {
             if matches!(letter, '"' | '\\') {
                 string.push('\\');

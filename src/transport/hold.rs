@@ -1,8 +1,8 @@
-//! The hold: the text by which a client names its reservation.
+//! The hold: the text that names a client's reservation.
 //!
-//! It carries all that finds the reservation again, so that no replica has to remember any: random bytes, which cannot be guessed,
-//! and the check, by which the same plan is made anew. The reservation's name is made of both, so a hold that was changed names
-//! none.
+//! It contains everything that is needed to find the reservation, so replicas keep no record of it: random bytes, which
+//! cannot be guessed, and the check, from which the same plan is built again. The reservation's name is derived from
+//! both, so a modified hold names no reservation.
 
 use data_encoding::BASE64URL_NOPAD;
 use prost::Message;
@@ -12,50 +12,51 @@ use weir_core::hold::RESERVATION_ID_BYTES;
 use super::message::CheckMessage;
 use crate::limiter::Invalid;
 
-/// The form of these texts. As the first byte it makes them all begin with `A`, so that none looks like a flag to a command.
+/// Version of the format. As the first byte it makes every hold begin with `A`, so that none looks like a command-line
+/// flag.
 const VERSION: u8 = 1;
-/// Longest text, in bytes: more than the longest valid check takes.
+/// Maximum length of the text, in bytes: more than the longest valid check needs.
 pub const MAX_BYTES: usize = 1 << 16;
 
-/// What is held under a hold.
+/// Whether the store holds units for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Units, in the store.
+    /// Units are held in the store.
     Units = 0,
-    /// Nothing: the check met no limit, or memory had no room.
+    /// No units are held: the check met no limit, or the memory store was full.
     Nothing = 1,
-    /// Nothing: the shared store did not answer the check.
+    /// No units are held: the shared store did not answer the check.
     Degraded = 2,
 }
 
-/// What a hold says.
+/// A decoded hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
-    /// What is held.
+    /// Whether the store holds units.
     pub held: Held,
-    /// Random bytes, or made of the caller's `request_id`.
+    /// Random bytes, or derived from the client's `request_id`.
     id: [u8; RESERVATION_ID_BYTES],
-    /// A `CheckRequest`: what makes its plan.
+    /// The encoded `CheckRequest`, from which the plan is built.
     check: Vec<u8>,
 }
 
 impl Hold {
-    /// A new hold for this check.
+    /// Returns a new hold for this check.
     pub fn new(check: &CheckMessage<'_>) -> Self {
         let own = check.to_check_request().encode_to_vec();
         let id = if check.request_id.is_empty() { rand::random() } else { id_of(check.request_id, &own) };
         Self { held: Held::Units, id, check: own }
     }
 
-    /// The check that was asked.
+    /// Decodes the check of the reservation.
     ///
     /// # Errors
-    /// [`Invalid`] where it is not one.
+    /// [`Invalid`] if it cannot be decoded.
     pub fn check(&self) -> Result<CheckMessage<'_>, Invalid> {
         CheckMessage::read(&self.check).map_err(|_| malformed())
     }
 
-    /// The reservation's name in the store, which no other check and no other client has.
+    /// Returns the reservation's name in the store, which is unique to its check and its client.
     pub fn name(&self, client: Option<&str>) -> Vec<u8> {
         let mut hash = Context::new(&SHA256);
         hash.update(&self.id);
@@ -64,15 +65,15 @@ impl Hold {
         [&hash.as_ref()[..RESERVATION_ID_BYTES], client.unwrap_or_default().as_bytes()].concat()
     }
 
-    /// The text.
+    /// Encodes the hold as text.
     pub fn encode(&self) -> String {
         BASE64URL_NOPAD.encode(&[&[VERSION, self.held as u8], &self.id[..], &self.check].concat())
     }
 
-    /// Reads the text.
+    /// Decodes the text.
     ///
     /// # Errors
-    /// [`Invalid`] where it is none of these.
+    /// [`Invalid`] if it is not a hold.
     pub fn decode(text: &str) -> Result<Self, Invalid> {
         let bytes = if text.len() <= MAX_BYTES { BASE64URL_NOPAD.decode(text.as_bytes()).ok() } else { None };
         bytes.as_deref().and_then(Self::parse).ok_or_else(malformed)
@@ -86,12 +87,12 @@ impl Hold {
     }
 }
 
-/// The error of a text that does not name a hold.
+/// Returns the error for a text that is not a hold.
 pub fn malformed() -> Invalid {
     Invalid::field_error("hold", "this is not a hold as Reserve answers it")
 }
 
-/// The same bytes for the same request, so that one that is repeated names the reservation of the first.
+/// Returns the same id for the same request, so that a repeated request names the reservation of the first one.
 fn id_of(request_id: &str, check: &[u8]) -> [u8; RESERVATION_ID_BYTES] {
     let mut hash = Context::new(&SHA256);
     hash.update(request_id.as_bytes());

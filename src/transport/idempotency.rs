@@ -1,4 +1,4 @@
-//! Requests with ids of their own, which may be repeated.
+//! Idempotent requests: the client gives them a `request_id`, and may repeat them.
 
 use prost::Message;
 use ring::digest::{SHA256, digest};
@@ -9,14 +9,14 @@ use weir_settings::Time;
 use super::message::CheckMessage;
 use crate::{limiter::Invalid, proto::CheckRequest};
 
-/// Longest id of a request.
+/// Maximum length of a `request_id`.
 const MAX_REQUEST_ID_BYTES: usize = 64;
 
-/// How requests with a `request_id` are known again.
+/// Settings for requests with a `request_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdempotencySettings {
-    /// How long the answer is remembered.
+    /// Time for which an answer is remembered.
     pub window: Time,
 }
 
@@ -26,17 +26,17 @@ impl Default for IdempotencySettings {
     }
 }
 
-/// Eight bytes that tell a request from others.
+/// Returns the digest of a request, shortened to eight bytes.
 fn short_digest(request: &CheckRequest) -> [u8; 8] {
     let mut short = [0; 8];
     short.copy_from_slice(&digest(&SHA256, &request.encode_to_vec()).as_ref()[..8]);
     short
 }
 
-/// The id by which the request of this message is known again for so long.
+/// Returns the id under which the answer to this message is remembered for `window`.
 ///
 /// # Errors
-/// [`Invalid`] for one that is too long, and in a dry run.
+/// [`Invalid`] for an id that is too long, and for a dry run with an id.
 #[cold]
 pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestId, Invalid> {
     let wrong = |reason: String| Err(Invalid::field_error("request_id", reason));
@@ -49,7 +49,7 @@ pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestI
     let mut request = message.to_check_request();
     (request.max_wait, request.cost) = (message.max_wait, Some(message.cost.unwrap_or(1)));
     let fingerprint = short_digest(&request);
-    // Of the same id each key has its own.
+    // The same `request_id` on another key is another id.
     let key = short_digest(&CheckRequest { domain: request.domain, key: request.key, ..CheckRequest::default() });
     Ok(RequestId { name: [message.request_id.as_bytes(), &key].concat().into(), fingerprint, window })
 }

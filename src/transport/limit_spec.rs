@@ -1,5 +1,5 @@
-//! The limits that a request brings along. Callers bring the same ones again and again, so each thread remembers what those of late
-//! were resolved to: that takes longer than the rest of a check.
+//! The limits that a request specifies (`limit_spec`). Clients send the same ones repeatedly, so each thread caches
+//! those that it resolved recently: resolving takes longer than the rest of a check.
 
 use std::{cell::RefCell, hash::BuildHasher, sync::Arc};
 
@@ -18,16 +18,16 @@ use crate::{
     proto::{self, LimitSpec, limit::Algorithm},
 };
 
-/// How many a thread remembers, each in a slot by its hash: at most half a megabyte.
+/// Number of cached specs per thread, each in a slot by its hash: at most half a megabyte.
 const SLOTS: usize = 64;
-/// The longest that is remembered, in bytes.
+/// Maximum size of the message of a cached spec, in bytes.
 const MAX_REMEMBERED_BYTES: usize = 256;
 
 thread_local! {
     static RECENT: RefCell<Recent> = RefCell::default();
 }
 
-/// What the limits of late were resolved to.
+/// A cache of recently resolved limits.
 #[derive(Default)]
 struct Recent {
     hasher: RandomState,
@@ -41,7 +41,7 @@ struct Resolved {
     spec: Arc<Spec>,
 }
 
-/// The limits in the bytes of a `LimitSpec`, as they apply to `key`.
+/// Returns the limits in the bytes of a `LimitSpec`, as they apply to `key`.
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
@@ -52,7 +52,7 @@ pub(super) fn read(message: &[u8], key: &Key, bounds: &Bounds) -> Result<Arc<Spe
     RECENT.with_borrow_mut(|Recent { hasher, slots }| {
         slots.resize_with(SLOTS, || None);
         let slot = &mut slots[hasher.hash_one((message, key.depth())) as usize % SLOTS];
-        // Of a key they depend on nothing but its depth.
+        // They depend on the key only by its depth.
         let is_it = |it: &&Resolved| *it.message == *message && it.key_depth == key.depth() && it.bounds == *bounds;
         if let Some(resolved) = slot.as_ref().filter(is_it) {
             return Ok(Arc::clone(&resolved.spec));
@@ -69,7 +69,7 @@ fn decode(message: &[u8], key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {
     resolve(LimitSpec::decode(message).map_err(|_| message::unreadable())?, key, bounds)
 }
 
-/// The limits of a message as they apply to `key`.
+/// Resolves the limits of a message as they apply to `key`.
 fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {
     let charge = match proto::Charge::try_from(message.charge) {
         Ok(proto::Charge::Unspecified | proto::Charge::AllOrNothing) => Charge::AllOrNothing,
@@ -85,7 +85,7 @@ fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Inval
         return Err(SpecError::Count(message.limits.len()).into());
     }
     let mut limits = Vec::with_capacity(message.limits.len());
-    // The second limits of legacy buckets stand behind all others, as in files.
+    // The second limits of legacy buckets come after all others, as in policy files.
     let mut behind = Vec::new();
     for (index, limit) in message.limits.into_iter().enumerate() {
         let (first, second) = self::limit(limit, bounds).map_err(|error| {
@@ -101,7 +101,7 @@ fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Inval
     Ok(Spec::new(limits, charge, key).map_err(renumbered)?)
 }
 
-/// A limit; a legacy bucket may be two.
+/// Returns a limit. A legacy bucket may become two.
 fn limit(message: proto::Limit, bounds: &Bounds) -> Result<(WrittenLimit, Option<WrittenLimit>), ParamError> {
     let proto::Limit { name, depth, shadow, algorithm } = message;
     let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;

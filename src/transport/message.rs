@@ -1,5 +1,5 @@
-//! The messages of callers, read with bounds that hold before anything is made of the bytes. A check is borrowed from its
-//! bytes, so that to read one allocates nothing.
+//! Decodes the messages of clients. Bounds are enforced before memory is allocated for the bytes. A check borrows from
+//! its bytes, so that decoding one allocates nothing.
 
 mod lease;
 
@@ -17,11 +17,11 @@ use crate::{
 
 pub use lease::LeaseMessage;
 
-/// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
-/// the wire may become a few hundred in memory.
+/// Maximum number of fields of a check on the wire, and of its `limit_spec`: twice as many as a valid one can have. Two
+/// bytes on the wire may become a few hundred in memory.
 pub const MAX_FIELDS: usize = 128;
 
-/// The fields of `CheckRequest`, by their numbers.
+/// The field numbers of `CheckRequest`.
 mod field {
     pub(super) const DOMAIN: u32 = 1;
     pub(super) const KEY: u32 = 2;
@@ -34,14 +34,14 @@ mod field {
     pub(super) const DRY_RUN: u32 = 9;
 }
 
-/// The fields of `ReserveRequest`.
+/// The field numbers of `ReserveRequest`.
 mod reserve_field {
     pub(super) const CHECK: u32 = 1;
     pub(super) const TTL: u32 = 2;
     pub(super) const ON_EXPIRY: u32 = 3;
 }
 
-/// The field of `CheckBatchRequest` that holds checks.
+/// The field number of the checks of `CheckBatchRequest`.
 const CHECKS: u32 = 1;
 
 /// The error for a message that cannot be decoded.
@@ -54,19 +54,19 @@ pub struct CheckMessage<'a> {
     pub domain: &'a str,
     /// The key's segments.
     pub key: SmallVec<[&'a str; 8]>,
-    /// Limits in place of the policy's: a `LimitSpec`, whose bytes are not read yet.
+    /// Limits in place of the policy's: the bytes of a `LimitSpec`, not decoded yet.
     pub limit_spec: Option<Cow<'a, [u8]>>,
     /// Units to charge.
     pub cost: Option<i64>,
-    /// The longest wait that the caller accepts.
+    /// The longest wait that the client accepts.
     pub max_wait: Option<Duration>,
-    /// Divides the limits.
+    /// Divides the counts of the limits.
     pub factor: Option<f64>,
-    /// Leave the levels out of the answer.
+    /// Whether to leave the levels out of the answer.
     pub summary_only: bool,
-    /// Decide, but charge nothing.
+    /// Whether to decide without charging.
     pub dry_run: bool,
-    /// The caller's id of the request; empty: none.
+    /// The client's id of the request; empty: none.
     pub request_id: &'a str,
 }
 
@@ -87,7 +87,7 @@ impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
 }
 
 impl<'a> CheckMessage<'a> {
-    /// What makes its plan; limits that cannot be read are none.
+    /// Returns the fields that determine the plan. Limits that cannot be decoded become an empty `LimitSpec`.
     pub fn to_check_request(&self) -> proto::CheckRequest {
         proto::CheckRequest {
             domain: self.domain.to_owned(),
@@ -99,12 +99,12 @@ impl<'a> CheckMessage<'a> {
         }
     }
 
-    /// Reads all of the bytes but those of its limits.
+    /// Decodes all bytes except those of its limits.
     ///
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`].
     pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
-        // In place: moving one takes as long as reading it.
+        // In place: moving a message takes as long as decoding it.
         let mut read = Ok(Self::default());
         if read.as_mut().ok().and_then(|message| message.merge(bytes)).is_none() {
             read = Err(unreadable());
@@ -122,7 +122,7 @@ impl<'a> CheckMessage<'a> {
                 (field::DOMAIN, Value::Bytes(text)) => self.domain = std::str::from_utf8(text).ok()?,
                 (field::KEY, Value::Bytes(text)) => self.key.push(std::str::from_utf8(text).ok()?),
                 (field::LIMIT_SPEC, Value::Bytes(spec)) => {
-                    // Several make one, as if their bytes followed each other: their limits add up.
+                    // Several `limit_spec` fields are merged as if their bytes were concatenated: their limits add up.
                     limits += Fields::new(spec).count_up_to(MAX_FIELDS)?;
                     if limits > MAX_FIELDS {
                         return None;
@@ -149,16 +149,17 @@ impl<'a> CheckMessage<'a> {
 /// A `ReserveRequest`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReserveMessage<'a> {
-    /// What to reserve.
+    /// The check whose cost to reserve.
     pub check: CheckMessage<'a>,
-    /// For how long.
+    /// The TTL of the reservation.
     pub ttl: Option<Duration>,
     /// A `proto::OnExpiry`.
     pub on_expiry: i32,
 }
 
 impl<'a> ReserveMessage<'a> {
-    /// Reads all of the bytes. Unlike others, the check may not come in several parts, each of which would be allowed all fields.
+    /// Decodes all bytes. Unlike other fields, the check must not be split into several, each of which would be allowed
+    /// `MAX_FIELDS` fields.
     ///
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`].
@@ -185,20 +186,20 @@ impl<'a> ReserveMessage<'a> {
     }
 }
 
-/// A `sint64` from the wire.
+/// Decodes a `sint64` (ZigZag).
 fn unzigzag(word: u64) -> i64 {
     (word >> 1) as i64 ^ -((word & 1) as i64)
 }
 
-/// Why bytes are no message.
+/// Returns the error for bytes that are not a message.
 pub(super) fn unreadable() -> Invalid {
     Invalid::field_error("", UNREADABLE)
 }
 
-/// The checks of a `CheckBatchRequest`, each as its bytes.
+/// Returns the checks of a `CheckBatchRequest`, still encoded.
 ///
 /// # Errors
-/// [`Invalid`] with [`UNREADABLE`] where the bytes are not a message.
+/// [`Invalid`] with [`UNREADABLE`] if the bytes are not a message.
 pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invalid> {
     if Fields::new(bytes).any(|field| field.is_none()) {
         return Err(unreadable());
@@ -209,7 +210,7 @@ pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invali
     }))
 }
 
-/// Reads a message that has no list of messages.
+/// Decodes a message without repeated messages.
 ///
 /// # Errors
 /// [`Invalid`] with [`UNREADABLE`].
@@ -303,7 +304,7 @@ mod tests {
         assert!(batch(&bytes[..bytes.len() - 1]).is_err());
     }
 
-    /// Bytes that may be a check: fields of any number and kind.
+    /// Generates bytes that may be a check: fields of any number and wire type.
     fn fields() -> impl Strategy<Value = Vec<u8>> {
         let field =
             (0_u8..10, 0_u8..6, prop::collection::vec(any::<u8>(), 0..12)).prop_map(|(number, kind, content)| {
@@ -327,7 +328,7 @@ mod tests {
             });
             prop_assert_eq!(read.is_some(), known.is_ok());
             if let (Some((read, limits)), Ok(mut known)) = (read, known) {
-                // As text, since there may be one that is no number among them.
+                // Compared as text, since `factor` may be NaN.
                 prop_assert_eq!(format!("{limits:?}"), format!("{:?}", known.limit_spec.take()));
                 prop_assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known)));
             }

@@ -1,5 +1,5 @@
-//! The surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
-//! same.
+//! The surfaces. Each decodes requests, calls the limiter, and encodes the answers. Surfaces differ only in decoding
+//! and encoding.
 
 pub mod admin;
 pub mod audit;

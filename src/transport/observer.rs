@@ -1,4 +1,5 @@
-//! Requests that are reported: by a span, or by a line of the access log. For others none of this is made.
+//! Observed requests: each is reported by a span or a line of the access log. Without an observer, requests have no
+//! such cost.
 
 use std::{
     pin::Pin,
@@ -23,7 +24,7 @@ use crate::{
     },
 };
 
-/// Under what the log has a line for each request.
+/// Log target of the access log, which has one line for each request.
 const ACCESS: &str = "weir::access";
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -35,8 +36,8 @@ pub struct RequestObserver {
 }
 
 impl RequestObserver {
-    /// An observer with these spans, where requests are reported at all: without spans only where the log has a line for each
-    /// request, or the store may fail them.
+    /// Returns an observer with these spans; `None` if no request is observed. Without spans, requests are observed if
+    /// the log has a line for each (level `debug`), or if the store is shared and so may fail them.
     pub fn new(spans: Option<Spans>, is_shared: bool) -> Option<Arc<Self>> {
         let wanted = spans.is_some() || is_shared || LevelFilter::current() >= LevelFilter::DEBUG;
         wanted.then(|| Arc::new(Self { spans }))
@@ -55,7 +56,7 @@ pub struct ObservedRequest {
 }
 
 impl ObservedRequest {
-    /// A request begins. Only those that ask for a decision or a reset have a span and a line of their own in the log.
+    /// Starts observing a request. Only requests with a named [`Surface`] have a span and a line in the access log.
     pub fn begin(observer: &Arc<RequestObserver>, surface: Surface, connection: u64, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
         let caller = caller(headers);
@@ -67,7 +68,7 @@ impl ObservedRequest {
         Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })
     }
 
-    /// The request summary.
+    /// Returns the request context.
     pub fn context(&self) -> &Arc<RequestContext> {
         &self.context
     }
@@ -77,7 +78,7 @@ impl ObservedRequest {
         request::within(Arc::clone(&self.context), answer)
     }
 
-    /// The head of the answer is there.
+    /// Records the status in the head of the response.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status().as_u16();
         let is_grpc = matches!(self.context.surface, Surface::Grpc { .. });
@@ -89,7 +90,7 @@ impl ObservedRequest {
         }
     }
 
-    /// Looks for more of the answer's body.
+    /// Polls the next frame of the response body.
     pub fn poll_frame<B: Body + Unpin>(&mut self, body: &mut B, cx: &mut Waker<'_>) -> Poll<Polled<B>> {
         let mut polled = request::enter(&self.context, || Pin::new(body).poll_frame(cx));
         if let Poll::Ready(Some(Ok(frame))) = &mut polled
@@ -100,7 +101,7 @@ impl ObservedRequest {
         polled
     }
 
-    /// Reads how a call ended, where these headers or trailers tell.
+    /// Records the gRPC status of a call, if these headers or trailers contain it.
     fn ended(&mut self, headers: &mut HeaderMap) {
         let code = headers.get(GRPC_STATUS).and_then(|code| code.to_str().ok()?.parse().ok());
         if let Some(code) = code {
@@ -110,7 +111,7 @@ impl ObservedRequest {
     }
 
     fn mark(&self, headers: &mut HeaderMap) {
-        // Where a line of the log will tell of the request, its id is needed anyway.
+        // If the access log gets a line for the request, its id is needed anyway.
         let is_reported = self.is_reported() && enabled!(target: ACCESS, Level::DEBUG);
         let id = || if is_reported { Some(self.context.id()) } else { self.context.known_id() };
         if self.end.has_failed()
@@ -121,7 +122,7 @@ impl ObservedRequest {
         }
     }
 
-    /// Whether it asks for a decision or a reset.
+    /// Whether it has a named surface.
     fn is_reported(&self) -> bool {
         self.context.surface != Surface::Other
     }
@@ -162,7 +163,7 @@ impl Drop for ObservedRequest {
     }
 }
 
-/// The status of a request in the log.
+/// Returns the status of a request for the access log.
 fn status(end: RequestEnd) -> String {
     match end {
         RequestEnd::Abandoned => "abandoned".to_owned(),
@@ -171,12 +172,12 @@ fn status(end: RequestEnd) -> String {
     }
 }
 
-/// The id that the client gave this request, to be returned where it fails.
+/// Returns the id that the client gave this request, to be sent back if it fails.
 pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(REQUEST_ID).filter(|id| RequestId::given(id.as_bytes()).is_some()).cloned()
 }
 
-/// Returns the id of a request that failed.
+/// Sends back the id of a failed request.
 pub fn return_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
     if let Some(id) = id {
         headers.insert(REQUEST_ID, id);

@@ -1,7 +1,7 @@
-//! Rate limits, decided exactly: what a key is, twelve algorithms, and how several limits on one key become one decision.
+//! Exact rate limiting: keys, twelve algorithms, and one decision for several limits on a key.
 //!
-//! Pure: no I/O, no clock, no thread, no transport. Time is a parameter, state goes in and comes out, so any program can keep
-//! the states where it likes. A limiter of your own in twenty lines:
+//! Pure: no I/O, no clock, no threads, no transport. Time is a parameter, and a step takes a state and returns the
+//! next one, so a program can store states anywhere. A limiter in twenty lines:
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -71,7 +71,7 @@ pub mod proto {
         "UNAUTHENTICATED",
     ];
 
-    /// The name of a gRPC status code (google.rpc.Code); `UNKNOWN` for a number that is none.
+    /// Returns the name of a gRPC status code (google.rpc.Code), or `UNKNOWN` for any other number.
     pub fn code_name(code: i32) -> &'static str {
         let name = usize::try_from(code).ok().and_then(|code| CODE_NAMES.get(code));
         name.copied().unwrap_or("UNKNOWN")

@@ -1,4 +1,4 @@
-//! Random cases that can be replayed: a failure prints its seed, and `PROPERTIES_SEED=<that>` runs the same case first.
+//! Random test cases with replay: a failure prints its seed, and `PROPERTIES_SEED=<seed>` runs that case first.
 //! `PROPERTIES_EFFORT=100` runs a hundred times as many cases.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
@@ -13,52 +13,52 @@ pub use definition::{Definition, Limiter, first_beyond};
 
 use crate::hold::{Grant, HoldId, MAX_TTL, Renewal};
 
-/// Random numbers of a seed: the same on every machine and with every version of `rand_chacha`.
+/// A seeded random number generator: the same numbers on every machine and with every version of `rand_chacha`.
 #[derive(Clone, Debug)]
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The numbers of this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Other numbers of the same seed: each `stream` has its own.
+    /// Returns a generator with the same seed and different numbers for each `stream`.
     pub fn fork(&self, stream: u64) -> Self {
         let mut fork = self.clone();
         fork.0.set_stream(stream);
         fork
     }
 
-    /// A number from 0 to below `bound`.
+    /// Returns a number from 0 to below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0.random_range(..bound)
     }
 
-    /// A number from `least` to `most`, both possible.
+    /// Returns a number from `least` to `most`, both included.
     pub fn within(&mut self, least: i64, most: i64) -> i64 {
         self.0.random_range(least..=most)
     }
 
-    /// A number from 0 to `most`, small ones as likely as large ones.
+    /// Returns a number from 0 to `most`, small ones as likely as large ones.
     pub fn magnitude(&mut self, most: i64) -> i64 {
         let bits = self.below(64 - most.max(1).leading_zeros() as usize + 1);
         self.within(0, most.min((1i64 << bits) - 1).max(0))
     }
 
-    /// True once in `times`.
+    /// Returns true with probability 1 / `times`.
     pub fn once_in(&mut self, times: u32) -> bool {
         self.0.random_ratio(1, times)
     }
 
-    /// One of these.
+    /// Returns one of the values.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }
 
-/// An owner of a hold that does not keep to the protocol: it repeats renewals, swaps their order, spends and keeps what it does not
-/// hold.
+/// The owner of a hold that violates the protocol: it repeats and reorders renewals, and spends and keeps units that
+/// it does not hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DishonestOwner {
     sequence: u64,
@@ -67,7 +67,7 @@ pub struct DishonestOwner {
 }
 
 impl DishonestOwner {
-    /// Its next renewal, which wants at most so many units.
+    /// Creates its next renewal, which wants at most `most` units.
     pub fn renewal(&mut self, id: HoldId, most: i64, random: &mut Random) -> Renewal {
         self.sequence =
             (self.sequence + random.pick(&[0, 1, 1, 1, 1, 2])).saturating_sub(random.pick(&[0, 0, 0, 0, 0, 1]));
@@ -80,13 +80,13 @@ impl DishonestOwner {
         Renewal { id, sequence: self.sequence, spent: self.spent, kept, want, ttl }
     }
 
-    /// It was granted this, and takes what it kept for kept.
+    /// Records a grant, assuming that the units that it kept are still held.
     pub fn answered(&mut self, renewal: &Renewal, grant: &Grant) {
         self.units = renewal.kept + grant.units;
     }
 }
 
-/// Runs `case` with `usual` seeds, or as many times more as the environment asks for.
+/// Runs `case` with `usual` seeds, multiplied by `PROPERTIES_EFFORT`.
 pub fn cases(usual: u64, mut case: impl FnMut(&Random)) {
     let first: u64 = setting("PROPERTIES_SEED", 1);
     let effort: u64 = setting("PROPERTIES_EFFORT", 1);
@@ -100,7 +100,7 @@ fn setting<T: FromStr<Err: Debug>>(name: &str, default: T) -> T {
     env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Says where a test stood when it fails within the life of this value.
+/// Prints a text if the test fails during the life of this value.
 pub(crate) struct OnPanic<F: Fn() -> String>(
     /// The text to print.
     pub F,

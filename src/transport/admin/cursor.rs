@@ -1,26 +1,27 @@
-//! Cursors as operators get them: opaque texts that are of one request alone.
+//! Cursors of the operators' API: opaque texts, each valid for one request only.
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::digest::{SHA256, digest};
 
 use crate::{limiter::Invalid, proto::ListKeysRequest};
 
-/// The form of these texts. As the first byte it makes them all begin with `A`, so that none looks like a flag to a command.
+/// Version of the format. As the first byte it makes every cursor begin with `A`, so that none looks like a
+/// command-line flag.
 const VERSION: u8 = 1;
-/// Longest text, in bytes: more than the longest cursor takes.
+/// Maximum length of the text, in bytes: more than the longest cursor needs.
 const MAX_BYTES: usize = 1 << 18;
-/// Bytes of the seal.
+/// Length of the checksum, in bytes.
 const SEAL_BYTES: usize = 8;
 
-/// Where a scan goes on, as text. `scope` tells the scans of this store from those of others.
+/// Encodes the position of a scan as text. `scope` distinguishes the scans of this store from those of others.
 pub(super) fn write(request: &ListKeysRequest, scope: &str, cursor: &[u8]) -> String {
     BASE64URL_NOPAD.encode(&[&[VERSION], &seal(request, scope, cursor)[..], cursor].concat())
 }
 
-/// Reads the text; `None` for an empty one.
+/// Decodes the text; `None` if it is empty.
 ///
 /// # Errors
-/// [`Invalid`] for one that is not of this request, or that was changed.
+/// [`Invalid`] for a cursor of another request, or a modified one.
 pub(super) fn read(request: &ListKeysRequest, scope: &str) -> Result<Option<Vec<u8>>, Invalid> {
     if request.cursor.is_empty() {
         return Ok(None);
@@ -39,7 +40,8 @@ pub(super) fn read(request: &ListKeysRequest, scope: &str) -> Result<Option<Vec<
     cursor.map(Some).ok_or_else(malformed)
 }
 
-/// So that no cursor goes on with another request. It is not secret: a client that may list keys may list all.
+/// Returns the checksum, which ties a cursor to its request. It is not secret: a client that may list keys may list
+/// all.
 fn seal(request: &ListKeysRequest, scope: &str, cursor: &[u8]) -> [u8; SEAL_BYTES] {
     let ListKeysRequest { domain, prefix, all_domains, .. } = request;
     let all: &[u8] = if *all_domains { b"all" } else { b"one" };

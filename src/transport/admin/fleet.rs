@@ -1,4 +1,4 @@
-//! The replicas of one shared store: each tells the others of itself there, every few seconds.
+//! The replicas of one shared store: each publishes a report about itself there, every few seconds.
 
 use std::{
     sync::Arc,
@@ -25,13 +25,13 @@ use crate::{
     telemetry,
 };
 
-/// How often a replica tells of itself.
+/// Interval between the reports of a replica.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// After so long without a report a replica is not listed any more.
+/// Age of a report after which its replica is not listed any more.
 const GONE_AFTER: Micros = 20 * SECOND;
-/// Hot keys of each list in a report.
+/// Number of hot keys of each list in a report.
 const HOT_KEYS: usize = 50;
-/// Longest report that is read.
+/// Maximum size of a report that is read.
 const MAX_REPORT_BYTES: usize = 256 << 10;
 
 /// This replica among those of its store.
@@ -51,19 +51,19 @@ struct Degraded {
 }
 
 impl Fleet {
-    /// A replica that starts now, and serves gRPC at this address.
+    /// Returns a replica that starts now, and serves gRPC at this address.
     pub fn new(limiter: Arc<Limiter<AnyStore>>, address: String) -> Self {
         let id = limiter.store().shared().map_or_else(|| System.random(), SharedStore::owner);
         let degraded = Mutex::new(Degraded { since: Instant::now(), count: 0, per_second: 0.0 });
         Self { limiter, id, address, started: Instant::now(), degraded }
     }
 
-    /// The number of this replica, as it is shown.
+    /// Returns the id of this replica as text.
     pub(super) fn id(&self) -> String {
         format!("{:016x}", self.id)
     }
 
-    /// Tells the others of this replica, until it is aborted.
+    /// Publishes reports about this replica, until the task is aborted.
     pub async fn run(self: Arc<Self>) {
         let (mut ticks, mut failing) = (interval(TELL_EVERY), false);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -73,7 +73,7 @@ impl Fleet {
             let Some(shared) = self.limiter.store().shared() else { continue };
             let announced = shared.redis().tell_member(&self.id(), self.report(shared).encode_to_vec()).await;
             match &announced {
-                // An outage has been logged.
+                // An outage is logged elsewhere.
                 Err(error) if !failing && is_forbidden(error) => {
                     let error = error as &dyn std::error::Error;
                     warn!(error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
@@ -87,10 +87,10 @@ impl Fleet {
         }
     }
 
-    /// Takes leave of the others.
+    /// Removes this replica from the list of the others.
     pub async fn finish(&self) {
         if let Some(shared) = self.limiter.store().shared().filter(|shared| shared.redis().is_up()) {
-            // The report expires soon anyway.
+            // A failure does not matter: the report expires soon.
             let _ = shared.redis().forget_members(vec![self.id().into_bytes()]).await;
         }
     }
@@ -115,7 +115,7 @@ impl Fleet {
         hottest.into_iter().map(message).collect()
     }
 
-    /// This replica.
+    /// Returns the current state of this replica.
     fn own(&self) -> Replica {
         let shared = self.limiter.store().shared();
         Replica {
@@ -131,7 +131,8 @@ impl Fleet {
         }
     }
 
-    /// What all replicas tell, this one at its end and as it is now. While the store does not answer that is all.
+    /// Returns the reports of all replicas. The last one is the current state of this replica, and the only one while
+    /// the store is unavailable.
     pub(super) async fn reports(&self) -> Vec<ReplicaReport> {
         let own = ReplicaReport { replica: Some(self.own()), at_us: 0, hot_keys: self.hot_keys() };
         let others = match self.limiter.store().shared() {
@@ -153,7 +154,7 @@ impl Fleet {
             let report = report.and_then(|value| ReplicaReport::decode(value).ok());
             match report {
                 Some(report) if now - report.at_us < GONE_AFTER => reports.push(report),
-                // Of a newer version, perhaps.
+                // It may be of a newer version.
                 None => {}
                 Some(_) => gone.push(id),
             }

@@ -18,7 +18,7 @@ use crate::{
 impl AdminService {
     pub(super) async fn list_holds(&self, request: ListHoldsRequest) -> Result<ListHoldsResponse, Rejected> {
         let ListHoldsRequest { domain, prefix, all_domains, page_size, cursor } = request;
-        // The same scan, whose cursors are of another scope.
+        // The scan is the same as that of keys; its cursors have another scope.
         let request = ListKeysRequest { domain, prefix, all_domains, page_size, cursor };
         let query = query(&request)?;
         let is_shared = self.limiter.store().shared().is_some();
@@ -33,7 +33,7 @@ impl AdminService {
         })
     }
 
-    /// The addresses of the replicas, by their ids.
+    /// Returns the addresses of the replicas, by id.
     async fn addresses(&self) -> HashMap<String, String> {
         let replicas = self.fleet.reports().await.into_iter().filter_map(|report| report.replica);
         replicas.map(|replica| (replica.id, replica.address)).collect()
@@ -54,7 +54,7 @@ fn message(hold: StoredHold, replicas: &HashMap<String, String>) -> KeyHold {
     KeyHold { domain, key, hashed, limit_name, kind, owner, replica, reservation, units, expires_after }
 }
 
-/// The client stands in the reservation's name, behind what nothing can be made of but itself.
+/// The name of a reservation is its id, a hash that reveals nothing, and then the name of its client.
 fn of_reservation(kind: HoldKind, name: &[u8]) -> (HoldKind, String, String) {
     let (id, client) = name.split_at(name.len().min(RESERVATION_ID_BYTES));
     (kind, String::from_utf8_lossy(client).into_owned(), HEXLOWER.encode(id))

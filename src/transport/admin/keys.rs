@@ -13,13 +13,13 @@ use crate::{
     transport::status::Rejected,
 };
 
-/// Entries of a page, where the request does not say.
+/// Default number of entries in a page.
 const USUAL_PAGE: usize = 100;
 
 impl AdminService {
     pub(super) async fn list_keys(&self, request: &ListKeysRequest) -> Result<ListKeysResponse, Rejected> {
         let query = query(request)?;
-        // In memory a cursor is a place among this process's own shards.
+        // In memory a cursor is a position in the shards of this process.
         let is_shared = self.limiter.store().shared().is_some();
         let scope = if is_shared { String::new() } else { self.fleet.id() };
         let from = cursor::read(request, &scope)?;
@@ -59,7 +59,7 @@ fn usage(stored: StoredKey) -> KeyUsage {
     message
 }
 
-/// A stored key in an answer: which segments are hashes, the domain, and the segments.
+/// Returns a stored key as in an answer: the indexes of hashed segments, the domain, and the segments.
 pub(super) fn shown(domain: Option<Box<str>>, key: &Key) -> (Vec<u32>, String, Vec<String>) {
     let hashed = (0..key.depth()).filter(|index| key.is_hashed(*index)).map(|index| index as u32).collect();
     let segment = |index| match key.is_hashed(index) {

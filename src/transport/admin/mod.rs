@@ -1,5 +1,5 @@
-//! `weir.v1.Admin`: what operators ask and change, from the bytes of a message to those of its answer. gRPC and HTTP
-//! (`http::admin`) both go through [`AdminService::answer`]. The roles are in `routes`, the rule without authentication in `guard`.
+//! `weir.v1.Admin`, the operators' API, from the encoded message to the encoded answer. gRPC and HTTP (`http::admin`)
+//! both call [`AdminService::answer`]. The roles are in `routes`, the rule for disabled authentication in `guard`.
 
 mod cursor;
 mod fleet;
@@ -24,7 +24,7 @@ use crate::{
 pub use fleet::Fleet;
 use turns::Turns;
 
-/// Names each call once: its method, and the last part of its page.
+/// Defines each call once: its method, and the last part of its path over HTTP.
 macro_rules! calls {
     ($($(#[$doc:meta])* $call:ident = $page:literal,)+) => {
         /// A call of `weir.v1.Admin`.
@@ -34,25 +34,25 @@ macro_rules! calls {
         }
 
         impl AdminCall {
-            /// All of them.
+            /// All calls.
             pub const ALL: [Self; [$($page),+].len()] = [$(Self::$call),+];
 
-            /// Its method.
+            /// Returns its method.
             pub fn method(self) -> &'static str {
                 match self { $(Self::$call => stringify!($call),)+ }
             }
 
-            /// Its path over gRPC.
+            /// Returns its path over gRPC.
             pub fn path(self) -> &'static str {
                 match self { $(Self::$call => concat!("/weir.v1.Admin/", stringify!($call)),)+ }
             }
 
-            /// Its path over HTTP.
+            /// Returns its path over HTTP.
             pub fn page(self) -> &'static str {
                 match self { $(Self::$call => concat!("/v1/admin/", $page),)+ }
             }
 
-            /// The full names of its messages: what is asked, and the answer.
+            /// Returns the full names of its messages: request and response.
             pub fn messages(self) -> [&'static str; 2] {
                 match self {
                     $(Self::$call => [
@@ -66,9 +66,9 @@ macro_rules! calls {
 }
 
 calls! {
-    /// The keys that are stored.
+    /// The stored keys.
     ListKeys = "list_keys",
-    /// The owner of held units.
+    /// The holds on keys.
     ListHolds = "list_holds",
     /// The keys that are checked or refused most often.
     ListHotKeys = "list_hot_keys",
@@ -76,22 +76,22 @@ calls! {
     ListReplicas = "list_replicas",
     /// Sets an override.
     SetOverride = "set_override",
-    /// Ends one.
+    /// Ends an override.
     EndOverride = "end_override",
     /// The overrides.
     ListOverrides = "list_overrides",
-    /// Their changes.
+    /// The changes of overrides.
     ListAudit = "list_audit",
 }
 
 impl AdminCall {
-    /// The call of this path over gRPC.
+    /// Returns the call with this path over gRPC.
     pub fn of_path(path: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|call| call.path() == path)
     }
 }
 
-/// What answers operators.
+/// Serves the operators' API.
 pub struct AdminService {
     limiter: Arc<Limiter<AnyStore>>,
     fleet: Arc<Fleet>,
@@ -101,16 +101,16 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    /// The service of this replica, over its limiter.
+    /// Returns the service of this replica, over its limiter.
     pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>, overrides: Arc<OverrideService>) -> Self {
         let override_warnings = LogLimit::every(Duration::from_secs(60));
         Self { limiter, fleet, turns: Turns::default(), overrides, override_warnings }
     }
 
-    /// Answers a call of `actor`, of which nothing is read but these bytes.
+    /// Answers a call of `actor`. `bytes` is the encoded request.
     ///
     /// # Errors
-    /// [`Rejected`] where the request is invalid or the store fails.
+    /// [`Rejected`] if the request is invalid or the store fails.
     pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
             AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
@@ -125,13 +125,13 @@ impl AdminService {
     }
 }
 
-/// The key that a request names, of a domain or of all; `None`: all keys.
+/// Returns the key that a request lists from, in one domain or in all; `None`: all keys.
 fn domain_and_prefix(domain: &str, prefix: &[String], all_domains: bool) -> Result<Option<Key>, Invalid> {
     if all_domains && !(domain.is_empty() && prefix.is_empty()) {
         return Err(Invalid::field_error("all_domains", "the keys of all domains have no domain or prefix in common"));
     }
     if prefix.is_empty() {
-        // The name of the domain is checked too.
+        // The name of the domain must be valid too.
         return Ok(Key::new(domain, &["-"]).map(|_| None)?);
     }
     let invalid = |error: weir_core::domain::KeyError| {

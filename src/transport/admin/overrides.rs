@@ -27,11 +27,11 @@ use crate::{
     transport::{audit::Actor, status::Rejected},
 };
 
-/// Most overrides and changes of a page, and about the keys of one.
+/// Maximum number of overrides or changes in a page, and approximate number of keys in a page that is counted.
 const MAX_PAGE: usize = 1_000;
-/// How long a dry run counts keys.
+/// Time limit for counting keys in a dry run.
 const COUNTING: Duration = Duration::from_secs(1);
-/// Changes of a page, unless the request says how many.
+/// Default number of changes in a page.
 const AUDIT_PAGE: usize = 100;
 
 impl AdminService {
@@ -75,7 +75,8 @@ impl AdminService {
         })
     }
 
-    /// The stored keys that an override concerns, and whether there are more than could be counted in time.
+    /// Counts the stored keys that an override concerns. Also returns whether there are more than could be counted in
+    /// time.
     async fn keys_under(&self, one: &Override) -> Result<(u64, bool), Rejected> {
         let exact: Vec<_> = one.pattern.iter().take_while(|segment| ***segment != *ANY).collect();
         let prefix = if exact.is_empty() { None } else { Some(Key::new(&one.domain, &exact).map_err(Invalid::from)?) };
@@ -112,7 +113,7 @@ impl AdminService {
         request: ListOverridesRequest,
     ) -> Result<ListOverridesResponse, Rejected> {
         let ListOverridesRequest { domain, prefix, page_size, cursor } = request;
-        // The last one of the page before, since others may have ended or been set meanwhile.
+        // The last override of the page before, since others may have ended or been set meanwhile.
         let last = Some(&cursor).filter(|cursor| !cursor.is_empty()).map(|cursor| serde_json::from_str(cursor));
         let last: Option<(String, Vec<String>)> = last.transpose().map_err(|_| unknown_cursor())?;
         let most = page_of(page_size, MAX_PAGE);
@@ -148,7 +149,7 @@ impl AdminService {
         Ok(ListAuditResponse { events: events.into_iter().map(event).collect(), next_cursor })
     }
 
-    /// The answer where an override is not set or ended. The log has the cause where it is in the store or on the disk.
+    /// Returns the error for an override that cannot be set or ended. A failure of the store or the disk is logged.
     fn refused(&self, error: SetError) -> Rejected {
         let is_failure =
             matches!(error, SetError::Store(ChangeError::Store(StoreError::Unavailable(_)) | ChangeError::File(_)));
@@ -188,7 +189,7 @@ fn away(error: StoreError) -> Rejected {
     }
 }
 
-/// An override as a message.
+/// Converts an override into a message.
 pub(super) fn message(one: &Override) -> proto::Override {
     proto::Override {
         id: one.id.to_string(),
@@ -213,7 +214,7 @@ fn timestamp(at: Micros) -> Timestamp {
     Timestamp { seconds: at.div_euclid(SECOND), nanos: (at.rem_euclid(SECOND) * 1_000) as i32 }
 }
 
-/// A moment of a message, in whole microseconds.
+/// Converts a timestamp of a message into whole microseconds.
 fn moment(at: &Timestamp, field: &str) -> Result<Micros, CheckError> {
     let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=253_402_300_799).contains(&at.seconds);
     let moment = || at.seconds * SECOND + Micros::from(at.nanos / 1_000);

@@ -9,7 +9,7 @@ use crate::{
     transport::status::Rejected,
 };
 
-/// Hot keys of an answer, where the request does not say, and most of them.
+/// Default and maximum number of hot keys in an answer.
 const HOT_KEYS: (usize, usize) = (20, 100);
 
 impl AdminService {
@@ -36,7 +36,7 @@ impl AdminService {
         let sampled = reports.into_iter().flat_map(|report| report.hot_keys).filter(wanted);
         let rate = match request.order() {
             HotKeyOrder::Checked => |key: &HotKey| key.per_second,
-            // A shadow refuses nothing.
+            // A limit in shadow mode refuses nothing.
             HotKeyOrder::Refused | HotKeyOrder::Unspecified => {
                 |key: &HotKey| if key.shadow { 0.0 } else { key.refused_per_second }
             }
@@ -49,7 +49,7 @@ impl AdminService {
     }
 }
 
-/// One entry for each key and limit: what replicas have sampled of it, added up.
+/// Merges the samples of all replicas: one entry for each key and limit, with rates added up.
 fn merged(sampled: impl Iterator<Item = HotKey>) -> Vec<HotKey> {
     let mut merged = HashMap::<_, (f64, HotKey)>::new();
     for key in sampled {

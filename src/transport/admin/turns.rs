@@ -1,4 +1,5 @@
-//! The turns of pages of scans: one at a time, and after each a pause, so that what they cost a shared store is bounded.
+//! Schedules the pages of scans: one at a time with a pause after each, so that their load on a shared store is
+//! bounded.
 
 use std::time::Duration;
 
@@ -8,16 +9,16 @@ use tokio::{
 };
 use weir_server::Overload;
 
-/// Calls that may wait for their turn.
+/// Maximum number of calls that wait for their turn.
 const MAX_WAITING: usize = 16;
-/// How many times as long as a page took the store is left alone, and for how long at most.
+/// Pause after a page, as a multiple of its duration, and the maximum pause.
 const PAUSE: (u32, Duration) = (3, Duration::from_millis(250));
 
-/// The turns of this replica.
+/// The schedule of this replica.
 pub(super) struct Turns {
-    /// When the next page may begin.
+    /// Time at which the next page may start.
     next: Mutex<Instant>,
-    /// The page under way, and those that wait.
+    /// Room for the page in flight and for those that wait.
     room: Semaphore,
 }
 
@@ -28,10 +29,10 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Reads a page when it is its turn. With `pauses` others wait for a while afterwards.
+    /// Reads a page when it is its turn. With `pauses`, the next page has to wait for a while afterwards.
     ///
     /// # Errors
-    /// [`Overload`]: too many wait.
+    /// [`Overload`] if too many wait.
     pub(super) async fn take<T>(&self, pauses: bool, page: impl Future<Output = T>) -> Result<T, Overload> {
         let _room = self.room.try_acquire().map_err(|_| Overload::Concurrency)?;
         let mut next = self.next.lock().await;

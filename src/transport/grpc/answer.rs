@@ -1,4 +1,4 @@
-//! Answers as the bytes of `CheckResponse`, without making the message first.
+//! Encodes answers as `CheckResponse`, without building the message first.
 
 use bytes::{BufMut, BytesMut};
 use prost::{
@@ -13,11 +13,11 @@ use crate::{
     transport::{fields::put_bytes, status::Rejected},
 };
 
-/// The first of the seven fields that tell a decision, as `CheckResponse` and `LevelResult` number them.
+/// The number of the first of the seven fields of a decision, in `CheckResponse` and in `LevelResult`.
 const SUMMARY: u8 = 1;
 const DECISION: u8 = 4;
 
-/// Those of `CheckResponse` behind them.
+/// The field numbers of `CheckResponse` after them.
 const DEGRADED: u8 = 8;
 const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
@@ -27,19 +27,19 @@ const OVERRIDE: u8 = 14;
 const REPEATED: u8 = 15;
 const BAN_REASON: u8 = 16;
 
-/// Those of `LevelResult` before them.
+/// The field numbers of `LevelResult` before them.
 const NAME: u8 = 1;
 const DEPTH: u8 = 2;
 const SHADOW: u8 = 3;
 
-/// That of `LevelResult` behind them.
+/// The field number of `LevelResult` after them.
 const LEVEL_NEXT_AFTER: u8 = 11;
 
-/// The kinds of values.
+/// Wire types.
 const VARINT: u8 = 0;
 const LENGTH: u8 = 2;
 
-/// Appends the answer to a check, with its levels unless only the summary is wanted.
+/// Appends the answer to a check, without its levels if `summary_only`.
 pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
     let Summary { decision, binding } = &answer.summary;
     let mut fields = Short::default();
@@ -97,17 +97,17 @@ fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
     out.put_slice(fields.bytes());
 }
 
-/// Appends what stands in the place of an answer where there is none.
+/// Appends an error in place of an answer.
 pub fn write_error(rejected: Rejected, out: &mut BytesMut) {
     let answer = proto::CheckResponse { error: Some(rejected.into()), ..Default::default() };
     out.put_slice(&answer.encode_to_vec());
 }
 
-/// The longest that the fields of a decision become: four lengths of time of 19 bytes, three numbers of 11, five flags of 2. A
-/// power of two, so that an index needs no check.
+/// Maximum length of the encoded fields of a decision: four durations of 19 bytes, three numbers of 11, five flags of
+/// 2. A power of two, so that indexing needs no bounds check.
 const MOST: usize = 128;
 
-/// A few fields on their way. Fields that hold what is their default are left out, as proto3 does.
+/// A buffer for a few encoded fields. Fields with the default value are left out, as in proto3.
 struct Short {
     buffer: [u8; MOST],
     length: usize,
@@ -159,7 +159,7 @@ impl Short {
         self.varint(number);
     }
 
-    /// A `google.protobuf.Duration` from 0.
+    /// Appends a `google.protobuf.Duration`; a negative one becomes 0.
     #[inline]
     fn duration(&mut self, field: u8, micros: Micros) {
         self.push(field << 3 | LENGTH);

@@ -1,5 +1,5 @@
-//! Calls whose message has not come, or not all of it. They are bounded in time, in bytes for the port, and in number for a
-//! connection whose client has not authenticated. A call whose message comes with its head is not among them.
+//! Calls whose message has not arrived completely. They are bounded in time, in bytes for the port, and in number for a
+//! connection whose client has not authenticated. A call whose message arrives with its head is not among them.
 
 mod framing;
 
@@ -26,18 +26,19 @@ use weir_server::{Connected, Full, Overload, Slot, Slots, metrics::ListenerMeter
 use crate::transport::status::Rejected;
 use framing::Framing;
 
-/// What a call that waits is counted with, beside the bytes of its message.
+/// Bytes that a waiting call counts for, besides those of its message.
 const CALL_BYTES: usize = 8 << 10;
-/// Most bytes of all calls of the port that wait. Beyond it the oldest call of the connection that has the most is ended for a further
-/// one, which is rejected if it is of that connection itself. So a connection that has few is not harmed by those that have many.
+/// Maximum bytes of all waiting calls of the port. Beyond it, the oldest call of the connection that holds the most is
+/// evicted for a new call. If the new call belongs to that connection, it is rejected instead. So connections with many
+/// waiting calls cannot harm one with few.
 const MAX_WAITING_BYTES: usize = 16 << 20;
-/// Most bytes of calls that are ended but not gone, as their threads have not come to it. Beyond it a new one is rejected: otherwise
-/// a burst would be in memory as a whole before the first of it is gone.
+/// Maximum bytes of evicted calls that still exist, because their threads have not run yet. Beyond it a new call is
+/// rejected: otherwise a whole burst would be in memory before the first of it is gone.
 const MAX_ENDING_BYTES: usize = 4 << 20;
-/// How long the end of a call whose place is needed may take before its connection is closed. Its body, which ends it, is not
-/// polled while the client gives its answers no room.
+/// Time for an evicted call to end before its connection is closed. Its body, which ends it, is not polled while the
+/// client's flow-control window is full.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most calls of one connection that wait, until its client has authenticated.
+/// Maximum number of waiting calls of a connection until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
 
 /// The calls of a port that wait for their message.
@@ -48,22 +49,22 @@ pub struct Arrivals {
     too_late: Counter,
 }
 
-/// Those of one connection.
+/// The waiting calls of one connection.
 pub struct ConnectionArrivals {
     port: Arc<Arrivals>,
-    /// Who has the slots of its calls.
+    /// The owner of the slots of its calls.
     owner: u64,
     connected: Connected,
     waiting: AtomicUsize,
 }
 
-/// What a call waits for.
+/// The data that a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// One message, and the end of the body with it.
+    /// One message, and the end of the body after it.
     Message,
-    /// Messages. What has begun has to become whole in time; the next one may be long in coming. Until the first is there the
-    /// stream makes room for others.
+    /// Messages. A message that has started must arrive completely in time; the next one may start at any time. The
+    /// stream can be evicted until its first message is complete, and within a message.
     Stream,
 }
 
@@ -74,23 +75,24 @@ pub struct ArrivingBody<B> {
     awaited: Awaited,
     message_bytes: usize,
     framing: Framing,
-    /// A message of the stream was whole.
+    /// Whether a message of the stream has been complete.
     has_asked: bool,
-    /// The thread has had the occasion to read the rest of what has begun.
+    /// Whether the task has yielded once, so that the connection could be read.
     has_yielded: bool,
     wait: Option<Wait>,
 }
 
-/// A call that waits, from the second time that its body was not there.
+/// A waiting call, from the second poll that finds no data.
 struct Wait {
     arrivals: Arc<ConnectionArrivals>,
     slot: Slot,
-    /// Why the call is ended, once it is.
+    /// Receives the status that the call ends with.
     ended: oneshot::Receiver<Status>,
     _ends: AbortOnDropHandle<()>,
 }
 
-/// Most bytes of calls that wait or end, where a message may have so many: two of the largest have room.
+/// Returns the maximum bytes of waiting and evicted calls of a port with this message size: two of the largest messages
+/// fit.
 pub fn max_bytes(max_message_bytes: usize) -> usize {
     max_waiting_bytes(max_message_bytes) + MAX_ENDING_BYTES
 }
@@ -100,7 +102,7 @@ fn max_waiting_bytes(max_message_bytes: usize) -> usize {
 }
 
 impl Arrivals {
-    /// None yet. A message may take so long, and have so many bytes.
+    /// Returns a port without calls. `timeout` and `max_message_bytes` apply to each message.
     pub fn new(timeout: Duration, max_message_bytes: usize, meter: &ListenerMeter) -> Arc<Self> {
         Arc::new(Self {
             slots: Slots::new(max_waiting_bytes(max_message_bytes), max_bytes(max_message_bytes)),
@@ -110,7 +112,7 @@ impl Arrivals {
         })
     }
 
-    /// Those of this connection.
+    /// Returns the calls of this connection.
     pub fn of(self: &Arc<Self>, connected: Connected) -> Arc<ConnectionArrivals> {
         let (port, owner) = (Arc::clone(self), self.slots.owner());
         Arc::new(ConnectionArrivals { port, owner, connected, waiting: AtomicUsize::new(0) })
@@ -123,26 +125,27 @@ impl Arrivals {
 }
 
 impl ConnectionArrivals {
-    /// Those of the port.
+    /// Returns the calls of the port.
     pub fn port(&self) -> &Arc<Arrivals> {
         &self.port
     }
 
-    /// The body of a call, of which so much is waited for.
+    /// Returns the body of a call that waits for `awaited`.
     pub fn body<B>(self: &Arc<Self>, body: B, awaited: Awaited) -> ArrivingBody<B> {
         let (arrivals, framing) = (Arc::clone(self), Framing::default());
         let (message_bytes, has_asked, has_yielded) = Default::default();
         ArrivingBody { body, arrivals, awaited, message_bytes, framing, has_asked, has_yielded, wait: None }
     }
 
-    /// Ends a call where it is evicted or, if it is `timed`, too late; and its connection, if an evicted one does not end.
+    /// Ends a call when it is evicted or, if it is `timed`, too late. Closes the connection if an evicted call does not
+    /// end.
     async fn end(self: Arc<Self>, evicted: CancellationToken, timed: bool, end: oneshot::Sender<Status>) {
         let port = &self.port;
         let too_late = async {
             if !timed {
                 pending::<()>().await;
             }
-            // Up to a tenth later, so that those of a burst do not end in one moment.
+            // A jitter of up to a tenth, so that the calls of a burst do not end in one moment.
             sleep(port.timeout.mul_f64(rand::random_range(1.0..1.1))).await;
         };
         let status = tokio::select! {
@@ -154,7 +157,7 @@ impl ConnectionArrivals {
             }
         };
         if end.send(status).is_ok() {
-            // A client that pauses may go on, unless others need the room.
+            // A late client may go on, unless the room of its call is needed.
             evicted.cancelled().await;
             sleep(END_TIMEOUT).await;
             self.connected.left_unread().cancel();
@@ -163,7 +166,7 @@ impl ConnectionArrivals {
 }
 
 impl Wait {
-    /// A call of which so many bytes have come; `timed`, where the rest has to come in time.
+    /// Starts the wait of a call that has received this many bytes. If it is `timed`, the rest must arrive in time.
     fn begin(arrivals: &Arc<ConnectionArrivals>, timed: bool, bytes: usize) -> Result<Self, Status> {
         let port = &arrivals.port;
         let may_wait = arrivals.connected.is_authenticated()
@@ -189,7 +192,7 @@ impl Drop for Wait {
 }
 
 impl<B> ArrivingBody<B> {
-    /// Whether some of it has come, or was waited for.
+    /// Whether any data has arrived or was waited for.
     fn has_begun(&self) -> bool {
         self.wait.is_some() || self.message_bytes > 0 || self.has_asked || self.framing.unfinished_bytes() > 0
     }
@@ -200,7 +203,7 @@ impl<B> ArrivingBody<B> {
             let has_ended = self.framing.advance(bytes);
             self.has_asked |= has_ended;
             if has_ended || !had_begun {
-                // A message that begins now has its own timeout.
+                // A message that starts now has its own timeout.
                 (self.wait, self.has_yielded) = (None, false);
             }
         } else {
@@ -220,7 +223,8 @@ impl<B> ArrivingBody<B> {
         }
         let wait = match &mut self.wait {
             Some(wait) => wait,
-            // Most messages come with the next read of the connection, and a slot takes longer than another poll.
+            // Most messages arrive with the next read of the connection, and taking a slot costs more time than another
+            // poll.
             None if !mem::replace(&mut self.has_yielded, true) => {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -1,4 +1,4 @@
-//! The calls of `weir.v1.RateLimiter`, from the bytes of a message to those of its answer.
+//! The calls of `weir.v1.RateLimiter`, from the encoded message to the encoded answer.
 
 use std::{mem, sync::Arc, time::Instant};
 
@@ -25,25 +25,25 @@ use crate::{
     },
 };
 
-/// Room for an answer of two levels.
+/// Initial buffer for an answer, enough for two levels.
 const USUAL_ANSWER: usize = 256;
 
-/// Most checks of a batch that are decided before other calls of the thread have their turn.
+/// Maximum number of checks of a batch that are decided before the task yields to other calls of the thread.
 const MAX_IN_A_ROW: usize = 100;
 
-/// The field of `CheckBatchResponse`.
+/// The field number of the results in `CheckBatchResponse`.
 const RESULT: u32 = 1;
 /// Bytes of the tag and the length of a result of usual length.
 const RESULT_BYTES: usize = 3;
 
-/// Those of `CheckAllResponse`.
+/// The field numbers of `CheckAllResponse`.
 const ALL_ALLOWED: u32 = 1;
 const ALL_RESULT: u32 = 2;
 
-/// `Check`.
+/// Serves `Check`.
 ///
 /// # Errors
-/// [`Rejected`] where the request is invalid or the store fails.
+/// [`Rejected`] if the request is invalid or the store fails.
 pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let handle = service.limiter().current();
@@ -53,17 +53,18 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
         Ok(out)
     };
     let checked = service.check(&handle, Ok(&message), Transport::Grpc, encode);
-    // Nothing of it is needed any more, however long the store takes.
+    // Not needed any more, however long the store takes.
     drop(message);
     let answer = service.answer(checked).await;
     service.timed(Transport::Grpc, since);
     answer?
 }
 
-/// `CheckBatch`: each check is answered for itself, in their order. Those of one key are decided in it too.
+/// Serves `CheckBatch`: each check has its own answer, in their order. Checks of one key are also decided in this
+/// order.
 ///
 /// # Errors
-/// [`Rejected`] where the message is not a batch or has too many checks, and where too many calls wait for the store.
+/// [`Rejected`] if the message is not a batch or has too many checks, and if too many calls wait for the store.
 pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let batch = message::batch(&message)?;
@@ -78,22 +79,22 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     Ok(answers)
 }
 
-/// A batch whose checks have begun, with the answers that are there.
+/// A batch whose checks have started, with the answers that are ready.
 #[must_use = "the store is waited for"]
 pub struct BegunBatch {
     count: usize,
-    /// Those to the first checks, as the bytes of `CheckBatchResponse`.
+    /// The answers to the first checks, encoded as `CheckBatchResponse`.
     out: BytesMut,
-    /// Those to the others.
+    /// The answers to the other checks.
     waiting: FuturesOrdered<<Checked<'static, BytesMut> as IntoFuture>::IntoFuture>,
-    /// The one permit of all that wait.
+    /// One permit for all checks that wait.
     permit: Option<Permit>,
 }
 
-/// Begins to answer so many checks, or why each could not be read.
+/// Starts to answer `count` checks. A check that could not be read is answered with its error.
 ///
 /// # Errors
-/// [`Overload`] where they wait and too many calls do.
+/// [`Overload`] if a check has to wait while too many calls do.
 pub async fn begin_batch<S: Store, M: AsRef<[u8]>>(
     service: &CheckService<S>,
     count: usize,
@@ -122,7 +123,7 @@ pub async fn begin_batch<S: Store, M: AsRef<[u8]>>(
             }
         }
         if number < count && number.is_multiple_of(MAX_IN_A_ROW) {
-            // Begins those that wait. The store's queue bounds them; nothing bounds those that have not begun.
+            // Starts the checks that wait. The store's queue bounds them; nothing bounds those that have not started.
             while let Some(Some(answer)) = begun.waiting.next().now_or_never() {
                 begun.put(&answer);
             }
@@ -135,13 +136,14 @@ pub async fn begin_batch<S: Store, M: AsRef<[u8]>>(
 impl BegunBatch {
     fn put(&mut self, answer: &[u8]) {
         if self.out.is_empty() {
-            // They are much alike. Room that doubles as they come would be held as well until the client has read them.
+            // Answers are similar in length. Memory that doubles as answers are added would also be held until the
+            // client reads them.
             self.out.reserve(self.count * (answer.len() + RESULT_BYTES));
         }
         put_bytes(RESULT, answer, &mut self.out);
     }
 
-    /// All answers, as the bytes of `CheckBatchResponse`. Checks that wait share round trips.
+    /// Returns all answers, encoded as `CheckBatchResponse`. Checks that wait share round trips.
     pub async fn answers(mut self) -> BytesMut {
         while let Some(answer) = self.waiting.next().await {
             self.put(&answer);
@@ -150,7 +152,7 @@ impl BegunBatch {
     }
 }
 
-/// Answers a check that is one of many: `out` with the answer behind it, or with why there is none.
+/// Answers one of many checks: `out` with the answer or the error appended.
 #[inline]
 pub fn in_place<S: Store>(
     service: &CheckService<S>,
@@ -168,10 +170,10 @@ pub fn in_place<S: Store>(
     })
 }
 
-/// `CheckAll`: the checks are decided in one step.
+/// Serves `CheckAll`: the checks are decided in one step.
 ///
 /// # Errors
-/// [`Rejected`] where a check is invalid or the store fails.
+/// [`Rejected`] if a check is invalid or the store fails.
 pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let checks = message::batch(&message)?;
@@ -183,7 +185,7 @@ pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> R
     answer
 }
 
-/// The bytes of `CheckAllResponse`.
+/// Encodes a `CheckAllResponse`.
 pub fn write_all(all: &AllAnswers<'_>, summary_only: &[bool]) -> BytesMut {
     let (mut out, mut one) = (BytesMut::new(), BytesMut::with_capacity(USUAL_ANSWER));
     if all.allowed {
@@ -197,10 +199,10 @@ pub fn write_all(all: &AllAnswers<'_>, summary_only: &[bool]) -> BytesMut {
     out
 }
 
-/// `Reset`.
+/// Serves `Reset`.
 ///
 /// # Errors
-/// [`Rejected`] where the request is invalid or the store fails.
+/// [`Rejected`] if the request is invalid or the store fails.
 pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
     let message: ResetRequest = message::read(&message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
@@ -208,10 +210,10 @@ pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &
     Ok(encoded(&ResetResponse { existed, scanned, removed: Some(removed) }))
 }
 
-/// `Suggest`.
+/// Serves `Suggest`.
 ///
 /// # Errors
-/// [`Rejected`] where the request is invalid.
+/// [`Rejected`] if the request is invalid.
 pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<BytesMut, Rejected> {
     let message: SuggestRequest = message::read(message)?;
     let (handle, request) = (service.limiter().policy_handle(), Request::new(&message.domain, &message.key)?);
@@ -230,10 +232,10 @@ pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<By
     Ok(encoded(&answer))
 }
 
-/// The bytes of a message.
+/// Encodes a message.
 pub fn encoded(message: &impl prost::Message) -> BytesMut {
     let mut out = BytesMut::with_capacity(USUAL_ANSWER);
-    // It fails where there is no room, and this makes its own.
+    // It fails only without room, and the buffer grows.
     let _ = message.encode(&mut out);
     out
 }

@@ -1,5 +1,5 @@
-//! The codec by which tonic serves Weir's own calls: it hands over each message as its bytes, to be read with our own bounds,
-//! and takes each answer as its bytes, so that neither is made a generated message on the way.
+//! The codec with which tonic serves Weir's own calls. It passes each message as bytes, which the call decodes within
+//! our own bounds, and takes each answer as bytes. No generated message is built in between.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tonic::{
@@ -8,27 +8,27 @@ use tonic::{
     server::Grpc,
 };
 
-/// Room for a request of usual length, when its call begins.
+/// Initial buffer for a request, enough for one of usual length.
 const REQUEST_BYTES: usize = 512;
-/// Room for the answer of a unary call, and for what precedes it on the wire; for the first answers of a stream.
+/// Initial buffer for the answer of a unary call with its prefix, or for the first answers of a stream.
 const ANSWER_BYTES: usize = 256;
-/// Bytes of answers that a stream sends in one piece, where so many are ready: a DATA frame of HTTP/2.
+/// Bytes of ready answers that a stream sends in one piece: a DATA frame of HTTP/2.
 pub const FRAME_BYTES: usize = 16 << 10;
 /// The length prefix of a gRPC message: compressed flag and length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// Messages as their bytes.
+/// A codec that passes messages as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesCodec {
     growth_bytes: usize,
 }
 
-/// Serves one unary call, whose message is at most `max_message_bytes` long, also after it was decompressed.
+/// Returns a server for one unary call, whose message has at most `max_message_bytes`, also after decompression.
 pub fn unary(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(0, max_message_bytes)
 }
 
-/// Serves one stream of such messages.
+/// Returns a server for one stream of such messages.
 pub fn streaming(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(FRAME_BYTES, max_message_bytes)
 }
@@ -54,10 +54,10 @@ impl Codec for BytesCodec {
     }
 }
 
-/// Writes answers.
+/// Encodes answers.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesEncoder {
-    /// Least by which the room for answers grows.
+    /// Minimum growth of the buffer for answers.
     growth_bytes: usize,
 }
 
@@ -67,7 +67,7 @@ impl Encoder for BytesEncoder {
 
     #[inline]
     fn encode(&mut self, answer: BytesMut, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        // A stream that has not answered yet holds no room for a whole frame.
+        // A stream that has not answered yet holds no buffer for a whole frame.
         if out.chunk_mut().len() < answer.len() {
             out.reserve(answer.len().max(self.growth_bytes));
         }
@@ -80,7 +80,7 @@ impl Encoder for BytesEncoder {
     }
 }
 
-/// Reads messages.
+/// Decodes messages.
 // Without fields, so that tonic's box for it is not allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesDecoder;

@@ -1,4 +1,5 @@
-//! The answers of a stream, counted until they are read: HTTP/2 takes as many from each as its client's window has room for.
+//! Counts the answers of a stream until the client reads them: HTTP/2 takes as many from each stream as the
+//! flow-control window of its client has room for.
 
 use std::{
     pin::Pin,
@@ -12,18 +13,18 @@ use weir_server::Connected;
 use super::termination::trailers;
 use crate::transport::status::Rejected;
 
-/// What a piece of answers takes beside its bytes, until it is sent.
+/// Memory that a piece of answers takes besides its bytes until it is sent.
 const PIECE_BYTES: usize = 256;
 
-/// The body of a stream. Where the clients of the port leave too many answers, it ends.
+/// The body of a stream. It ends if the clients of the port leave too many answers unread.
 pub(super) struct CountedBody<B> {
-    /// None once it has ended so.
+    /// `None` once it has ended that way.
     body: Option<B>,
     connected: Connected,
 }
 
 impl<B> CountedBody<B> {
-    /// Counts the answers of `body` among those of this connection.
+    /// Counts the answers of `body` with those of this connection.
     pub(super) fn new(body: B, connected: Connected) -> Self {
         Self { body: Some(body), connected }
     }

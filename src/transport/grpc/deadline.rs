@@ -7,27 +7,27 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Status, body::Body};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// Most digits that a timeout may have.
+/// Maximum number of digits of a timeout.
 const MAX_DIGITS: usize = 8;
 
-/// When the client stops waiting for a call.
+/// The time at which the client stops waiting for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline(Instant);
 
 impl Deadline {
-    /// That of a call which begins now. A timeout that gRPC does not define is ignored.
+    /// Returns the deadline of a call that starts now. A timeout that gRPC does not define is ignored.
     #[inline]
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let timeout = timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())?;
         Instant::now().checked_add(timeout).map(Self)
     }
 
-    /// That of a call which may last so long.
+    /// Returns the deadline of a call that may last `time` from now.
     pub(super) fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
     }
 
-    /// Whether it has passed, so that what was not begun must not be.
+    /// Checks that it has not passed; after it, a call must not start.
     ///
     /// # Errors
     /// DEADLINE_EXCEEDED.
@@ -35,13 +35,13 @@ impl Deadline {
         if Instant::now() < self.0 { Ok(()) } else { Err(exceeded()) }
     }
 
-    /// Waits until it has passed; the status to end with.
+    /// Waits until it has passed, and returns the status to end with.
     pub(super) async fn passed(self) -> Status {
         sleep_until(self.0).await;
         exceeded()
     }
 
-    /// Ends a call where it is when the deadline passes.
+    /// Aborts a call when the deadline passes.
     pub(super) async fn bound(self, call: impl Future<Output = Response<Body>>) -> Response<Body> {
         timeout_at(self.0, call).await.unwrap_or_else(|_| exceeded().into_http())
     }
@@ -51,7 +51,7 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("the deadline of the call has passed")
 }
 
-/// A `TimeoutValue` of up to eight digits, and its `TimeoutUnit`.
+/// Parses a `TimeoutValue` of up to eight digits, and its `TimeoutUnit`.
 fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > MAX_DIGITS {

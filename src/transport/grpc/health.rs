@@ -1,5 +1,5 @@
-//! `grpc.health.v1.Health`. The answers are those of tonic-health; the calls are served as Weir's own, so that an open watch
-//! costs a fraction of the buffers that generated code makes for it, and each connection may have a few.
+//! `grpc.health.v1.Health`. The answers come from tonic-health. The calls are served like Weir's own, so that an open
+//! watch needs a fraction of the buffers of generated code, and each connection may have a few.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -19,27 +19,27 @@ use super::{
     termination::{Side, TerminatedBody, Termination},
 };
 
-/// Largest message: the name of a service, and some room.
+/// Maximum message size: the name of a service, and some room.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
-/// Answers health checks.
+/// Serves health checks.
 pub(super) struct Health(HealthService);
 
 impl Health {
-    /// Serves the status that `reporter` holds.
+    /// Returns a service that reports the status that `reporter` holds.
     pub(super) fn new(reporter: &HealthReporter) -> Self {
         Self(HealthService::from_health_reporter(reporter.clone()))
     }
 
-    /// `Check`.
+    /// Serves `Check`.
     ///
     /// # Errors
-    /// NOT_FOUND for a service that is not known, INVALID_ARGUMENT for no message.
+    /// NOT_FOUND for an unknown service, INVALID_ARGUMENT for bytes that are not a message.
     pub(super) async fn check(&self, message: Bytes) -> Result<BytesMut, Status> {
         Ok(call::encoded(self.0.check(read(message)?).await?.get_ref()))
     }
 
-    /// `Watch`, until `termination`. It keeps its permit for as long.
+    /// Serves `Watch` until `termination`, and holds its permit until then.
     pub(super) async fn watch(
         &self,
         request: Request<ArrivingBody<Incoming>>,

@@ -1,4 +1,5 @@
-//! `Lease`: each message of the stream is served by itself, in order. What belongs to a lease is in the store.
+//! `Lease`: each message of the stream is served separately, and answered in order. The state of a lease is in the
+//! store.
 
 use std::{sync::Arc, time::Instant};
 
@@ -23,10 +24,10 @@ use crate::{
     },
 };
 
-/// The field of `LeaseResponse`.
+/// The field number of the decision in `LeaseResponse`.
 const DECISION: u32 = 3;
 
-/// Begins to answer each message of a stream of this client, which holds this permit.
+/// Returns a function that starts to answer each message of a client's stream, and holds its permit.
 pub(super) fn begin<S: Store>(
     service: CheckService<S>,
     client: Option<ClientName>,

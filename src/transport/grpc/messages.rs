@@ -1,4 +1,4 @@
-//! The messages of a stream, until it ends: no faster than the rate of its connection.
+//! The messages of a stream until its termination, at most at the rate of its connection.
 
 use std::{
     sync::Arc,
@@ -13,25 +13,24 @@ use weir_server::{Connected, Pace, UnreadAnswer};
 use super::termination::Termination;
 use crate::transport::status::Rejected;
 
-/// Most messages of a client that never pauses that are read between two polls of the termination.
+/// Maximum number of messages, from a client that never pauses, between two polls of the termination.
 const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
 
-/// Above any valid check. A stream keeps room for its largest message until it ends.
+/// Size above that of any valid check. A stream keeps memory for its largest message until it ends.
 pub const LARGE_MESSAGE_BYTES: usize = 64 << 10;
 
-/// The messages of a stream.
 pub(super) struct Messages<M> {
     messages: M,
     termination: Termination,
-    /// Where its connection has a rate.
+    /// Set if the connection has a rate limit.
     pace: Option<Pace>,
-    /// Read, and waiting for its time.
+    /// A message that was read before its time.
     early: Option<Bytes>,
     messages_since_poll: u32,
     large: Option<Large>,
 }
 
-/// What is kept of large messages, and counted with the answers that its connection does not read.
+/// The memory that is kept for large messages. It counts with the unread answers of the connection.
 struct Large {
     connected: Connected,
     bytes: usize,
@@ -39,17 +38,19 @@ struct Large {
 }
 
 impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
-    /// These, no faster than `pace`, until the `termination`.
+    /// Returns these messages, no faster than `pace`, until the `termination`.
     pub(super) fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
         Self { messages, termination, pace, early: None, messages_since_poll: 0, large: None }
     }
 
-    /// The same, each of them a check, on this connection: where its streams keep too much of large ones, they end.
+    /// Counts large messages with the unread answers of this connection; the stream ends if one has no room. Each
+    /// message is a check.
     pub(super) fn keeping_few_large(self, connected: Connected) -> Self {
         Self { large: Some(Large { connected, bytes: LARGE_MESSAGE_BYTES, kept: None }), ..self }
     }
 
-    /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
+    /// Polls the next message. Yields an error unless the client ends the stream. Must not be polled again after either
+    /// end.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if let Some(status) = self.termination.closed_status() {
             return Poll::Ready(Some(Err(status)));
@@ -69,12 +70,12 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         }
     }
 
-    /// Waits only for their end, where the next one cannot be taken yet.
+    /// Polls only the termination, while the next message cannot be taken yet.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         self.termination.poll(cx).map(|status| Some(Err(status)))
     }
 
-    /// The next one that is due.
+    /// Polls the next message that the rate permits.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.pace.is_none() {
             return self.poll_message(cx);
@@ -91,7 +92,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         Poll::Ready(self.early.take().map(Ok))
     }
 
-    /// The next one that has come. A large one is counted as long as the stream keeps room for it.
+    /// Polls the next received message. A large one is counted as long as the stream keeps memory for it.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         let next = ready!(self.messages.poll_next_unpin(cx));
         if let (Some(large), Some(Ok(message))) = (&mut self.large, &next)

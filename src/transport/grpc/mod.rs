@@ -1,6 +1,6 @@
-//! The gRPC port, served by tonic. The calls that decide pass through its server as the bytes of their messages (`codec`,
-//! `call`, `stream`), as do health checks (`health`); reflection is tonic's own (`reflection`). What is open without asking anything yet is
-//! bounded (`arrival`), and so are answers that are not read (`counted`).
+//! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `stream`) and health checks (`health`) pass
+//! through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message has not
+//! arrived are bounded (`arrival`), and so are unread answers (`counted`).
 
 pub mod answer;
 pub mod arrival;
@@ -64,20 +64,20 @@ use termination::Termination;
 
 pub use settings::GrpcSettings;
 
-/// Most health watches of one connection: a client has one for each service that it calls by it.
+/// Maximum number of health watches of a connection: a client has one for each service that it calls.
 pub const MAX_WATCHES: usize = 4;
 
-/// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, with health and reflection beside them.
+/// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, health checks and reflection.
 pub struct Calls<S> {
     service: CheckService<S>,
     rls: Rls<S>,
     admin: Arc<AdminService>,
-    /// Where limits are divided among Envoys.
+    /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
     health: Arc<Health>,
     reflection: Reflection,
     streams: ConcurrencyLimit,
-    /// Health watches of this connection.
+    /// Limits the health watches of this connection.
     watches: ConcurrencyLimit,
     arrivals: Arc<ConnectionArrivals>,
     connected: Connected,
@@ -85,7 +85,7 @@ pub struct Calls<S> {
     max_message_bytes: usize,
 }
 
-/// The calls that have one message and one answer.
+/// The unary calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unary {
     Check,
@@ -101,7 +101,7 @@ enum Unary {
 }
 
 impl Unary {
-    /// Whether it is told who calls it.
+    /// Whether it needs the name of its client.
     #[inline]
     fn needs_client(self) -> bool {
         matches!(self, Self::Reserve | Self::Settle(_) | Self::Reset | Self::Admin(_))
@@ -128,7 +128,7 @@ impl<S> Clone for Calls<S> {
 }
 
 impl<S: Store> Calls<S> {
-    /// All that is served on the gRPC port, and what reports its health.
+    /// Returns the services of the gRPC port, and the reporter of their health.
     pub async fn new(
         service: CheckService<S>,
         drain: Drain,
@@ -160,13 +160,13 @@ impl<S: Store> Calls<S> {
         (calls, reporter)
     }
 
-    /// The same, which serves Envoy's quotas too, where they are wanted.
+    /// Also serves Envoy's quotas, if there are any.
     #[must_use]
     pub fn dividing(self, quotas: Option<Arc<Quotas<S>>>) -> Self {
         Self { quotas, ..self }
     }
 
-    /// Serves a call that has one message and one answer. It is not begun once its deadline has passed.
+    /// Serves a unary call. It is not started once its deadline has passed.
     async fn unary(&self, unary: Unary, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|mut request: tonic::Request<Bytes>| {
             let client = if unary.needs_client() { request.extensions_mut().remove() } else { None };
@@ -186,7 +186,8 @@ impl<S: Store> Calls<S> {
         codec::unary(self.max_message_bytes).unary(call, request).await
     }
 
-    /// Answers one message. The futures of all but a check are boxed, so that a check does not carry the room for them around.
+    /// Answers one message. The futures of all calls but a check are boxed, so that a check's future does not have
+    /// their size.
     async fn answer(&self, unary: Unary, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
         let caller = Caller::new(client.as_ref(), Transport::Grpc);
         Ok(match unary {
@@ -217,7 +218,8 @@ impl<S: Store> Calls<S> {
         Ok(call::encoded(&self.rls.answer(&request).await?))
     }
 
-    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its client.
+    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its
+    /// client.
     async fn stream<A>(
         &self,
         request: Request<Incoming>,
@@ -294,7 +296,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     }
 
     async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
-        // A page of another site can send no such type unasked.
+        // A page of another site cannot send this content type without a CORS preflight.
         let of_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
         if !request.headers().get(CONTENT_TYPE).is_some_and(of_grpc) {
             self.connected.answered_by_its_head(request);

@@ -1,5 +1,5 @@
-//! `StreamRateLimitQuotas`: reports are read no further ahead than their answers are taken; what changes meanwhile is told when
-//! there is room.
+//! `StreamRateLimitQuotas`, with backpressure: reports are read only as fast as their answers are taken. Changed
+//! assignments are sent when there is room.
 
 use std::{
     pin::Pin,
@@ -17,22 +17,22 @@ use weir_store::Store;
 use super::messages::Messages;
 use crate::transport::{observer::return_id, rlqs::Session, status::Rejected};
 
-/// The answers of a stream.
 pub(super) struct QuotaAnswers<M, S: Store> {
-    /// None once they have ended.
+    /// `None` once they have ended.
     messages: Option<Messages<M>>,
     session: Session<S>,
     connected: Connected,
-    /// A message is kept until its answers are read, and counted as one of them.
+    /// Counts the current message with the unread answers until its reports are answered.
     unread: Option<Arc<UnreadAnswer>>,
-    /// How the stream ends, where that is an error.
+    /// The error that the stream ends with, if any.
     error: Option<Status>,
     id: Option<HeaderValue>,
     _permit: Permit,
 }
 
 impl<M, S: Store> QuotaAnswers<M, S> {
-    /// Those to these messages of this connection. A stream that fails tells the client the `id` that it gave the call.
+    /// Returns the answers to these messages of this connection. If the stream fails, its status has the `id` that the
+    /// client gave the call.
     pub(super) fn new(
         messages: Messages<M>,
         session: Session<S>,
@@ -52,7 +52,7 @@ impl<M, S: Store> QuotaAnswers<M, S> {
         self.session.receive(message)
     }
 
-    /// The next answer, where there is one.
+    /// Returns the next answer, if any.
     fn answer(&mut self) -> Option<BytesMut> {
         let answer = self.session.answer();
         if self.session.is_answered() {
@@ -77,7 +77,7 @@ where
         this.session.register(cx.waker());
         while let Some(messages) = &mut this.messages {
             let was_answered = this.session.is_answered();
-            // Also while reports wait, so that a stream whose end has come ends.
+            // The termination is polled even while reports wait, so that the stream ends in time.
             let next = if was_answered { messages.poll_next(cx) } else { messages.poll_end(cx) };
             match next {
                 Poll::Ready(Some(Ok(message))) => {
@@ -89,9 +89,9 @@ where
                 Poll::Pending => match this.answer() {
                     Some(answer) => return Poll::Ready(Some(Ok(answer))),
                     None if was_answered => return Poll::Pending,
-                    // Now that nothing waits, the next message does.
+                    // All reports are answered, so the next message is polled.
                     None if this.session.is_answered() => {}
-                    // Those of many reports that have no answer give other calls of the thread their turn.
+                    // Many reports without an answer must not delay other calls of the thread.
                     None => {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
@@ -99,7 +99,7 @@ where
                 },
             }
         }
-        // An Envoy that is sent elsewhere keeps what it has, for a while.
+        // An Envoy that has to reconnect to another replica keeps its assignments for a while.
         if this.error.as_ref().is_some_and(|status| status.code() == Code::Unavailable)
             && let Some(farewell) = this.session.farewell()
         {

@@ -1,4 +1,4 @@
-//! `grpc.reflection`: tonic's own, within bounds, as people and their tools use it.
+//! `grpc.reflection`: tonic's own, within bounds, for interactive use.
 
 use std::{
     convert::Infallible,
@@ -20,23 +20,23 @@ use super::{
 };
 use crate::{proto, transport::status::Rejected};
 
-/// Most reflection streams of the port, and how long each lasts.
+/// Maximum number of reflection streams of the port. Each lasts at most `MAX_TIME`.
 pub const MAX_REFLECTIONS: usize = 64;
 const MAX_TIME: Duration = Duration::from_secs(60);
-/// How long one takes to end then, at most.
+/// Grace period for a stream to end after that.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Describes the services of the port.
 #[derive(Clone)]
 pub(super) struct Reflection {
-    /// Made for the first stream: reading the descriptors is a quarter of what the service does to start.
+    /// Created for the first stream: reading the descriptors is a quarter of the work of starting the service.
     routes: Arc<OnceLock<Routes>>,
     max_message_bytes: usize,
     streams: ConcurrencyLimit,
 }
 
 impl Reflection {
-    /// With the bounds and the compression of all calls, and so many `streams`.
+    /// Returns reflection with the message size and the compression of all calls, and at most `streams` streams.
     pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit) -> Self {
         Self { routes: Arc::default(), max_message_bytes, streams }
     }
@@ -62,7 +62,7 @@ impl Reflection {
         Ok(self.routes.get_or_init(|| routes).clone())
     }
 
-    /// Serves one stream, on this connection.
+    /// Serves one stream of this connection.
     pub(super) async fn serve(
         &self,
         request: Request<Incoming>,
@@ -79,7 +79,7 @@ impl Reflection {
         };
         let end = Deadline::after(MAX_TIME);
         let end = deadline.map_or(end, |deadline| deadline.min(end));
-        // Nothing asks the body for its end while the client gives its answers no room.
+        // The body is not polled for its end while the client's flow-control window is full.
         let left_unread = connected.left_unread();
         let overdue = AbortOnDropHandle::new(tokio::spawn(async move {
             end.passed().await;

@@ -1,4 +1,4 @@
-//! The calls about reservations, from the bytes of a message to those of its answer.
+//! The calls about reservations, from the encoded message to the encoded answer.
 
 use std::time::Instant;
 
@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// The field of `ReserveResponse`.
+/// The field number of the decision in `ReserveResponse`.
 const DECISION: u32 = 1;
 
-/// `Reserve`. `encode` gets the decision too.
+/// Serves `Reserve`. `encode` gets the decision and the encoded answer.
 ///
 /// # Errors
-/// [`Rejected`] where the request is invalid or the store fails.
+/// [`Rejected`] if the request is invalid or the store fails.
 pub async fn reserve<S: Store, T>(
     service: &CheckService<S>,
     message: Result<ReserveMessage<'_>, Invalid>,
@@ -65,10 +65,10 @@ pub enum Settling {
     Extend,
 }
 
-/// `Commit`, `Cancel` and `Extend`.
+/// Serves `Commit`, `Cancel` and `Extend`.
 ///
 /// # Errors
-/// [`Rejected`] where this client has no such reservation, and where the store cannot tell.
+/// [`Rejected`] if this client has no such reservation, and if the store fails.
 pub async fn settle<S: Store>(
     service: &CheckService<S>,
     settling: Settling,

@@ -8,33 +8,34 @@ use weir_settings::Time;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpcSettings {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Listen,
     /// Serving threads; 0: one for each core.
     pub workers: usize,
-    /// How they share connections.
+    /// Whether a connection stays on one serving thread, or any thread may run its calls.
     pub runtime: RuntimeKind,
-    /// Most connections; beyond it the oldest one without a request is evicted, else the new one is closed.
+    /// Maximum number of connections. Beyond it the oldest one without a request is evicted; without such a one, the
+    /// new one is closed.
     pub max_connections: usize,
-    /// Most concurrent calls of one connection.
+    /// Maximum number of concurrent calls of a connection.
     pub max_streams: u32,
-    /// Longest lifetime of a connection, with a jitter of a tenth; 0: none.
+    /// Maximum age of a connection, with a jitter of a tenth; 0: unlimited.
     pub max_connection_age: Time,
-    /// Grace period for its open calls then.
+    /// Grace period for the open calls of a connection at its maximum age.
     pub max_connection_age_grace: Time,
     /// Idle timeout of a connection after its first request; 0: none.
     pub idle_timeout: Time,
-    /// Most requests of one connection a second; 0: no bound.
+    /// Maximum number of requests per second of a connection; 0: unlimited.
     pub max_requests_per_second: u32,
-    /// Most decisions that wait for a shared store at once; 0: by the store's queue.
+    /// Maximum number of decisions that wait for a shared store at once; 0: bounded by the store's queue.
     pub max_concurrent_requests: usize,
-    /// Most streams that are open at once: of checks, of leases and of RLQS together.
+    /// Maximum number of open streams: of checks, of leases and of RLQS together.
     pub max_open_streams: usize,
     /// Timeout for receiving the message of a call.
     pub message_timeout: Time,
-    /// Largest accepted message.
+    /// Maximum size of a message.
     pub max_message_bytes: usize,
-    /// TLS, and which clients may connect.
+    /// TLS, and the clients that may connect.
     pub tls: ListenerTls,
 }
 
@@ -61,7 +62,7 @@ impl Default for GrpcSettings {
 }
 
 impl GrpcSettings {
-    /// The bounds on connections in time and on requests in number.
+    /// Returns the bounds on the age, the idle time and the request rate of connections.
     pub fn traffic(&self) -> Traffic {
         Traffic {
             max_connection_age: self.max_connection_age,

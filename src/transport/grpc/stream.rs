@@ -1,4 +1,5 @@
-//! `CheckStream`: one answer for each check, in order, read no further ahead than its answers are taken.
+//! `CheckStream`, with backpressure: one answer for each check, in order; checks are read only as fast as answers are
+//! taken.
 
 use std::{
     mem,
@@ -33,16 +34,16 @@ use crate::{
     },
 };
 
-/// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
+/// Maximum number of checks of one stream in flight. They share round trips to a store that must be awaited.
 // Few enough that a hundred streams that never pause stay below the bound of the store's queue.
 const MAX_UNDER_WAY: usize = 64;
 
-/// What answers the messages of a stream.
+/// Answers the messages of a stream.
 pub(super) trait Begin {
-    /// Begins to answer one.
+    /// Starts to answer a message.
     fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut>;
 
-    /// So many in a row were answered at once, the first of them from `since` on.
+    /// Records that `messages` in a row were answered synchronously, starting at `since`.
     fn answered(&self, _messages: u32, _since: Instant) {}
 }
 
@@ -52,12 +53,11 @@ impl<F: FnMut(Bytes) -> Checked<'static, BytesMut>> Begin for F {
     }
 }
 
-/// Answers checks.
 pub(super) struct Checks<S> {
-    // Its own count of who holds it: the limiter's is shared by all threads.
+    // A reference count of its own: all threads share the limiter's.
     service: Arc<CheckService<S>>,
     out: BytesMut,
-    /// That of the stream.
+    /// The permit of the stream.
     _permit: Permit,
 }
 
@@ -100,25 +100,24 @@ impl<S: Store> Begin for Checks<S> {
     }
 }
 
-/// The answers of a stream.
 pub(super) struct Answers<M, B: Begin> {
-    /// None once they have ended.
+    /// `None` once they have ended.
     messages: Option<Messages<M>>,
     begin: B,
-    /// In the order of their checks; empty where none waits.
+    /// In the order of their checks; empty if none waits.
     under_way: FuturesOrdered<BoxFuture<'static, BytesMut>>,
-    /// How the stream ends, where that is an error.
+    /// The error that the stream ends with, if any.
     error: Option<Status>,
-    /// Its end, whatever is under way.
+    /// Ends the stream, whatever is in flight.
     deadline: Option<BoxFuture<'static, Status>>,
     /// The client's request id.
     id: Option<HeaderValue>,
     burst: Option<Burst>,
 }
 
-/// Messages that follow each other and are answered at once, until tonic sends the answers, which is when they are
-/// [`FRAME_BYTES`]: what that takes is no part of a check's duration. They are timed together, since reading the clock takes as long
-/// as a part of a decision.
+/// Consecutive messages that are answered synchronously, until tonic sends the answers at [`FRAME_BYTES`]: sending is
+/// not part of a check's duration. They are timed together, since reading the clock costs as much time as a part of a
+/// decision.
 struct Burst {
     since: Instant,
     messages: u32,
@@ -144,8 +143,8 @@ where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
     B: Begin,
 {
-    /// Those to these messages until the `deadline`, each begun by `begin`. A stream that fails tells the client the `id` that
-    /// it gave the call.
+    /// Returns the answers to these messages until the `deadline`, each started by `begin`. If the stream fails, its
+    /// status has the `id` that the client gave the call.
     pub(super) fn new(messages: Messages<M>, begin: B, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
         Self {
             messages: Some(messages),
@@ -158,7 +157,7 @@ where
         }
     }
 
-    /// Ends the stream where its deadline has passed. What is under way is not waited for.
+    /// Ends the stream if its deadline has passed, without waiting for checks in flight.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) {
         let Some(deadline) = &mut self.deadline else { return };
         if let Poll::Ready(status) = deadline.as_mut().poll(cx) {
@@ -167,7 +166,7 @@ where
         }
     }
 
-    /// Begins to answer a message. The answer where neither it nor one before it is waited for.
+    /// Starts to answer a message. Returns the answer, unless it or an earlier one must be awaited.
     fn begin(&mut self, message: Bytes) -> Option<BytesMut> {
         let new = || Burst { since: Instant::now(), messages: 0, answer_bytes: 0 };
         let burst = self.burst.get_or_insert_with(new);

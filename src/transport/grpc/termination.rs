@@ -1,5 +1,5 @@
-//! The termination of a stream by the server: its connection closes, the service drains, its credentials are revoked, or its
-//! deadline passes.
+//! The termination of a stream by the server: its connection closes, the service drains, its credentials are revoked,
+//! or its deadline passes.
 
 use std::{
     future::pending,
@@ -29,7 +29,8 @@ pub(super) struct Termination {
 }
 
 impl Termination {
-    /// At this signal; at the deadline and when the credentials are lost, where there are any.
+    /// Returns the termination at this close signal and, if there are any, at the deadline and when the credentials
+    /// become invalid.
     pub(super) fn new(
         close: CloseSignal,
         deadline: Option<Deadline>,
@@ -59,7 +60,8 @@ impl Termination {
         Self { close, ended }
     }
 
-    /// The status of a stream whose connection closes. Cheap enough to ask for each message of a client that never pauses.
+    /// Returns the status of a stream whose connection closes. Cheap enough to call for each message of a client that
+    /// never pauses.
     #[inline]
     pub(super) fn closed_status(&self) -> Option<Status> {
         self.close.closed().map(closed)
@@ -71,7 +73,7 @@ impl Termination {
     }
 }
 
-/// The body of a health watch or of reflection: it goes on until its own end or the [`Termination`].
+/// The body of a health watch or of reflection. It lasts until its own end or the [`Termination`].
 pub(super) struct TerminatedBody<B, H = ()> {
     body: B,
     termination: Option<Termination>,
@@ -81,9 +83,10 @@ pub(super) struct TerminatedBody<B, H = ()> {
 
 /// The side of the call that the body belongs to.
 pub(super) enum Side {
-    /// The client's, which fails with the status. Reflection reads it on a task of its own, which would hold the connection.
+    /// The client's request, which fails with the status. Reflection reads it on a task of its own, which would keep
+    /// the connection open.
     Request,
-    /// The service's, which tells the status in its trailers.
+    /// The server's answer, whose trailers contain the status.
     Answer,
 }
 
@@ -93,7 +96,7 @@ impl<B> TerminatedBody<B> {
         Self { body, termination: Some(termination), side, _held: () }
     }
 
-    /// The same, which holds this until it is dropped.
+    /// Holds this until the body is dropped.
     pub(super) fn holding<H>(self, held: H) -> TerminatedBody<B, H> {
         let Self { body, termination, side, .. } = self;
         TerminatedBody { body, termination, side, _held: held }
@@ -125,10 +128,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin, H: Unpin> Body for Te
     }
 }
 
-/// The end of an answer with this status.
+/// Returns the trailers of an answer with this status.
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    // It fails for a text that no header can hold, and ours are fixed.
+    // It fails only for a text that no header can hold; ours are constant.
     let _ = status.add_header(&mut trailers);
     trailers
 }

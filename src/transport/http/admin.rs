@@ -24,7 +24,8 @@ struct Api {
     sites: Sites,
 }
 
-/// The paths of the operators' API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
+/// Returns the routes of the operators' API. A body has at most `max_body_bytes`; in browsers only pages of `sites` may
+/// call.
 pub fn routes(service: Arc<AdminService>, schema: Arc<Schema>, max_body_bytes: usize, sites: Sites) -> Router {
     let api = Api { service, schema, max_body_bytes, sites };
     let routes = AdminCall::ALL.into_iter().fold(Router::new(), |routes, call| {

@@ -1,5 +1,5 @@
-//! The bodies that a port is reading, bounded together: where they have too many bytes, the oldest unfinished ones of the connection
-//! that has the most are rejected.
+//! Bounds the bodies that a port is reading together: if they have too many bytes, the oldest unfinished ones of the
+//! connection that holds the most are rejected.
 
 use std::{
     pin::Pin,
@@ -15,12 +15,12 @@ use thiserror::Error;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_server::{Connected, Full, Slot, Slots, metrics::ListenerMeter};
 
-/// Most bytes of the unfinished bodies of a port before others are rejected for a further one.
+/// Maximum bytes of the unfinished bodies of a port. Beyond it, others are rejected to make room for a new one.
 const MAX_WAITING_BYTES: usize = 8 << 20;
-/// What a body that waits is counted with, beside its bytes.
+/// Bytes that a waiting body counts for, besides its content.
 const BODY_BYTES: usize = 1 << 10;
 
-/// Too many are unfinished.
+/// The error when too many bodies are unfinished.
 #[derive(Debug, Error)]
 #[error("too many bodies are unfinished")]
 pub(super) struct TooMany;
@@ -29,36 +29,36 @@ pub(super) struct TooMany;
 #[derive(Clone)]
 pub struct Bodies {
     slots: Arc<Slots>,
-    /// Who has the slots of this connection's bodies.
+    /// The owner of the slots of this connection's bodies.
     owner: u64,
     connected: Option<Arc<Connected>>,
     rejected: Counter,
 }
 
-/// Most bytes of all unfinished bodies of a port, with those that are rejected and not gone, where one may have so many.
+/// Returns the maximum bytes of all unfinished bodies of a port, including rejected ones that still exist.
 pub fn max_bytes(max_body_bytes: usize) -> usize {
     2 * max_waiting_bytes(max_body_bytes)
 }
 
-/// Two of the largest have room.
+/// Returns the bytes that bodies may wait with: two bodies of the maximum size fit.
 fn max_waiting_bytes(max_body_bytes: usize) -> usize {
     MAX_WAITING_BYTES.max(2 * (max_body_bytes + BODY_BYTES))
 }
 
 impl Bodies {
-    /// None yet; one may have so many bytes. Those that are rejected are counted as calls that are open.
+    /// Returns the bodies of a port, none yet. Rejected ones increment `too_many_open`.
     pub fn new(max_body_bytes: usize, meter: &ListenerMeter) -> Self {
         let slots = Slots::new(max_waiting_bytes(max_body_bytes), max_bytes(max_body_bytes));
         Self { owner: slots.owner(), slots, connected: None, rejected: meter.too_many_open.clone() }
     }
 
-    /// The same, for another connection.
+    /// Returns the bodies of another connection.
     #[must_use]
     pub fn of(self, connected: &Connected) -> Self {
         Self { owner: self.slots.owner(), connected: Some(Arc::new(connected.clone())), ..self }
     }
 
-    /// A body that is counted from the first time that it has to wait.
+    /// Wraps a body, which is counted from the first time that it has to wait.
     pub fn bound<B>(&self, body: B) -> Unfinished<B> {
         Unfinished { body, bytes: 0, slot: None, bodies: self.clone() }
     }
@@ -69,17 +69,16 @@ impl Bodies {
     }
 }
 
-/// A body until it is dropped.
+/// A body of a request, counted until it is dropped.
 pub struct Unfinished<B> {
     body: B,
     bytes: usize,
-    /// From the first time that it has to wait.
+    /// Set from the first time that the body has to wait.
     slot: Option<(Slot, Pin<Box<WaitForCancellationFutureOwned>>)>,
     bodies: Bodies,
 }
 
 impl<B> Unfinished<B> {
-    /// More bytes have come.
     fn add(&mut self, bytes: usize) -> Result<(), TooMany> {
         self.bytes += bytes;
         let grown = self.slot.as_mut().map_or(Ok(()), |(slot, _)| slot.grow(bytes));

@@ -1,4 +1,4 @@
-//! A request's body, bounded in kind, size and time.
+//! Reads the body of a request, with bounds on its type, size and time.
 
 use std::time::Duration;
 
@@ -15,17 +15,18 @@ use weir_server::Overload;
 use super::{bodies::TooMany, problem::Problem, site::Sites};
 use crate::transport::status::Rejected;
 
-/// How long a body may take.
+/// Time limit for receiving a body.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of a body that is too long is read before the answer, for how long, and with which pause between its parts.
+/// Bounds on draining a body that is too long before it is answered: bytes, time, and pause between parts.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// The body of a request, which must be JSON, as a text of at most `most` bytes.
+/// Reads the body of a request, which must be JSON, as a text of at most `most` bytes.
 ///
 /// # Errors
-/// [`Problem`]: 403 for one of a page that is not of `sites`, 415 for another kind, 413 for a longer one, 408 for one that takes too long, 429 where too many are unfinished, 400 for no text.
+/// [`Problem`]: 403 for a request of a page that is not of `sites`, 415 for another type, 413 for a longer body, 408
+/// for one that takes too long, 429 if too many are unfinished, 400 for one that is not UTF-8 or breaks off.
 pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String, Problem> {
     sites.check(&request)?;
     check_kind(request.headers())?;
@@ -33,10 +34,11 @@ pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String
         .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
 }
 
-/// All of a body, of whatever kind, of at most `most` bytes.
+/// Reads a body of any type, of at most `most` bytes.
 ///
 /// # Errors
-/// [`Problem`]: 413 for a longer one, 408 for one that takes too long, 429 where too many are unfinished, 400 for one that breaks off.
+/// [`Problem`]: 413 for a longer body, 408 for one that takes too long, 429 if too many are unfinished, 400 for one
+/// that breaks off.
 pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body is at most {most} bytes"));
     let is_announced_as_longer = body.size_hint().lower() > most as u64;
@@ -49,13 +51,13 @@ pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
         })??
     };
     if bytes.is_none() {
-        // A client that still writes when the connection is closed gets a reset in place of the answer.
+        // If the connection is closed while the client still writes, it gets a reset instead of the answer.
         let _ = timeout(MAX_DRAIN_TIME, drain(&mut parts)).await;
     }
     bytes.ok_or_else(too_long)
 }
 
-/// Reads what comes of a body without a longer pause, up to a bound.
+/// Drains a body until its end, a longer pause, or a bound.
 async fn drain(parts: &mut BodyDataStream) {
     let mut bytes = 0;
     while bytes < MAX_DRAINED_BYTES
@@ -65,7 +67,7 @@ async fn drain(parts: &mut BodyDataStream) {
     }
 }
 
-/// All of a body; `None` where it is longer than `most`.
+/// Collects a body; `None` if it is longer than `most`.
 async fn collect(parts: &mut BodyDataStream, most: usize) -> Result<Option<Vec<u8>>, Problem> {
     let mut bytes = Vec::new();
     while let Some(part) = parts.next().await {
@@ -98,7 +100,7 @@ fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Whether a content type is JSON, whatever its parameters.
+/// Whether a content type is JSON, with any parameters.
 fn is_json(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.split_once('/') {

@@ -1,4 +1,5 @@
-//! Checks as JSON over HTTP: the messages of `weir.v1` as proto3 maps them, and refusals as HTTP tells them.
+//! Checks as JSON over HTTP: the messages of `weir.v1` in the JSON mapping of proto3, and refusals as problems (RFC
+//! 9457).
 
 pub mod admin;
 pub mod bodies;
@@ -53,10 +54,10 @@ pub use site::Sites;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Most values in the JSON of a check; twice what a valid one can have.
+/// Maximum number of values in the JSON of a check; twice what a valid one can have.
 const MAX_VALUES: usize = 512;
 
-/// Answers that cannot be written are logged once a minute.
+/// Limits the log lines about answers that cannot be written to one a minute.
 static UNWRITABLE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duration::from_secs(60)));
 
 /// The API over one limiter.
@@ -68,7 +69,7 @@ pub struct Api<S> {
     sites: Sites,
 }
 
-/// The messages of the API and of the operators' API.
+/// Returns the messages of the API and of the operators' API.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
@@ -76,7 +77,7 @@ pub fn schema() -> Result<Arc<Schema>, Damaged> {
     Ok(Arc::new(Schema::new(proto::DESCRIPTORS, MAX_VALUES)?))
 }
 
-/// The paths of the API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
+/// Returns the routes of the API. A body has at most `max_body_bytes`; in browsers only pages of `sites` may call.
 pub fn routes<S: Store>(
     service: CheckService<S>,
     schema: Arc<Schema>,
@@ -206,20 +207,20 @@ async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -
     Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.ResetResponse", &done)))
 }
 
-/// The client, where authentication is enabled.
+/// Returns the client, if authentication is enabled.
 fn client(request: &mut Request) -> Option<ClientName> {
     request.extensions_mut().remove()
 }
 
 fn actor(request: &mut Request) -> Actor {
-    // Browsers name the site of the page that asks, and the only pages that may ask are the explorer's.
+    // Browsers send the origin of the calling page, and the explorer's are the only pages that may call.
     let surface = if request.headers().contains_key(header::ORIGIN) { "explorer" } else { "http" };
     let peer = request.extensions_mut().remove().and_then(|Peer(peer)| peer);
     Actor { surface, peer, client: client(request).map(|ClientName(name)| name) }
 }
 
-/// A refusal: a problem with the members of the answer beside its own, so that they are found in the same place whatever
-/// the status.
+/// A refusal: a problem that also has the members of the answer, so that they are in the same place whatever the
+/// status.
 #[derive(Serialize)]
 struct Refusal<'a> {
     #[serde(flatten)]
@@ -238,7 +239,7 @@ impl<S: Store> Api<S> {
         self.schema.json(message, bytes, true)
     }
 
-    /// The body of a request, which is a message as JSON: its bytes.
+    /// Reads the body of a request as JSON, and returns the encoded message.
     async fn message(&self, request: Request, message: &str) -> Result<Vec<u8>, Problem> {
         let text = body::read(request, self.max_body_bytes, &self.sites).await?;
         Ok(self.schema.read(message, text.as_bytes()).map_err(Rejected::from)?)
@@ -250,14 +251,14 @@ impl<S: Store> Api<S> {
         self.respond(answer, self.json(".weir.v1.CheckResponse", &bytes))
     }
 
-    /// The response to a decision, of which the message tells: with status and headers, and as a problem where it is a refusal.
+    /// Returns the response to a decision, with status and headers; a refusal is a problem. `message` is the answer.
     fn respond(&self, answer: &Answer<'_>, message: Json<'_>) -> Response {
         let Answer { summary, levels, .. } = answer;
         let binding = summary.binding.map(|index| &levels[index]);
         self.decided(summary.decision.allowed, binding, levels.iter(), answer.ban(), message)
     }
 
-    /// The same to checks that are decided together.
+    /// Returns the response to checks that are decided together.
     fn all_answers(&self, all: &AllAnswers<'_>, summary_only: &[bool]) -> Response {
         let (bytes, levels) =
             (call::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
@@ -301,7 +302,7 @@ impl<S: Store> Api<S> {
             quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
         let until_end = ban.and_then(|ban| ban.ends_after).map(|after| headers::retry_after(after));
         for (name, value) in headers.chain(until_end) {
-            // Names are of ASCII and values are made of what headers may hold.
+            // Names are ASCII, and values contain only what headers may hold.
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
             }
@@ -310,7 +311,7 @@ impl<S: Store> Api<S> {
     }
 }
 
-/// A refusal in one sentence.
+/// Describes a refusal in one sentence.
 fn detail(binding: Option<&Quota<'_>>) -> String {
     let Some(Quota { name, decision, .. }) = binding else { return String::new() };
     match decision.retry_after {
@@ -326,7 +327,7 @@ fn response(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Res
     let mut response = match serde_json::to_vec(body) {
         Ok(body) => Response::new(Body::from(body)),
         Err(error) => {
-            // Not for messages whose every value is a text or a number.
+            // Unreachable: all values of a message are texts or numbers.
             if UNWRITABLE.allows(Instant::now()) {
                 error!(%error, "500 answered: the answer cannot be written as JSON");
             }

@@ -1,4 +1,4 @@
-//! Answers that say what is wrong, as RFC 9457 has them.
+//! Problem details for HTTP APIs (RFC 9457).
 
 use axum::{
     body::Body,
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use crate::transport::status::Rejected;
 
-/// The content type.
+/// The content type of a problem.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// A limit refuses.
+/// The type of a refusal by a limit.
 pub const QUOTA_EXCEEDED: Kind =
     Kind { uri: "https://iana.org/assignments/http-problem-types#quota-exceeded", title: "Quota Exceeded" };
-/// The service sheds its own callers.
+/// The type of a request that was shed.
 const REDUCED_CAPACITY: Kind = Kind {
     uri: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Temporary Reduced Capacity",
@@ -30,7 +30,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// One that its status tells.
+    /// Returns a type that only repeats the status.
     fn of_status(status: StatusCode) -> Self {
         Self { uri: "about:blank", title: status.canonical_reason().unwrap_or_default() }
     }
@@ -45,14 +45,14 @@ pub struct Problem {
     status: StatusCode,
     /// One sentence.
     detail: String,
-    /// As in the answers of a batch; `None` where the request was not looked into.
+    /// The same error as in the answer to a batch; `None` if the request was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Box<Error>>,
     #[serde(skip)]
     retry_after: Option<u64>,
 }
 
-/// As `weir.v1.Error`.
+/// The members of `weir.v1.Error`.
 #[derive(Debug, Serialize)]
 struct Error {
     code: i32,
@@ -65,12 +65,12 @@ fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S:
 }
 
 impl Problem {
-    /// A problem with a request before its body is read.
+    /// Returns a problem with a request whose body was not read.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { kind: Kind::of_status(status), status, detail: detail.into(), error: None, retry_after: None }
     }
 
-    /// Whether it may pass when it is sent again.
+    /// Whether the request was shed, so that it may be sent again.
     pub fn is_overload(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS
     }
@@ -83,7 +83,7 @@ impl From<Rejected> for Problem {
         let Rejected { code, message, field, .. } = rejected;
         let detail = if field.is_empty() { message.clone() } else { format!("{field}: {message}") };
         let error = Some(Box::new(Error { code: code as i32, message, field }));
-        // Whole seconds, and never too early.
+        // Whole seconds, rounded up.
         let retry_after = retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64);
         Self { kind, status, detail, error, retry_after }
     }

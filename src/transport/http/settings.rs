@@ -10,27 +10,28 @@ use crate::{telemetry::Traffic as RecentTraffic, transport::headers::HeaderStyle
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSettings {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Listen,
     /// Serving threads for checks; 0: one for each core.
     pub workers: usize,
-    /// Most connections; beyond it the oldest one without a request is evicted, else the new one is closed.
+    /// Maximum number of connections. Beyond it the oldest one without a request is evicted; without such a one, the
+    /// new one is closed.
     pub max_connections: usize,
-    /// Longest lifetime of a connection, with a jitter of a tenth; 0: none.
+    /// Maximum age of a connection, with a jitter of a tenth; 0: unlimited.
     pub max_connection_age: Time,
-    /// Grace period for its open calls then.
+    /// Grace period for the open calls of a connection at its maximum age.
     pub max_connection_age_grace: Time,
     /// Idle timeout of a connection after its first request; 0: none.
     pub idle_timeout: Time,
-    /// Most requests of one connection a second; 0: no bound.
+    /// Maximum number of requests per second of a connection; 0: unlimited.
     pub max_requests_per_second: u32,
-    /// Most decisions that wait for a shared store at once; 0: by the store's queue.
+    /// Maximum number of decisions that wait for a shared store at once; 0: bounded by the store's queue.
     pub max_concurrent_requests: usize,
     /// The style of the rate-limit headers.
     pub headers: HeaderStyle,
     /// The explorer page.
     pub ui: UiSettings,
-    /// TLS, and which clients may connect.
+    /// TLS, and the clients that may connect.
     pub tls: ListenerTls,
 }
 
@@ -38,18 +39,18 @@ pub struct HttpSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UiSettings {
-    /// Whether there is one.
+    /// Whether it is enabled.
     pub enabled: bool,
-    /// Host names by which it may be opened over plain HTTP, besides addresses and `localhost`.
+    /// Host names under which it may be opened over plain HTTP, besides IP addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Most hot keys that are tracked, and as many near their limits.
+    /// Maximum number of hot keys that are tracked, and of keys near their limits.
     pub max_hot_keys: usize,
-    /// Most bytes of the record of the last minutes' checks; 0: there is none.
+    /// Maximum size of the recording of the last minutes' checks, in bytes; 0: no recording.
     pub max_traffic_bytes: usize,
 }
 
 impl UiSettings {
-    /// The record of the last minutes' checks, where one is wanted.
+    /// Returns an empty recording of the last minutes' checks, if it is enabled.
     pub fn traffic(&self) -> Option<RecentTraffic> {
         (self.max_traffic_bytes > 0).then(|| RecentTraffic::new(self.max_traffic_bytes))
     }
@@ -81,7 +82,7 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
-    /// The bounds on connections in time and on requests in number.
+    /// Returns the bounds on the age, the idle time and the request rate of connections.
     pub fn traffic(&self) -> Traffic {
         Traffic {
             max_connection_age: self.max_connection_age,

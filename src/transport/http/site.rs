@@ -1,5 +1,6 @@
-//! Protection against cross-site requests and DNS rebinding: in a browser only Weir's own pages may send requests. A simple
-//! request of another site must have no effect, and a host name that resolves here does not make a page Weir's own.
+//! Protection against cross-site requests and DNS rebinding: in a browser only Weir's own pages may send requests. A
+//! simple request of another site must have no effect, and a host name that resolves to this server does not make a
+//! page Weir's own.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -10,30 +11,30 @@ use axum::{
 
 use super::problem::Problem;
 
-/// The headers by which a browser names the origin of a request.
+/// The header by which a browser describes the origin of a request.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The sites that are Weir's own.
+/// The sites of Weir's own pages.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     names: Arc<[String]>,
-    /// A page of another origin has no token.
+    /// Whether authentication is enabled. If so, a page of another origin has no token.
     callers_are_known: bool,
 }
 
 impl Sites {
-    /// Pages opened by an address, as `localhost`, over TLS, or by one of these names of hosts; by any name, where callers are
-    /// known.
+    /// Returns sites that accept pages opened by an IP address, as `localhost`, over TLS, or by one of these host
+    /// names; by any name if authentication is enabled (`callers_are_known`).
     pub fn new(names: &[String], callers_are_known: bool) -> Self {
         Self { names: names.into(), callers_are_known }
     }
 
-    /// Lets through what no browser sends, and what Weir's own page asks.
+    /// Accepts requests of other clients than browsers, and of Weir's own pages.
     ///
     /// # Errors
-    /// [`Problem`], 403: another site's page asks; or the page was opened, over plain HTTP and where callers are not known,
-    /// by a name that is not one of these. Whoever owns such a name can have it lead to a page of theirs first, and here
-    /// afterwards (DNS rebinding).
+    /// [`Problem`], 403: the request is of another site's page; or the page was opened over plain HTTP by another host
+    /// name, and authentication is disabled. The owner of such a name can let it resolve to a page of theirs first, and
+    /// to this server afterwards (DNS rebinding).
     pub fn check(&self, request: &Request) -> Result<(), Problem> {
         let forbidden = |detail: String| Err(Problem::new(StatusCode::FORBIDDEN, detail));
         if !is_same_site(request) {
@@ -62,7 +63,7 @@ impl Sites {
     }
 }
 
-/// Whether the request is same-origin, as far as a browser shows. Clients other than browsers send none of these headers.
+/// Whether the request is same-origin, as far as a browser's headers show. Other clients send none of these headers.
 fn is_same_site(request: &Request) -> bool {
     let headers = request.headers();
     match (headers.get(SITE), headers.get(header::ORIGIN)) {

@@ -1,5 +1,5 @@
-//! Transcodes between JSON and the wire format of messages, by their descriptors: the JSON mapping of proto3. What HTTP reads
-//! and writes as JSON is thereby read and written by the same code as over gRPC.
+//! Transcodes between JSON and the wire format of messages by their descriptors: the JSON mapping of proto3. So HTTP
+//! and gRPC share the code that decodes requests and encodes answers.
 
 mod read;
 #[cfg(test)]
@@ -17,15 +17,15 @@ use thiserror::Error;
 
 pub use write::Json;
 
-/// The message of a length of time, which JSON has as a text: `"1.5s"`.
+/// The message of a duration, which is a string in JSON: `"1.5s"`.
 const DURATION: &str = ".google.protobuf.Duration";
-/// The message of a moment, which JSON has as a text: `"2026-12-01T00:00:00Z"`.
+/// The message of a point in time, which is a string in JSON: `"2026-12-01T00:00:00Z"`.
 const TIMESTAMP: &str = ".google.protobuf.Timestamp";
 /// The null of a `google.protobuf.Value`.
 const NULL: &str = ".google.protobuf.NullValue";
 /// A map, whose entries are messages of a key and a value.
 const STRUCT: &str = ".google.protobuf.Struct";
-/// Messages that JSON has as the one field that they hold.
+/// Messages that JSON represents by their only field.
 const WRAPPERS: [&str; 3] = [".google.protobuf.Value", ".google.protobuf.ListValue", ".google.protobuf.UInt64Value"];
 
 /// The descriptors compiled into this binary are damaged.
@@ -41,10 +41,11 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The messages of an encoded `FileDescriptorSet`. What is read as one has at most `max_values` values.
+    /// Returns the messages of an encoded `FileDescriptorSet`. The JSON of a message may have at most `max_values`
+    /// values.
     ///
     /// # Errors
-    /// [`Damaged`] where it is not one.
+    /// [`Damaged`] if it cannot be decoded.
     pub fn new(descriptors: &[u8], max_values: usize) -> Result<Self, Damaged> {
         let mut schema = Self { max_values, messages: HashMap::new(), enums: HashMap::new() };
         for file in FileDescriptorSet::decode(descriptors)?.file {
@@ -64,12 +65,12 @@ impl Schema {
         }
     }
 
-    /// The fields of a message in the order of their numbers.
+    /// Returns the fields of a message, ordered by number.
     fn fields(&self, message: &str) -> &[FieldDescriptorProto] {
         self.messages.get(message).map_or(&[], Vec::as_slice)
     }
 
-    /// The names and numbers of an enum.
+    /// Returns the names and numbers of an enum.
     fn values(&self, name: &str) -> impl Iterator<Item = (&str, i32)> {
         let values = self.enums.get(name).into_iter().flat_map(|kind| &kind.value);
         values.map(|value| (value.name(), value.number()))

@@ -1,4 +1,4 @@
-//! JSON into the wire format, in one pass. Nothing here descends deeper than the messages do.
+//! Transcodes JSON into the wire format, in one pass. Recursion is no deeper than the nesting of the messages.
 
 use std::{borrow::Cow, fmt, mem};
 
@@ -15,23 +15,23 @@ use crate::{
     transport::{decode::MAX_BATCH, fields::put_bytes},
 };
 
-/// Most characters of a field's name that an error shows, and that known names are compared with.
+/// Maximum number of characters of a field's name that an error contains, and that are compared with known names.
 const MAX_SHOWN: usize = 64;
 
 impl Schema {
-    /// Reads JSON as a message: its bytes.
+    /// Transcodes JSON into an encoded message.
     ///
     /// # Errors
-    /// [`Invalid`] names the field that is unknown or does not hold what it should.
+    /// [`Invalid`] names the field that is unknown or has a wrong value.
     pub fn read(&self, message: &str, json: &[u8]) -> Result<Vec<u8>, Invalid> {
         Reader::new(self, self.max_values, None).read(message, json)
     }
 
-    /// Reads a message whose only field is a list of messages `element`, each of which is read by itself. Of those past
-    /// [`MAX_BATCH`] one is read, which tells that there are too many.
+    /// Transcodes a message whose only field is a list of messages `element`, each of them separately. Beyond
+    /// [`MAX_BATCH`] only one more element is transcoded, which shows that there are too many.
     ///
     /// # Errors
-    /// [`Invalid`] where it is not such a message.
+    /// [`Invalid`] if it is not such a message.
     pub fn read_batch(
         &self,
         message: &str,
@@ -49,15 +49,15 @@ impl Schema {
     }
 }
 
-/// A message on its way.
+/// A message that is being encoded.
 struct Reader<'s> {
     schema: &'s Schema,
     out: Vec<u8>,
-    /// The field that is read; the one at fault once there is an error.
+    /// The path of the current field; of the field in error once there is one.
     path: String,
     fault: Option<String>,
     values_left: usize,
-    /// Takes the elements of the message's list.
+    /// Called with each element of the message's list.
     on_element: Option<&'s mut dyn FnMut(&RawValue)>,
 }
 
@@ -67,7 +67,7 @@ impl<'s> Reader<'s> {
     }
 
     fn read(mut self, message: &str, json: &[u8]) -> Result<Vec<u8>, Invalid> {
-        // The message itself is read as an element of no field.
+        // The message itself is read as an element without a field.
         let field = FieldDescriptorProto {
             r#type: Some(Type::Message.into()),
             type_name: Some(message.to_owned()),
@@ -76,7 +76,7 @@ impl<'s> Reader<'s> {
         let mut text = serde_json::Deserializer::from_slice(json);
         let seed = Target { reader: &mut self, field: &field, is_element: true };
         let Err(error) = seed.deserialize(&mut text).and_then(|_| text.end()) else { return Ok(self.out) };
-        // Invalid JSON is reported as such, even when a field before it is at fault.
+        // Invalid JSON is reported as such, even if a field before it is invalid.
         let error = match serde_json::from_slice::<IgnoredAny>(json) {
             Ok(_) if error.is_data() => {
                 return Err(Invalid::field_error(self.path, self.fault.unwrap_or_else(|| error.to_string())));
@@ -92,7 +92,7 @@ impl<'s> Reader<'s> {
         E::custom("a field is at fault")
     }
 
-    /// Counts one value more.
+    /// Counts one more value.
     fn count<E: Error>(&mut self) -> Result<(), E> {
         if self.values_left == 0 {
             self.path.clear();
@@ -163,12 +163,12 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Appends a field that has a length: a text, or a message.
+    /// Appends a length-delimited field: a string or a message.
     fn put(&mut self, field: &FieldDescriptorProto, bytes: &[u8]) {
         put_bytes(field.number() as u32, bytes, &mut self.out);
     }
 
-    /// Appends what `read` does as a message within this one.
+    /// Appends the output of `read` as a nested message.
     fn nested<T, E>(
         &mut self,
         field: &FieldDescriptorProto,
@@ -181,7 +181,7 @@ impl<'s> Reader<'s> {
         Ok(read)
     }
 
-    /// Appends a value, where the field may hold it.
+    /// Appends a value; `None` if the field cannot hold it.
     fn append(&mut self, field: &FieldDescriptorProto, value: Scalar<'_>) -> Option<()> {
         let (tag, out) = (field.number() as u32, &mut self.out);
         match (field.r#type(), value) {
@@ -214,7 +214,7 @@ impl<'s> Reader<'s> {
         Some(())
     }
 
-    /// The JSON form of a field.
+    /// Describes the JSON form of a field for an error.
     fn wanted(&self, field: &FieldDescriptorProto, is_list: bool) -> String {
         let wanted = match field.r#type() {
             Type::Message if is_list => return format!("a list of {} is wanted", field.name()),
@@ -243,7 +243,7 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// A value as JSON has it, other than lists and objects.
+/// A JSON value other than a list, an object or null.
 enum Scalar<'a> {
     Bool(bool),
     Whole(i128),
@@ -251,7 +251,8 @@ enum Scalar<'a> {
     Text(&'a str),
 }
 
-/// Where a value goes: a field, or an element of its list. Read, it tells whether it was there: `null` is not.
+/// The destination of a value: a field, or an element of its list. Deserializing returns whether there is a value:
+/// `null` is none.
 struct Target<'r, 's> {
     reader: &'r mut Reader<'s>,
     field: &'r FieldDescriptorProto,
@@ -354,7 +355,7 @@ fn unknown_field(name: &str, fields: &[FieldDescriptorProto]) -> String {
     suggest::unknown("field", name, &known)
 }
 
-/// A name, truncated for an error.
+/// Returns a name, truncated for an error.
 fn shown(name: &str) -> &str {
     name.char_indices().nth(MAX_SHOWN).map_or(name, |(end, _)| &name[..end])
 }

@@ -26,7 +26,7 @@ fn field(read: Result<CheckRequest, Invalid>) -> String {
     read.expect_err("it is not valid").field("")
 }
 
-/// The same by the crate prost-reflect.
+/// Parses the text by the crate prost-reflect.
 fn reflected(json: &str) -> Option<CheckRequest> {
     let message = DescriptorPool::decode(proto::DESCRIPTORS).unwrap().get_message_by_name(&CHECK[1..]).unwrap();
     let mut text = serde_json::Deserializer::from_str(json);
@@ -109,7 +109,7 @@ fn envoy_answers_are_encoded_like_prost_reflect() {
     ];
     let metadata = Struct { fields: fields.map(|(name, kind)| (name.to_owned(), value(kind))).into() };
     let message = ".envoy.service.ratelimit.v3.RateLimitResponse";
-    // A status of every kind: of a code that there is not, and with a length of time.
+    // A status with every kind of value, an unknown code and a duration included.
     let status = rls::pb::rate_limit_response::DescriptorStatus {
         code: 77,
         limit_remaining: u32::MAX,
@@ -130,7 +130,7 @@ fn packed_numbers_are_encoded_like_prost_reflect() {
     let keys = vec![row(&[0, 1, u32::MAX]), row(&[])];
     let bytes = proto::ListKeysResponse { keys, ..Default::default() }.encode_to_vec();
     assert_written_as_reflected(proto::DESCRIPTORS, ".weir.v1.ListKeysResponse", &bytes, true);
-    // Numbers of any type, in one field and one by one.
+    // Numbers of each type, packed and separate.
     let types = [
         (Type::Bool, &[1, 0][..]),
         (Type::Int32, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
@@ -227,7 +227,7 @@ proptest! {
             format!(r#"{{"limitSpec":{{"limits":[{{"{field}":{value}}}]}}}}"#),
             format!(r#"{{"limitSpec":{{"limits":[{{"gcra":{{"{field}":{value}}}}}]}}}}"#),
         ] {
-            // As text, since there may be one that is no number among them.
+            // Compared as text, since a value may be NaN.
             prop_assert_eq!(format!("{:?}", check(&schema, &text).ok()), format!("{:?}", reflected(&text)), "{}", text);
         }
     }

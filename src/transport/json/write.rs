@@ -1,4 +1,4 @@
-//! The wire format into JSON.
+//! Transcodes the wire format into JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 use super::{DURATION, NULL, STRUCT, Schema, TIMESTAMP, WRAPPERS, is_list, is_message};
 use crate::transport::fields::{Fields, Value};
 
-/// A message as JSON: names in camelCase, in the order of their numbers.
+/// An encoded message that serializes as JSON: names in camelCase, in the order of the field numbers.
 #[derive(Clone, Copy)]
 pub struct Json<'a> {
     schema: &'a Schema,
@@ -19,14 +19,15 @@ pub struct Json<'a> {
 }
 
 impl Schema {
-    /// The bytes of a message as JSON. Fields without presence that hold their defaults are written `with_defaults` only.
+    /// Returns an encoded message as JSON. Fields without presence that have their default value are written only
+    /// `with_defaults`.
     pub fn json<'a>(&'a self, message: &'a str, bytes: &'a [u8], with_defaults: bool) -> Json<'a> {
         Json { schema: self, message, bytes, with_defaults }
     }
 }
 
 impl<'a> Json<'a> {
-    /// The values of a field, in order; of a field that is not repeated the last counts.
+    /// Returns the values of a field, in order. If the field is not repeated, the last one counts.
     fn values(self, field: &FieldDescriptorProto) -> impl Iterator<Item = Value<'a>> {
         let number = field.number().unsigned_abs();
         let packable = packable(field);
@@ -40,7 +41,7 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// The entries of a map, by their keys.
+    /// Returns the entries of a map, sorted by key.
     fn entries(self, map: &'a FieldDescriptorProto) -> BTreeMap<&'a str, Content<'a>> {
         let entry = |value| {
             let Value::Bytes(bytes) = value else { return None };
@@ -56,7 +57,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// The wire type of the numbers of a list, which may stand together in one field (packed); `None` for other fields.
+/// Returns the wire type of the numbers of a list, which may be packed in one field; `None` for other fields.
 fn packable(field: &FieldDescriptorProto) -> Option<WireType> {
     match field.r#type() {
         _ if !is_list(field) => None,
@@ -95,7 +96,7 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// All that a field of a message holds.
+/// All values of a field of a message.
 struct Content<'a> {
     json: Json<'a>,
     field: &'a FieldDescriptorProto,
@@ -124,7 +125,7 @@ struct One<'a> {
     value: Value<'a>,
 }
 
-/// Whole numbers below this are exact, as a double and as an integer.
+/// Whole numbers below this are exact both as a double and as an integer.
 const MAX_WHOLE: f64 = 9e15;
 
 impl Serialize for One<'_> {
@@ -145,7 +146,7 @@ impl Serialize for One<'_> {
             }
             (Type::Double, Value::Fixed64(bits)) => {
                 let number = f64::from_bits(bits);
-                // Whole ones without a fraction, as Go's protojson writes them.
+                // Whole numbers have no fraction, as in Go's protojson.
                 if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
                     serializer.serialize_i64(number as i64)
                 } else {

@@ -1,4 +1,4 @@
-//! A `LeaseRequest`.
+//! Decodes a `LeaseRequest`.
 
 use super::{CheckMessage, MAX_FIELDS, unreadable};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     transport::fields::{Fields, Value},
 };
 
-/// The fields of `LeaseRequest`.
+/// The field numbers of `LeaseRequest`.
 mod field {
     pub(super) const CHECK: u32 = 1;
     pub(super) const HOLDER: u32 = 2;
@@ -21,26 +21,26 @@ mod field {
 /// A `LeaseRequest`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeaseMessage<'a> {
-    /// The key, and what is to be decided.
+    /// The check to decide, with the key of the lease.
     pub check: CheckMessage<'a>,
-    /// Who holds.
+    /// The random id of the holder.
     pub holder: &'a [u8],
-    /// Its number for the lease.
+    /// The holder's number of the lease.
     pub lease: u64,
-    /// The number of the request.
+    /// The sequence number of the request.
     pub sequence: u64,
     /// Units spent since the lease began.
     pub spent: u64,
-    /// Units kept.
+    /// Units that the holder keeps.
     pub kept: u64,
-    /// Units wanted in addition.
+    /// Units that the holder wants in addition.
     pub want: u64,
-    /// That of the terms that the client knows.
+    /// The generation of the terms that the client has.
     pub generation: u64,
 }
 
 impl<'a> LeaseMessage<'a> {
-    /// Reads all of the bytes, as [`ReserveMessage::read`](super::ReserveMessage::read) does.
+    /// Decodes all bytes, as [`ReserveMessage::read`](super::ReserveMessage::read) does.
     ///
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`](super::UNREADABLE).

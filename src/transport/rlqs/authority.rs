@@ -1,8 +1,8 @@
-//! This replica's part of each limit's rate, which it holds of the store.
+//! This replica's part of each limit's rate, held in the store.
 //!
-//! Every so often a level is renewed: how much its holders demand, then how much of its rate this replica keeps and wants.
-//! Over a shared store the rate is divided among the replicas in proportion to their demand; what a replica has beyond that
-//! it gives back once its holders have let go of it. In memory it has all.
+//! Each level is renewed periodically: first the demand of its holders, then the part of the rate that this replica
+//! keeps and wants. Over a shared store the rate is divided among the replicas in proportion to their demand. A replica
+//! gives back what it has beyond its share once its holders do not use it any more. In memory it has the whole rate.
 
 use std::sync::Arc;
 
@@ -18,30 +18,31 @@ use crate::limiter::{
     quota::{HeldPart, QuotaLevel, WHOLE_DEMAND},
 };
 
-/// Most renewals in a row, over a shared store and in memory: what is free is granted half at a time.
+/// Maximum number of renewals in a row, over a shared store and in memory: each grants half of what is free.
 const MAX_IN_A_ROW: (usize, usize) = (10, 40);
-/// A part of the rate that is not worth asking for.
+/// A part below 1/`WORTH` of the rate is not worth another renewal.
 const WORTH: u64 = 256;
-/// Parts of the rate that a replica may have beyond its share before it gives back.
+/// A replica gives back when it has more than 1/`BEYOND` of the rate beyond its share.
 const BEYOND: u64 = 32;
-/// The time between two renewals: a second, more where there are many levels.
+/// Minimum and maximum time between two renewals of a level; in between, `RENEW_EVERY_FOR_EACH` times the number of
+/// levels.
 const RENEW_EVERY: (Micros, Micros) = (SECOND, 5 * SECOND);
 const RENEW_EVERY_FOR_EACH: Micros = 500;
-/// The time until a renewal that is to bring what the last one did not.
+/// Time until the next renewal if the last one did not reach its target.
 const RENEW_SOON: Micros = SECOND / 2;
-/// How long demand is remembered that is not renewed.
+/// Time for which a demand is remembered that is not renewed.
 const DEMAND_TTL: Micros = 2 * RENEW_EVERY.1;
 
-/// A level, and what is held of it.
+/// A level, and the units held of it.
 #[derive(Debug)]
 pub struct HeldLevel {
-    /// Its number in the divider.
+    /// Its id in the divider.
     pub id: LevelId,
     /// The limit.
     pub level: Arc<QuotaLevel>,
-    /// What holds while the store does not answer.
+    /// The policy's rule while the store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// When it is renewed next.
+    /// Time of its next renewal.
     pub due: Micros,
     rate: Held,
     demand: Held,
@@ -53,9 +54,10 @@ struct Held {
     id: HoldId,
     sequence: u64,
     units: u64,
-    /// Until then, for sure.
+    /// Time until which they are certainly held.
     until: Micros,
-    /// At most so much until then: the store has lost what was held, perhaps of others too, whose holders go on.
+    /// Upper bound on the target, and its end: the store has lost the hold, and perhaps those of other replicas, whose
+    /// holders still use them.
     most: (u64, Micros),
 }
 
@@ -68,19 +70,19 @@ pub struct Renewing {
     load: Load,
 }
 
-/// What became of that.
+/// The outcome of a renewal.
 #[derive(Debug)]
 pub struct Renewed {
     rate: Held,
     demand: Held,
-    /// The part of the rate that this replica is to have.
+    /// The part of the rate that this replica should have.
     target: u64,
-    /// The store did not answer.
+    /// Whether the store did not answer.
     pub is_lost: bool,
 }
 
 impl Held {
-    /// Nothing yet.
+    /// Returns a hold without units.
     fn new(owner: u64, number: u64) -> Self {
         Self { id: HoldId { owner, number }, sequence: 0, units: 0, until: 0, most: (0, 0) }
     }
@@ -96,13 +98,13 @@ impl Held {
     }
 }
 
-/// How long a part of a rate is held: longer than its holders use it, when the store is not reached for a renewal.
+/// Returns the TTL of the hold on a rate: longer than holders use it if a renewal does not reach the store.
 pub(super) fn hold_ttl(terms: &Terms) -> Micros {
     terms.ttl + terms.lag + RENEW_EVERY.1
 }
 
 impl HeldLevel {
-    /// A level of which nothing is held, due at once. `number` tells it from others of this owner.
+    /// Returns a level without held units, due at once. `number` is unique among the levels of this owner.
     pub fn new(
         id: LevelId,
         level: Arc<QuotaLevel>,
@@ -113,13 +115,13 @@ impl HeldLevel {
         Self { id, level, on_store_failure, due: 0, rate, demand }
     }
 
-    /// Begins a renewal, whose end must be told; it is not due meanwhile.
+    /// Starts a renewal. The level is not due until [`Self::renewed`] is called with the outcome.
     pub fn renew(&mut self, load: Load) -> Renewing {
         self.due = Micros::MAX;
         Renewing { level: Arc::clone(&self.level), rate: self.rate, demand: self.demand, load }
     }
 
-    /// The end of a renewal: what may be divided from now on, among so many levels in all.
+    /// Ends a renewal, with `levels` levels in all. Returns the units that may be divided from now on.
     pub fn renewed(&mut self, renewed: &Renewed, levels: usize, terms: &Terms, now: Micros) -> u64 {
         (self.rate, self.demand) = (renewed.rate, renewed.demand);
         let (units, target) = (self.rate.units, renewed.target);
@@ -128,25 +130,25 @@ impl HeldLevel {
         let gives_back = units > target + self.level.rate / BEYOND;
         self.due = now + if renewed.is_lost || (has_enough && !gives_back) { every } else { RENEW_SOON };
         if renewed.is_lost && now + terms.lag + every >= self.rate.until && !self.outlasts() {
-            // It is free before long.
+            // Its hold expires soon.
             return 0;
         }
         if gives_back && !renewed.is_lost { target } else { units }
     }
 
-    /// Whether its shares stay while the store does not answer, for longer than they are held.
+    /// Whether its assignments stay while the store is unavailable, beyond the expiry of the hold.
     fn outlasts(&self) -> bool {
         matches!(self.on_store_failure, OnStoreFailure::Local | OnStoreFailure::Allow)
     }
 
-    /// What is held of it.
+    /// Returns the units held of its rate.
     pub fn held(&self) -> u64 {
         self.rate.units
     }
 }
 
 impl Renewing {
-    /// Renews the level. `is_shared`: other replicas have parts of it.
+    /// Renews the level. `is_shared`: other replicas hold parts of it.
     pub async fn run<S: Store>(
         mut self,
         limiter: &Limiter<S>,
@@ -186,7 +188,7 @@ impl Renewing {
         Renewed { rate: self.rate, demand: self.demand, target, is_lost }
     }
 
-    /// The part of the rate that this replica is to have.
+    /// Returns the part of the rate that this replica should have.
     async fn target<S: Store>(
         &mut self,
         limiter: &Limiter<S>,
@@ -206,15 +208,15 @@ impl Renewing {
         self.demand.granted(&renewal, &grant, sent);
         let all = QuotaLevel::demand_of_all(grant.free).max(own).max(1);
         let share = (u128::from(rate) * u128::from(own) / u128::from(all)) as u64;
-        // Those that are back get what is free, before others shrink for them.
+        // Holders that came back get what is free, before others shrink for them.
         Ok((share + self.load.back).min(rate))
     }
 
-    /// Lets the store have everything back after `ttl`.
+    /// Gives all units back to the store: the demand at once, the rate after `ttl`.
     pub async fn give_back<S: Store>(mut self, limiter: &Limiter<S>, ttl: Micros) {
         let demand = self.demand.renewal(0, 0, 1);
         let rate = if ttl > 0 { self.rate.renewal(self.rate.units, 0, ttl) } else { self.rate.renewal(0, 0, 1) };
-        // What does not arrive is over in time.
+        // If this fails, the holds expire.
         let _ = limiter.renew(&self.level, HeldPart::Demand, &demand).await;
         let _ = limiter.renew(&self.level, HeldPart::Rate, &rate).await;
     }

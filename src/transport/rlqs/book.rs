@@ -1,4 +1,4 @@
-//! What is known of buckets, levels and streams: all that happens under the one lock.
+//! Buckets, levels and streams: the state under one lock.
 
 mod standings;
 #[cfg(test)]
@@ -22,28 +22,28 @@ use crate::limiter::quota::{QuotaLevel, QuotaPath};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// There may be so many times as many holders as buckets: streams that report one, each counted for itself.
+/// Maximum number of holders, as a multiple of that of buckets. Each stream that reports a bucket is one.
 pub const HOLDERS_OF_A_BUCKET: usize = 10;
 
-/// Why a bucket is not known, or a stream not one of its holders: there are too many.
+/// The error when there are too many buckets or holders.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
 /// Buckets, levels and streams.
 pub struct Book {
     pub divider: Divider,
-    /// By the names of their limits' states.
+    /// Levels by the names of their limits' states.
     pub levels: Map<Vec<u8>, HeldLevel>,
-    /// By their numbers.
+    /// Buckets by number.
     buckets: Map<u32, Bucket>,
     /// Numbers of buckets, by domain and id.
     names: Vec<Map<Box<[u8]>, u32>>,
     divided: Map<BucketId, u32>,
     streams: Map<u64, Stream>,
     max_buckets: usize,
-    /// Buckets, as they count against that.
+    /// Buckets as counted against `max_buckets`: one with a long id counts several times.
     places: usize,
-    /// Buckets of all streams.
+    /// Sum of the buckets of all streams.
     holdings: usize,
     last_bucket: u32,
     last_stream: u64,
@@ -54,17 +54,17 @@ pub struct Book {
 
 struct Bucket {
     domain: usize,
-    /// As answers have it.
+    /// The id as sent in answers.
     id: Box<[u8]>,
     rule: Rule,
     streams: u32,
 }
 
-/// What a bucket's limits say.
+/// The rule of a bucket, by its limits.
 enum Rule {
-    /// There is none.
+    /// The bucket has no limit.
     AllowAll,
-    /// One of them allows nothing.
+    /// One of its limits allows nothing.
     DenyAll,
     Divided(Division),
 }
@@ -74,16 +74,16 @@ struct Division {
     steps: Steps,
     /// The names of its levels' states.
     path: Vec<Vec<u8>>,
-    /// The streams of its holders, by their numbers.
+    /// The streams of its holders, by the index of the member.
     owners: Vec<u64>,
 }
 
-/// A stream: the buckets that it reports.
+/// A stream, with the buckets that it reports.
 struct Stream {
-    /// Its Envoy's address; `None` for a unix socket.
+    /// The address of its Envoy; `None` for a unix socket.
     peer: Option<SocketAddr>,
     buckets: Map<u32, Holding>,
-    /// Buckets whose assignments it is to be told, each once.
+    /// Buckets whose assignments must be sent, each once.
     pending: Vec<u32>,
     waker: Arc<AtomicWaker>,
 }
@@ -92,12 +92,12 @@ struct Stream {
 struct Holding {
     member: Option<MemberId>,
     is_pending: bool,
-    /// When it was last asked for anything.
+    /// Time of its last report that had requests.
     asked: Micros,
 }
 
 impl Book {
-    /// An empty one, for so many domains and at most so many buckets.
+    /// Returns an empty book for this many domains, with at most `max_buckets`.
     pub fn new(divider: Divider, domains: usize, max_buckets: usize, owner: u64) -> Self {
         Self {
             divider,
@@ -117,14 +117,14 @@ impl Book {
         }
     }
 
-    /// A stream begins.
+    /// Opens a stream, and returns its number.
     pub fn open(&mut self, waker: Arc<AtomicWaker>, peer: Option<SocketAddr>) -> u64 {
         self.last_stream += 1;
         self.streams.insert(self.last_stream, Stream { peer, buckets: Map::default(), pending: Vec::new(), waker });
         self.last_stream
     }
 
-    /// A stream has ended: its holders keep what they have until that is over, or for the time `at_most` that they were told.
+    /// Closes a stream. Its holders keep their assignments until they expire, but not longer than `at_most`.
     pub fn close(&mut self, stream: u64, at_most: Micros, now: Micros) {
         let Some(closed) = self.streams.remove(&stream) else { return };
         self.holdings -= closed.buckets.len();
@@ -137,30 +137,30 @@ impl Book {
         }
     }
 
-    /// The number of the bucket of this id.
+    /// Returns the number of the bucket with this id.
     pub fn find(&self, domain: usize, id: &[u8]) -> Option<u32> {
         self.names.get(domain)?.get(id).copied()
     }
 
-    /// How many there are.
+    /// Returns the number of buckets.
     pub fn bucket_count(&self) -> usize {
         self.buckets.len()
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
-    /// The entries of all buckets, with their numbers and domains.
+    /// Returns the ids of all buckets, with their numbers and domains.
     pub fn all_buckets(&self) -> Vec<(u32, usize, Vec<u8>)> {
         self.buckets.iter().map(|(number, bucket)| (*number, bucket.domain, bucket.id.to_vec())).collect()
     }
 
-    /// A bucket that was not known.
+    /// Adds a bucket, and returns its number.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if there are too many.
     pub fn add(&mut self, domain: usize, id: Box<[u8]>, path: QuotaPath, now: Micros) -> Result<u32, Full> {
         let places = self.places + places(id.len()) as usize;
         if places > self.max_buckets {
@@ -190,7 +190,7 @@ impl Book {
             names.push(name.clone());
             parent = Some(match self.levels.get(&name).map(|held| held.id) {
                 Some(id) => {
-                    // In another policy the limits above it may be others, and its rate too.
+                    // Under another policy, the limits above it and its rate may differ.
                     self.divider.set_parent(id, parent, now);
                     self.set_rate(level, now);
                     id
@@ -211,21 +211,21 @@ impl Book {
         Rule::Divided(Division { bucket, steps, path: names, owners: Vec::new() })
     }
 
-    /// A level may have another rate now.
+    /// Changes the rate of a level, if it differs.
     fn set_rate(&mut self, level: QuotaLevel, now: Micros) {
         let Some(held) = self.levels.get_mut(&level.name).filter(|held| held.level.rate != level.rate) else { return };
         self.divider.set_rate(held.id, level.rate, now);
         (held.level, held.due) = (Arc::new(level), held.due.min(now));
     }
 
-    /// A bucket's limits may be others now: `true` where they are, so that its holders begin anew.
+    /// Sets the limits of a bucket. Returns `true` if they differ, in which case its holders join again.
     pub fn set_path(&mut self, number: u32, path: QuotaPath, now: Micros) -> bool {
         let Some(bucket) = self.buckets.get(&number) else { return false };
         let stays = match &bucket.rule {
             Rule::AllowAll => path.levels.is_empty(),
             Rule::DenyAll => path.levels.iter().any(|level| level.rate == 0),
             Rule::Divided(division) => {
-                // In other steps the rates and bursts that its holders have cannot be told.
+                // The rates and bursts of its holders cannot be expressed in other steps.
                 let rate = path.levels.iter().map(|level| level.rate).min().unwrap_or(0);
                 rate > 0
                     && Steps::of(rate) == division.steps
@@ -245,7 +245,7 @@ impl Book {
                 self.divider.leave(division.bucket, member, 0, now);
             }
             holding.member = bucket.rule.join(&mut self.divider, *stream, &Usage::default(), now);
-            // What it has from before must not go on.
+            // Its old assignment must be replaced.
             known.tell(number);
         }
         if let Rule::Divided(division) = former {
@@ -254,15 +254,15 @@ impl Book {
         true
     }
 
-    /// A stream reports a bucket: what it is told at once, if anything.
+    /// Records a stream's report of a bucket. Returns the assignment to send at once, if any.
     ///
     /// # Errors
-    /// [`Full`] where it is not yet one of its holders.
+    /// [`Full`] if the stream is a new holder, and there are too many.
     pub fn report(&mut self, stream: u64, number: u32, usage: &Usage, now: Micros) -> Result<Option<Action>, Full> {
         let Some(bucket) = self.buckets.get_mut(&number) else { return Ok(None) };
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(None) };
         let Some(holding) = known.buckets.get_mut(&number) else {
-            // Those that have left are known to the divider for a while.
+            // The divider keeps holders that have left for a while.
             let holders = self.holdings.max(self.divider.counts().1);
             if holders >= self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET) {
                 return Err(Full);
@@ -291,7 +291,7 @@ impl Book {
         Ok(Some(Action::Abandon))
     }
 
-    /// A bucket that a stream is to be told of, and what.
+    /// Returns a bucket whose assignment must be sent to a stream, and the assignment.
     pub fn next_pending(&mut self, stream: u64, now: Micros) -> Option<(&[u8], Action)> {
         let known = self.streams.get_mut(&stream)?;
         while let Some(number) = known.pending.pop() {
@@ -310,19 +310,19 @@ impl Book {
         None
     }
 
-    /// Everything that a stream has is to be told to it once more.
+    /// Marks all buckets of a stream to be sent again.
     pub fn tell_all(&mut self, stream: u64) {
         let Some(known) = self.streams.get_mut(&stream) else { return };
         let numbers: Vec<u32> = known.buckets.keys().copied().collect();
         numbers.into_iter().for_each(|number| known.tell(number));
     }
 
-    /// The id of a bucket, as answers have it.
+    /// Returns the id of a bucket, as sent in answers.
     pub fn id(&self, number: u32) -> &[u8] {
         self.buckets.get(&number).map_or(&[], |bucket| &bucket.id)
     }
 
-    /// Divides what is due.
+    /// Divides what is due, and marks changed assignments to be sent.
     pub fn tick(&mut self, now: Micros) {
         let mut changes = std::mem::take(&mut self.changes);
         self.divider.tick(now, &mut changes);
@@ -335,7 +335,7 @@ impl Book {
         self.changes = changes;
     }
 
-    /// Forgets buckets that no stream reports, and levels without buckets: those are returned.
+    /// Removes buckets that no stream reports, and levels without buckets. Returns these levels.
     pub fn sweep(&mut self) -> Vec<HeldLevel> {
         let empty = self.divider.remove_empty_buckets();
         for bucket in empty {
@@ -377,7 +377,7 @@ impl Rule {
 }
 
 impl Stream {
-    /// It is to be told of a bucket.
+    /// Marks a bucket to be sent, and wakes the stream.
     fn tell(&mut self, number: u32) {
         if let Some(holding) = self.buckets.get_mut(&number)
             && !std::mem::replace(&mut holding.is_pending, true)

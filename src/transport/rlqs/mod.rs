@@ -1,11 +1,11 @@
 //! Envoy's rate limit quota service: `envoy.service.rate_limit_quota.v3.RateLimitQuotaService`.
 //!
-//! Envoy reports now and then what its buckets were asked for, and gets a token bucket for each, from which it decides by
-//! itself. [`weir_core::quota`] divides each limit among the Envoys that report; `weir_store` is the authority over what
-//! this replica may divide.
+//! Envoy periodically reports the usage of its buckets, and gets a token bucket for each, from which it decides
+//! locally. [`weir_core::quota`] divides each limit among the Envoys that report; `weir_store` is the authority over
+//! the part that this replica may divide.
 //!
-//! `wire` reads reports and writes assignments; `session` is one stream; `quotas` knows the buckets, divides them, and
-//! has `authority` hold this replica's part of each limit.
+//! `wire` decodes reports and encodes assignments; `session` is one stream; `quotas` divides the limits among the
+//! buckets; `authority` holds this replica's part of each limit.
 
 mod authority;
 mod book;

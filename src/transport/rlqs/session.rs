@@ -1,4 +1,4 @@
-//! One stream: reports in, assignments out, never more at a time than what is read.
+//! One stream, with backpressure: reports in, assignments out, no more at a time than the client reads.
 
 use std::{net::SocketAddr, sync::Arc, task::Waker};
 
@@ -13,7 +13,7 @@ use super::{
     wire::{self, Report, Reports},
 };
 
-/// Most buckets that one message answers, so that other streams have their turn.
+/// Maximum number of buckets in one answer, so that other streams are not delayed.
 const MAX_ANSWERED_TOGETHER: usize = 256;
 
 /// A stream of reports.
@@ -22,25 +22,25 @@ pub struct Session<S: Store> {
     number: u64,
     waker: Arc<AtomicWaker>,
     domain: Option<usize>,
-    /// Those that are not answered yet.
+    /// Reports that are not answered yet.
     reports: Option<Reports>,
     is_ending: bool,
 }
 
 impl<S: Store> Session<S> {
-    /// A stream that has begun, of an Envoy at this address.
+    /// Opens a stream of an Envoy at this address.
     pub fn new(quotas: Arc<Quotas<S>>, peer: Option<SocketAddr>) -> Self {
         let waker = Arc::<AtomicWaker>::default();
         let number = quotas.book().open(Arc::clone(&waker), peer);
         Self { quotas, number, waker, domain: None, reports: None, is_ending: false }
     }
 
-    /// Wakes this when there is something to tell.
+    /// Registers the waker for new assignments.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
-    /// A message has come, once what came before is answered.
+    /// Accepts a message, after the reports of the previous one were answered.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for an invalid report or one of another domain, NOT_FOUND for a domain that is not divided.
@@ -68,12 +68,12 @@ impl<S: Store> Session<S> {
         Ok(())
     }
 
-    /// Whether everything that came is answered.
+    /// Whether all reports were answered.
     pub fn is_answered(&self) -> bool {
         self.reports.is_none()
     }
 
-    /// The next message, if there is something to tell.
+    /// Returns the next answer, if there is one.
     pub fn answer(&mut self) -> Result<Option<BytesMut>, Status> {
         let mut out = BytesMut::new();
         for _ in 0..MAX_ANSWERED_TOGETHER {
@@ -92,7 +92,8 @@ impl<S: Store> Session<S> {
         Ok((!out.is_empty()).then_some(out))
     }
 
-    /// The stream is about to end, and its Envoy to go to another replica: what it has lasts until then.
+    /// Returns an answer of a stream that is about to end: assignments that last until its Envoy reports to another
+    /// replica.
     pub fn farewell(&mut self) -> Option<BytesMut> {
         if !std::mem::replace(&mut self.is_ending, true) {
             self.quotas.book().tell_all(self.number);

@@ -1,4 +1,4 @@
-//! Which domains are divided among Envoys, and how.
+//! Settings of Envoy's quotas: the domains that are divided, and the terms.
 
 use serde::{Deserialize, Serialize};
 use weir_core::{domain::time::SECOND, quota::Terms};
@@ -8,13 +8,13 @@ use weir_settings::Time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RlqsSettings {
-    /// The domains, with the keys of their buckets in the order in which they make a path. None: the service is off.
+    /// The domains, each with the keys of its buckets in the order of their path. Empty: the service is disabled.
     pub domains: Vec<QuotaDomain>,
-    /// How long an Envoy uses an assignment that is not renewed.
+    /// Time for which an Envoy uses an assignment that is not renewed.
     pub assignment_ttl: Time,
-    /// An Envoy's bucket that is not asked for anything for so long is forgotten.
+    /// Time without requests after which an Envoy's bucket is abandoned.
     pub idle_timeout: Time,
-    /// Most buckets.
+    /// Maximum number of buckets.
     pub max_buckets: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for RlqsSettings {
 }
 
 impl RlqsSettings {
-    /// How rates are handed out.
+    /// Returns the terms of the divider.
     pub fn terms(&self) -> Terms {
         Terms { ttl: self.assignment_ttl.0, idle: self.idle_timeout.0, ..Terms::default() }
     }

@@ -1,4 +1,4 @@
-//! Reads reports from the wire and writes assignments to it: `RateLimitQuotaUsageReports` and `RateLimitQuotaResponse`.
+//! Decodes reports (`RateLimitQuotaUsageReports`) and encodes assignments (`RateLimitQuotaResponse`).
 
 use std::collections::BTreeMap;
 
@@ -22,66 +22,66 @@ use weir_envoy::envoy::{
 
 use crate::transport::fields::{Fields, Value, put_bytes};
 
-/// The fields of the messages, by their numbers.
+/// The field numbers of the messages.
 mod field {
-    /// Of reports.
+    /// In a message of reports.
     pub(super) const DOMAIN: u32 = 1;
     pub(super) const USAGES: u32 = 2;
-    /// Of one report, and of an answer to it.
+    /// In one report, and in an answer to it.
     pub(super) const BUCKET_ID: u32 = 1;
     pub(super) const ELAPSED: u32 = 2;
     pub(super) const ALLOWED: u32 = 3;
     pub(super) const DENIED: u32 = 4;
-    /// Of a bucket's id, and of its entries.
+    /// In a bucket's id, and in its entries.
     pub(super) const ENTRIES: u32 = 1;
     pub(super) const KEY: u32 = 1;
     pub(super) const VALUE: u32 = 2;
-    /// Of a duration.
+    /// In a duration.
     pub(super) const SECONDS: u32 = 1;
-    /// Of answers.
+    /// In answers.
     pub(super) const ACTION: u32 = 1;
 }
 
-/// Most entries of a bucket, and bytes of its id.
+/// Maximum number of entries of a bucket, and maximum bytes of its id.
 const MAX_ENTRIES: usize = 64;
 const MAX_ID_BYTES: usize = 4 << 10;
 const MICROS: u64 = 1_000_000;
 
-/// The reports of a message that are not answered yet: its bytes, since any number of small ones may be in them.
+/// The unanswered reports of a message. They stay encoded, since a message may contain any number of small ones.
 #[derive(Debug)]
 pub struct Reports(Bytes);
 
-/// What one bucket was asked for.
+/// The usage of one bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// The bucket's id as it came.
+    /// The bucket's id, as received.
     pub bucket: &'a [u8],
     /// The hits.
     pub usage: Usage,
 }
 
-/// What a bucket is assigned.
+/// The assignment of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Everything passes.
+    /// All requests pass.
     AllowAll,
-    /// Nothing does.
+    /// No request passes.
     DenyAll,
-    /// So many requests in so many seconds, and so many stored.
+    /// A token bucket.
     TokenBucket {
-        /// Stored at most.
+        /// Maximum number of stored tokens.
         max_tokens: u64,
-        /// Requests in each fill time, above 0.
+        /// Tokens added in each fill interval, above 0.
         tokens_per_fill: u64,
-        /// The fill time.
+        /// The fill interval.
         fill_seconds: u64,
     },
-    /// To be dropped.
+    /// Envoy drops the bucket.
     Abandon,
 }
 
-/// Reads a message: its domain, which is empty where it is left out, as only the first one has it, and its reports. `None`: it is
-/// none.
+/// Decodes a message: its domain and its reports. The domain is empty if it is left out, since only the first message
+/// has one. `None` if the message is malformed.
 pub fn read(message: Bytes) -> Option<(String, Reports)> {
     let mut domain = String::new();
     for field in Fields::new(&message) {
@@ -93,7 +93,7 @@ pub fn read(message: Bytes) -> Option<(String, Reports)> {
 }
 
 impl Iterator for Reports {
-    /// To be read by [`Report::read`].
+    /// Decoded by [`Report::read`].
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -109,7 +109,7 @@ impl Iterator for Reports {
 }
 
 impl<'a> Report<'a> {
-    /// Reads one report; `None`: it is none.
+    /// Decodes one report; `None` if it is malformed.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut report = Self { bucket: &[], usage: Usage::default() };
         for field in Fields::new(bytes) {
@@ -121,7 +121,7 @@ impl<'a> Report<'a> {
                 _ => {}
             }
         }
-        // Sums of them stay far from overflowing.
+        // Clamped, so that sums do not overflow.
         for hits in [&mut report.usage.allowed, &mut report.usage.denied] {
             *hits = (*hits).min(u64::from(u32::MAX));
         }
@@ -139,7 +139,7 @@ fn whole_seconds(duration: &[u8]) -> Option<Micros> {
     Some((seconds * MICROS) as Micros)
 }
 
-/// The entries of a bucket's id; `None`: it is none, or too large.
+/// Decodes the entries of a bucket's id; `None` if it is malformed or too large.
 pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
     if id.len() > MAX_ID_BYTES {
         return None;
@@ -163,7 +163,7 @@ pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
     Some(entries)
 }
 
-/// A bucket's id with its entries in the order of their keys: one for each bucket, in whatever order Envoy's map had them.
+/// Encodes a bucket's id with its entries sorted by key: one id for each bucket, whatever the order in Envoy's map.
 pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
     let (mut id, mut one) = (Vec::new(), Vec::new());
     for (key, value) in entries {
@@ -175,7 +175,7 @@ pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
     id
 }
 
-/// Appends the assignment of a bucket, which lives for so many seconds.
+/// Appends the assignment of a bucket, with this TTL.
 pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut BytesMut) {
     let strategy = match action {
         Action::AllowAll => Some(Strategy::BlanketRule(BlanketRule::AllowAll.into())),
@@ -195,12 +195,12 @@ pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut Byt
         }),
     };
     let action = BucketAction { bucket_id: None, bucket_action: Some(action) };
-    // The id goes back as it came.
+    // The id is already encoded.
     let id_bytes = 1 + encoded_len_varint(bucket.len() as u64) + bucket.len();
     encode_key(field::ACTION, WireType::LengthDelimited, out);
     encode_varint((id_bytes + action.encoded_len()) as u64, out);
     put_bytes(field::BUCKET_ID, bucket, out);
-    // It fails where there is no room, and this makes its own.
+    // It fails only without room, and the buffer grows.
     let _ = action.encode(out);
 }
 

@@ -1,4 +1,4 @@
-//! The headers that Envoy is asked to add to the answer of its caller.
+//! The headers that Envoy adds to the response to its client.
 
 use weir_envoy::envoy::config::core::v3::HeaderValue;
 
@@ -8,7 +8,7 @@ use crate::{
     transport::headers::{HeaderStyle, Quota, whole_seconds},
 };
 
-/// The headers of an answer: none where no limit was met.
+/// Returns the headers of an answer; none if no limit applies.
 pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
     let Some((status, shown)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
     let mut headers = Vec::new();
@@ -27,8 +27,8 @@ pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<Hea
     headers
 }
 
-/// The limit that the headers are about: the last one that is over and no quota, which with `quota_mode` none is; else the
-/// first with the least remaining.
+/// Returns the limit that the headers describe: the last one that is over and not a quota, which with `quota_mode`
+/// every limit is; else the first one with the least remaining.
 fn source<'s, 'a>(
     statuses: &'s [DescriptorAnswer<'a>],
     quota_mode: bool,

@@ -20,7 +20,7 @@ use crate::{
 /// `limit_remaining` of a descriptor without a limit.
 const UNLIMITED: u32 = u32::MAX;
 
-/// The answer to a request.
+/// Returns the response to a request.
 pub fn response(
     request: &RateLimitRequest,
     statuses: &DescriptorAnswers<'_>,
@@ -46,7 +46,7 @@ fn status(status: &DescriptorAnswer<'_>) -> DescriptorStatus {
         code: code(status.over),
         current_limit: status.shown.map(current_limit),
         limit_remaining: if status.unlimited { UNLIMITED } else { remaining },
-        // Of a ban the time until it ends.
+        // For a ban, the time until it ends.
         duration_until_reset: (status.shown.map(|shown| shown.until_reset))
             .or(status.summary.decision.retry_after)
             .map(|reset| Duration { seconds: whole_seconds(reset) as i64, nanos: 0 }),

@@ -1,5 +1,5 @@
-//! `/json`: the same call as JSON over HTTP, as envoyproxy/ratelimit serves it. Any method; 200 where the request passes, 429
-//! where it does not, 400 for an invalid body, 500 where the service cannot decide.
+//! `/json`: `ShouldRateLimit` as JSON over HTTP, as envoyproxy/ratelimit serves it. Any method; 200 if the request is
+//! allowed, 429 if it is refused, 400 for an invalid body, 500 if the service cannot decide.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::{
     },
 };
 
-/// Most values in the JSON of a request: many times what usual descriptors have.
+/// Maximum number of values in the JSON of a request: many times as many as usual descriptors have.
 const MAX_VALUES: usize = 64 * MAX_DESCRIPTORS;
 
-/// The errors for a body that is not a request, and for a request without a decision.
+/// The answers to a body that is not a request, and to a request without a decision.
 const BAD_REQUEST: &str = "Bad Request\n";
 const FAILED: &str = "Internal Server Error\n";
 
@@ -45,7 +45,7 @@ struct Json<S> {
     sites: Sites,
 }
 
-/// The path. A body is at most `max_body_bytes` long, and no page of another site may send one.
+/// Returns the route. A body has at most `max_body_bytes`, and pages of other sites cannot send one.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.

@@ -1,4 +1,4 @@
-//! The dynamic metadata of an answer: what was asked, and what the rules of those descriptors that passed have to say.
+//! The dynamic metadata of an answer: the request, and the metadata of the rules whose descriptors are not over.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::limiter::{
     status::DescriptorAnswers,
 };
 
-/// `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`. Limits and hits are there where the request
-/// says them. `metadata` is merged from the rules whose limits count and are not over, in the order of the request: the first
-/// value of a name stays, maps are merged.
+/// Returns `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`. Limits and hits are present
+/// if the request specifies them. `metadata` is merged from the rules that have a limit and are not over, in the order
+/// of the request: the first value of a name is kept, maps are merged.
 pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struct {
     let query = &request.query;
     let descriptors = query.descriptors.iter().zip(&request.own_hits);
@@ -46,7 +46,7 @@ fn descriptor(descriptor: &Descriptor, own_hits: bool) -> Value {
     kind(Kind::StructValue(Struct { fields: members.into_iter().collect() }))
 }
 
-/// In the text format of messages, which omits zeros.
+/// Formats a limit in the text format of protobuf, which omits zeros.
 fn limit(DescriptorLimit { requests_per_unit, unit }: DescriptorLimit) -> String {
     let unit = format!("unit:{}", unit.name().to_uppercase());
     if requests_per_unit == 0 { unit } else { format!("requests_per_unit:{requests_per_unit} {unit}") }

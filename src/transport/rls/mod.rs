@@ -1,7 +1,8 @@
 //! Envoy's rate-limit service: `envoy.service.ratelimit.v3.RateLimitService`.
 //!
-//! [`wire`] reads a request, whatever its descriptors hold; [`encode`] makes the answer of statuses, with [`added_headers`]
-//! and [`metadata`] where the settings want them; [`service`] is the call, and [`json`] the same over HTTP.
+//! [`wire`] decodes a request, whatever its descriptors contain. [`encode`] builds the answer from the statuses, with
+//! [`added_headers`] and [`metadata`] if the settings enable them. [`service`] is the call, and [`json`] the same call
+//! over HTTP.
 
 pub mod added_headers;
 pub mod encode;

@@ -1,4 +1,4 @@
-//! How Envoy is answered beyond yes and no.
+//! Settings of the answers to Envoy.
 
 use axum::http::HeaderName;
 use serde::{Deserialize, Serialize};
@@ -8,31 +8,31 @@ use weir_core::domain::Charge;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvoySettings {
-    /// The headers that Envoy is asked to add to the answer of a request.
+    /// The headers that Envoy adds to the response to a request.
     pub headers: Headers,
-    /// The header of [`Headers::Ratelimit`] that tells how many requests the limit allows in its unit.
+    /// Name of the header of [`Headers::Ratelimit`] with the limit: requests in its unit.
     pub limit_header: String,
-    /// The one that tells how many of them are left.
+    /// Name of the header with the requests remaining.
     pub remaining_header: String,
-    /// The one that tells in how many seconds the limit is as new.
+    /// Name of the header with the seconds until the reset.
     pub reset_header: String,
-    /// Whether an answer carries the domain, the descriptors and what they met as dynamic metadata.
+    /// Whether answers contain dynamic metadata: the domain, the descriptors, and the metadata of their rules.
     pub dynamic_metadata: bool,
-    /// Whether no request is refused, whatever the limits say: all of them are in shadow.
+    /// Whether all limits are in shadow mode, so that no request is refused.
     pub shadow_mode: bool,
-    /// Whether every limit of an Envoy file is a quota: a request is refused only when all that it meets are used up.
+    /// Whether every limit of an Envoy file is a quota: a request is refused only if all its limits are exhausted.
     pub quota_mode: bool,
-    /// How Envoy files charge that do not say it.
+    /// The charge of Envoy files that do not specify it.
     pub charge: ChargeSetting,
-    /// Whether several Envoy files may have one domain, to which each adds its descriptors.
+    /// Whether several Envoy files may define one domain, to which each adds its descriptors.
     pub merge_domains: bool,
 }
 
-/// What a refused request is charged.
+/// The charge of a refused request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChargeSetting {
-    /// Every descriptor for itself.
+    /// Each descriptor is charged separately.
     #[default]
     Independent,
     /// Only the limits that refuse it.
@@ -51,7 +51,7 @@ impl From<ChargeSetting> for Charge {
     }
 }
 
-/// Headers that Envoy is asked to add.
+/// Headers that Envoy adds to the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Headers {
@@ -60,17 +60,17 @@ pub enum Headers {
     Off,
     /// The three of envoyproxy/ratelimit: limit, remaining, reset.
     Ratelimit,
-    /// The same as `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    /// The same three as `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     #[serde(rename = "x-ratelimit-limit")]
     XRatelimitLimit,
     /// `RateLimit` and `RateLimit-Policy` of the IETF's draft 11.
     Draft11,
-    /// Those of [`Self::Ratelimit`] and of [`Self::Draft11`].
+    /// The headers of [`Self::Ratelimit`] and of [`Self::Draft11`].
     Both,
 }
 
 impl Headers {
-    /// Whether the fields of draft 11 are asked for.
+    /// Whether the headers of draft 11 are enabled.
     pub fn draft11(self) -> bool {
         matches!(self, Self::Draft11 | Self::Both)
     }
@@ -93,7 +93,7 @@ impl Default for EnvoySettings {
 }
 
 impl EnvoySettings {
-    /// The names of the three headers limit, remaining and reset, where they are asked for.
+    /// Returns the names of the headers limit, remaining and reset, if they are enabled.
     pub fn three(&self) -> Option<[&str; 3]> {
         match self.headers {
             Headers::Off | Headers::Draft11 => None,
@@ -104,7 +104,7 @@ impl EnvoySettings {
         }
     }
 
-    /// Checks that what is to be a header's name can be one.
+    /// Checks that the names of headers are valid.
     ///
     /// # Errors
     /// A sentence that names the key.

@@ -1,4 +1,4 @@
-//! What the tests of responses share: a limiter with a file of descriptors.
+//! Fixtures of the tests of responses: a limiter with a policy file of descriptors.
 
 use std::{fs, sync::Arc};
 
@@ -12,11 +12,11 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// A file of descriptors in force, with counts of its own.
+/// A limiter with a policy file of descriptors, and counters of its own.
 pub struct Scene(Limiter<MemoryStore<Arc<ManualClock>>>);
 
 impl Scene {
-    /// One of this file.
+    /// Returns a limiter with this file.
     pub fn new(file: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("limits.yaml"), file).unwrap();
@@ -34,7 +34,7 @@ impl Scene {
     }
 }
 
-/// A request in the domain `d`: a descriptor `key=v` for each key, of one hit.
+/// Returns a request in the domain `d`: a descriptor `key=v` with one hit for each key.
 pub fn request_for(keys: &[&str]) -> RateLimitRequest {
     let entries = |key: &str| vec![(key.to_owned(), "v".to_owned())];
     let descriptors = keys.iter().map(|key| Descriptor { entries: entries(key), hits: 1, over: None }).collect();

@@ -1,8 +1,8 @@
-//! Reads a request from the wire.
+//! Decodes a request.
 //!
-//! Envoy lets a request through when it gets an error, so nothing that an outsider can put into a descriptor may make one:
-//! a value that is no UTF-8 (a header may hold any bytes) is read with U+FFFD in place of what is none, as text. Only the
-//! number of descriptors is bounded here, which is for Envoy's configuration to say.
+//! If the call fails, Envoy lets the request pass. So the content of a descriptor, which an outsider may control, must
+//! not cause an error: a value that is not UTF-8 (a header may contain any bytes) is decoded with U+FFFD in place of
+//! invalid bytes. Only the number of descriptors is bounded here, which Envoy's configuration determines.
 
 use data_encoding::HEXLOWER;
 use prost::Message;
@@ -15,11 +15,11 @@ use crate::{
     transport::fields::{Fields, Value},
 };
 
-/// Entries of a descriptor that are kept: one more than any rule has, which is enough to tell that it meets none. A hash of the others
-/// ends the last one's value, so that the counts of overrides are their own.
+/// Maximum number of entries of a descriptor that are kept: one more than any rule has, which is enough to match none.
+/// A hash of the others is appended to the last value, so that limits given in such descriptors are counted separately.
 const MAX_ENTRIES: usize = 17;
 
-/// The fields of the messages, by their numbers.
+/// The field numbers of the messages.
 mod field {
     pub(super) const DOMAIN: u32 = 1;
     pub(super) const DESCRIPTORS: u32 = 2;
@@ -28,18 +28,18 @@ mod field {
     pub(super) const VALUE: u32 = 2;
 }
 
-/// A request as it came.
+/// A decoded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitRequest {
-    /// The descriptors; those without their own hits have the request's.
+    /// The descriptors. Those without hits of their own have the request's.
     pub query: DescriptorsRequest,
-    /// Its `hits_addend`; 0 where absent.
+    /// Its `hits_addend`; 0 if absent.
     pub hits_addend: u32,
-    /// For each descriptor whether it has its own hits.
+    /// Whether each descriptor has hits of its own.
     pub own_hits: Vec<bool>,
 }
 
-/// What a request sets for all its descriptors.
+/// The terms of a request for all its descriptors.
 #[derive(Clone, PartialEq, Message)]
 struct RequestTerms {
     #[prost(uint32, tag = "3")]
@@ -70,10 +70,10 @@ struct LimitTerms {
 const UNREADABLE: &str = "the message cannot be read";
 
 impl RateLimitRequest {
-    /// Reads all of the bytes.
+    /// Decodes all bytes.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT with a fixed sentence.
+    /// INVALID_ARGUMENT with a constant message.
     pub fn read(bytes: &[u8]) -> Result<Self, Status> {
         read(bytes).ok_or_else(|| Status::invalid_argument(UNREADABLE))
     }
@@ -85,7 +85,7 @@ fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
     for field in Fields::new(bytes) {
         match field? {
             (field::DOMAIN, Value::Bytes(text)) => request.query.domain = lossy(text),
-            // One more than is decided tells that there are too many.
+            // One more than the maximum is kept, which shows that there are too many.
             (field::DESCRIPTORS, Value::Bytes(bytes)) if request.own_hits.len() <= MAX_DESCRIPTORS => {
                 let terms = DescriptorTerms::decode(bytes).ok()?;
                 request.own_hits.push(terms.hits_addend.is_some());
@@ -142,7 +142,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A `RateLimitUnit`; an unknown one is none, and so is an override that has it.
+/// Converts a `RateLimitUnit`. `None` for an unknown one, whose limit is ignored.
 fn unit(number: i32) -> Option<Unit> {
     Some(match number {
         1 => Unit::Second,

@@ -1,32 +1,33 @@
-//! Windows that follow one another from the epoch, or from a key's phase: where they begin, and what was used of one.
+//! Consecutive windows, aligned to the epoch or to a key's phase: where they begin, and the units used of one.
 //!
 //! `aligned.lua` is the same in Lua.
 
 use super::state::{EncodedState, moment, whole};
 use crate::domain::Micros;
 
-/// How many edges of a calendar's windows the Lua half is told: of two windows before the one around the caller's idea of now, that
-/// one, and three after it. Then clocks may differ by a day, and a reservation may end a day later.
+/// Number of edges of calendar windows that the Lua half receives: those of the window around the replica's present
+/// time, of two before it and of three after it. So clocks may differ by a day, and a reservation may end a day
+/// later.
 pub const EDGES: usize = 7;
 
-/// Where the window around `now` begins.
+/// Returns the start of the window around `now`.
 #[inline]
 pub(crate) fn start(now: Micros, period: Micros, phase: Micros) -> Micros {
     now - (now - phase).rem_euclid(period)
 }
 
-/// One window and what was used of it, `LEAST` to `MOST`.
+/// One window and the units used of it, `LEAST` to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window<const LEAST: i64, const MOST: i64> {
-    /// Where it begins.
+    /// The start of the window.
     pub start: Micros,
     /// Units used of it.
     pub used: i64,
 }
 
 impl<const LEAST: i64, const MOST: i64> Window<LEAST, MOST> {
-    /// The window to count in. While anything is used of the known one, that is it until its end: also before it begins
-    /// (the clock stepped back), and also where the phase has changed since. Else it is the one around now.
+    /// Returns the window to count in. A window with units used stays in force until its end, even before it begins
+    /// (the clock stepped back) and even if the phase has changed since. Otherwise it is the window around `now`.
     #[inline]
     pub(crate) fn at(state: Option<&Self>, now: Micros, period: Micros, phase: Micros) -> Self {
         match state {

@@ -1,36 +1,37 @@
-//! What may become of a charge afterwards: told later than it was spent, or taken back.
+//! Charges that are reported later than they were spent, or taken back.
 
 use super::{Params, State};
 use crate::domain::{Ask, Micros};
 
-/// How well a limit is kept when units of it are held.
+/// The accuracy of a limit when units of it are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// What is admitted from holds, the limit would have admitted one request after the other.
+    /// The limit would have admitted all requests admitted from holds, one after the other.
     Exactly,
-    /// No window has more than the limit's bound, but a request may pass a tick, or a rounding, earlier than it would have.
+    /// No window exceeds the limit's bound, but a request may pass a tick, or a rounding, earlier than without holds.
     WithinBound,
 }
 
-/// How what was charged is taken back so that a state is as if that had never been charged, others having charged since:
-/// by a refund, for so long, or else.
+/// The way to take back one charge exactly although others were made since, so that the state is as if it had never
+/// been made: by a refund within some time, or by other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakesBack {
-    /// As long as what was charged before it has not faded altogether: all charges fade as one.
+    /// By a refund, as long as the charges before it have not faded altogether: all charges fade as one.
     WhileItLasts,
-    /// Until the end of the period in which it was charged; the key's own, where it has a phase.
+    /// By a refund until the end of the period of the charge, with the key's phase if it has one.
     WithinPeriod(Micros),
-    /// Until the end of the window in which it was charged: while the state's first number is the same.
+    /// By a refund until the end of the window of the charge: while the state's first number is the same.
     WithinWindow,
-    /// A refund takes the newest charges. But each is remembered by its mark, so `runs_without` of `runs.lua` finds it.
+    /// A refund takes the newest charges, but each charge is stored with its mark, so `runs_without` of `runs.lua`
+    /// finds it.
     ByMark,
-    /// Not at all.
+    /// Not possible.
     Never,
 }
 
 impl Params {
-    /// Charges as many of `units` as still fit: how many, and the state with them, where that is another one. In every
-    /// algorithm the charge of a request, so one that shapes and one that charges refused requests take it too.
+    /// Charges as many of `units` as still fit. Returns their number, and the next state if it changes. Every
+    /// algorithm charges them like a request, including those that shape or charge refused requests.
     pub fn charge_what_fits(
         &self,
         state: Option<&State>,
@@ -43,7 +44,7 @@ impl Params {
         if fits == 0 { (0, None) } else { (fits, self.step(state, &ask(fits as i64)).1) }
     }
 
-    /// The units that a state still holds: how many fewer pass now than of a full key.
+    /// Returns the units that a state still holds: how many fewer pass now than for a full key.
     pub fn spent(&self, state: Option<&State>, now: Micros, phase: Micros) -> u64 {
         let remaining = |state| self.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0.remaining;
         remaining(None).saturating_sub(remaining(state))

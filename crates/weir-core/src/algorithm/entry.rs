@@ -1,4 +1,4 @@
-//! What the list says of an algorithm.
+//! The entry of an algorithm in the list.
 
 #[cfg(test)]
 use super::properties;
@@ -8,30 +8,32 @@ use super::{Bounds, LIST, ParamError, Parameter, Params, Source};
 pub struct Entry {
     /// The name in files, and of the Lua function.
     pub name: &'static str,
-    /// The Lua half: a `local function` of that name, and `<name>_charge` and `<name>_next` where the Rust half has their like.
+    /// The Lua half: a `local function` of that name, and `<name>_charge` and `<name>_next` if the Rust half has the
+    /// like.
     pub lua: &'static str,
-    /// The parameters as files name them, in the order of the message's fields.
+    /// The names of the parameters in files, in the order of the message's fields.
     pub fields: &'static [&'static str],
-    /// The parameters in that order, with their forms.
+    /// Returns the parameters in that order, with their forms.
     pub parameters: fn() -> Vec<Parameter>,
-    /// Parameters worth trying, as a file would write them: for the manual, the properties, tests of stores, benches. The first is of
-    /// about ten units at once and one a second. Among the others are the bounds of exactness, one whose states are forgotten
-    /// after half a second to two, and two of 100 to 700 units of which none comes back for hours (two, as one's windows may end now).
+    /// Example parameters, as a file would write them, for the manual, the properties, tests of stores and benches.
+    /// The first has about ten units at once and one a second. The others include the bounds of exactness, one whose
+    /// states expire after half a second to two, and two of 100 to 700 units of which none comes back for hours (two,
+    /// as the windows of one may end now).
     pub examples: &'static [&'static [(&'static str, &'static str)]],
-    /// Reads the parameters from a file's map; the error names the first field that is missing, unreadable or out of
+    /// Parses the parameters from a file's map; the error names the first field that is missing, unreadable or out of
     /// bounds.
     pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
-    /// Its spec, for the properties.
+    /// The spec for the properties.
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,
 }
 
-/// Those that limit what is charged over time: all but [`concurrency`](super::concurrency).
+/// Returns the algorithms that limit what is charged over time: all but [`concurrency`](super::concurrency).
 pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
     LIST.iter().filter(|entry| entry.name != "concurrency")
 }
 
-/// The algorithm of this name.
+/// Returns the algorithm of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     LIST.iter().find(|entry| entry.name == name)
 }

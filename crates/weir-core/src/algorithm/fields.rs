@@ -1,30 +1,30 @@
-//! An algorithm's parameters, declared once. One `fields!` gives their names, their forms in files and messages, their bounds
-//! and defaults, a factor's effect, the Lua half's numbers, and the examples.
+//! The declaration of an algorithm's parameters. One `fields!` defines their names, their forms in files and
+//! messages, their bounds and defaults, the effect of a factor, the numbers of the Lua half, and the examples.
 
 use super::{
     kinds::{Form, Kind},
     params::{Bounds, ParamError, Source},
 };
 
-/// A parameter as files have it.
+/// A parameter in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it is written as.
+    /// The form of its value.
     pub form: Form,
-    /// Whether it must be there.
+    /// Whether it is required.
     pub is_required: bool,
 }
 
 impl Parameter {
-    /// The field of this name and kind, with its default.
+    /// Creates the parameter of this name and kind, with its default.
     pub(crate) fn of<K: Kind>(name: &'static str, default: Option<K::Value>) -> Self {
         Self { name, form: K::FORM, is_required: default.or(K::MISSING).is_none() }
     }
 }
 
-/// Implemented by `fields!`.
+/// A set of parameters; implemented by `fields!`.
 pub trait FieldSet: Copy {
     /// The names, in the order of the declaration and of the message.
     const NAMES: &'static [&'static str];
@@ -32,33 +32,33 @@ pub trait FieldSet: Copy {
     /// See [`Entry::examples`](super::Entry::examples).
     const EXAMPLES: &'static [&'static [(&'static str, &'static str)]];
 
-    /// The fields as files have them, in the same order.
+    /// Returns the parameters in files, in the same order.
     fn parameters() -> Vec<Parameter>;
 
-    /// From a file's map.
+    /// Reads the fields from a file's map.
     ///
     /// # Errors
     /// [`ParamError`] for a field that is missing or unreadable.
     fn from_source(source: &dyn Source) -> Result<Self, ParamError>;
 
-    /// Checks each field by itself.
+    /// Checks each field separately.
     ///
     /// # Errors
     /// [`ParamError`] for the first field that is out of bounds.
     fn check(&self, bounds: &Bounds) -> Result<(), ParamError>;
 
-    /// The fields divided by `factor`, as far as their kinds say.
+    /// Returns the fields divided by `factor`, if a factor applies to their kinds.
     #[must_use]
     fn scaled(&self, factor: f64) -> Self;
 
-    /// As a file writes them, without those that have their defaults: `{ burst: 15, count: 30, period: 1m }`.
+    /// Formats the fields as in a file, without those at their defaults: `{ burst: 15, count: 30, period: 1m }`.
     fn describe(&self) -> String;
 
-    /// As the Lua half takes them.
+    /// Returns the numbers for the Lua half.
     fn numbers(&self) -> Vec<f64>;
 }
 
-/// Declares `struct Fields`: each field with its kind and, where it may be left out, its default. `as proto::Gcra` names its
+/// Declares `struct Fields`: each field with its kind and, if it is optional, its default. `as proto::Gcra` names its
 /// message, which must have the same fields. Fields at their defaults are left out of descriptions.
 macro_rules! fields {
     (
@@ -131,7 +131,7 @@ macro_rules! message {
 
             fn from_message(message: &Self::Message) -> Result<Self, $crate::algorithm::ParamError> {
                 use $crate::algorithm::{fields::given, kinds::Kind, message::Holds};
-                // No `..`: what only the message has, or only the declaration, does not compile.
+                // No `..`: a field that only the message or only the declaration has does not compile.
                 let $crate::proto::$message { $($field),+ } = message;
                 Ok(Self {
                     $($field: {
@@ -145,7 +145,7 @@ macro_rules! message {
 }
 pub(super) use message;
 
-/// The text of an example, which is quoted where Rust would take it for several words.
+/// Returns the text of an example without quotes, which it has if Rust would parse it as several tokens.
 pub(super) const fn unquoted(text: &'static str) -> &'static str {
     match text.as_bytes() {
         [b'"', inner @ .., b'"'] => match std::str::from_utf8(inner) {
@@ -156,7 +156,7 @@ pub(super) const fn unquoted(text: &'static str) -> &'static str {
     }
 }
 
-/// A field as a file has it.
+/// Reads a field from a file.
 pub(super) fn read<K: Kind>(
     source: &dyn Source,
     field: &str,
@@ -167,7 +167,7 @@ pub(super) fn read<K: Kind>(
     given::<K>(value.transpose()?, field, default)
 }
 
-/// A field as given, or else its default.
+/// Returns the value of a field, or else its default.
 pub(super) fn given<K: Kind>(
     value: Option<K::Value>,
     field: &str,

@@ -1,4 +1,4 @@
-//! The kinds of fields that parameters are declared with: text, range, and what a factor does to each.
+//! The kinds of parameters: their text, their range, and the effect of a factor.
 
 use super::params::{Bounds, MAX_COUNT, MAX_PERIOD};
 use crate::domain::{
@@ -7,14 +7,14 @@ use crate::domain::{
     time::{format_duration, parse_duration},
 };
 
-/// What a field is written as.
+/// The form of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A whole number within these bounds.
     Whole {
-        /// The least.
+        /// The minimum.
         least: u64,
-        /// The greatest.
+        /// The maximum.
         most: u64,
     },
     /// A number, whole or not.
@@ -27,44 +27,44 @@ pub enum Form {
     Name,
     /// A day of the week, of the month or of the year.
     Day,
-    /// One of these words.
+    /// One of these names.
     Choice(&'static [&'static str]),
 }
 
-/// The type of a field.
+/// The kind of a field.
 pub(crate) trait Kind {
-    /// A field of this kind in memory.
+    /// The type of a value in memory.
     type Value: Copy + PartialEq;
 
-    /// What it is written as.
+    /// The form of a value in text.
     const FORM: Form;
 
-    /// The value of a field that is missing and whose declaration has no default; `None`: it is required.
+    /// The value of a missing field whose declaration has no default; `None` if it is required.
     const MISSING: Option<Self::Value> = None;
 
-    /// From a file's text; the error says which form it should have.
+    /// Parses a file's text; the error states the required form.
     #[allow(clippy::missing_errors_doc)]
     fn read(text: &str) -> Result<Self::Value, String>;
 
-    /// As a file writes it.
+    /// Formats the value as in a file.
     fn write(value: Self::Value) -> String;
 
-    /// As the Lua half takes it.
+    /// Returns the number for the Lua half.
     fn number(value: Self::Value) -> f64;
 
-    /// Its range in words, where the value is outside. By default there is none.
+    /// Returns the range in words if the value is outside. By default there is no range.
     fn beyond(_value: Self::Value, _bounds: &Bounds) -> Option<String> {
         None
     }
 
-    /// The value under a factor.
+    /// Returns the value under a factor; by default it is unchanged.
     fn scaled(value: Self::Value, _factor: f64) -> Self::Value {
         value
     }
 }
 
-/// A number of units, which a factor divides, rounding up. Where it may be 0 it is so unless given: a message cannot
-/// tell the two apart.
+/// A number of units, which a factor divides, rounding up. If it may be 0, that is the default: a message cannot
+/// distinguish the two.
 pub(crate) enum Units<const LEAST: u64 = 1, const MOST: u64 = MAX_COUNT> {}
 
 impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
@@ -90,7 +90,7 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
         (!(LEAST..=MOST).contains(&value)).then(Self::range)
     }
 
-    /// A result that is too large saturates, beyond every bound.
+    /// A result that is too large saturates above every bound.
     fn scaled(value: u64, factor: f64) -> u64 {
         ((value as f64 / factor).ceil() as u64).max(LEAST)
     }
@@ -130,7 +130,7 @@ impl Kind for Period {
     }
 }
 
-/// A length of time that its algorithm checks.
+/// A duration that its algorithm checks.
 pub(crate) enum Length {}
 
 impl Kind for Length {
@@ -151,7 +151,7 @@ impl Kind for Length {
     }
 }
 
-/// The longest wait that a limit grants, where it says.
+/// The longest wait that a limit grants, if it is set.
 pub(crate) enum Wait {}
 
 impl Kind for Wait {
@@ -176,7 +176,7 @@ impl Kind for Wait {
     }
 }
 
-/// A number, whole or not, that its algorithm checks. From a message it may also be infinite or none.
+/// A number, whole or not, that its algorithm checks. From a message it may also be infinite or NaN.
 pub(crate) enum Real {}
 
 impl Kind for Real {
@@ -219,7 +219,7 @@ impl Kind for Flag {
     }
 }
 
-/// An enum of which files write one value by its name. The first is the one that messages number 1.
+/// Declares an enum whose variants files write by name. In messages the first one has the number 1.
 macro_rules! choice {
     ($(#[$doc:meta])* $visibility:vis enum $choice:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $(#[$doc])*
@@ -232,7 +232,7 @@ macro_rules! choice {
             const NAMES: &'static [&'static str] = &[$($name),+];
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// From a message, where 0 says nothing.
+            /// Converts the number of a message, where 0 means unset.
             #[cfg(feature = "proto")]
             pub(crate) fn numbered(number: i32) -> Option<Self> {
                 Self::ALL.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
@@ -262,17 +262,17 @@ macro_rules! choice {
 }
 
 choice! {
-    /// What a key has that was never used.
+    /// The units of a key that was never used.
     pub(crate) enum Start {
-        /// Everything.
+        /// All units.
         Full = "full",
-        /// Nothing.
+        /// None.
         Empty = "empty",
     }
 }
 
 choice! {
-    /// What a check, which takes no slot, gets under a concurrency limit.
+    /// The answer to a check under a concurrency limit; a check takes no slot.
     pub enum OnCheck {
         /// An error.
         Refuse = "refuse",

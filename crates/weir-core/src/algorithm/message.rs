@@ -1,4 +1,4 @@
-//! Fields as the generated messages have them.
+//! Conversion of the fields of generated messages.
 
 use super::{
     kinds::{OnCheck, Start},
@@ -6,21 +6,21 @@ use super::{
 };
 use crate::domain::{Micros, time::SECOND};
 
-/// Fields that a message has too.
+/// Fields that a message also has.
 pub(crate) trait FromMessage: Sized {
     /// The message.
     type Message;
 
-    /// From a message.
+    /// Converts a message.
     ///
     /// # Errors
     /// [`ParamError`] for a field that is missing or that no file could write either.
     fn from_message(message: &Self::Message) -> Result<Self, ParamError>;
 }
 
-/// The type of a message's field that holds a `V`; one without presence always does.
+/// The type of a message's field that holds a `V`; one without presence always has a value.
 pub(crate) trait Holds<V> {
-    /// The value, where it is given.
+    /// Returns the value, if it is set.
     ///
     /// # Errors
     /// [`ParamError`] for a length of time that is not one.
@@ -66,23 +66,23 @@ macro_rules! choices {
 }
 choices!(OnCheck, Start);
 
-/// A message's length of time; `None` when it is negative, malformed, finer than a microsecond or beyond 2^53 µs.
+/// Converts a message's duration; `None` if it is negative, malformed, finer than a microsecond or beyond 2^53 µs.
 pub fn micros(value: &prost_types::Duration) -> Option<Micros> {
     let well_formed = value.seconds >= 0 && (0..1_000_000_000).contains(&value.nanos) && value.nanos % 1_000 == 0;
     let micros = value.seconds.checked_mul(1_000_000)?.checked_add(i64::from(value.nanos / 1_000))?;
     (well_formed && micros <= 1 << 53).then_some(micros)
 }
 
-/// A length of time from 0 as a message.
+/// Converts a duration of at least 0 to a message.
 pub fn duration(micros: Micros) -> prost_types::Duration {
     prost_types::Duration { seconds: micros / SECOND, nanos: (micros % SECOND * 1_000) as i32 }
 }
 
-/// `Params::from_proto`, for the algorithms of the list.
+/// Defines `Params::from_proto` for the algorithms of the list.
 macro_rules! messages {
     ($($name:ident: $variant:ident),+ $(,)?) => {
         impl Params {
-            /// Reads a message's algorithm.
+            /// Converts a message's algorithm.
             ///
             /// # Errors
             /// [`ParamError`] names the field that is missing or out of bounds.

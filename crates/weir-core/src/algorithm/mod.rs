@@ -1,9 +1,9 @@
-//! The algorithms: one folder each, and this list of them.
+//! The algorithms: one folder for each, and the list of them.
 //!
-//! An algorithm's folder holds its parameters, its state and its step in Rust (`mod.rs`), the same step in Lua
-//! (`<name>.lua`), its documentation (`README.md`), and its spec for the properties, with tests of its own
-//! (`spec.rs`). The list below is the only place that names them all: properties, benches, the manual and every surface go
-//! through it. `skeleton` is a folder to copy; the tests of this crate have it in their list.
+//! An algorithm's folder contains its parameters, its state and its step in Rust (`mod.rs`), the same step in Lua
+//! (`<name>.lua`), its documentation (`README.md`), and its spec for the properties, with its own tests (`spec.rs`).
+//! The list below is the only place that names them all: properties, benches, the manual and every surface iterate
+//! it. `skeleton` is a template to copy, which this crate's tests have in their list.
 
 mod aligned;
 mod charges;
@@ -36,8 +36,8 @@ use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
 pub use state::EncodedState;
 
-/// The Lua code that algorithms share, by file, in the order in which they use each other. What a file defines is named after it, but for
-/// those names that all use.
+/// The Lua code that algorithms share, by file, in the order of its dependencies. Definitions have the name of their
+/// file as prefix, except those that all files use.
 pub const LUA_PRELUDE: [(&str, &str); 7] = [
     ("numbers.lua", include_str!("numbers.lua")),
     ("accepted_wait.lua", include_str!("accepted_wait.lua")),
@@ -48,7 +48,7 @@ pub const LUA_PRELUDE: [(&str, &str); 7] = [
     ("sliding.lua", include_str!("sliding.lua")),
 ];
 
-/// One algorithm: its parameters are the value, its states are apart from it.
+/// One algorithm: the value has its parameters, and its states are separate.
 pub trait Algorithm: Sized {
     /// Its parameters.
     type Fields: FieldSet;
@@ -56,32 +56,33 @@ pub trait Algorithm: Sized {
     /// Its state for one key.
     type State: EncodedState;
 
-    /// The limit with these parameters, each of which is within its own bounds: checks them against each other, and
-    /// computes what every step uses again.
+    /// Creates a limit of parameters that are each within their own bounds: checks them against each other, and
+    /// precomputes what every step uses.
     ///
     /// # Errors
     /// [`ParamError`] for the first one that is wrong among the others.
     fn new(fields: Self::Fields, bounds: &Bounds) -> Result<Self, ParamError>;
 
-    /// The parameters that it was made of.
+    /// Returns the parameters that it was created from.
     fn fields(&self) -> &Self::Fields;
 
-    /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
+    /// Decides one request. Returns the decision, and the next state if it changed. Total: defined for any state,
+    /// cost and time.
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
 
-    /// How long until a unit is left, of which none is in this state after a decision: `None`, no wait helps. By default when
-    /// one unit passes, which is not so where one passes while none is left.
+    /// Returns the time until a unit is left if none is left in this state after a decision; `None` if no wait helps.
+    /// By default the time until one unit passes. An algorithm in which one passes while none is left must override it.
     fn next_after(&self, state: Option<&Self::State>, ask: &Ask, decided: &Decision) -> Option<Micros> {
         if ask.cost == 1 && !decided.allowed {
             return decided.retry_after;
         }
         let one = Ask { cost: 1, ..*ask };
-        // A refusal that is charged would come first.
+        // A charge for the refusal would come first.
         let sparing = self.sparing_denied();
         sparing.as_ref().unwrap_or(self).step(state, &one).0.retry_after
     }
 
-    /// Whether units of it can be held ([`crate::hold`]); else why not, in words that follow "cannot be leased: ".
+    /// Checks that units of it can be held ([`crate::hold`]). The error completes "cannot be leased: ".
     ///
     /// # Errors
     /// The reason.
@@ -89,40 +90,41 @@ pub trait Algorithm: Sized {
         Err("it has no rule for units whose moment of spending is told later")
     }
 
-    /// The state with `units` charged now, whether they fit or not; `None` where that changes nothing. Only of what is
-    /// [`Algorithm::holdable`], for which it must keep two promises: a charge made later counts for at least as long, and
-    /// what stands at least as high still does so after the same charge or the same time.
+    /// Returns the state with `units` charged now, whether they fit or not; `None` if that changes nothing. Only for
+    /// limits that are [`Algorithm::holdable`], with two guarantees: a charge made later counts for at least as long,
+    /// and a state that is at least as high as another remains so after the same charge or the same time.
     fn charge(&self, _state: Option<&Self::State>, _units: u64, _now: Micros, _phase: Micros) -> Option<Self::State> {
         None
     }
 
-    /// The parameters divided by `factor`, above 0; fractions round up.
+    /// Returns the parameters divided by `factor`, above 0; fractions round up.
     ///
     /// # Errors
     /// [`ParamError`] when they leave their bounds.
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        // No period changes, so each is as good as before.
+        // No period changes, so each remains valid.
         checked(self.fields().scaled(factor), &Bounds { max_period: MAX_PERIOD })
     }
 
-    /// The parameters that give an old state its meaning, in words: when these change the count starts afresh, when
-    /// any others do it is kept. Empty where no parameter does.
+    /// Returns the parameters that define the meaning of a stored state, in words: a change of these resets the
+    /// count, a change of any others keeps it. Empty if there are none.
     fn time_base(&self) -> String {
         String::new()
     }
 
-    /// The period that tells unnamed limits at one place apart; `None` where the time base has it.
+    /// Returns the period that distinguishes unnamed limits at one node; `None` if the time base contains it.
     fn sibling_period(&self) -> Option<Micros> {
         None
     }
 
-    /// The period within which each key has a phase of its own, derived from the key's name.
+    /// Returns the period within which each key has its own phase, derived from the key's name.
     fn phase_period(&self) -> Option<Micros> {
         None
     }
 
-    /// The edges of windows that a calendar tells, ascending: of those around `now`, for the Lua half, which has no calendar.
-    /// `now` is about the store's: the Lua half finds the window by the store's own clock, and fails where it is beyond them.
+    /// Returns the edges of calendar windows around `now`, ascending, for the Lua half, which has no calendar. `now`
+    /// approximates the store's time: the Lua half finds the window by the store's own clock, and fails if that is
+    /// beyond them.
     fn edges(&self, _now: impl FnOnce() -> Micros) -> Option<[Micros; EDGES]> {
         None
     }
@@ -132,47 +134,50 @@ pub trait Algorithm: Sized {
         false
     }
 
-    /// The same, but that refused requests are not charged; `None` where they are not anyway.
+    /// Returns the limit without charges for refused requests; `None` if it has none anyway.
     fn sparing_denied(&self) -> Option<Self> {
         None
     }
 
-    /// The same, but that a key that was never used is full; `None` where it is so anyway.
+    /// Returns the limit with keys that are full before their first use; `None` if they are anyway.
     fn starting_full(&self) -> Option<Self> {
         None
     }
 
-    /// The window of the limit as a caller may think of it: the time in which as many units as `limit` says come back at the
-    /// sustained rate. Rounded up; at least 1 µs.
+    /// Returns the window of the limit from a client's point of view: the time in which `limit` units come back at
+    /// the sustained rate. Rounded up; at least 1 µs.
     fn window(&self) -> Micros;
 
-    /// The most that it admits in any stretch of time, whatever the requests cost; `None`: that is not told.
+    /// Returns the most that it admits in any span of time, whatever the costs of the requests; `None` if it has no
+    /// such bound.
     fn pace(&self) -> Option<Pace> {
         None
     }
 
-    /// Whether it admits all that is within its pace. One that also charges what another limit refuses does not.
+    /// Whether it admits everything within its pace. A limit that also charges requests refused by another limit does
+    /// not.
     fn admits_its_pace(&self) -> bool {
         !self.charges_denied()
     }
 
-    /// How exactly one certain charge is taken back, although others were made after it.
+    /// Returns how one certain charge is taken back exactly, although others were made after it.
     fn takes_back(&self) -> TakesBack {
         TakesBack::WhileItLasts
     }
 
-    /// Most marks that a state may hold, each with the units that were spent at it: what a step may have to go through.
+    /// Returns the maximum number of marks in a state, each with the units spent at it: an upper bound of the work of
+    /// a step.
     fn marks_max(&self) -> u64 {
         1
     }
 
-    /// The numbers that the Lua half takes.
+    /// Returns the numbers for the Lua half.
     fn lua_params(&self) -> Vec<f64> {
         self.fields().numbers()
     }
 }
 
-/// [`Algorithm::new`], after a check of each parameter by itself.
+/// Calls [`Algorithm::new`] after checking each parameter separately.
 fn checked<A: Algorithm>(fields: A::Fields, bounds: &Bounds) -> Result<A, ParamError> {
     fields.check(bounds)?;
     A::new(fields, bounds)
@@ -208,7 +213,7 @@ macro_rules! algorithms {
         }),+];
 
         impl Params {
-            /// The algorithm's name, as files write it.
+            /// Returns the algorithm's name in files.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => stringify!($name),)+ }
             }
@@ -254,7 +259,7 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.scale(factor).map(Self::$variant),)+ }
             }
 
-            /// The parameters as a file would write them: `{ burst: 15, count: 30, period: 1m }`.
+            /// Formats the parameters as in a file: `{ burst: 15, count: 30, period: 1m }`.
             pub fn describe(&self) -> String {
                 match self { $(Self::$variant(params) => params.fields().describe(),)+ }
             }
@@ -269,7 +274,7 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.sibling_period(),)+ }
             }
 
-            /// The parameters as numbers, in the order of the manual.
+            /// Returns the parameters as numbers, in the order of the manual.
             pub(crate) fn numbers(&self) -> Vec<f64> {
                 match self { $(Self::$variant(params) => params.fields().numbers(),)+ }
             }
@@ -324,7 +329,7 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.marks_max(),)+ }
             }
 
-            /// The algorithm's place in [`LIST`].
+            /// Returns the algorithm's position in [`LIST`].
             pub fn number(&self) -> usize {
                 LIST.iter().position(|entry| entry.name == self.name()).unwrap_or_default()
             }
@@ -336,7 +341,7 @@ macro_rules! algorithms {
         }
 
         impl State {
-            /// The name of the algorithm whose state it is.
+            /// Returns the name of the algorithm of the state.
             pub fn algorithm(&self) -> &'static str {
                 match self { $(Self::$variant(_) => stringify!($name),)+ }
             }

@@ -1,2 +1,2 @@
--- What all parts use; globals are slower.
+-- Locals for all other files, since globals are slower.
 local floor, min = math.floor, math.min

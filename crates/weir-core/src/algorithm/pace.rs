@@ -1,41 +1,42 @@
-//! How much a limit admits in any stretch of time, which tells whether another can refuse anything beside it.
+//! The most that a limit admits in any span of time, which determines whether another limit beside it can ever
+//! refuse.
 
 use super::Params;
 use crate::domain::Micros;
 
-/// What a limit admits at most, with requests of any cost, refunds apart.
+/// The most that a limit admits, with requests of any cost and without refunds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// `burst` units at once, and `count` for each `period` that goes by.
+    /// `burst` units at once, and `count` per `period`.
     Metered {
         /// Units at once.
         burst: u64,
-        /// Units for each period.
+        /// Units per period.
         count: u64,
         /// The period.
         period: Micros,
     },
-    /// `count` units in any stretch that is shorter than `period`.
+    /// `count` units in any span that is shorter than `period`.
     Sliding {
         /// Units in a period.
         count: u64,
         /// The period.
         period: Micros,
     },
-    /// `count` units in each of the periods that follow each other.
+    /// `count` units in each of consecutive periods.
     Windowed {
         /// Units in a period.
         count: u64,
         /// The period.
         period: Micros,
-        /// Periods begin at multiples since the epoch, for every key.
+        /// Whether periods begin at multiples since the epoch, for every key.
         is_on_clock: bool,
     },
 }
 
 impl Params {
-    /// Whether it never refuses a request that `other` admits, where `other` is charged for all that it is charged for, and
-    /// nothing is charged that either refuses. Refunds apart.
+    /// Whether it never refuses a request that `other` admits, provided that `other` is charged for everything that
+    /// it is charged for, and that nothing is charged that either refuses. Refunds are ignored.
     pub fn is_idle_beside(&self, other: &Self) -> bool {
         let paces = other.pace().zip(self.pace());
         self.admits_its_pace() && paces.is_some_and(|(other, pace)| other.is_within(pace))
@@ -43,7 +44,7 @@ impl Params {
 }
 
 impl Pace {
-    /// Whether all that this pace admits, at any times, is within `other`.
+    /// Whether everything that this pace admits, at any times, is within `other`.
     pub(crate) fn is_within(self, other: Self) -> bool {
         use Pace::{Metered, Sliding, Windowed};
         match (self, other) {
@@ -70,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// Most units in any stretch that is shorter than `time`, by at least a microsecond.
+    /// Returns the most units in any span that is shorter than `time` by at least a microsecond.
     fn within_less_than(self, time: Micros) -> u128 {
         let last = (time - 1).max(0);
         match self {

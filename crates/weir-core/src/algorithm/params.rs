@@ -1,4 +1,4 @@
-//! Parameters: where they come from, and the bounds they share.
+//! Parameters: their sources, and the bounds that they share.
 
 use thiserror::Error;
 
@@ -14,15 +14,15 @@ pub(crate) const MAX_DEPTH: Micros = 1 << 50;
 /// Bound on units times the denominator of the rate, for the same reason.
 const MAX_PARTS: u128 = 1 << 53;
 
-/// Why units of such a limit cannot be held.
+/// Why units of a limit that charges refused requests cannot be held.
 pub(crate) const CHARGES_DENIED: &str = "it charges refused requests, of which a holder does not tell";
-/// Why units of a limit cannot be held whose requests may pass with a wait.
+/// Why units of a limit that lets requests wait cannot be held.
 pub(crate) const SHAPES: &str = "a request may pass with a wait, and only the store can tell which one";
 
 /// The service's own bounds on limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Longest period that files and callers may name; at most [`MAX_PERIOD`].
+    /// Longest period in files and requests; at most [`MAX_PERIOD`].
     pub max_period: Micros,
 }
 
@@ -33,23 +33,23 @@ impl Default for Bounds {
     }
 }
 
-/// Why parameters make no limit.
+/// An invalid parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct ParamError {
-    /// The parameter at fault, as files and messages name it.
+    /// The invalid parameter, as named in files and messages.
     pub field: String,
     /// A sentence that names the parameter and what is wrong.
     pub reason: String,
 }
 
 impl ParamError {
-    /// `field` is at fault for `reason`.
+    /// Creates an error about `field`.
     pub fn new(field: &str, reason: impl Into<String>) -> Self {
         Self { field: field.to_owned(), reason: reason.into() }
     }
 
-    /// The same, for a field within the message `outer`.
+    /// Returns the error for a field within the message `outer`.
     #[cfg(feature = "proto")]
     #[must_use]
     pub(crate) fn within(self, outer: &str) -> Self {
@@ -57,9 +57,9 @@ impl ParamError {
     }
 }
 
-/// Named parameters as a file holds them.
+/// Named parameters of a file.
 pub trait Source {
-    /// The text of the field, `None` where the file does not name it.
+    /// Returns the text of the field; `None` if the file does not have it.
     fn text(&self, field: &str) -> Option<&str>;
 }
 
@@ -77,7 +77,7 @@ pub fn check_period(field: &str, value: Micros, bounds: &Bounds) -> Result<(), P
     fields::check::<Period>(field, value, bounds)
 }
 
-/// The longest wait that both the limit and the client accept, of those that set one; `None`: neither does.
+/// Returns the longest wait that both the limit and the client accept, of those that set one; `None` if neither does.
 pub(crate) fn accepted_wait(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
     match (limit, caller) {
         (Some(limit), Some(caller)) => Some(limit.min(caller)),

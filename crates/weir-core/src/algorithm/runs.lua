@@ -1,15 +1,17 @@
--- Units by when they were spent, as runs.rs: {oldest mark, steps.., newest mark, units}. A step above 0 leads to the next
--- mark; one below 0 is how many units more than one were spent at the mark before it. {0, 0}: none. `size` is how many numbers
--- stand before the last two.
+-- Units by the time at which they were spent, as in runs.rs: {oldest mark, steps.., newest mark, units}. A step above
+-- 0 leads to the next mark; one below 0 is the number of units beyond one at the mark before it. {0, 0} for none.
+-- `size` is the number of entries before the last two.
 
--- The run whose mark is a step at `at` from `mark`: where the next one begins, its mark, and its units but one.
+-- The run whose mark is a step at `at` from `mark`: returns the start of the next one, its mark, and its units less
+-- one.
 local function runs_next(s, size, at, mark)
   mark = mark + s[at]
   if at < size and s[at + 1] < 0 then return at + 2, mark, -s[at + 1] end
   return at + 1, mark, 0
 end
 
--- What follows is given such a run, the first in view. The run that holds the nth unit, as if those before it were gone.
+-- The arguments are the results for such a run, the first in view. Returns the run that holds the nth unit, as if
+-- those before it were gone.
 local function runs_find(s, size, after, mark, more, nth)
   while nth > more + 1 do
     nth = nth - more - 1
@@ -18,11 +20,11 @@ local function runs_find(s, size, after, mark, more, nth)
   return after, mark, more + 1 - nth
 end
 
--- The `units` in view and as many `added` at the mark `at`.
+-- Returns the `units` in view and as many `added` at the mark `at`.
 local function runs_with(s, size, after, mark, more, newest, units, at, added)
   local numbers, length = {at}, 1
   if units > 0 then
-    -- Faster than one after the other, as far as the stack reaches.
+    -- Faster than copying one by one, as far as the stack allows.
     local last = size < after + 4000 and size or after + 4000
     numbers = more > 0 and {mark, -more, unpack(s, after, last)} or {mark, unpack(s, after, last)}
     length = (more > 0 and 2 or 1) + last - after + 1
@@ -47,7 +49,7 @@ local function runs_with(s, size, after, mark, more, newest, units, at, added)
   return numbers, length
 end
 
--- Without so many of the units that were spent at a mark, others having been spent since.
+-- Returns the runs without this many of the units spent at a mark, although others were spent since.
 local function runs_without(s, mark, taken)
   local size, after, at, more = #s - 2, 1, 0, 0
   local numbers, length, newest, units = {}, 0, 0, 0
@@ -69,7 +71,7 @@ local function runs_without(s, mark, taken)
   return numbers
 end
 
--- Without so many of the newest units.
+-- Returns the runs without this many of the newest units.
 local function runs_cut(s, taken)
   local size = #s - 2
   local newest, units = s[size + 1], s[size + 2] - taken

@@ -1,14 +1,14 @@
-//! Units by when they were spent: runs of a mark and the units that were spent at it, the oldest first.
+//! Units by the time at which they were spent: runs of a mark and the units that were spent at it, the oldest first.
 //!
-//! A mark is a whole number that grows with time, in whatever steps the limit counts. `runs.lua` reads and writes the
+//! A mark is an integer that grows with time, in whatever steps the limit counts. `runs.lua` reads and writes the
 //! same numbers in Lua; `sliding` decides by them.
 
 use super::state::{EncodedState, MAX_WHOLE, whole};
 use crate::domain::time::MAX_MOMENT;
 
-/// The oldest mark, and then each run in one number: how far its mark lies behind the oldest, and in the `BITS` bits
-/// below that the units of this run and of all before it. Sums instead of counts tell without adding up how many units are
-/// left behind some run, and which run holds a certain unit. Nothing at all where there are no units.
+/// The oldest mark, and then one number for each run: the distance of its mark from the oldest, and in the `BITS`
+/// bits below that the units of this run and of all before it. With sums instead of counts, the units before a run
+/// and the run of a given unit are found without adding up. Empty without units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs<const BITS: u32>(Box<[u64]>);
 
@@ -16,17 +16,17 @@ pub struct Runs<const BITS: u32>(Box<[u64]>);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a, const BITS: u32> {
     oldest: i64,
-    /// Units before those that are in view.
+    /// Units before those in view.
     gone: u64,
     runs: &'a [u64],
 }
 
 impl<const BITS: u32> Runs<BITS> {
-    /// Most units, and one less than the most marks from the oldest to the newest.
+    /// Maximum number of units, and maximum distance from the oldest mark to the newest.
     const UNITS: u64 = (1 << BITS) - 1;
     const REACH: i64 = (1 << (64 - BITS)) - 1;
 
-    /// All that is known of a key.
+    /// Returns all runs.
     pub(crate) fn view(&self) -> View<'_, BITS> {
         match self.0.split_first() {
             Some((oldest, runs)) => View { oldest: *oldest as i64, gone: 0, runs },
@@ -34,14 +34,14 @@ impl<const BITS: u32> Runs<BITS> {
         }
     }
 
-    /// Without so many of the newest units.
+    /// Returns the runs without this many of the newest units.
     pub(crate) fn without_newest(&self, units: u64) -> Self {
         let view = self.view();
         let left = view.units().saturating_sub(units);
         if left == 0 {
             return Self(Box::default());
         }
-        // The last run that stays is the one that holds the last unit that stays.
+        // The last run to keep is the one that holds the last unit to keep.
         let mut kept: Box<[u64]> = self.0[..view.place(left) + 2].into();
         if let Some(last) = kept.last_mut() {
             *last = *last & !Self::UNITS | left;
@@ -51,27 +51,27 @@ impl<const BITS: u32> Runs<BITS> {
 }
 
 impl<'a, const BITS: u32> View<'a, BITS> {
-    /// Of a key that spent nothing.
+    /// The view of a key that has spent nothing.
     pub(crate) const EMPTY: Self = Self { oldest: 0, gone: 0, runs: &[] };
 
-    /// How many units are in view.
+    /// Returns the number of units in view.
     pub(crate) fn units(self) -> u64 {
         self.runs.last().map_or(0, |last| Self::sum(*last) - self.gone)
     }
 
-    /// The newest mark.
     pub(crate) fn newest(self) -> Option<i64> {
         self.runs.last().map(|last| self.mark(*last))
     }
 
-    /// The mark of the `nth` unit in view, the oldest being the first.
+    /// Returns the mark of the `nth` unit in view, the oldest being the first.
     pub(crate) fn mark_of(self, nth: u64) -> Option<i64> {
         self.runs.get(self.place(nth)).map(|run| self.mark(*run))
     }
 
-    /// From the first mark on that has not `left`; those that have come before those that have not.
+    /// Returns the view from the first mark on that has not `left`; marks that have left must come before those that
+    /// have not.
     pub(crate) fn without(self, left: impl Fn(i64) -> bool) -> Self {
-        // Mostly none has left.
+        // A shortcut: usually none has left.
         if self.runs.first().is_none_or(|first| !left(self.mark(*first))) {
             return self;
         }
@@ -80,8 +80,8 @@ impl<'a, const BITS: u32> View<'a, BITS> {
         Self { gone, runs: &self.runs[at..], ..self }
     }
 
-    /// What is in view and `units` more at `mark`, which is not before the newest; of these the newest `most`, which is at
-    /// least 1 and fits the bits.
+    /// Returns the units in view and `units` more at `mark`, which must not be before the newest. Of these only the
+    /// newest `most` are kept, which is at least 1 and fits the bits.
     pub(crate) fn with(self, mark: i64, units: u64, most: u64) -> Runs<BITS> {
         let added = units.min(most);
         let kept = self.newest_units(most - added);
@@ -89,7 +89,7 @@ impl<'a, const BITS: u32> View<'a, BITS> {
             return Runs(Box::new([mark as u64, added]));
         };
         let (oldest, units) = (kept.mark(*first), kept.units() + added);
-        // One subtraction moves both the marks to the new oldest and the sums to what is left.
+        // One subtraction moves both the marks to the new oldest and the sums to the remaining units.
         let moved = (first & !Runs::<BITS>::UNITS) + kept.gone;
         let mut all = Vec::with_capacity(kept.runs.len() + 2);
         all.push(oldest as u64);
@@ -107,10 +107,10 @@ impl<'a, const BITS: u32> View<'a, BITS> {
         Self { gone: self.gone + excess, runs: &self.runs[self.place(excess + 1)..], ..self }
     }
 
-    /// Which run holds the `nth` unit in view.
+    /// Returns the index of the run that holds the `nth` unit in view.
     fn place(self, nth: u64) -> usize {
         let before = |run: &u64| Self::sum(*run) < self.gone + nth;
-        // Mostly it is the first.
+        // A shortcut: usually it is the first.
         if self.runs.first().is_some_and(before) { self.runs.partition_point(before) } else { 0 }
     }
 
@@ -124,9 +124,9 @@ impl<'a, const BITS: u32> View<'a, BITS> {
 }
 
 impl<const BITS: u32> EncodedState for Runs<BITS> {
-    /// The oldest mark; then for each further one how far it lies behind the one before it; a number below 0 is how many
-    /// units more than one were spent at the mark before it. Last the newest mark and all units. `0, 0` where there are
-    /// none.
+    /// Encodes the oldest mark, then for each further one its distance from the one before it; a number below 0 is
+    /// the number of units beyond one at the mark before it. The last two are the newest mark and the total of units.
+    /// `0, 0` without units.
     fn encode(&self) -> Vec<f64> {
         let view = self.view();
         let mut numbers = Vec::with_capacity(view.runs.len() + 3);

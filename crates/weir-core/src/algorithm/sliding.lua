@@ -1,4 +1,4 @@
--- A window that slides exactly, as sliding.rs: {most, resolution, span, min_interval, charges what is denied, last mark}.
+-- An exact sliding window, as in sliding.rs: {most, resolution, span, min_interval, charge denied, last mark}.
 
 local function sliding_step(p, s, now, cost)
   if cost < 0 then
@@ -62,7 +62,7 @@ local function sliding_step(p, s, now, cost)
   return {allowed and 1 or 0, most, remaining, retry, reset, 0, (not allowed and cost > most) and 1 or 0}, numbers
 end
 
--- The state with `units` charged now, whether they fit or not.
+-- Returns the state with `units` charged now, whether they fit or not.
 local function sliding_charge(p, s, now, units)
   local _, numbers = sliding_step({p[1], p[2], p[3], 0, 1, p[6]}, s, now, units)
   return numbers

@@ -1,12 +1,12 @@
-//! A window that slides exactly: so many units in any span of its length, by when each was spent.
+//! An exact sliding window: a maximum number of units in any span of its length, by the time at which each was spent.
 //!
-//! It is the step of the sliding log, and of sliding buckets, which are a log whose times are rounded down to the bucket and
-//! whose window is longer by one bucket. `sliding.lua` is the same in Lua.
+//! It is the step of the sliding log, and of sliding buckets, which are a log whose times are rounded down to the
+//! bucket and whose window is longer by one bucket. `sliding.lua` is the same in Lua.
 
 use super::runs::{Runs, View};
 use crate::domain::{Ask, Decision, Micros, time::MAX_MOMENT};
 
-/// A limit as the step below sees it.
+/// A limit as the step sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     most: u64,
@@ -18,20 +18,20 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// `most` units, each of which counts until `span` after the moment at which its stretch of `resolution` began.
+    /// Creates a window of `most` units, each of which counts until `span` after the start of its interval of
+    /// `resolution`.
     pub(crate) fn new(most: u64, resolution: Micros, span: Micros) -> Self {
         let last_mark = MAX_MOMENT / resolution;
         Self { most, resolution, span, min_interval: 0, charge_denied: false, last_mark }
     }
 
-    /// The same with a least distance of what passes from what was spent before it, and refusals charged or not.
+    /// Sets the minimum interval between requests, and whether refused ones are charged.
     #[must_use]
     pub(crate) fn with(self, min_interval: Micros, charge_denied: bool) -> Self {
         Self { min_interval, charge_denied, ..self }
     }
 
-    /// One decision. Whatever is spent under a clock that steps back is spent at the newest mark that is known, and by then
-    /// it is judged too.
+    /// Decides one request. After a clock has stepped back, units are charged, and judged, at the newest known mark.
     #[inline]
     pub(crate) fn step<const BITS: u32>(
         &self,
@@ -47,7 +47,7 @@ impl Window {
         let (view, now) = self.in_view(state, ask.now);
         let allowed = view.units() + units <= self.most && (units == 0 || !self.rests(view, now));
         let next = (units > 0 && (allowed || self.charge_denied)).then(|| {
-            // Under a limit that was lowered there may be more, and they stay: the limit may be raised again.
+            // If the limit was lowered there may be more units, and they stay: it may be raised again.
             view.with(now / self.resolution, units, self.most.max(view.units()))
         });
         let view = next.as_ref().map_or(view, Runs::view);
@@ -61,7 +61,8 @@ impl Window {
         (decision, next)
     }
 
-    /// The state with `units` charged now, whether they fit or not; of more than may pass at once the newest are kept.
+    /// Returns the state with `units` charged now, whether they fit or not. Of more than may pass at once the newest
+    /// are kept.
     pub(crate) fn charge<const BITS: u32>(
         &self,
         state: Option<&Runs<BITS>>,
@@ -72,11 +73,11 @@ impl Window {
         (units > 0).then(|| view.with(now / self.resolution, units, self.most.max(view.units())))
     }
 
-    /// What still counts, and the moment at which that is judged.
+    /// Returns the units that still count, and the time at which they are judged.
     fn in_view<'a, const BITS: u32>(&self, state: Option<&'a Runs<BITS>>, now: Micros) -> (View<'a, BITS>, Micros) {
         let all = state.map_or(View::EMPTY, Runs::view);
         match all.newest() {
-            // A mark past every moment was counted in other steps, and would leave the numbers' range here.
+            // A mark after every possible moment was counted in other steps, and would leave the numbers' range here.
             Some(newest) if newest <= self.last_mark => {
                 let now = now.max(newest * self.resolution);
                 (all.without(|mark| self.leaves(mark) <= now), now)
@@ -85,12 +86,13 @@ impl Window {
         }
     }
 
-    /// When what was spent at `mark` no longer counts.
+    /// Returns the time from which units spent at `mark` no longer count.
     fn leaves(&self, mark: i64) -> Micros {
         mark * self.resolution + self.span
     }
 
-    /// The end of the least distance from the newest; the distance of two requests, whatever they cost.
+    /// Returns the end of the minimum interval after the newest unit. The interval is between requests, whatever they
+    /// cost.
     fn rests_until<const BITS: u32>(&self, view: View<'_, BITS>) -> Micros {
         view.newest().map_or(0, |mark| mark * self.resolution + self.min_interval)
     }
@@ -99,7 +101,7 @@ impl Window {
         now < self.rests_until(view)
     }
 
-    /// The first moment at which `units` pass that are refused now.
+    /// Returns the first time at which `units` pass that are refused now.
     fn passes_at<const BITS: u32>(&self, view: View<'_, BITS>, units: u64) -> Micros {
         let excess = (view.units() + units).saturating_sub(self.most);
         let room = if excess > 0 { view.mark_of(excess).map_or(0, |mark| self.leaves(mark)) } else { 0 };
@@ -114,7 +116,7 @@ impl Window {
         view.newest().map_or(0, |mark| self.leaves(mark) - now)
     }
 
-    /// What `sliding.lua` takes.
+    /// Returns the numbers for `sliding.lua`.
     pub(crate) fn lua_params(&self) -> Vec<f64> {
         let Self { most, resolution, span, min_interval, charge_denied, last_mark } = *self;
         [most as i64, resolution, span, min_interval, charge_denied.into(), last_mark]

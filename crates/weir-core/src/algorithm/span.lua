@@ -1,7 +1,8 @@
--- Exact time, as span.rs: a rate is (whole, part, den), a span is (micros, num), all integers below 2^53 in doubles.
+-- Exact time, as in span.rs: a rate is (whole, part, den), a span is (micros, num), all integers below 2^53 in
+-- doubles.
 
 
--- The time that n units take. n * part may pass 2^53, so it is divided in two steps of 16 bits.
+-- Returns the time that n units take. n * part may exceed 2^53, so it is divided in two steps of 16 bits.
 local function span_of(n, whole, part, den)
   if part == 0 then return n * whole, 0 end
   local high = floor(n / 65536)
@@ -34,7 +35,7 @@ local function span_ceil(i, n)
   return i
 end
 
--- The most units that fit into a room, at most `most`.
+-- Returns the most units that fit into a room, at most `most`.
 local function span_units(ri, rn, whole, part, den, most)
   if ri < 0 then return 0 end
   if part == 0 then return min(floor(ri / whole), most) end

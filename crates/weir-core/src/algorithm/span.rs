@@ -1,8 +1,8 @@
 //! Exact time for rates whose interval is not a whole number of microseconds.
 //!
-//! `count` units per `period` take `T = period / count` each. Neither a truncated `T` nor a fractional double will do:
-//! one lets 600,000 a second through as 1,000,000, the other drifts. So `T` is kept as `whole + part / den` µs and a
-//! moment as `micros + num / den`, all of them integers. `span.lua` computes the same numbers in doubles.
+//! `count` units per `period` take `T = period / count` each. Neither a truncated `T` nor a fractional double is
+//! exact: one admits 1,000,000 a second instead of 600,000, the other drifts. So `T` is kept as `whole + part / den`
+//! µs and a moment as `micros + num / den`, all of them integers. `span.lua` computes the same numbers in doubles.
 
 use crate::domain::Micros;
 
@@ -14,42 +14,42 @@ pub struct Rate {
     pub(super) den: i64,
 }
 
-/// A moment or a length of time, exactly: `micros + num / den` µs, with `0 <= num < den`. The denominator is that of the
-/// rate in whose context it stands.
+/// An exact moment or duration: `micros + num / den` µs, with `0 <= num < den`. The denominator is that of the rate
+/// that it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     /// Whole microseconds, rounded down.
     pub(crate) micros: Micros,
-    /// What lies above them, in parts of the denominator.
+    /// The fraction above them, in units of 1 / the denominator.
     pub(crate) num: i64,
 }
 
 impl Span {
-    /// A whole number of microseconds.
+    /// Creates a span of whole microseconds.
     pub(crate) const fn whole(micros: Micros) -> Self {
         Self { micros, num: 0 }
     }
 
-    /// Rounded up to the microsecond.
+    /// Returns the span rounded up to the microsecond.
     pub(crate) const fn ceil(self) -> Micros {
         self.micros + (self.num > 0) as i64
     }
 }
 
 impl Rate {
-    /// `count` units per `period`; both above 0, the count at most 2^32.
+    /// Creates a rate of `count` units per `period`; both above 0, the count at most 2^32.
     pub fn new(count: u64, period: Micros) -> Self {
         let shared = gcd(count, period.unsigned_abs()).max(1) as i64;
         let (den, micros) = (count as i64 / shared, period / shared);
         Self { whole: micros / den, part: micros % den, den }
     }
 
-    /// The denominator of every [`Span`] in the context of this rate.
+    /// Returns the denominator of every [`Span`] used with this rate.
     pub(crate) const fn den(self) -> i64 {
         self.den
     }
 
-    /// The time that `units` take. Saturates far above any moment, where a difference can no longer matter.
+    /// Returns the time that `units` take. Saturates far above any moment, where a difference can no longer matter.
     pub(crate) fn span(self, units: u64) -> Span {
         const FAR: i64 = 1 << 60;
         let whole = (units as i64).checked_mul(self.whole).filter(|micros| *micros < FAR).unwrap_or(FAR);
@@ -67,23 +67,21 @@ impl Rate {
         Span { micros: whole + carry as i64, num: num as i64 }
     }
 
-    /// `a + b`.
     pub(crate) fn add(self, a: Span, b: Span) -> Span {
         let num = a.num + b.num;
         let carry = i64::from(num >= self.den);
         Span { micros: a.micros + b.micros + carry, num: num - carry * self.den }
     }
 
-    /// `a - b`.
     pub(crate) fn sub(self, a: Span, b: Span) -> Span {
         let num = a.num - b.num;
         let borrow = i64::from(num < 0);
         Span { micros: a.micros - b.micros - borrow, num: num + borrow * self.den }
     }
 
-    /// The most units that fit into `room`; 0 for a negative one. `most` is a bound that the answer does not pass.
+    /// Returns the most units that fit into `room`, at most `most`; 0 if `room` is negative.
     ///
-    /// A guess in floating point, exact to one unit below 2^52, then put right against [`Rate::span`].
+    /// A floating-point guess, exact to one unit below 2^52, then corrected by [`Rate::span`].
     pub(crate) fn units_within(self, room: Span, most: u64) -> u64 {
         if room.micros < 0 {
             return 0;

@@ -1,30 +1,30 @@
-//! States as numbers: the form in which the Lua half and snapshots keep them.
+//! States as numbers: their encoding in the Lua half and in snapshots.
 
-/// A state that is kept as numbers.
+/// A state that is encoded as numbers.
 pub trait EncodedState: Sized {
-    /// Numbers in the order of the Lua half's table; whole ones are below 2^53. At most 65,535 of them.
+    /// Returns the numbers in the order of the Lua half's table; whole ones are below 2^53. At most 65,535 of them.
     fn encode(&self) -> Vec<f64>;
 
-    /// The state that gives exactly these numbers; `None` where there is none.
+    /// Returns the state that encodes to exactly these numbers; `None` if there is none.
     fn decode(numbers: &[f64]) -> Option<Self>;
 }
 
-/// The largest whole number: up to it a double tells them apart.
+/// The largest integer up to which a double represents every integer exactly.
 pub(crate) const MAX_WHOLE: i64 = (1 << 53) - 1;
 
-/// The whole number, from `least` to `most`, that `number` is; `None` for any other.
+/// Returns `number` as an integer, from `least` to `most`; `None` if it is not one.
 pub(crate) fn whole(number: f64, least: i64, most: i64) -> Option<i64> {
     let whole = number as i64;
-    // Bits, because no state has a -0.
+    // Compared as bits, because no state has a -0.
     ((whole as f64).to_bits() == number.to_bits() && (least..=most).contains(&whole)).then_some(whole)
 }
 
-/// The moment that `number` is.
+/// Returns `number` as a moment.
 pub(crate) fn moment(number: f64) -> Option<i64> {
     whole(number, -MAX_WHOLE, MAX_WHOLE)
 }
 
-/// The number, from `least` to `most`, that `number` is; `None` for any other.
+/// Returns `number` if it is from `least` to `most` and not -0.
 pub(crate) fn real(number: f64, least: f64, most: f64) -> Option<f64> {
     (number.to_bits() != (-0.0f64).to_bits() && (least..=most).contains(&number)).then_some(number)
 }

@@ -1,22 +1,22 @@
--- The theoretical arrival time, as tat.rs. A meter is {most, whole, part, den, depth micros, depth num, maker, furthest
--- micros, furthest num}, a state {micros, num, maker}.
+-- The theoretical arrival time, as in tat.rs. A meter is {most, whole, part, den, depth micros, depth num, maker,
+-- furthest micros, furthest num}, a state {micros, num, maker}.
 
--- Where a state that another limit made stands, and whether that is less than it says; `fi, fn` is how far ahead it
--- counts.
+-- Returns the arrival time of a state, which another limit may have made, and whether it was clamped; `fi, fn` is how
+-- far ahead of the clock it counts.
 local function tat_foreign(s, maker, fi, fn, now)
   local ti, li = span_ceil(s[1], s[2]), now + fi
   if s[3] ~= maker and span_less(li, fn, ti, 0) then return li, fn, true end
   return ti, 0, false
 end
 
--- `ri, rn` is the room that is left, `ti, tn` where the arrival time stands.
+-- `ri, rn` is the room that is left, `ti, tn` the arrival time.
 local function tat_answer(p, allowed, retry, ri, rn, ti, tn, now)
   local remaining = span_units(ri, rn, p[2], p[3], p[4], p[1])
   if tn > 0 then ti = ti + 1 end
   return {allowed, p[1], remaining, retry, ti - now, 0, (allowed == 0 and retry < 0) and 1 or 0}
 end
 
--- The room while the arrival time stands at `ti, tn`.
+-- Returns the room at the arrival time `ti, tn`.
 local function tat_room(p, ti, tn, now)
   local ri, rn = span_sub(p[5], p[6], ti, tn, p[4])
   return ri + now, rn
@@ -47,7 +47,7 @@ local function tat_step(p, s, now, cost)
     local ri, rn = tat_room(p, ti, tn, now)
     return tat_answer(p, 0, -1, ri, rn, ti, tn, now), cut
   end
-  -- The usual way is written out, span_add, tat_room and tat_answer too: a call takes longer than what it does.
+  -- The common path is inlined, including span_add, tat_room and tat_answer: a call takes longer than their work.
   local si, sn = cost * whole, 0
   if part > 0 then si, sn = span_of(cost, whole, part, den) end
   local ni, nn = ti + si, tn + sn
@@ -71,7 +71,7 @@ local function tat_step(p, s, now, cost)
   return {1, most, remaining, -1, reset, 0, 0}, cost > 0 and {ni, nn, p[7]} or nil
 end
 
--- The state with `units` charged now, whether they fit or not.
+-- Returns the state with `units` charged now, whether they fit or not.
 local function tat_charge(p, s, now, units)
   local den, ti, tn = p[4], now, 0
   if s then

@@ -1,6 +1,6 @@
-//! The theoretical arrival time: one number that tells how far ahead of the clock a key has spent.
+//! The theoretical arrival time (TAT): one number for how far ahead of the clock a key has spent.
 //!
-//! It is the state of the whole gcra family. `tat.lua` is the same in Lua.
+//! It is the state of the whole GCRA family. `tat.lua` is the same in Lua.
 
 use super::{
     ParamError,
@@ -19,7 +19,7 @@ pub struct Tat {
 }
 
 impl EncodedState for Tat {
-    /// Micros, numerator, signature, which is above the numerator.
+    /// Encodes the micros, the numerator and the signature, which is above the numerator.
     fn encode(&self) -> Vec<f64> {
         vec![self.micros as f64, f64::from(self.num), f64::from(self.maker_less_one) + 1.0]
     }
@@ -33,8 +33,8 @@ impl EncodedState for Tat {
     }
 }
 
-/// How far ahead of the clock the arrival time of another limit counts, and the signature that tells a limit's own from
-/// those. Its own are never cut here, for one that lies further ahead tells of a clock that stepped back.
+/// The furthest time ahead of the clock that counts of another limit's arrival time, and the signature of a limit's
+/// own. Its own are never clamped here, since one further ahead means that a clock stepped back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     furthest: Span,
@@ -42,7 +42,8 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// That of a limit with this rate. Limits with the same `signed` numbers take each other's arrival times for their own.
+    /// Creates the reach of a limit with this rate. Limits with the same `signed` numbers take each other's arrival
+    /// times for their own.
     pub(crate) fn new(rate: Rate, furthest: Span, signed: &[i64]) -> Self {
         let mix = |hash: u64, number: &i64| {
             let hash = (hash ^ *number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -53,13 +54,13 @@ impl Reach {
         Self { furthest, maker_less_one: hash.max((rate.den - 1) as u32) }
     }
 
-    /// An arrival time of the limit's own.
+    /// Returns an arrival time with the limit's own signature.
     pub(crate) fn state(&self, at: Span) -> Tat {
         Tat { micros: at.micros, num: at.num as u32, maker_less_one: self.maker_less_one }
     }
 
-    /// Where a state stands, and whether that is less than it says. Of another limit the fraction rounds up, and what is
-    /// further ahead than this one could have made is cut.
+    /// Returns the arrival time of a state, and whether it was clamped. If another limit made it, its fraction rounds
+    /// up, and it is clamped to the furthest that this limit could have made.
     #[inline]
     pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let at = Span { micros: tat.micros, num: i64::from(tat.num) };
@@ -71,28 +72,28 @@ impl Reach {
         if at > furthest && !is_own { (furthest, true) } else { (at, false) }
     }
 
-    /// What `tat.lua` takes of it.
+    /// Returns the numbers for `tat.lua`.
     pub(crate) fn lua_params(&self) -> [f64; 3] {
         let Self { furthest, maker_less_one } = *self;
         [f64::from(maker_less_one) + 1.0, furthest.micros as f64, furthest.num as f64]
     }
 }
 
-/// A limit as the meter below sees it.
+/// A limit of the GCRA family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
-    /// Most units at once.
+    /// Maximum units at once.
     pub(crate) most: u64,
     /// The time that one unit takes.
     pub(crate) rate: Rate,
     /// The time that `most` units take.
     pub(crate) depth: Span,
-    /// Whose arrival times are its own.
+    /// The signature of its own arrival times, and the furthest that counts of others.
     pub(crate) reach: Reach,
 }
 
 impl Meter {
-    /// `most` units at once, then `rate`.
+    /// Creates a meter of `most` units at once, then `rate`.
     pub fn new(most: u64, rate: Rate) -> Self {
         let depth = rate.span(most);
         Self {
@@ -103,7 +104,7 @@ impl Meter {
         }
     }
 
-    /// `most` units at once, then `count` per `period`.
+    /// Creates a meter of `most` units at once, then `count` per `period`.
     ///
     /// # Errors
     /// [`ParamError`] names `field`, where `most` comes from, when that is too much to stay exact.
@@ -113,9 +114,10 @@ impl Meter {
         Ok(Self::new(most, rate))
     }
 
-    /// One decision by the generic cell rate algorithm: a request passes while the arrival time that it would leave
-    /// behind stays within `depth` of the clock. A refusal keeps what was cut, so that it lasts no longer than it says.
-    // Its answer is wrapped once more by the list; out of line it would be copied on the way, which takes as long as the step.
+    /// Decides one request by the generic cell rate algorithm: it passes while the arrival time after it stays within
+    /// `depth` of the clock. A refusal stores a clamped state, so that it lasts no longer than the answer says.
+    // The list wraps the result once more; out of line it would be copied on the way, which takes as long as the
+    // step.
     #[inline(always)]
     pub fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         let (rate, now) = (self.rate, Span::whole(ask.now));
@@ -138,8 +140,8 @@ impl Meter {
         (self.pass(next, now), (cost > 0).then(|| self.reach.state(next)))
     }
 
-    /// The state with `units` charged now, whether they fit or not. It tells of at most twice what passes at once, unless it
-    /// did so before, so that a moment plus it stays exact in a double.
+    /// Returns the state with `units` charged now, whether they fit or not. It is at most twice the depth ahead,
+    /// unless it was before, so that a moment plus it stays exact in a double.
     pub(crate) fn charge(&self, state: Option<&Tat>, units: u64, now: Micros) -> Tat {
         let (rate, now) = (self.rate, Span::whole(now));
         let at = state.map_or(now, |tat| self.reach.read(tat, rate, now).0).max(now);
@@ -156,13 +158,13 @@ impl Meter {
         Decision::refuse(self.most, self.remaining(at, now), retry_after, self.rate.sub(at, now).ceil())
     }
 
-    /// The largest cost that passes when the arrival time stands at `at`, which is not before `now`.
+    /// Returns the largest cost that passes at the arrival time `at`, which is not before `now`.
     fn remaining(&self, at: Span, now: Span) -> u64 {
         let room = self.rate.sub(self.rate.add(self.depth, now), at);
         self.rate.units_within(room, self.most)
     }
 
-    /// What `tat.lua` takes: most, whole, part, den, the depth in micros and parts, and the reach.
+    /// Returns the numbers for `tat.lua`: most, whole, part, den, the depth in micros and parts, and the reach.
     pub(crate) fn lua_params(&self) -> Vec<f64> {
         let Self { most, rate, depth, reach } = self;
         let numbers = [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];

@@ -1,27 +1,29 @@
-//! Several levels, one answer: the min-remaining / max-retry rule.
+//! Aggregation of the decisions of several levels: the min-remaining / max-retry rule.
 
 use super::decision::Decision;
 
-/// The answer over all levels that count.
+/// The decision over all levels of a request, except those in shadow mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Allowed where no counting level refuses; the least limit and remaining, 0 without levels; the greatest retry of the
-    /// refusing levels, next unit of those with nothing left, reset, and wait of what is allowed. These may come from
-    /// different levels; `binding` names one.
+    /// Allowed if no level refuses. `limit` and `remaining` are the minimum over the levels, 0 without levels.
+    /// `retry_after`, `next_after` (of the levels with nothing left), `reset_after` and, if allowed, `wait` are the
+    /// maximum. The values may come from different levels; `binding` names one.
     pub decision: Decision,
-    /// The index of the level that decided: refused, a never first, else the greatest retry; allowed, the least
-    /// remaining; ties to the deepest. `None` where no level counts.
+    /// The index of the level that decided. For a refusal, a level with `never` comes first, then the greatest
+    /// `retry_after`; for an allowed request, the least `remaining`. Ties go to the deepest level. `None` without
+    /// levels.
     pub binding: Option<usize>,
 }
 
 impl Default for Summary {
-    /// That of a request that meets no limit.
+    /// The summary of a request without limits.
     fn default() -> Self {
         Self { decision: Decision::pass(0, 0, 0), binding: None }
     }
 }
 
-/// Combines the decisions of a request's levels, root first. A level marked as shadow stands outside.
+/// Combines the decisions of a request's levels, root first. Each comes with whether its level is in shadow mode;
+/// those levels are ignored.
 pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> Summary {
     let Summary { decision: mut all, mut binding } = Summary::default();
     let (mut bound, mut always_empty): (Option<&Decision>, bool) = (None, false);

@@ -6,45 +6,46 @@ use thiserror::Error;
 
 use super::time::{DAY, Micros};
 
-/// Most units that a request may ask for or give back.
+/// Maximum units that a request may charge or refund.
 pub const MAX_COST: i64 = 1 << 32;
-/// Most limits on one path.
+/// Maximum number of limits on one path.
 pub const MAX_LEVELS: usize = 16;
-/// Longest wait that a caller may accept.
+/// Longest wait that a client may accept.
 pub const MAX_WAIT: Micros = DAY;
-/// How long a reservation may last.
+/// Bounds of a reservation's TTL.
 pub const RESERVATION_TTL: RangeInclusive<Micros> = 10_000..=DAY;
 
 /// The input of one limit's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The moment of the decision.
+    /// Time of the decision.
     pub now: Micros,
-    /// Units asked for: 0 peeks, negative refunds; within ±[`MAX_COST`].
+    /// Units to charge: 0 for a preview, negative for a refund; within ±[`MAX_COST`].
     pub cost: i64,
-    /// The longest wait that the caller accepts; `None`: it did not say.
+    /// The longest wait that the client accepts; `None` if it gave none.
     pub max_wait: Option<Micros>,
-    /// Where the windows of this key begin, in `0..period`; 0 unless the limit asks for a phase of its own.
+    /// Offset of the windows of this key, in `0..period`; 0 unless the limit spreads its windows by key.
     pub phase: Micros,
 }
 
-/// Whether a refusal by one limit keeps the others from being charged.
+/// The policy's `charge`: the limits that a refused request charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Charge {
     /// A refused request charges nothing.
     #[default]
     AllOrNothing,
-    /// Every limit that lets the request pass charges it.
+    /// Each limit that allows the request charges it.
     Independent,
-    /// Where limits refuse a request, only these are charged, as far as they charge what is denied. Only in Envoy's domains.
+    /// If limits refuse a request, only these are charged, and only if they charge denied requests. Only in Envoy's
+    /// domains.
     OverLimitOnly,
 }
 
 impl Charge {
-    /// Every way; those of Envoy's domains.
+    /// All variants; Envoy's domains may use each of them.
     pub const ALL: [Self; 3] = [Self::AllOrNothing, Self::Independent, Self::OverLimitOnly];
 
-    /// Its name in policies.
+    /// Returns the name in policies.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllOrNothing => "all_or_nothing",
@@ -54,25 +55,25 @@ impl Charge {
     }
 }
 
-/// How to decide while the shared store is unavailable.
+/// The rule for decisions while the shared store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// This replica's own memory, with the same limits.
+    /// Decide in this replica's own memory, with the same limits.
     #[default]
     Local,
-    /// Everything passes.
+    /// Allow every request.
     Allow,
-    /// Nothing passes.
+    /// Refuse every request.
     Deny,
-    /// The caller gets an error.
+    /// Return an error to the client.
     Error,
 }
 
 impl OnStoreFailure {
-    /// Every rule; the position of each is its number.
+    /// All variants; the position of each is its number.
     pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
 
-    /// Its name in policies and metrics.
+    /// Returns the name in policies and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -83,7 +84,7 @@ impl OnStoreFailure {
     }
 }
 
-/// Why a request cannot be asked.
+/// A part of a request that is out of bounds.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum AskError {
     /// The cost is beyond ±[`MAX_COST`].
@@ -92,13 +93,13 @@ pub enum AskError {
     /// The wait is not within 0 to [`MAX_WAIT`].
     #[error("a max_wait is 0 to 1 day")]
     MaxWait,
-    /// The factor is negative, infinite or no number.
+    /// The factor is negative, infinite or not a number.
     #[error("a factor is a number from 0, not {0}")]
     Factor(f64),
 }
 
 impl AskError {
-    /// The request's field at fault.
+    /// Returns the invalid field of the request.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Cost(_) => "cost",

@@ -2,7 +2,8 @@
 
 use super::time::Micros;
 
-/// One limit's answer. On a refusal it describes the state after it. Durations are rounded up to the microsecond.
+/// The decision of one limit. On a refusal the numbers describe the state after it. Durations are rounded up to the
+/// microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether this limit lets the request pass.
@@ -11,35 +12,35 @@ pub struct Decision {
     pub limit: u64,
     /// The largest cost that would pass now, after this decision's charge.
     pub remaining: u64,
-    /// Refused only: the least wait after which the same request would pass if no other request used the key; `None` when
-    /// allowed, or when no wait helps (`never`).
+    /// For a refusal, the least time after which the same request passes if no other request uses the key. `None` if
+    /// allowed, or if no wait helps (`never`).
     pub retry_after: Option<Micros>,
-    /// Nothing left only: the least wait after which a unit is left if no other request used the key; `None` where something
-    /// is left, or no wait helps.
+    /// If nothing is left, the least time after which a unit is left if no other request uses the key. `None` if
+    /// something is left, or if no wait helps.
     pub next_after: Option<Micros>,
-    /// Time until the key is exactly as if never seen; 0 when it is so now.
+    /// Time until the key is exactly as if never used; 0 if it is now.
     pub reset_after: Micros,
-    /// Allowed, but to start this much later.
+    /// Time that the client must wait before it starts an allowed request.
     pub wait: Micros,
-    /// Refused, and no wait can make this cost pass.
+    /// Whether the request is refused and no wait can make its cost pass.
     pub never: bool,
 }
 
 impl Decision {
-    /// The request passes at once.
+    /// Creates a decision that allows the request at once.
     pub fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Self {
         let (retry_after, next_after) = (None, None);
         Self { allowed: true, limit, remaining, retry_after, next_after, reset_after, wait: 0, never: false }
     }
 
-    /// The request is refused; it would pass after `retry_after`, or never where that is `None`.
+    /// Creates a refusal. The request passes after `retry_after`, or never if that is `None`.
     pub fn refuse(limit: u64, remaining: u64, retry_after: Option<Micros>, reset_after: Micros) -> Self {
         let never = retry_after.is_none();
         Self { allowed: false, limit, remaining, retry_after, next_after: None, reset_after, wait: 0, never }
     }
 }
 
-/// Two messages tell a decision, in fields of the same names.
+/// Two messages contain a decision, in fields of the same names.
 #[cfg(feature = "proto")]
 macro_rules! from_message {
     ($($message:ident),+) => { $(

@@ -3,44 +3,44 @@
 use smallvec::SmallVec;
 use thiserror::Error;
 
-/// Most segments of a key.
+/// Maximum number of segments of a key.
 pub const MAX_SEGMENTS: usize = 32;
-/// Most bytes of a segment, and of a domain's name.
+/// Maximum bytes of a segment, and of a domain's name.
 pub const MAX_SEGMENT_BYTES: usize = 1_024;
 
-/// Longest segment that a state's name holds as it is. Of a longer one it holds a hash, so that what callers send does
-/// not decide how large a state is.
+/// Longest segment, in bytes, that a state's name contains verbatim. A longer one is replaced by its hash, so that
+/// clients cannot choose how large a state's name is.
 pub const MAX_PLAIN_BYTES: usize = 64;
 
-/// The byte that starts a segment's hash in the name of a state, and the length of the hash behind it.
+/// The byte before a segment's hash in the name of a state, and the length of the hash in bytes.
 const HASHED: u8 = 0xfe;
 const HASH_BYTES: usize = 16;
 
-/// A byte that starts no encoded segment. A store writes it behind a key's encoding to mark the key's end, so that a
-/// prefix of one key is never taken for another.
+/// A byte that starts no encoded segment. A store appends it to a key's encoding to mark its end, so that a prefix of
+/// one key is never mistaken for another.
 pub const END: u8 = 0xff;
 
-/// A domain and a path within it, in one injective encoding: for the domain and then each segment its length, in one
-/// byte below 128 or else two (`0x80 | high`, `low`), and its bytes. So the encoding of a prefix of the path is a prefix
-/// of the encoding, and what hangs below a key is what starts with its bytes.
+/// A domain and a path within it, in one injective encoding: for the domain and then each segment, its length in one
+/// byte if below 128, else in two (`0x80 | high`, `low`), then its bytes. The encoding of a prefix of the path is a
+/// prefix of the encoding, so the keys below a key start with its bytes.
 ///
-/// Keys of up to 112 bytes live without allocation.
+/// Keys of up to 112 bytes need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     written: Encoding,
-    /// With a hash in place of every segment of over 64 bytes, where there is one: 128 bits of BLAKE3, the same in every
-    /// process.
+    /// The encoding with a hash in place of every segment of over 64 bytes, if there is one: 128 bits of BLAKE3, the
+    /// same in every process.
     short: Option<Box<Encoding>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Encoding {
     bytes: SmallVec<[u8; 112]>,
-    /// Where the domain and then each segment ends in `bytes`.
+    /// The offsets at which the domain and then each segment end in `bytes`.
     ends: SmallVec<[u16; 12]>,
 }
 
-/// Why a path is not a key.
+/// The reason why a path is not a valid key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// No segment, or more than [`MAX_SEGMENTS`].
@@ -52,9 +52,9 @@ pub enum KeyError {
     /// The segment at this index is longer than [`MAX_SEGMENT_BYTES`].
     #[error("segment {index} has {bytes} bytes, the most is {MAX_SEGMENT_BYTES}")]
     Long {
-        /// Which segment, from 0.
+        /// The index of the segment.
         index: usize,
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
     },
     /// The domain's name is longer than [`MAX_SEGMENT_BYTES`].
@@ -63,7 +63,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// The request's field at fault: `domain`, `key` or `key[3]`.
+    /// Returns the invalid field of the request: `domain`, `key` or `key[3]`.
     pub fn field(&self) -> String {
         match self {
             Self::Segments(_) => "key".to_owned(),
@@ -98,11 +98,12 @@ impl Key {
         Ok(Self { written, short })
     }
 
-    /// Encodes segments that must not be rejected: of any number and length, empty ones included. A path of up
-    /// to [`MAX_SEGMENTS`] has the names of the same path made by [`Key::new`]; of a longer one, what is behind them is one
-    /// more segment, a hash of it all, so that every prefix of up to [`MAX_SEGMENTS`] is named as it would be alone.
+    /// Encodes segments of any number and length, empty ones included, so that no path is rejected. A path of up to
+    /// [`MAX_SEGMENTS`] has the same names as if made by [`Key::new`]. In a longer path, everything after them is one
+    /// more segment, a hash, so that every prefix of up to [`MAX_SEGMENTS`] is named as it would be alone.
     ///
-    /// It serves to name states; long segments are not kept whole. The domain's name is one that [`Key::new`] takes.
+    /// For naming states: long segments are replaced by their hashes. The domain's name must be one that [`Key::new`]
+    /// accepts.
     pub fn of_any<'s>(domain: &str, segments: impl IntoIterator<Item = &'s str>) -> Self {
         let mut written = Encoding::default();
         written.push_short(domain.as_bytes());
@@ -119,8 +120,8 @@ impl Key {
         Self { written, short: None }
     }
 
-    /// The key of a state's name, which is a [`Key::prefix`] with [`END`] and anything behind it; `None`: this is none. What is
-    /// hashed there stays so, and every prefix of the key is named as in the name.
+    /// Parses a state's name, which is a [`Key::prefix`], [`END`] and any bytes after it; `None` for another form.
+    /// Hashed segments stay hashed, and every prefix of the key has the same name as in `name`.
     pub fn of_name(name: &[u8]) -> Option<Self> {
         let end = parts_end(name, usize::MAX).filter(|end| name.get(*end) == Some(&END))?;
         let (mut written, mut start) = (Encoding::default(), 0);
@@ -133,7 +134,8 @@ impl Key {
         Some(Self { written, short: None })
     }
 
-    /// The domain's name as it was written; of a key of [`Key::of_name`] and [`Key::of_any`] a long one is its hash.
+    /// Returns the domain's name as written. In keys from [`Key::of_name`] and [`Key::of_any`], a long one is its
+    /// hash.
     pub fn domain(&self) -> &[u8] {
         self.written.part(0)
     }
@@ -143,32 +145,33 @@ impl Key {
         self.written.bytes.get(self.written.end(index)) == Some(&HASHED) && index < self.depth()
     }
 
-    /// How many segments the path has.
+    /// Returns the number of segments.
     pub fn depth(&self) -> usize {
         self.written.ends.len() - 1
     }
 
-    /// The segment at `index`, from 0, as it was written; of a key [`Key::of_any`] a long one is its hash. Empty beyond the
-    /// path's end.
+    /// Returns the segment at `index`, from 0, as written, or nothing beyond the path's end. In keys from
+    /// [`Key::of_name`] and [`Key::of_any`], a long one is its hash.
     pub fn segment(&self, index: usize) -> &[u8] {
         self.written.part(index + 1)
     }
 
-    /// The segments in order, as bytes.
+    /// Returns the segments in order, as bytes.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> + Clone {
         (0..self.depth()).map(|index| self.segment(index))
     }
 
-    /// The name of the domain and the first `depth` segments, all of them where there are fewer, by which states are
-    /// found: at most 65 bytes for each.
+    /// Returns the state name of the domain and the first `depth` segments, or of all segments if there are fewer.
+    /// Each part takes at most 65 bytes.
     pub fn prefix(&self, depth: usize) -> &[u8] {
         let encoding = self.short.as_deref().unwrap_or(&self.written);
         &encoding.bytes[..encoding.end(depth)]
     }
 }
 
-/// Where the first `parts` parts of a state's name end, counting its domain as one and then each segment; before [`END`]
-/// where there are fewer. The name is a [`Key::prefix`] with [`END`] and anything behind it; `None`: this is none.
+/// Returns the offset at which the first `parts` parts of a state's name end, counting the domain as one part and
+/// each segment as another, or the offset of [`END`] if there are fewer. The name is a [`Key::prefix`], [`END`] and
+/// any bytes after it; `None` for another form.
 pub fn parts_end(name: &[u8], parts: usize) -> Option<usize> {
     let mut end = 0;
     for _ in 0..parts {
@@ -182,12 +185,12 @@ pub fn parts_end(name: &[u8], parts: usize) -> Option<usize> {
     (end <= name.len()).then_some(end)
 }
 
-/// A domain as metrics, logs and spans show it: the default one, whose name is empty, is `default`.
+/// Returns the name of a domain in metrics, logs and spans: `default` for the default domain, whose name is empty.
 pub fn domain_label(domain: &str) -> &str {
     if domain.is_empty() { "default" } else { domain }
 }
 
-/// The prefix of all state names of a domain: [`Key::prefix`] without segments.
+/// Returns the prefix of all state names of a domain: [`Key::prefix`] without segments.
 pub fn domain_name(domain: &str) -> Vec<u8> {
     let mut written = Encoding::default();
     written.push(domain.as_bytes());
@@ -196,7 +199,7 @@ pub fn domain_name(domain: &str) -> Vec<u8> {
 }
 
 impl Encoding {
-    /// Appends a part that is known to be within bounds, so its length fits 11 bits and every end fits 16.
+    /// Appends a part that is within bounds, so its length fits 11 bits and every end fits 16.
     fn push(&mut self, part: &[u8]) {
         if part.len() < 0x80 {
             self.bytes.push(part.len() as u8);
@@ -219,7 +222,7 @@ impl Encoding {
     }
 
     fn has_long_parts(&self) -> bool {
-        // No part is longer than all of them, which spares most keys a closer look.
+        // A shortcut for most keys: no part is longer than the whole encoding.
         self.bytes.len() > MAX_PLAIN_BYTES && (0..self.ends.len()).any(|part| self.part(part).len() > MAX_PLAIN_BYTES)
     }
 
@@ -229,7 +232,7 @@ impl Encoding {
         short
     }
 
-    /// Appends a part, or its hash where it is long.
+    /// Appends a part, or its hash if it is long.
     fn push_short(&mut self, part: &[u8]) {
         if part.len() <= MAX_PLAIN_BYTES { self.push(part) } else { self.push_hash(&blake3::hash(part)) }
     }

@@ -1,5 +1,5 @@
-//! The words everything else is written in: time, keys, what is asked, what is decided, and how the decisions
-//! of several levels become one. Pure: no I/O, no clock is read, no transport is known.
+//! The vocabulary of the core: time, keys, requests, decisions, and the aggregation of the decisions of several
+//! levels. Pure: no I/O, no clock, no transport.
 
 mod aggregate;
 pub mod ask;

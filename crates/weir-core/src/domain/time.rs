@@ -1,9 +1,9 @@
-//! Time as every part sees it: whole microseconds, handed in, never read here.
+//! Time in whole microseconds. It is always a parameter; nothing here reads a clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Microseconds: a moment since the Unix epoch, or a length of time. Signed, because a store's clock may stand before
-/// a window's start. Always within ±2^53, so that a Lua double holds it exactly.
+/// Microseconds: a moment since the Unix epoch, or a duration. Signed, because a store's clock may be before the
+/// start of a window. Always within ±2^53, so that a Lua double holds it exactly.
 pub type Micros = i64;
 
 /// The latest moment that a store accepts (2^52 µs, the year 2112), so that a moment plus the longest span of a
@@ -15,27 +15,27 @@ pub const SECOND: Micros = 1_000_000;
 /// One day.
 pub const DAY: Micros = 86_400 * SECOND;
 
-/// Where a store takes the present from. A store reads it once for each decision.
+/// The clock of a store, which reads it once for each decision.
 pub trait Clock: Send + Sync + 'static {
-    /// The present.
+    /// Returns the present time.
     fn now(&self) -> Micros;
 
-    /// Whether `now` never decreases. Only then may a store drop what has expired as soon as it sees it: with a clock
-    /// that steps back, a dropped state could be asked for again at a time when it still counted.
+    /// Whether `now` never decreases. Only then may a store drop expired states as soon as it finds them: after a
+    /// clock steps back, a dropped state could be requested at a time at which it still counted.
     fn is_monotonic(&self) -> bool;
 }
 
-/// A clock that stands where it is put: virtual time for `simulate` and tests. It may be set back.
+/// A clock that changes only when set: virtual time for `simulate` and tests. It may be set back.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// Creates a clock set to `now`.
     pub fn new(now: Micros) -> Self {
         Self(AtomicI64::new(now))
     }
 
-    /// Moves the clock to `now`, forward or back.
+    /// Sets the clock to `now`, forward or back.
     pub fn set(&self, now: Micros) {
         self.0.store(now, Ordering::SeqCst);
     }
@@ -64,7 +64,7 @@ impl<C: Clock> Clock for std::sync::Arc<C> {
 const UNITS: [(&str, Micros); 6] =
     [("us", 1), ("ms", 1_000), ("s", SECOND), ("m", 60 * SECOND), ("h", 3_600 * SECOND), ("d", DAY)];
 
-/// Reads a length of time as files and flags write it: `500us`, `250ms`, `60s`, `5m`, `1h`, `1d`, or whole seconds.
+/// Parses a duration as written in files and flags: `500us`, `250ms`, `60s`, `5m`, `1h`, `1d`, or whole seconds.
 ///
 /// # Errors
 /// A sentence that says what is wrong, for a text of another form or one that is beyond 2^53 µs.
@@ -82,7 +82,7 @@ pub fn parse_duration(text: &str) -> Result<Micros, String> {
     }
 }
 
-/// Writes a length of time in the largest unit that holds it without a fraction; `parse_duration` reads it back.
+/// Formats a duration in the largest unit that holds it without a fraction; `parse_duration` parses it back.
 pub fn format_duration(micros: Micros) -> String {
     let (unit, scale) = UNITS.iter().rev().find(|(_, scale)| micros % scale == 0).unwrap_or(&UNITS[0]);
     if micros == 0 { "0s".to_owned() } else { format!("{}{unit}", micros / scale) }

@@ -1,8 +1,8 @@
-//! The units of time in which Envoy's rate-limit protocol and its files count.
+//! The units of time in Envoy's rate-limit protocol and configuration files.
 
 use super::time::{DAY, Micros, SECOND};
 
-/// A unit of time of a fixed length. A month is 30 days and a year 365, wherever they begin.
+/// A unit of time of a fixed length: a month is always 30 days and a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// 1 s.
@@ -22,10 +22,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Every unit, the shortest first.
+    /// All units, the shortest first.
     pub const ALL: [Self; 7] = [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// Its length.
+    /// Returns the length of the unit.
     pub fn micros(self) -> Micros {
         match self {
             Self::Second => SECOND,
@@ -38,7 +38,7 @@ impl Unit {
         }
     }
 
-    /// Its name in files.
+    /// Returns the name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Second => "second",
@@ -51,12 +51,12 @@ impl Unit {
         }
     }
 
-    /// The unit of this name, in whatever case.
+    /// Returns the unit of this name, ignoring case.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
-    /// The unit of exactly this length.
+    /// Returns the unit of exactly this length.
     pub fn of(length: Micros) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.micros() == length)
     }

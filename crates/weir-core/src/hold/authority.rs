@@ -1,4 +1,4 @@
-//! The authority: one step that decides a plan and serves the renewal that came with it.
+//! The authority: one step that decides a plan and serves the renewal sent with it.
 
 use smallvec::SmallVec;
 
@@ -9,27 +9,27 @@ use crate::{
     plan::{Decisions, Plan, States, decide, matters_for, put_if_room},
 };
 
-/// States of which units may be held. Indexes are those of [`Plan::state_of`].
+/// States whose units may be held. Indexes are those of [`Plan::state_of`].
 pub trait Ledgers: States {
-    /// Takes a level's ledger out; an empty one where nothing is held. It is put back before anything is decided.
+    /// Takes out a level's ledger, empty if nothing is held. It is put back before anything is decided.
     fn take_ledger(&mut self, index: usize) -> Ledger;
 
-    /// Puts a ledger back. One without holds need not be remembered.
+    /// Puts a ledger back. One without holds need not be stored.
     fn put_ledger(&mut self, index: usize, ledger: Ledger);
 
-    /// Makes room for one more state, wherever it comes from: one of which units were held and are settled.
+    /// Makes room for one more state by any means: its units were held and are settled.
     fn force_room(&mut self) {}
 
-    /// A level's ledger means nothing any more `reset_after` from now. For those that forget by time.
+    /// Sets the expiry of a level's ledger to `reset_after` from now, in stores that expire by time.
     fn keep_ledger(&mut self, _index: usize, _reset_after: Micros) {}
 }
 
-/// Burns what is held beyond its deadline: it counts as spent at that moment. To be called before anything is decided on
-/// levels that have ledgers.
+/// Removes holds past their deadlines. Their units are burnt, which means that they count as spent at the deadline,
+/// unless they are released. Must be called before anything is decided on levels with ledgers.
 pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
     for index in (0..plan.levels().len()).filter(|index| plan.state_of(*index) == *index) {
         let mut ledger = states.take_ledger(index);
-        // Put when all is charged: between, it might seem to mean nothing any more.
+        // Stored after all charges: in between, the state might seem to have expired.
         let (mut state, mut is_burnt) = (states.get(index).cloned(), false);
         while let Some(hold) = ledger.take_expired(now) {
             if hold.units > 0 && !hold.id.is_released() {
@@ -45,8 +45,8 @@ pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
     }
 }
 
-/// Settles the renewal, decides the plan, and grants what the renewal asks for as far as that is free: on all levels or on
-/// none. Only for a plan that [`Plan::is_holdable`].
+/// Settles the renewal, decides the plan, and grants what the renewal wants as far as that is free, on all levels or
+/// on none. The plan must be [`Plan::is_holdable`].
 pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> (Decisions, Grant) {
     expire(plan, states, now);
     let standing = settle(plan, states, now, renewal);
@@ -86,8 +86,8 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
     (decisions, grant)
 }
 
-/// What all levels say of the renewal: they are renewed together, so the first speaks for all, unless one of them was
-/// full when the hold began.
+/// Settles the renewal on all levels. They are renewed together, so the result of the first applies to all, unless
+/// one of them was full when the hold began.
 fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> Renewed {
     let mut first = None;
     for index in 0..plan.levels().len() {
@@ -103,7 +103,7 @@ fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Ren
     first.unwrap_or(Renewed::Overtaken)
 }
 
-/// At most a share of what is free, so that it lasts for those who ask next; but a unit where there is one.
+/// Grants at most a share of what is free, to leave units for later requests, but at least one unit if any is free.
 fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, renewal: &Renewal) -> u64 {
     if free.min(renewal.want) == 0 {
         return 0;
@@ -121,7 +121,7 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
     if has_room { units } else { 0 }
 }
 
-/// Remembers a level's state for as long as it may matter to what is outstanding, which may be charged at its deadline.
+/// Stores a level's state for as long as it may matter to outstanding units, which may be charged at their deadline.
 pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
     let reset_after = matters_for(plan, states, index, now);
     if let Some(state) = states.get(index).cloned() {
@@ -130,7 +130,8 @@ pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize,
     states.keep_ledger(index, reset_after);
 }
 
-/// Until time has made room, where nothing else can make it but a reset or a refund, which show within the time of a hold.
+/// Returns the time until time alone makes room, on levels where only a reset or a refund could make it earlier. At
+/// most the TTL of the hold, within which these take effect.
 fn refused_for(states: &mut impl Ledgers, decisions: &Decisions, renewal: &Renewal) -> Micros {
     let mut longest = 0;
     for (index, decision) in decisions.iter().enumerate() {
@@ -144,12 +145,12 @@ fn refused_for(states: &mut impl Ledgers, decisions: &Decisions, renewal: &Renew
     longest
 }
 
-/// Whether a level stands above its limit: not even nothing passes.
+/// Whether a level is above its limit: even cost 0 is refused.
 fn is_above(decision: &Decision) -> bool {
     !decision.allowed
 }
 
-/// A level's state with units charged at the moment `at`. A slot that is not held any more counts for nothing.
+/// Returns a level's state with units charged at the time `at`. Slots are not charged: they count only while held.
 pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units: u64, at: Micros) -> Option<State> {
     let level = &plan.levels()[index];
     if level.limit.params.as_concurrency().is_some() {
@@ -164,7 +165,7 @@ pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, stat
     let peek = Ask { now, cost: 0, max_wait: None, phase: level.phase() };
     let reset_after = level.limit.params.step(Some(&state), &peek).0.reset_after;
     if !put_if_room(plan, states, index, state.clone(), reset_after) {
-        // It was granted, so it counts.
+        // The units were granted, so they must count.
         states.force_room();
         states.put(plan.state_of(index), state, reset_after);
     }

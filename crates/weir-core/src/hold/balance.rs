@@ -1,4 +1,4 @@
-//! What a holder may spend, shared by all threads.
+//! The units that a holder may spend, shared by all threads.
 
 use std::sync::atomic::{
     AtomicI64,
@@ -7,15 +7,15 @@ use std::sync::atomic::{
 
 use crate::domain::Micros;
 
-/// Units that may be spent until a deadline. Spending takes no lock and allocates nothing. Times are those of the holder's
-/// monotonic clock.
+/// Units that may be spent until a deadline. Spending takes no lock and allocates nothing. Times are those of the
+/// holder's monotonic clock.
 #[derive(Debug)]
 pub struct Balance {
     units: AtomicI64,
     deadline: AtomicI64,
-    /// Below so many units a renewal is due.
+    /// Number of units below which a renewal is due.
     low: AtomicI64,
-    /// And from this moment on.
+    /// Time from which a renewal is due.
     renew_at: AtomicI64,
 }
 
@@ -24,9 +24,9 @@ pub struct Balance {
 pub enum Spend {
     /// Spent.
     Spent,
-    /// Spent, and the holder is to be told ([`Holder::low`](super::Holder::low)).
+    /// Spent, and the holder must be notified ([`Holder::low`](super::Holder::low)).
     Low,
-    /// Not held: the holder is to be asked ([`Holder::short`](super::Holder::short)).
+    /// Not enough units: the holder must decide ([`Holder::short`](super::Holder::short)).
     Short,
 }
 
@@ -42,8 +42,8 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// Spends `cost` units, above 0, at `now`. Who is delayed between reading its clock and this may spend what is burnt
-    /// meanwhile: that was charged by then, too early by the delay.
+    /// Spends `cost` units, above 0, at `now`. A thread that is delayed between reading its clock and this call may
+    /// spend units that are burnt meanwhile: they were charged then, too early by the delay.
     #[inline]
     pub fn spend(&self, cost: i64, now: Micros) -> Spend {
         if cost <= 0 || self.is_over(now) {
@@ -57,26 +57,26 @@ impl Balance {
         }
     }
 
-    /// Units left.
+    /// Returns the units left.
     pub fn units(&self) -> u64 {
         self.units.load(Relaxed).unsigned_abs()
     }
 
-    /// Takes all units out.
+    /// Removes all units and returns their number.
     pub(super) fn empty(&self) -> u64 {
         self.units.swap(0, Relaxed).unsigned_abs()
     }
 
-    /// Takes out all above `kept`: how much that was.
+    /// Removes all units above `kept` and returns their number.
     pub(super) fn take_above(&self, kept: u64) -> u64 {
         let kept = i64::try_from(kept).unwrap_or(i64::MAX);
         let units = self.units.fetch_min(kept, Relaxed);
         (units - kept).max(0).unsigned_abs()
     }
 
-    /// Adds units, and sets until when all may be spent.
+    /// Adds units, and sets the deadline of all of them.
     pub(super) fn fill(&self, units: u64, deadline: Micros) {
-        // Who sees the new deadline sees that units which were burnt have been taken out before.
+        // A thread that sees the new deadline also sees that burnt units were removed before.
         self.deadline.store(deadline, Release);
         self.units.fetch_add(units as i64, Relaxed);
     }
@@ -86,18 +86,18 @@ impl Balance {
         now >= self.deadline.load(Acquire)
     }
 
-    /// Whether it is time for a renewal.
+    /// Whether a renewal is due.
     pub fn is_due(&self, now: Micros) -> bool {
         now >= self.renew_at.load(Relaxed)
     }
 
-    /// Sets when [`Spend::Low`] is told.
+    /// Sets when to return [`Spend::Low`].
     pub(super) fn watch(&self, low: u64, renew_at: Micros) {
         self.low.store(low as i64, Relaxed);
         self.renew_at.store(renew_at, Relaxed);
     }
 
-    /// Tells [`Spend::Low`] no more.
+    /// Disables [`Spend::Low`].
     pub(super) fn unwatch(&self) {
         self.low.store(i64::MIN, Relaxed);
         self.renew_at.store(Micros::MAX, Relaxed);

@@ -1,23 +1,24 @@
-//! A client's lease of one key: when to ask for it, by which request, and what an answer changes.
+//! A client's lease of one key: when to request it, the request, and the effects of an answer.
 //!
-//! A [`Holder`] for those who learn the terms from the store's replicas, and whose policy may change while they hold.
+//! A [`Holder`] for a client, which learns the terms from the service, and whose policy may change while it holds
+//! units.
 
 use super::{Balance, Grant, HOLD_OFF_MAX, HoldId, Holder, Offer, OnShortage, Renewal, Terms};
 use crate::domain::{Micros, time::SECOND};
 
-/// The time in which checks of a key without terms are counted.
+/// Interval over which checks of a key without terms are counted.
 const SLOT: Micros = 100_000;
-/// Checks within that time from which on a lease is worth its renewals.
+/// Checks per interval from which a lease is worth its renewals.
 const HOT: u32 = 3;
-/// How long a key is not asked for again that cannot be leased, or whose terms are not answered.
+/// Time until a lease is requested again for a key that cannot be leased, or whose terms are not answered.
 const ASK_AGAIN_AFTER: Micros = SECOND;
 
-/// What a client sends, with the check that is decided in the same step (see `LeaseRequest` of the API).
+/// A client's request, sent with the check that is decided in the same step (see `LeaseRequest` of the API).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
     /// The client's number of the lease.
     pub lease: u64,
-    /// The number of the request in it.
+    /// The number of the request within the lease.
     pub sequence: u64,
     /// Units spent since the lease began.
     pub spent: u64,
@@ -25,59 +26,60 @@ pub struct LeaseRequest {
     pub kept: u64,
     /// Units wanted in addition.
     pub want: u64,
-    /// The generation under which it asks; 0: none is known.
+    /// The generation that the client knows; 0 for none.
     pub generation: u64,
-    /// What the check costs; 0: there is none.
+    /// The cost of the check; 0 without a check.
     pub cost: i64,
 }
 
-/// What it is answered.
+/// The answer to a [`LeaseRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseAnswer {
     /// As in the request.
     pub lease: u64,
     /// As in the request.
     pub sequence: u64,
-    /// The check was refused.
+    /// Whether the check was refused.
     pub is_refused: bool,
-    /// What is granted; `None`: nothing is settled.
+    /// The grant; `None` if nothing is settled.
     pub grant: Option<Grant>,
-    /// The terms; `None`: the key cannot be leased.
+    /// The terms; `None` if the key cannot be leased.
     pub offer: Option<Offer>,
 }
 
-/// How a check is decided that the balance cannot pay for.
+/// The handling of a check that the balance cannot pay for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCheck {
-    /// Refused, without asking.
+    /// Refuse it without a request.
     Refuse {
-        /// Until it is asked again.
+        /// Time until the service is asked again.
         retry_after: Micros,
     },
-    /// By an ordinary check, whose answer is to be told ([`ClientLease::checked`]).
+    /// Send an ordinary check, and pass its answer to [`ClientLease::checked`].
     Check,
-    /// By this request.
+    /// Send this request.
     Ask(LeaseRequest),
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Nothing is known of the key, or it cannot be leased.
+    /// The key has no terms, or cannot be leased.
     Cold { slot: Micros, checks: u32 },
-    /// The terms are asked for.
+    /// The terms have been requested.
     Requested { sent: Micros, cost: i64 },
-    /// It can be leased.
+    /// The key can be leased.
     Held { holder: Box<Holder>, generation: u64 },
 }
 
-/// A client's lease of one key; its owner calls it for one thread at a time, with the time of its monotonic clock. What may be
-/// spent is in a [`Balance`] beside it: first [`Balance::spend`], and this machine where that says so.
+/// A client's lease of one key. Its owner calls it from one thread at a time, with the time of its monotonic clock.
+/// The units to spend are in a separate [`Balance`]: call [`Balance::spend`] first, then this state machine if the
+/// result requires it.
 #[derive(Clone, Debug)]
 pub struct ClientLease {
     state: State,
     /// The number of the newest lease, or of the request for terms.
     lease: u64,
-    /// Until then the key is not asked for.
+    /// Time until which no lease is requested.
     quiet_until: Micros,
 }
 
@@ -89,7 +91,7 @@ impl Default for ClientLease {
 }
 
 impl ClientLease {
-    /// A check that the balance cannot pay for ([`Spend::Short`](super::Spend::Short)).
+    /// Decides how to handle a check that the balance cannot pay for ([`Spend::Short`](super::Spend::Short)).
     pub fn short(&mut self, balance: &Balance, cost: i64, now: Micros) -> OnCheck {
         if let State::Held { holder, generation } = &mut self.state {
             return match holder.short(balance, cost, now) {
@@ -108,7 +110,7 @@ impl ClientLease {
         OnCheck::Ask(LeaseRequest { lease: self.lease, sequence: 1, spent, kept, want, generation, cost })
     }
 
-    /// Counts a check of a key without terms: whether it is worth a lease.
+    /// Counts a check of a key without terms, and returns whether the key is worth a lease.
     fn is_hot(&mut self, now: Micros) -> bool {
         let slot = now.div_euclid(SLOT);
         let before = match self.state {
@@ -119,19 +121,20 @@ impl ClientLease {
         before + 1 >= HOT && now >= self.quiet_until
     }
 
-    /// The balance is low ([`Spend::Low`](super::Spend::Low)): a request to send, for which no check waits.
+    /// Returns a request to send when the balance is low ([`Spend::Low`](super::Spend::Low)); no check waits for it.
     pub fn low(&mut self, balance: &Balance, now: Micros) -> Option<LeaseRequest> {
         let State::Held { holder, generation } = &mut self.state else { return None };
         holder.low(balance, now).map(|renewal| request(&renewal, *generation, 0))
     }
 
-    /// To be called every few milliseconds, at least four times while a lease lasts.
+    /// Returns a request to send if one is due. Must be called every few milliseconds, at least four times per TTL of
+    /// a lease.
     pub fn due(&mut self, balance: &Balance, now: Micros) -> Option<LeaseRequest> {
         let State::Held { holder, generation } = &mut self.state else { return None };
         holder.due(balance, now).map(|renewal| request(&renewal, *generation, 0))
     }
 
-    /// An ordinary check was answered.
+    /// Records the answer to an ordinary check.
     pub fn checked(&mut self, cost: i64, is_refused: bool, sent: Micros, now: Micros) {
         if let State::Held { holder, .. } = &mut self.state
             && is_refused
@@ -140,8 +143,8 @@ impl ClientLease {
         }
     }
 
-    /// A request was answered: a request to send, which gives back what was held under other terms. Its answer may be told
-    /// like all others, or not.
+    /// Handles an answer. May return a request that gives back units held under other terms; handling its answer is
+    /// optional.
     pub fn answered(&mut self, balance: &Balance, answer: &LeaseAnswer, now: Micros) -> Option<LeaseRequest> {
         if answer.lease != self.lease || matches!(self.state, State::Cold { .. }) {
             return None;
@@ -160,7 +163,7 @@ impl ClientLease {
                     holder.lost(balance, answer.sequence);
                     return None;
                 }
-                // It is not renewed any more, and burns.
+                // It is not renewed any more, and is burnt.
                 (None, None) => {
                     holder.close(balance, now);
                 }
@@ -187,7 +190,8 @@ impl ClientLease {
         (self.state, self.quiet_until) = (Self::default().state, quiet_until);
     }
 
-    /// A request will not be answered, or was answered by an error. Whether it was served is not known, and need not be.
+    /// Handles a request that is not answered, or answered by an error. Whether it was served is unknown, and does
+    /// not matter.
     pub fn lost(&mut self, balance: &Balance, lease: u64, sequence: u64, now: Micros) {
         if lease != self.lease {
             return;
@@ -199,7 +203,7 @@ impl ClientLease {
         }
     }
 
-    /// The client ends: a request that gives back what is held. The lease is as new afterwards.
+    /// Ends the lease, and returns a request that gives back its units. Afterwards the lease is in its initial state.
     pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<LeaseRequest> {
         let given_back = match &mut self.state {
             State::Held { holder, generation } => holder.close(balance, now).map(|it| request(&it, *generation, 0)),
@@ -209,7 +213,7 @@ impl ClientLease {
         given_back
     }
 
-    /// Whether it may be forgotten.
+    /// Whether it can be forgotten.
     pub fn is_idle(&mut self, balance: &Balance, now: Micros) -> bool {
         match &mut self.state {
             State::Held { holder, .. } => holder.is_idle(balance, now),
@@ -220,7 +224,7 @@ impl ClientLease {
 }
 
 impl Offer {
-    /// An offer with these terms.
+    /// Creates an offer with these terms.
     pub fn new(generation: u64, ttl: Micros, hold_off: Micros, scarce: u64) -> Self {
         Self { generation, terms: Terms { hold_off, scarce, ..Terms::lasting(ttl) } }
     }

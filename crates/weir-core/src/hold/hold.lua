@@ -1,16 +1,16 @@
--- Holds, as ledger.rs and authority.rs. A ledger is a list of {id, sequence, spent, units, granted, deadline}, a renewal is {id,
--- sequence, spent, kept, want, ttl}. A level is a table of step, charge, p, base, s, ledger, phase: the two functions of its
--- algorithm, its parameters, those without the request's factor, by which units are held, its state or false, and its ledger; and
--- whether what is held are slots.
+-- Holds, as in ledger.rs and authority.rs. A ledger is a list of {id, sequence, spent, units, granted, deadline}, a
+-- renewal is {id, sequence, spent, kept, want, ttl}. A level is a table: `step` and `charge` are the functions of its
+-- algorithm, `p` its parameters, `base` those without the request's factor, by which units are held, `s` its state or
+-- false, `ledger` its ledger, `phase` its phase, and `slots` whether the units held are slots.
 
--- As MAX_HOLDS and MAX_TTL.
+-- MAX_HOLDS and MAX_TTL, in microseconds.
 local HOLDS, HOLD_TTL = 128, 60000000
--- As MAX_COST: no owner is granted more at once.
+-- MAX_COST: no owner is granted more at once.
 local MOST_SPENT = 2 ^ 32
--- Instead of an id: all reservations of one deadline that are kept, or given back, when they expire.
+-- Instead of an id: all reservations of one deadline whose units are kept, or given back, when they expire.
 local KEPT, RELEASED = 'k', 'r'
 
--- Units outstanding, and the last deadline of them.
+-- Returns the outstanding units and their last deadline.
 local function hold_outstanding(ledger)
   local units, last = 0, 0
   for index = 1, #ledger do
@@ -23,9 +23,9 @@ local function hold_outstanding(ledger)
   return units, last
 end
 
--- How long a state matters under what is outstanding, which may count as spent as late as at its deadline, on top of what there
--- is by then, if that is not forgotten. A window may begin in between. The level remembers it: of a key at its limit neither
--- changes between the plans of a call.
+-- Returns how long a state matters with its outstanding units. These may count as spent as late as at their deadline,
+-- on top of the state at that time, if that has not expired. A window may begin in between. Cached in the level: of a
+-- key at its limit, neither changes between the plans of a call.
 local function hold_lasts(level, now, state, units, last)
   local known = level.lasts
   if known and known[1] == state and known[2] == units and known[3] == last and known[4] == now then return known[5] end
@@ -36,7 +36,7 @@ local function hold_lasts(level, now, state, units, last)
   return late - now + lasts
 end
 
--- The state with what is outstanding on top, which the level remembers too.
+-- Returns the state with the outstanding units charged, also cached in the level.
 local function hold_on_top(level, now, units)
   local known, state = level.on_top, level.s
   if known and known[1] == state and known[2] == units and known[3] == now then return known[4] end
@@ -45,22 +45,23 @@ local function hold_on_top(level, now, units)
   return all
 end
 
--- After how long a level's state and ledger mean nothing any more. A charge made later counts for at least as long, so this is
--- never less than what a step says now.
+-- Returns the time until a level's state and ledger expire. A charge made later counts for at least as long, so this
+-- is never less than the result of a step now.
 local function hold_reset(level, now)
   local units, last = hold_outstanding(level.ledger)
   if units == 0 then return level.step(level.base, level.s, now, 0, -1, level.phase)[5] end
   return hold_lasts(level, now, level.s, units, last)
 end
 
--- One level's step, what is outstanding being charged on top: the decision, the state without that, and with it.
+-- One level's step, with the outstanding units charged: returns the decision, and the next state without and with
+-- them.
 local function hold_step(level, now, cost, max_wait)
   local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
   local units, last = hold_outstanding(level.ledger)
   if units == 0 then return step(p, s, now, cost, max_wait, phase) end
   local decision, state, all
   if cost < 0 then
-    -- What is held is not given back.
+    -- Outstanding units cannot be refunded.
     decision, state = step(p, s, now, cost, max_wait, phase)
     all = charge(level.base, state or s, now, units, phase) or state or s
     local stands = step(p, all, now, 0, max_wait, phase)
@@ -79,12 +80,12 @@ local function hold_step(level, now, cost, max_wait)
   return decision, state, all
 end
 
--- A slot that is not held any more counts for nothing.
+-- Charges units at the time `at`. Slots are not charged: they count only while held.
 local function hold_charge(level, units, at)
   if units > 0 and not level.slots then level.s = level.charge(level.base, level.s, at, units, level.phase) or level.s end
 end
 
--- Burns what is held beyond its deadline, the earliest first.
+-- Removes holds past their deadlines, the earliest first. Their units are charged unless they are released.
 local function hold_expire(level, now)
   local ledger = level.ledger
   while #ledger > 0 do
@@ -100,7 +101,7 @@ local function hold_expire(level, now)
   end
 end
 
--- The holds of a ledger that have not expired, and whether any of the others counts: they would be burnt next.
+-- Returns the holds that have not expired, and whether any of the others has units that would be burnt next.
 local function hold_forget_expired(ledger, now)
   local live, counts = {}, false
   for index = 1, #ledger do
@@ -124,9 +125,10 @@ local function hold_deadline(renewal, now)
   return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
--- Settles a renewal. What it is ('new', 'next', 'again' or 'overtaken'), what that was granted where it comes again, whether what
--- is kept is held, and the units spent, returned and burnt. 'idle' is a next one of a hold without units, of which nothing was spent: that stays as it
--- is, unless it is granted units. So a renewal that comes late or twice may be granted units, which the next one gives back.
+-- Settles a renewal. Returns its kind ('new', 'next', 'again' or 'overtaken'), the units granted before if it is
+-- repeated, whether the kept units are held, and the units spent, returned and burnt. 'idle' is the next renewal of a
+-- hold without units, of which nothing was spent: the hold stays unchanged unless units are granted. So a late or
+-- repeated renewal may be granted units, which the next one gives back.
 local function hold_settle(level, renewal, now)
   local hold = hold_find(level.ledger, renewal[1])
   if not hold then return 'new', 0, false, 0, 0, renewal[4] end
@@ -152,7 +154,7 @@ local function hold_grant(levels, free, renewal, now)
     for at = 1, #ledger do
       local id = ledger[at][1]
       if ledger[at][4] > 0 then
-        -- All reservations are one owner.
+        -- All reservations count as one owner.
         if id == KEPT or id == RELEASED then
           reserved = 1
         elseif id ~= renewal[1] then
@@ -176,7 +178,7 @@ local function hold_grant(levels, free, renewal, now)
   return units
 end
 
--- For how long a request that is refused would be refused again, where no other holder has units.
+-- Returns for how long a refused request would be refused again, if no other holder has units.
 local function hold_refused_for(levels, decisions, renewal)
   local longest = 0
   for index = 1, #levels do
@@ -189,9 +191,9 @@ local function hold_refused_for(levels, decisions, renewal)
   return longest
 end
 
--- Settles a renewal, decides by `decide`, which is given the levels and leaves them charged, and grants: the decisions, and
--- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused, and the units
--- granted now, spent, returned and burnt}; and whether ledgers have changed.
+-- Settles a renewal, calls `decide`, which is given the levels and leaves them charged, and grants units. Returns the
+-- decisions; {units, free, whether the kept units are held, whether the hold is recalled, for how long the request
+-- would be refused, and the units granted now, spent, returned and burnt}; and whether ledgers have changed.
 local function hold_renew(levels, now, renewal, decide)
   local first, has_changed
   for index = 1, #levels do
@@ -216,14 +218,14 @@ local function hold_renew(levels, now, renewal, decide)
   }, has_changed or units > 0
 end
 
--- Where the units of reservations of this kind and deadline are, if any.
+-- Returns the index of the entry of reservations of this kind and deadline, if any.
 local function hold_reserved(ledger, kind, deadline)
   for index = 1, #ledger do
     if ledger[index][1] == kind and ledger[index][6] == deadline then return index end
   end
 end
 
--- The other half is for leases.
+-- Reservations may use half of a ledger; the other half is for leases.
 local function hold_has_room(ledger, kind, deadline)
   local own = 0
   for index = 1, #ledger do

@@ -1,4 +1,4 @@
-//! The holder: when to ask for how much, and what to do meanwhile.
+//! The holder: when to request how many units, and how to decide in between.
 
 use super::{DRIFT_PPM, Grant, HOLD_OFF_MAX, HoldId, Renewal, balance::Balance, demand::Demand};
 use crate::{
@@ -6,24 +6,25 @@ use crate::{
     domain::{Ask, Micros},
 };
 
-/// How leases are held.
+/// The terms of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// From a renewal to the deadline, by the authority's clock.
+    /// Time from a renewal to the deadline, by the authority's clock.
     pub ttl: Micros,
-    /// A hold is to last for so long at the present demand.
+    /// Time for which the units of a hold should last at the present demand.
     pub horizon: Micros,
-    /// After a refusal of the authority the holder refuses by itself for so long. No more comes back in four times of it than
-    /// fits the limit, so that none is lost to those who ask next.
+    /// Time for which the holder refuses on its own after a refusal of the authority. In four times of it no more
+    /// comes back than fits the limit, so that nothing is lost to later requests.
     pub hold_off: Micros,
-    /// Units that come back in that time. Where no more is free the limit is reached, and who has spent its share asks no
-    /// sooner than one who was refused.
+    /// Units that come back in that time. If no more are free the limit is reached, and a holder that has spent its
+    /// share asks no sooner than one that was refused.
     pub scarce: u64,
 }
 
 impl Terms {
-    /// Holds that last for `ttl`, and for two fifths of it at the present demand, under these limits: a holder refuses by
-    /// itself for at most 10 ms, or a quarter of the least [`window`](crate::algorithm::Algorithm::window).
+    /// Returns the terms of holds that last for `ttl`, and for two fifths of it at the present demand, under these
+    /// limits: a holder refuses on its own for at most 10 ms, or a quarter of the least
+    /// [`window`](crate::algorithm::Algorithm::window).
     pub fn of<'p>(limits: impl IntoIterator<Item = &'p Params>, ttl: Micros) -> Self {
         let mut terms = Self::lasting(ttl);
         let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
@@ -36,38 +37,38 @@ impl Terms {
         terms
     }
 
-    /// Those without any limits.
+    /// Returns the terms without any limits.
     pub(super) fn lasting(ttl: Micros) -> Self {
         Self { ttl, horizon: 2 * ttl / 5, hold_off: HOLD_OFF_MAX, scarce: u64::MAX }
     }
 
-    /// From when a renewal was sent to when what it brought must be spent, by the holder's clock.
+    /// Returns the time from sending a renewal until the units that it brought must be spent, by the holder's clock.
     fn usable(&self) -> Micros {
         self.ttl - (self.ttl * DRIFT_PPM + 999_999) / 1_000_000
     }
 
-    /// Until when the holder refuses by itself that hears now of a refusal. A busy store answers late, and would stay busy if
-    /// the time were counted from the question; a refusal that is old tells nothing.
+    /// Returns the time until which a holder that learns of a refusal at `now` refuses on its own. A busy store answers
+    /// late, and would stay busy if the time counted from the request; an old refusal means nothing.
     fn held_off_until(&self, sent: Micros, now: Micros) -> Micros {
         (now + self.hold_off).min(sent + 4 * self.hold_off)
     }
 }
 
-/// How a request is decided that the balance cannot pay for.
+/// The handling of a request that the balance cannot pay for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnShortage {
-    /// Refused, as the authority has refused no more than this shortly before: try again after so long.
+    /// Refuse it, since the authority has refused no more than this shortly before.
     Refuse {
-        /// Until the authority is asked again.
+        /// Time until the authority is asked again.
         retry_after: Micros,
     },
-    /// The store decides it, and serves the renewal in the same step where there is one.
+    /// Let the store decide it, and serve the renewal, if any, in the same step.
     Store(Option<Renewal>),
 }
 
-/// The holder of one key's lease; its owner calls it for one thread at a time, with the time of its monotonic clock.
+/// The holder of one key's lease. Its owner calls it from one thread at a time, with the time of its monotonic clock.
 ///
-/// It spends from a [`Balance`], of which it knows by the units that are left how many were spent. Fields say what the
+/// Units are spent from a [`Balance`]; the units left in it determine how many were spent. The fields record what the
 /// authority was told; only an answer to the pending renewal changes them.
 #[derive(Clone, Debug)]
 pub struct Holder {
@@ -75,22 +76,22 @@ pub struct Holder {
     terms: Terms,
     sequence: u64,
     pub(super) pending: Option<Pending>,
-    /// The last renewal was lost, and may have been served.
+    /// Whether the last renewal was lost, and may have been served.
     is_unsettled: bool,
-    /// All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent.
+    /// All units ever put in the balance and not taken back unspent. Those that are not in it are spent.
     taken: u64,
     demand: Demand,
-    /// Units spent that the demand knows of.
+    /// Units spent that the demand includes.
     counted: u64,
     refused: Option<Refused>,
 }
 
-/// A renewal under way.
+/// A renewal in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) renewal: Renewal,
     pub(super) sent: Micros,
-    /// What the request cost that it came with; 0: none.
+    /// Cost of the request that it was sent with; 0 for none.
     cost: i64,
 }
 
@@ -101,19 +102,19 @@ struct Refused {
 }
 
 impl Holder {
-    /// A holder of nothing.
+    /// Creates a holder without units.
     pub fn new(id: HoldId, terms: Terms, now: Micros) -> Self {
         let mut demand = Demand::default();
         demand.count(0, now);
         Self { id, terms, sequence: 0, pending: None, is_unsettled: false, taken: 0, demand, counted: 0, refused: None }
     }
 
-    /// A request came that the balance cannot pay for.
+    /// Decides how to handle a request that the balance cannot pay for.
     pub fn short(&mut self, balance: &Balance, cost: i64, now: Micros) -> OnShortage {
         self.count(balance, cost.max(0).unsigned_abs(), now);
         let is_pending = self.is_pending(balance, now);
         if let Some(Refused { until, .. }) = self.refused.filter(|refused| cost >= refused.cost) {
-            // Then one asks for all, which wait for its answer at most as long again.
+            // Then one request goes to the authority, and the others wait for its answer at most as long again.
             let until = if is_pending && now >= until { until + self.terms.hold_off } else { until };
             if now < until {
                 return OnShortage::Refuse { retry_after: until - now };
@@ -123,12 +124,12 @@ impl Holder {
         if is_pending || (want < 2 && balance.units() == 0) {
             return OnShortage::Store(None);
         }
-        // What is held goes back with the request, which may need it.
+        // The held units go back with the request, which may need them.
         self.taken -= balance.empty();
         OnShortage::Store(Some(self.renewal(balance, 0, want, cost, now)))
     }
 
-    /// The balance is low, or time has come to see whether it is: a renewal to send, for which no request waits.
+    /// Returns a renewal to send when the balance is low or its check is due; no request waits for it.
     pub fn low(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
         if self.is_pending(balance, now) {
             return None;
@@ -139,7 +140,7 @@ impl Holder {
         }
         let target = self.demand.within(self.terms.horizon);
         let held = balance.units();
-        // Less than two are not worth a hold, and much more than is needed is of use to others.
+        // Fewer than two units are not worth a hold, and far more than needed are of use to others.
         if target < 2 || held > 2 * target {
             self.taken -= balance.take_above(if target < 2 { 0 } else { target });
         }
@@ -152,12 +153,13 @@ impl Holder {
         Some(self.renewal(balance, kept, want, 0, now))
     }
 
-    /// To be called now and then, more often than half a hold lasts: what [`Balance::spend`] would tell, where nothing is spent.
+    /// Returns the renewal that [`Balance::spend`] would trigger, in case nothing is spent. Must be called at
+    /// intervals shorter than half of a hold's TTL.
     pub fn due(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
         if balance.is_due(now) { self.low(balance, now) } else { None }
     }
 
-    /// The owner stops: what is held is given back.
+    /// Stops the holder, and returns a renewal that gives back its units.
     pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
         balance.unwatch();
         let units = balance.empty();
@@ -165,14 +167,14 @@ impl Holder {
         (units > 0 || self.pending.is_some() || self.is_unsettled).then(|| self.renewal(balance, 0, 0, 0, now))
     }
 
-    /// The authority's answer, and whether the request that came with the renewal was refused.
+    /// Handles the authority's answer. `is_refused`: the request sent with the renewal was refused.
     pub fn answered(&mut self, balance: &Balance, grant: &Grant, is_refused: bool, now: Micros) {
         let Some(Pending { renewal, sent, cost }) = self.pending.take_if(|it| it.renewal.sequence == grant.sequence)
         else {
             return;
         };
         if !grant.is_kept {
-            // Burnt, with whatever was spent of it since.
+            // Burnt, including the units spent of it since.
             balance.empty();
             self.counted = self.counted.min(renewal.spent);
             self.taken = renewal.spent;
@@ -185,7 +187,7 @@ impl Holder {
         let usable = self.terms.usable();
         balance.fill(grant.units, sent + usable);
         let is_scarce = grant.units < renewal.want && grant.units + grant.free <= self.terms.scarce;
-        // Where there is none to be had, asking again before it is needed brings nothing.
+        // If none are available, asking again before more are needed is useless.
         balance.watch(if is_scarce { 0 } else { balance.units() / 2 }, sent + usable / 2);
         self.refused = None;
         if is_refused {
@@ -195,7 +197,7 @@ impl Holder {
         }
     }
 
-    /// The store refused a request that was sent without a renewal.
+    /// Records that the store refused a request sent without a renewal.
     pub fn refused(&mut self, cost: i64, sent: Micros, now: Micros) {
         self.refuse(cost, self.terms.held_off_until(sent, now));
     }
@@ -206,22 +208,22 @@ impl Holder {
         }
     }
 
-    /// The renewal of this number will not be answered. Whether it was served is not known: the next one settles it.
+    /// Handles a renewal that will not be answered. Whether it was served is unknown: the next one settles it.
     pub fn lost(&mut self, balance: &Balance, sequence: u64) {
         if let Some(pending) = self.pending.take_if(|pending| pending.renewal.sequence == sequence) {
             self.is_unsettled = true;
-            // A store that is not asked at all fails at once, again and again.
+            // A store that cannot be reached fails immediately, so renewals are delayed.
             balance.watch(0, pending.sent + self.terms.hold_off);
         }
     }
 
-    /// Whether it may be forgotten.
+    /// Whether it can be forgotten.
     pub fn is_idle(&mut self, balance: &Balance, now: Micros) -> bool {
         self.count(balance, 0, now);
         !self.is_pending(balance, now) && balance.units() == 0 && self.demand.within(self.terms.horizon) == 0
     }
 
-    /// Whether a renewal is under way. One that is not answered until what it brings is of no use is lost.
+    /// Whether a renewal is in flight. One that is not answered before its units would be useless is lost.
     fn is_pending(&mut self, balance: &Balance, now: Micros) -> bool {
         let ttl = self.terms.ttl;
         if self.pending.take_if(|pending| now >= pending.sent + ttl).is_some() {
@@ -250,7 +252,7 @@ impl Holder {
 mod tests {
     use super::*;
 
-    /// A holder stops before the authority lets go, however their clocks drift.
+    /// A holder stops before the deadline of the authority, however their clocks drift within the bound.
     #[test]
     fn a_hold_is_used_for_less_than_it_lasts() {
         for ttl in (1..2_000).chain([250_000, 60_000_000]) {

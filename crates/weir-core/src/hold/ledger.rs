@@ -6,9 +6,9 @@ use crate::domain::{Micros, ask::MAX_COST};
 /// Units of one level that one owner may spend until a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Whose it is.
+    /// The id of the hold.
     pub id: HoldId,
-    /// The last renewal that counted.
+    /// The sequence number of the last renewal that counted.
     pub sequence: u64,
     /// Units that the owner had spent by then, all of them settled.
     pub spent: u64,
@@ -16,7 +16,7 @@ pub struct Hold {
     pub units: u64,
     /// Units that the last renewal was granted.
     pub granted: u64,
-    /// When it is burnt, by the authority's clock: what is outstanding counts as spent then.
+    /// The deadline by the authority's clock, at which outstanding units are burnt: they count as spent.
     pub deadline: Micros,
 }
 
@@ -26,41 +26,42 @@ pub struct Ledger {
     pub(super) holds: Vec<Hold>,
 }
 
-/// What is granted of a level and not settled yet.
+/// The units of a level that are granted and not settled yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outstanding {
     /// Units.
     pub units: u64,
-    /// The last deadline of them.
+    /// Their last deadline.
     pub until: Micros,
 }
 
-/// What a renewal is to a ledger.
+/// The kind of a renewal, for a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewed {
-    /// Of a hold that is not there: it begins, or has expired.
+    /// The hold is not in the ledger: it begins, or has expired.
     New,
-    /// The next one of its hold: what was spent since the last one is to be charged. What is kept was not held any more where
-    /// it is more than was left.
+    /// The next renewal of its hold: the units spent since the last one must be charged. The kept units are no longer
+    /// held if they are more than were left.
     Next { settled: Settled, is_kept: bool },
-    /// The last one again, which was granted so much. What is kept may not be held any more, as the first time.
+    /// The last renewal repeated, with the units granted then. As the first time, kept units may not be held any
+    /// more.
     Again { granted: u64, is_kept: bool },
-    /// One that a later one has overtaken.
+    /// A later renewal has overtaken it.
     Overtaken,
 }
 
 impl Ledger {
-    /// A ledger as it was read back.
+    /// Creates a ledger from stored holds.
     pub fn of(holds: Vec<Hold>) -> Self {
         Self { holds }
     }
 
-    /// Its holds.
+    /// Returns the holds.
     pub fn holds(&self) -> &[Hold] {
         &self.holds
     }
 
-    /// What is granted and not settled yet.
+    /// Returns the units that are granted and not settled yet.
     pub fn outstanding(&self) -> Outstanding {
         let held = self.holds.iter().filter(|hold| hold.units > 0);
         held.fold(Outstanding::default(), |all, hold| Outstanding {
@@ -69,7 +70,7 @@ impl Ledger {
         })
     }
 
-    /// Forgets the holds that have expired and would be burnt next: whether any of them counts.
+    /// Forgets expired holds, which would be burnt next. Returns whether any of them counts.
     pub fn forget_expired(&mut self, now: Micros) -> bool {
         let mut counted = false;
         self.holds.retain(|hold| {
@@ -80,16 +81,16 @@ impl Ledger {
         counted
     }
 
-    /// Takes out the hold that expired first, if one has by `now`.
+    /// Removes and returns the hold that expired first, if any has by `now`.
     pub(super) fn take_expired(&mut self, now: Micros) -> Option<Hold> {
         let index = (0..self.holds.len()).min_by_key(|index| self.holds[*index].deadline)?;
         (self.holds[index].deadline <= now).then(|| self.holds.swap_remove(index))
     }
 
-    /// Settles a hold and gives back what its owner does not keep. It lives on, even without units, until its deadline: to
-    /// know the renewal should it come again. One that has no units, and of which nothing was spent since, stays as it is unless
-    /// it is granted some: so a key at its limit is not written each time that its holders ask. A renewal that comes late or
-    /// twice may then be granted units, which the next one gives back.
+    /// Settles a hold and gives back what its owner does not keep. The hold stays until its deadline even without
+    /// units, to recognize a repeated renewal. A hold without units, of which nothing was spent since, stays
+    /// unchanged unless units are granted, so that a key at its limit is not written each time its holders ask. A
+    /// late or repeated renewal may then be granted units, which the next one gives back.
     pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Renewed {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Renewed::New };
         if renewal.sequence < hold.sequence {
@@ -110,12 +111,13 @@ impl Ledger {
         Renewed::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, is_kept }
     }
 
-    /// Whether a renewal may be granted something.
+    /// Whether a renewal may be granted units.
     pub(super) fn has_room(&self, id: HoldId, most: usize) -> bool {
         self.holds.len() < most || self.holds.iter().any(|hold| hold.id == id)
     }
 
-    /// How many owners share the level, the one that asks included. All reservations are one.
+    /// Returns the number of owners that share the level, including the one of this renewal. All reservations count
+    /// as one.
     pub(super) fn holders(&self, id: HoldId) -> u64 {
         let others = self.holds.iter().filter(|hold| hold.id != id && hold.units > 0);
         let (leased, reserved) =
@@ -128,7 +130,7 @@ impl Ledger {
         leased + reserved + 1
     }
 
-    /// Units that others hold.
+    /// Returns the units of all other holds.
     pub(super) fn outstanding_of_others(&self, id: HoldId) -> u64 {
         self.holds.iter().filter(|hold| hold.id != id).map(|hold| hold.units).sum()
     }

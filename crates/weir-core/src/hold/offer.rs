@@ -1,25 +1,25 @@
-//! What a client is told of a key that it may lease.
+//! The offer that a client receives for a key that it may lease.
 
 use super::Terms;
 use crate::plan::Plan;
 
-/// The terms of a lease, and what tells them from those of another policy.
+/// The terms of a lease, and the generation of the limits that they apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The same wherever the same limits are in force; never 0. A hold of other limits must not be renewed: some level might not
-    /// know of it.
+    /// The same wherever the same limits are in force; never 0. A hold under other limits must not be renewed: a
+    /// level might not know of it.
     pub generation: u64,
-    /// How leases are held.
+    /// The terms of a lease.
     pub terms: Terms,
 }
 
 impl Offer {
-    /// Whether a renewal is served that was made under this generation: a hold of other limits is given back, no more.
+    /// Whether a renewal made under this generation is served. A hold under other limits can only be given back.
     pub fn serves(&self, generation: u64, kept: u64, want: u64) -> bool {
         generation == self.generation || (kept, want) == (0, 0)
     }
 
-    /// The offer for the key of a plan; `None`: it cannot be leased.
+    /// Returns the offer for the key of a plan; `None` if it cannot be leased.
     pub fn of(plan: &Plan<'_>) -> Option<Self> {
         let ttl = plan.lease_ttl()?;
         let mut hasher = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! Requests with ids of their own: who has no answer asks again, and is charged once.
+//! Idempotent requests: a client retries a request with an id that was not answered, and is charged once.
 
 use super::{Outcome, Record, Reservation, Reservations, reservation};
 use crate::{
@@ -6,30 +6,30 @@ use crate::{
     plan::{Decisions, Plan, no_room, peek},
 };
 
-/// The id of a request, by which a store knows it again.
+/// The id of a request, by which a store recognizes a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId {
-    /// The caller's id.
+    /// The client's id.
     pub name: Box<[u8]>,
-    /// What tells this request from another one of the same id.
+    /// A fingerprint that distinguishes this request from another one with the same id.
     pub fingerprint: [u8; 8],
-    /// How long the answer is remembered, in microseconds.
+    /// Time for which the answer is remembered, in microseconds.
     pub window: Micros,
 }
 
-/// Whether a store has met a request before.
+/// Whether a request repeats an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repeat {
-    /// It has not, or is not told the request's id.
+    /// A first request, or one without an id.
     #[default]
     First,
-    /// It has: this is the answer of that time, and nothing is charged.
+    /// A repeated request: the answer is the earlier one, and nothing is charged.
     Again,
-    /// It has met another request under this id. Nothing is decided.
+    /// A request with the id of another one. Nothing is decided.
     Conflict,
 }
 
-/// Decides a plan on levels of which units may be held, whatever it asks for.
+/// Decides a plan on levels whose units may be held, with its reservation and its request id.
 pub fn decide_held(
     plan: &Plan<'_>,
     states: &mut impl Reservations,
@@ -48,7 +48,7 @@ pub fn decide_held(
         Some(Record::Answered { fingerprint, decisions, is_reserved, .. })
             if fingerprint == request.fingerprint && is_reserved == plan.reservation.is_some() =>
         {
-            // Where the policy has other limits since, how these stand.
+            // If the policy has other limits since, the answer contains their previews.
             let is_same = decisions.len() == plan.levels().len();
             let decisions = if is_same { decisions.to_vec().into() } else { stand(states) };
             let left = |reservation: Reservation<'_>| {
@@ -62,7 +62,8 @@ pub fn decide_held(
         None => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
             let is_reserved = matches!(outcome, Some(Outcome::Reserved { .. }));
-            // What charges nothing is decided again, so that there are no more records than the limits admit requests.
+            // A request that charges nothing is decided again, so there are no more records than requests that the
+            // limits admit.
             let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
             if has_charged {
                 let (fingerprint, until) = (request.fingerprint, now + request.window);

@@ -1,7 +1,7 @@
-//! Reservations: holds of callers, who learn only afterwards how much they use.
+//! Reservations: holds of clients that learn only afterwards how much they use.
 //!
-//! Their units stand in the ledgers of the levels, as a lease's do, but all that end at one moment as one entry: how many
-//! reservations are open makes no check slower. What each of them is settled by is a [`Record`] of its own.
+//! Their units are in the ledgers of the levels, like those of a lease, but all that end at one moment share an
+//! entry: the number of open reservations does not slow down checks. Each of them is settled by its own [`Record`].
 
 use super::{
     Hold, HoldId, Ledger, Ledgers, MAX_HOLDS,
@@ -12,40 +12,41 @@ use crate::{
     plan::{self, Decisions, Plan, dry_run, no_room, passes, peek},
 };
 
-/// The random bytes that a reservation's name begins with.
+/// Number of random bytes at the beginning of a reservation's name.
 pub const RESERVATION_ID_BYTES: usize = 16;
-/// A settlement can be asked for again for so long.
+/// Time for which a settlement can be repeated.
 const REPEATABLE_FOR: Micros = 60 * SECOND;
-/// Most moments at which reservations of one level end: the others are for leases.
+/// Maximum number of deadlines of the reservations of one level; the other holds are for leases.
 const MAX_RESERVED: usize = MAX_HOLDS / 2;
 
 /// A request about one reservation, together with its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation<'a> {
-    /// Its name in the store: [`RESERVATION_ID_BYTES`] that cannot be guessed, and the client. So other clients do not find it.
+    /// Its name in the store: [`RESERVATION_ID_BYTES`] that cannot be guessed, and the client, so that no other
+    /// client finds it.
     pub name: &'a [u8],
-    /// What is requested.
+    /// The requested step.
     pub step: Step,
 }
 
-/// The life of a reservation.
+/// The steps in the life of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Decides the plan, and holds its cost on all levels that pass.
     Reserve {
-        /// For how long, at most; within [`RESERVATION_TTL`].
+        /// Maximum time until it expires, within [`RESERVATION_TTL`].
         ttl: Micros,
-        /// What becomes of it then.
+        /// The treatment of its units at expiry.
         on_expiry: OnExpiry,
     },
-    /// Charges what was used, also where it is more, and gives back the rest.
+    /// Charges the units used, even if they are more than reserved, and gives back the rest.
     Commit {
         /// The units used.
         actual: u64,
     },
-    /// Gives back everything.
+    /// Gives back all units.
     Cancel,
-    /// Lasts for so long from now on, at most.
+    /// Moves the deadline to at most `ttl` from now.
     Extend {
         /// Within [`RESERVATION_TTL`].
         ttl: Micros,
@@ -53,93 +54,93 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether it charges once more each time that it is requested.
+    /// Whether it charges again each time that it is requested.
     pub fn is_new(self) -> bool {
         matches!(self, Self::Reserve { .. })
     }
 }
 
-/// What becomes of a reservation that is not settled in time.
+/// The treatment of the units of a reservation that is not settled in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
-    /// It counts as used, at that moment.
+    /// They count as used, at that moment.
     #[default]
     Keep,
-    /// It is given back.
+    /// They are given back.
     Release,
 }
 
-/// What became of a request about a reservation.
+/// The result of a request about a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Units are held.
     Reserved {
-        /// Until then, from now: at least 15/16 of the time requested.
+        /// Time until it expires: at least 15/16 of the time requested.
         expires_after: Micros,
     },
     /// The plan was refused.
     Refused,
-    /// Settled, now or before: the first settlement counts.
+    /// Settled, now or earlier: the first settlement counts.
     Settled {
         /// The units charged.
         actual: u64,
-        /// Those of them that were not reserved.
+        /// The part of these units that was not reserved.
         overage: u64,
-        /// That was before, by an earlier request.
+        /// Whether an earlier request settled it.
         before: bool,
     },
     /// Still held.
     Extended {
-        /// Until then, from now.
+        /// Time until it expires.
         expires_after: Micros,
     },
-    /// There is none of this name: it was never made, or has expired.
+    /// The reservation does not exist: it was never made, or has expired.
     Unknown,
 }
 
-/// What a store remembers of a request.
+/// A record that a store keeps of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A reservation that is not settled.
+    /// An open reservation.
     Open {
-        /// What becomes of it at its deadline.
+        /// The treatment of its units at the deadline.
         on_expiry: OnExpiry,
-        /// By the authority's clock.
+        /// The deadline, by the authority's clock.
         deadline: Micros,
-        /// Units held of each of these levels.
+        /// Units held on each of these levels.
         units: u64,
-        /// Their names: the encoded key and the limit's ident.
+        /// The names of the levels: the encoded key and the limit's ident.
         levels: Vec<Box<[u8]>>,
     },
-    /// A reservation that is settled.
+    /// A settled reservation.
     Settled {
         /// The units charged.
         actual: u64,
-        /// Those of them that were not reserved.
+        /// The part of these units that was not reserved.
         overage: u64,
-        /// How long that is remembered.
+        /// Expiry of the record.
         until: Micros,
     },
-    /// A request with an id of its own.
+    /// A request with an id.
     Answered {
-        /// What tells it from others of that id.
+        /// A fingerprint that distinguishes it from other requests with that id.
         fingerprint: [u8; 8],
         /// The decisions of its levels.
         decisions: Box<[Decision]>,
-        /// It made a reservation.
+        /// Whether it made a reservation.
         is_reserved: bool,
-        /// How long that is remembered.
+        /// Expiry of the record.
         until: Micros,
     },
 }
 
 impl Record {
-    /// How long the reservation still holds its units; 0 where it is settled.
+    /// Returns how long the reservation still holds its units; 0 if it is settled.
     pub(super) fn left(&self, now: Micros) -> Micros {
         if let Self::Open { deadline, .. } = self { deadline - now } else { 0 }
     }
 
-    /// When it means nothing any more.
+    /// Returns the expiry of the record.
     pub fn expires(&self) -> Micros {
         match self {
             Self::Open { deadline, .. } => *deadline,
@@ -149,17 +150,17 @@ impl Record {
 }
 
 impl HoldId {
-    /// All reservations of one kind and deadline. Owners draw theirs at random from all 64 bits.
+    /// Returns the id of all reservations of one kind and deadline. Owners draw theirs at random from all 64 bits.
     fn of_reservations(on_expiry: OnExpiry) -> Self {
         Self { owner: on_expiry as u64, number: u64::MAX }
     }
 
-    /// Whether it stands for reservations.
+    /// Whether it is the id of reservations.
     pub fn is_of_reservations(self) -> bool {
         [OnExpiry::Keep, OnExpiry::Release].map(Self::of_reservations).contains(&self)
     }
 
-    /// Whether what it holds is given back when it expires.
+    /// Whether its units are given back at expiry.
     pub(super) fn is_released(self) -> bool {
         self == Self::of_reservations(OnExpiry::Release)
     }
@@ -199,17 +200,17 @@ impl Ledger {
 
 /// Ledgers, and records of requests.
 pub trait Reservations: Ledgers {
-    /// The record of this name, whether expired or not.
+    /// Returns the record of this name, even if it has expired.
     fn record(&self, name: &[u8]) -> Option<Record>;
 
-    /// Makes room for a new record, and for ledgers of these levels. `false`: there is none.
+    /// Makes room for a new record, and for ledgers of these levels. `false` if there is none.
     fn make_room(&mut self, levels: &[usize]) -> bool;
 
-    /// Remembers a record until it expires. Room for a new one has been made.
+    /// Stores a record until it expires. Room for a new one must have been made.
     fn put_record(&mut self, name: &[u8], record: Record);
 }
 
-/// Decides a plan, or carries out what it asks of a reservation, where what has expired is settled.
+/// Decides a plan, or executes its reservation step. Expired holds must have been settled before.
 pub(super) fn decide(plan: &Plan<'_>, states: &mut impl Reservations, now: Micros) -> (Decisions, Option<Outcome>) {
     let Some(reservation) = plan.reservation else { return (plan::decide(plan, states, now), None) };
     let Reservation { name, step } = reservation;
@@ -228,10 +229,11 @@ pub(super) fn decide(plan: &Plan<'_>, states: &mut impl Reservations, now: Micro
     (decisions, Some(outcome))
 }
 
-/// The moment up to 1/16 of the time before it is over at which others end too, so that one ledger entry stands for all.
+/// Returns the deadline, rounded down by up to 1/16 of the TTL, so that reservations with the same deadline share a
+/// ledger entry.
 fn deadline(ttl: Micros, now: Micros) -> Micros {
     let ttl = ttl.clamp(*RESERVATION_TTL.start(), *RESERVATION_TTL.end());
-    // A power of two between 1/32 and 1/16 of the time.
+    // A power of two between 1/32 and 1/16 of the TTL.
     let grid = 1 << (ttl.ilog2() - 4);
     (now + ttl) / grid * grid
 }
@@ -246,7 +248,7 @@ fn reserve(
 ) -> (Decisions, Outcome) {
     let is_open = |record: &Record| matches!(record, Record::Open { .. }) && record.expires() > now;
     if let Some(record) = states.record(name).filter(is_open) {
-        // It is there already, whoever asks again.
+        // It already exists: the request is repeated.
         let decisions =
             (0..plan.levels().len()).map(|index| Decision { allowed: true, ..peek(plan, states, index, now) });
         return (decisions.collect(), Outcome::Reserved { expires_after: record.left(now) });
@@ -283,7 +285,7 @@ fn reserve(
     (decisions, Outcome::Reserved { expires_after: deadline - now })
 }
 
-/// The levels of a plan of which a reservation holds units: those that the policy still has.
+/// Returns the levels of a plan on which a reservation holds units, of those that the policy still has.
 fn held_levels<'p>(plan: &'p Plan<'_>, levels: &'p [Box<[u8]>]) -> impl Iterator<Item = usize> + 'p {
     (0..plan.levels().len()).filter(|index| levels.iter().any(|name| plan.levels()[*index].is_state(name)))
 }
@@ -321,14 +323,15 @@ fn extend(
     until: Micros,
 ) -> Outcome {
     let Record::Open { on_expiry, deadline, units, mut levels } = record else { return Outcome::Unknown };
-    // What the policy does not have keeps its end, so it is not this reservation's any more.
+    // On a level that the policy no longer has, the hold keeps its deadline and is not part of this reservation any
+    // more.
     levels.retain(|name| plan.levels().iter().any(|level| level.is_state(name)));
     let mut ledgers: Vec<_> = held_levels(plan, &levels).map(|index| (index, states.take_ledger(index))).collect();
     let units_of = |index: usize| plan.levels()[index].held_units(units);
     for (index, ledger) in &mut ledgers {
         ledger.settle_reserved(on_expiry, deadline, units_of(*index));
     }
-    // A full ledger keeps it where it was.
+    // If a ledger is full, the deadline stays.
     let has_room = units == 0 || ledgers.iter().all(|(_, ledger)| ledger.has_room_for(on_expiry, until));
     let until = if has_room { until } else { deadline };
     for (index, mut ledger) in ledgers {

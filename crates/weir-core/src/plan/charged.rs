@@ -1,17 +1,17 @@
-//! What a decided plan has charged.
+//! The units that a decided plan has charged.
 
 use super::{Plan, decide::passes};
 use crate::domain::{Charge, Decision};
 
 impl Plan<'_> {
-    /// Whether these decisions have changed what any level has left: charged it, or given it back.
+    /// Whether these decisions have changed the remaining units of any level, by a charge or a refund.
     pub(crate) fn charges(&self, decisions: &[Decision]) -> bool {
         let refunds = self.levels.iter().any(|level| level.cost < 0) && !self.dry_run;
         refunds || self.charged(decisions).any(|units| units > 0)
     }
 
-    /// The units that each level has charged by these decisions, in their order; refunds count as none. Of a concurrency
-    /// limit the slots that a reservation takes.
+    /// Returns the units that each level has charged by these decisions, in the order of the levels. A refund counts
+    /// as 0, and a concurrency limit counts the slots that a reservation takes.
     pub fn charged<'p>(&'p self, decisions: &'p [Decision]) -> impl Iterator<Item = u64> + 'p {
         let (passes, dry_run) = (passes(self, decisions), self.dry_run);
         self.levels.iter().zip(decisions).map(move |(level, decision)| {
@@ -36,7 +36,7 @@ mod tests {
         plan::{Limit, Origin},
     };
 
-    /// Allowed or not, shadow, and whether it charges what is denied.
+    /// Whether the level allows, whether it is in shadow mode, and its `charge_denied`.
     type Case = (bool, bool, bool);
 
     fn charged(charge: Charge, cost: i64, cases: &[Case]) -> Vec<u64> {
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(charged(ALL, 3, &[(true, false, false), (false, false, false)]), [0, 0]);
         assert_eq!(charged(ALL, 3, &[(true, false, true), (false, false, false)]), [3, 0]);
         assert_eq!(charged(ALL, 3, &[(true, false, false), (false, false, true)]), [0, 3]);
-        // A shadow that refuses does not stop the others, and is not charged.
+        // A refusing shadow level does not stop the others and is not charged.
         assert_eq!(charged(ALL, 3, &[(true, false, false), (false, true, false)]), [3, 0]);
         for cost in [0, -3] {
             assert_eq!(charged(ALL, cost, &[(true, false, false), (true, false, true)]), [0, 0]);

@@ -1,4 +1,4 @@
-//! The one step: all levels of a plan judged at one moment, then charged or not.
+//! The decision of a plan: all levels are evaluated at one moment, then charged or not, in one step.
 
 use smallvec::SmallVec;
 
@@ -12,33 +12,35 @@ use crate::{
 /// The decisions of a plan's levels, in their order.
 pub type Decisions = SmallVec<[Decision; 4]>;
 
-/// When to come back to a store that had no room. An estimate: room comes when something expires.
+/// Retry time of a request that is refused because the store is full. An estimate: room appears when something
+/// expires.
 const RETRY_WHEN_FULL: Micros = SECOND;
 
-/// The states that a plan needs, held still while it is decided. Indexes are those of [`Plan::state_of`].
+/// The states that a plan needs, which must not change while it is decided. Indexes are those of [`Plan::state_of`].
 pub trait States {
-    /// What is remembered and still means something: its `reset_after` is not over, whatever the limit has become since.
+    /// Returns the stored state while it is valid: until its `reset_after` has passed, even if the limit has changed
+    /// since.
     fn get(&self, index: usize) -> Option<&State>;
 
-    /// What is held of it and not settled yet ([`crate::hold`]). Every decision counts that as charged at its moment.
+    /// Returns the units that are held and not settled yet ([`crate::hold`]). Every decision counts them as charged
+    /// at its own time.
     fn outstanding(&self, _index: usize) -> Outstanding {
         Outstanding::default()
     }
 
-    /// Whether it has a place, also where it means nothing any more.
+    /// Whether the store has an entry for the state, even one that has expired.
     fn has_place(&self, index: usize) -> bool;
 
-    /// Whether there is room for `count` states that are not there yet, as far as that can be told without making any.
+    /// Whether there is room for `count` new states, as far as the store can determine without making any.
     fn has_room(&self, _count: usize) -> bool {
         true
     }
 
-    /// Makes room for `count` states that are not there yet. `false`: there is none, and what needs it is refused. A store
-    /// whose rule is to let it pass says `true`, and remembers of what is put as much as it has room for.
+    /// Makes room for `count` new states. `false`: there is none, and the levels that need it refuse. A store that
+    /// allows requests when it is full returns `true`, and keeps only the states that fit.
     fn reserve(&mut self, count: usize) -> bool;
 
-    /// Remembers a state, which means nothing any more `reset_after` from now. Room for one that was not there has been
-    /// asked for.
+    /// Stores a state, which expires `reset_after` from now. Room for a new one must have been reserved.
     fn put(&mut self, index: usize, state: State, reset_after: Micros);
 }
 
@@ -49,7 +51,8 @@ pub fn decide(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisio
     decisions
 }
 
-/// The same, in place: puts the decisions where none are yet. Moving them takes as long as a part of the decision.
+/// Like [`decide`], but pushes the decisions to an empty list: moving them would take a noticeable part of the time
+/// of a decision.
 pub fn decide_into(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
     if plan.dry_run {
         *decisions = dry_run(plan, states, now);
@@ -66,7 +69,7 @@ pub(super) fn charge(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut im
     }
 }
 
-/// The states that levels would leave behind, in their order.
+/// The next states of the levels, in their order.
 type Next = SmallVec<[Option<State>; 4]>;
 
 fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
@@ -83,7 +86,7 @@ fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl 
     }
 }
 
-/// Makes room for all the states that must be new, or else turns their levels into refusals.
+/// Reserves room for all new states. If there is none, the levels that need it refuse.
 fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
         next.is_some() && !plan.levels[index].limit.shadow && !states.has_place(plan.state_of(index))
@@ -107,7 +110,8 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decision
     false
 }
 
-/// Charges a request that passes: first the levels that count, whose room is reserved, then those shadows that fit.
+/// Charges a request that passes: first the non-shadow levels, whose room is reserved, then the shadow levels that
+/// fit.
 fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next: &mut Next) {
     for shadow in [false, true] {
         for (index, (decision, next)) in decisions.iter().zip(next.iter_mut()).enumerate() {
@@ -124,8 +128,8 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next
     }
 }
 
-/// After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged. What
-/// refuses may cut a state that another limit made, and that is kept.
+/// Settles a refused request: only levels with `charge_denied` are charged, and the other allowing levels report a
+/// preview. A refusing level may clamp a state that another limit made, and that state is stored.
 fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: Next, now: Micros) {
     for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
         if !decision.allowed || charges_anyway(plan, index, plan.total_cost(index)) {
@@ -138,8 +142,8 @@ fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Dec
     }
 }
 
-/// The levels that count go first, each charging if it passes. Whether the shadows are charged is known only then, and
-/// they are judged then: one of them may share its state with a level before it.
+/// Decides the non-shadow levels first; each charges if it allows. Whether shadow levels are charged depends on the
+/// result, so they are decided afterwards: one of them may share its state with an earlier level.
 fn independent(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
     decisions.extend(plan.levels.iter().map(|_| Decision::pass(0, 0, 0)));
     let mut allowed = true;
@@ -167,8 +171,8 @@ fn independent(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl Sta
     }
 }
 
-/// Where levels refuse, only they charge, and the others tell how they stand. Each is judged by its own cost, so of those that
-/// share a state some may refuse only once the others have charged.
+/// If levels refuse, only they charge, and the others report a preview. Each level is judged by its own cost, so
+/// among levels that share a state some may refuse only after the others have charged.
 fn over_limit_only(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
     let judged = plan.levels.iter().enumerate();
     let judged: Decisions = judged.map(|(index, level)| step(plan, states, index, level.cost, now).0).collect();
@@ -210,18 +214,19 @@ fn step_by(
     }
 }
 
-/// For how long a level's state and what is held of it matter, whatever the factor of the request.
+/// Returns the time until a level's state and its outstanding units no longer matter, whatever the factor of the
+/// request.
 pub(crate) fn matters_for(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
     step_by(&plan.levels[index].limit.params, plan, states, index, 0, now).0.reset_after
 }
 
-/// How a level stands.
+/// Returns a preview of a level.
 pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Decision {
     step(plan, states, index, 0, now).0
 }
 
-/// The same where units of the level are held: judged as if they were spent now, but remembered without them. They are held by
-/// `base`, the limit without the request's factor.
+/// Decides a level with outstanding units: judged as if they were spent now, but the next state does not include
+/// them. They are held by `base`, the limit without the request's factor.
 #[cold]
 fn step_under(
     params: &Params,
@@ -235,21 +240,21 @@ fn step_under(
         params.step(all.as_ref().or(state), ask)
     };
     let (mut decision, next) = if ask.cost < 0 {
-        // What is held is not given back.
+        // Outstanding units cannot be refunded.
         let (refunded, next) = params.step(state, ask);
         let stands = under(next.as_ref().or(state), &Ask { cost: 0, ..*ask }).0;
         let Decision { remaining, reset_after, next_after, .. } = stands;
         (Decision { remaining, reset_after, next_after, ..refunded }, next)
     } else {
         let (decision, next) = under(state, ask);
-        // A refusal keeps a state that was cut.
+        // A refusal stores a state that was clamped.
         let units = if decision.allowed { ask.cost.unsigned_abs() } else { 0 };
         let charged = || params.charge(state, units, ask.now, ask.phase);
         let next = next.and_then(|_| if ask.cost > 0 { charged() } else { params.step(state, ask).1 });
         (decision, next)
     };
-    // What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
-    // A window may begin in between.
+    // Outstanding units may count as spent as late as at their deadline, on top of the state at that time, if that
+    // has not expired. A window may begin in between.
     let (late, left) = (held.until.max(ask.now), next.as_ref().or(state));
     let peek = Ask { now: late, cost: 0, ..*ask };
     let lasts = |state: Option<&State>| {
@@ -260,7 +265,7 @@ fn step_under(
     (decision, next)
 }
 
-/// Whether no level that counts refuses.
+/// Whether all non-shadow levels allow.
 pub(crate) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }

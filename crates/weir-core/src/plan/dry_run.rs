@@ -1,11 +1,11 @@
-//! A plan decided as always, of which nothing is kept.
+//! Dry runs: plans that are decided as usual without storing anything.
 
 use smallvec::SmallVec;
 
 use super::{Decisions, Plan, States, decide::charge};
 use crate::{algorithm::State, domain::Micros, hold::Outstanding};
 
-/// Decides a plan at `now` and leaves the states as they are.
+/// Decides a plan at `now` without changing the states.
 #[cold]
 pub(crate) fn dry_run(plan: &Plan<'_>, states: &impl States, now: Micros) -> Decisions {
     let mut decisions = Decisions::new();
@@ -13,7 +13,8 @@ pub(crate) fn dry_run(plan: &Plan<'_>, states: &impl States, now: Micros) -> Dec
     decisions
 }
 
-/// States beside which the plan puts its own: levels that share one see what those before them would have left.
+/// An overlay over the states, with those that the plan puts: levels that share a state see what earlier levels would
+/// have stored.
 struct Scratch<'s, S> {
     states: &'s S,
     put: SmallVec<[(usize, State, Micros); 4]>,

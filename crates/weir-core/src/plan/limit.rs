@@ -1,4 +1,4 @@
-//! A limit: a rule at one place, and whose counts are whose.
+//! A limit: an algorithm with its parameters, and the identity of its states.
 
 use std::{borrow::Cow, cmp::Ordering, sync::OnceLock};
 
@@ -9,43 +9,43 @@ use crate::{
     domain::{Micros, key::END},
 };
 
-/// What an ident of a policy's limit has after its first byte.
+/// The second byte of the ident of a policy's limit.
 const POLICY: u8 = b'p';
 
-/// What tells the first of several unnamed limits apart.
+/// The identifier of the first unnamed limit of its kind.
 const FIRST: &str = "#0";
 
-/// Where a limit was written. Limits of different origin never share a count.
+/// The source of a limit. Limits of different origins never share a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In a policy.
     Policy,
     /// In a request.
     Request,
-    /// In a descriptor of a request, in place of what the policy says.
+    /// In a descriptor of a request, instead of the policy's limit.
     Override,
 }
 
-/// One rule at one place.
+/// One algorithm with its parameters, at one node.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// As answers show it: the configured name, or the path pattern with the algorithm and its ordinal.
+    /// The name in answers: the configured one, or the path pattern with the algorithm and its ordinal.
     pub name: Box<str>,
-    /// Evaluated and counted, never refusing.
+    /// Whether the limit is in shadow mode: evaluated and counted, but never refusing.
     pub shadow: bool,
-    /// The algorithm with its parameters, under the policy's factor.
+    /// The algorithm with its parameters, scaled by the policy's factor.
     pub params: Params,
     /// The limit's index within its policy.
     pub index: u32,
-    /// For how long the policy has units of it leased ([`crate::hold`]), whether or not they can be.
+    /// TTL of leases in the policy ([`crate::hold`]), whether or not the limit is leasable.
     lease: Option<Micros>,
-    /// The same where they can be.
+    /// TTL of leases, if the limit is leasable.
     leased_for: Option<Micros>,
     origin: Origin,
     is_named: bool,
     ordinal: usize,
     ident: Box<[u8]>,
-    /// The parameters as written and the policy's factor, where that is not 1.
+    /// The parameters as written and the policy's factor, unless that is 1.
     written: Option<Box<(Params, f64)>>,
     encoded: OnceLock<Box<[u8]>>,
 }
@@ -58,8 +58,8 @@ impl PartialEq for Limit {
 }
 
 impl Limit {
-    /// The limit at `pattern`, the `ordinal`th of its algorithm there. `name` is the one it was given, if any. Where
-    /// several are at one place, [`identify`] tells their counts apart.
+    /// Creates the limit at `pattern`, the `ordinal`th of its algorithm there. `name` is the configured one, if any.
+    /// If a node has several limits, [`identify`] distinguishes their states.
     pub fn new(
         origin: Origin,
         name: Option<&str>,
@@ -68,7 +68,7 @@ impl Limit {
         shadow: bool,
         params: Params,
     ) -> Self {
-        // Put together without formatting, which takes longer: requests make limits too.
+        // Concatenated instead of formatted, which is slower: limits are also created for requests.
         let who: Cow<'_, str> = match (name, ordinal) {
             (Some(name), _) => ["=", name].concat().into(),
             (None, 0) => FIRST.into(),
@@ -92,7 +92,7 @@ impl Limit {
         }
     }
 
-    /// The limit under a policy's `factor`; `None` where 0 lifts it.
+    /// Returns the limit scaled by a policy's `factor`; `None` if 0 lifts it.
     ///
     /// # Errors
     /// [`ParamError`] when the parameters leave their bounds.
@@ -107,7 +107,7 @@ impl Limit {
         }
     }
 
-    /// The parameters under a request's `factor`, above 0, which multiplies with the policy's.
+    /// Returns the parameters scaled by a request's `factor`, above 0, multiplied by the policy's.
     ///
     /// # Errors
     /// [`ParamError`] when they leave their bounds.
@@ -118,7 +118,7 @@ impl Limit {
         }
     }
 
-    /// The same limit, with the same counts, under a further factor above 0.
+    /// Returns the limit, with the same states, scaled by a further factor above 0.
     ///
     /// # Errors
     /// [`ParamError`] when the parameters leave their bounds.
@@ -128,8 +128,8 @@ impl Limit {
         Ok(self.changed(|limit| (limit.params, limit.written) = (params, Some(Box::new((written, policy * factor))))))
     }
 
-    /// The same limit with other parameters of its algorithm, which no factor of the policy scales. Its counts are the same
-    /// unless their time base is another.
+    /// Returns the limit with other parameters of its algorithm, to which no factor of the policy applies. It keeps
+    /// its states unless the time base changes.
     pub fn with_params(&self, params: Params) -> Self {
         let before = ident_of(self.origin, self.written(), "");
         let who = self.ident.strip_prefix(&*before).map(String::from_utf8_lossy).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Limit {
         self.changed(|limit| (limit.params, limit.ident, limit.written) = (params, ident, None))
     }
 
-    /// The same limit, only watching.
+    /// Returns the limit in shadow mode.
     pub fn in_shadow(&self) -> Self {
         self.changed(|limit| limit.shadow = true)
     }
@@ -149,19 +149,19 @@ impl Limit {
         limit.with_lease(lease)
     }
 
-    /// The limit in the form that a store sends, made by `encode` when it is first asked for.
+    /// Returns the limit as encoded for a store, calling `encode` the first time.
     pub fn encoded(&self, encode: impl FnOnce() -> Box<[u8]>) -> &[u8] {
         self.encoded.get_or_init(encode)
     }
 
-    /// What tells this limit's states from those of other limits on the same key: its origin, its algorithm with the time
-    /// base, and its name, or else what [`identify`] says. Behind a key's encoding it makes an injective name for one
-    /// state.
+    /// Returns the ident, which distinguishes the states of this limit from those of other limits on the same key:
+    /// its origin, its algorithm with the time base, and its name or, without one, the identifier from [`identify`].
+    /// A key's encoding followed by an ident is an injective name of one state.
     pub fn ident(&self) -> &[u8] {
         &self.ident
     }
 
-    /// Whether units of it can be leased; else why not, in words that follow "cannot be leased: ".
+    /// Checks that units of the limit can be leased. The error completes "cannot be leased: ".
     ///
     /// # Errors
     /// The reason.
@@ -175,40 +175,41 @@ impl Limit {
         self.params.holdable().map(drop)
     }
 
-    /// With units of it leased for so long, if they can be.
+    /// Returns the limit with this TTL of leases, in effect if the limit is leasable.
     #[must_use]
     pub fn with_lease(self, lease: Option<Micros>) -> Self {
         Self { lease, leased_for: lease.filter(|_| self.leasable().is_ok()), ..self }
     }
 
-    /// For how long the policy has units of it leased; `None`: it does not.
+    /// Returns the TTL of leases in the policy, if it has one.
     pub fn lease(&self) -> Option<Micros> {
         self.lease
     }
 
-    /// For how long units of it are leased; `None`: they are not, or cannot be.
+    /// Returns the TTL of leases; `None` if units are not leased, or cannot be.
     pub fn leased_for(&self) -> Option<Micros> {
         self.leased_for
     }
 
-    /// Whether it was given a name.
+    /// Whether the limit has a configured name.
     pub fn is_named(&self) -> bool {
         self.is_named
     }
 
-    /// The parameters as they were written, before the policy's factor.
+    /// Returns the parameters as written, before the policy's factor.
     pub fn written(&self) -> &Params {
         self.written.as_ref().map_or(&self.params, |written| &written.0)
     }
 
-    /// Whether the two would be one count, were each alone at their place: unnamed, of one algorithm and time base.
+    /// Whether two limits would share their states if each were alone at its node: unnamed, of one origin, algorithm
+    /// and time base.
     pub fn is_kin(&self, other: &Self) -> bool {
         let (own, its) = (self.written(), other.written());
         let are_unnamed = !self.is_named && !other.is_named && self.origin == other.origin;
         are_unnamed && own.name() == its.name() && own.time_base() == its.time_base()
     }
 
-    /// Which of two kin is before the other, by nothing but what they are.
+    /// Orders two kin, by nothing but their shadow mode and parameters.
     fn precedence(&self, other: &Self) -> Ordering {
         let (own, its) = (self.written(), other.written());
         let by_period = || its.sibling_period().cmp(&own.sibling_period());
@@ -220,29 +221,30 @@ impl Limit {
         by_shadow.then_with(by_period).then_with(|| by_numbers().unwrap_or(Ordering::Equal))
     }
 
-    /// Whether it stands in a policy.
+    /// Whether the limit is in a policy.
     pub fn is_of_policy(&self) -> bool {
         self.origin == Origin::Policy
     }
 
-    /// Whether it stands in a descriptor of a request.
+    /// Whether the limit is in a descriptor of a request.
     pub fn is_override(&self) -> bool {
         self.origin == Origin::Override
     }
 
-    /// The ident, to be read by a person.
+    /// Returns the ident as readable text.
     pub fn ident_text(&self) -> String {
         String::from_utf8_lossy(&self.ident[1..]).into_owned()
     }
 }
 
-/// Tells the counts of unnamed limits at one place apart, whatever their order. Of those of one algorithm and time base
-/// the first keeps the ident that it has alone, which no parameter changes: a single limit may be tuned freely. First is
-/// one that refuses before one that only watches, then the longest period, then the least parameters. The others are
-/// distinguished by their periods or, where the time base has that, by their rank.
+/// Distinguishes the states of unnamed limits at one node, independently of their order. Among limits of one
+/// algorithm and time base, the first keeps the ident that it would have alone, which does not depend on its
+/// parameters: a single limit can be tuned freely. A limit that enforces comes before one in shadow mode, then the
+/// longest period, then the smallest parameters. The others are identified by their periods or, if the time base
+/// contains the period, by their rank.
 ///
-/// So what comes and goes beside a limit moves no count, unless it takes over the first place. A longer period takes it
-/// because the count of a shorter one is next to nothing under it.
+/// So adding or removing a limit resets no sibling's states, unless it becomes the first. A longer period takes that
+/// position because the count of a shorter period is next to nothing under it.
 pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
     let mut unnamed: SmallVec<[_; 4]> = siblings.into_iter().filter(|limit| !limit.is_named).collect();
     for index in 0..unnamed.len() {
@@ -267,7 +269,7 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
     }
 }
 
-/// Whether an ident is that of a limit of a policy, as opposed to what requests bring.
+/// Whether an ident is that of a policy's limit, rather than one from a request.
 pub fn is_ident_of_policy(ident: &[u8]) -> bool {
     ident.get(1) == Some(&POLICY)
 }

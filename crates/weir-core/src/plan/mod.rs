@@ -1,5 +1,5 @@
-//! The plan of one request: its limits, each with the key it applies to, and the one step that decides
-//! them together. Policies make plans, stores carry them out; neither knows the other.
+//! The plan of one request: its limits, each with the key that it applies to, and the step that decides them
+//! together. Policies make plans and stores execute them; neither depends on the other.
 
 mod charged;
 mod decide;
@@ -24,105 +24,106 @@ use crate::{
     hold::{Renewal, RequestId, Reservation},
 };
 
-/// The limits met on the way down a key, root first.
+/// The limits on a key's path, root first.
 pub type Levels<'a> = SmallVec<[Level<'a>; 4]>;
 
-/// Everything a store must know to decide one request; by default a request that meets no limit.
+/// Everything that a store needs to decide one request. The default is a request without limits.
 #[derive(Clone, Default)]
 pub struct Plan<'a> {
     levels: Levels<'a>,
-    /// Where levels share a state: by state, what all that use it ask for together. Else empty.
+    /// If levels share states: for each state, at the index of its first level, the total cost of the levels that use
+    /// it. Otherwise empty.
     totals: Box<[i64]>,
-    /// Whether a refusal by one level keeps the others from being charged.
+    /// The levels that a refused request charges.
     pub charge: Charge,
-    /// The longest wait that the caller accepts; `None`: it did not say.
+    /// The longest wait that the client accepts; `None` if it gave none.
     pub max_wait: Option<Micros>,
-    /// Decide as always, but keep nothing: no state changes.
+    /// Whether to decide as usual without storing anything.
     pub dry_run: bool,
-    /// A reservation that it makes, or whose levels it has; only of a plan that is [`Plan::reservable`].
+    /// The reservation that the plan makes, or whose levels it has. The plan must be [`Plan::reservable`].
     pub reservation: Option<Reservation<'a>>,
-    /// The request's own id, if it has one.
+    /// The request id, if the request has one.
     pub request: Option<&'a RequestId>,
-    /// A renewal that is served in the same step; only of a plan that is [`Plan::is_holdable`].
+    /// A renewal that is served in the same step; only with [`Plan::is_holdable`].
     pub renewal: Option<&'a Renewal>,
-    /// How to decide while the shared store is unavailable.
+    /// The rule for decisions while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
-    /// it does not, or the request brought its own.
+    /// The version of the policy that all levels come from, if the path of the deepest level determines the others.
+    /// `None` if it does not, or if the request has limits of its own.
     pub policy_version: Option<u64>,
-    /// The number of the domain in its policy, where that defines it.
+    /// The number of the domain in its policy, if the policy defines it.
     pub domain: Option<u32>,
-    /// Nothing of it is meant to be charged: a preview.
+    /// Whether the request is a preview, which charges nothing.
     pub is_preview: bool,
-    /// Its answer passes, whatever is decided: the domain is in shadow.
+    /// Whether the domain is in shadow mode: the answer allows the request, whatever the decision.
     pub is_shadow: bool,
-    /// How much later than needed a retry is told at most, as a part of the wait; by how much, the key says.
+    /// Maximum jitter added to `retry_after`, as a fraction of it; the key determines how much ([`Level::spread`]).
     pub retry_jitter: f64,
-    /// The override that acts on it; stores do not look at it.
+    /// The override that applies; stores ignore it.
     pub overridden: Option<Overridden<'a>>,
 }
 
-/// What an operator's override does to a plan.
+/// The effect of an operator's override on a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Overridden<'a> {
     /// The override's id.
     pub id: &'a str,
-    /// The change that it makes, as metrics name it.
+    /// The change, as named in metrics.
     pub change: &'static str,
-    /// It refuses the request, whatever the limits say; then the plan has no levels.
+    /// The ban, which refuses the request whatever the limits say. The plan then has no levels.
     pub ban: Option<Ban<'a>>,
 }
 
 /// A refusal by an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Ban<'a> {
-    /// Why, in the operator's words.
+    /// The operator's reason.
     pub reason: &'a str,
-    /// Time until it ends; `None`: when an operator ends it.
+    /// Time until it ends; `None` if only an operator ends it.
     pub ends_after: Option<Micros>,
 }
 
-/// One limit met on the way down a key.
+/// One limit on a key's path.
 #[derive(Clone)]
 pub struct Level<'a> {
     key: &'a Key,
-    /// The key under which it counts, where that is not the one asked for.
+    /// The key under which the level counts, if not the requested one.
     shared: Option<Box<Key>>,
-    /// How many of its segments the limit covers; above 0.
+    /// Number of the key's segments that the limit covers; above 0.
     pub depth: u8,
-    /// How many segments, at most, name the place where the state lives.
+    /// Maximum number of leading segments that determine where the state is stored.
     pub anchor: u8,
     /// The limit.
     pub limit: &'a Limit,
-    /// The limit's parameters under a request's factor, where it has one.
+    /// The limit's parameters scaled by the request's factor, if it has one.
     pub scaled: Option<Box<Params>>,
-    /// Units asked of this level.
+    /// Units to charge to this level.
     pub cost: i64,
-    /// The first level of the plan with the same state, where that is not this one.
+    /// The first level of the plan with the same state, if not this one.
     twin: Option<u16>,
 }
 
 impl<'a> Level<'a> {
-    /// The first `depth` segments of `key` under `limit`.
+    /// Creates a level: the first `depth` segments of `key` under `limit`.
     #[inline]
     pub fn new(key: &'a Key, depth: u8, anchor: u8, limit: &'a Limit, cost: i64) -> Self {
         Self { key, shared: None, depth, anchor, limit, scaled: None, cost, twin: None }
     }
 
-    /// The same level where it counts under another key, of as many segments.
+    /// Returns the level counted under another key, with as many segments.
     #[must_use]
     pub fn counted_under(mut self, key: Key) -> Self {
         self.shared = Some(Box::new(key));
         self
     }
 
-    /// The same level of another limit.
+    /// Returns the level with another limit, without the request's factor.
     #[must_use]
     pub fn of_limit(self, limit: &'a Limit) -> Self {
         Self { limit, scaled: None, ..self }
     }
 
-    /// A level of `limit` whose state lives where this one's does, and which asks for a unit.
+    /// Returns a level of `limit`, with cost 1, whose state is stored together with this one's.
     #[must_use]
     pub fn beside<'l>(&self, limit: &'l Limit) -> Level<'l>
     where
@@ -132,7 +133,7 @@ impl<'a> Level<'a> {
         Level { shared: self.shared.clone(), ..beside }
     }
 
-    /// The same level under a request's factor; `None` where 0 lifts it.
+    /// Returns the level scaled by a request's factor; `None` if 0 lifts it.
     ///
     /// # Errors
     /// [`ParamError`] when the parameters leave their bounds.
@@ -146,18 +147,18 @@ impl<'a> Level<'a> {
         Ok(Some(self))
     }
 
-    /// The parameters in force.
+    /// Returns the parameters in force.
     pub fn params(&self) -> &Params {
         self.scaled.as_deref().unwrap_or(&self.limit.params)
     }
 
-    /// The encoded key that the state is about.
+    /// Returns the encoded key that the state belongs to.
     #[inline]
     pub fn path(&self) -> &[u8] {
         self.key().prefix(self.depth.into())
     }
 
-    /// The encoded key by which the state's place is found.
+    /// Returns the encoded key that determines where the state is stored.
     #[inline]
     pub fn anchor_path(&self) -> &[u8] {
         self.key().prefix(self.depth.min(self.anchor).into())
@@ -168,22 +169,22 @@ impl<'a> Level<'a> {
         self.shared.as_deref().unwrap_or(self.key)
     }
 
-    /// The name of the state among all: the encoded key, and what tells the limit from others.
+    /// Returns the unique name of the state: the encoded key and the limit's ident.
     pub fn state_name(&self) -> Vec<u8> {
         [self.path(), self.limit.ident()].concat()
     }
 
-    /// Whether that is its state's name.
+    /// Whether `name` is the name of its state.
     pub(crate) fn is_state(&self, name: &[u8]) -> bool {
         name.strip_prefix(self.path()) == Some(self.limit.ident())
     }
 
-    /// A plan without cost, at time 0.
+    /// Returns a preview at time 0.
     pub fn peek(&self) -> Ask {
         Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
     }
 
-    /// What a reservation of so many units holds of it: of a concurrency limit a slot.
+    /// Returns the units that a reservation of `units` holds of this level: at most one slot of a concurrency limit.
     pub(crate) fn held_units(&self, units: u64) -> u64 {
         if self.limit.params.as_concurrency().is_some() { units.min(1) } else { units }
     }
@@ -192,19 +193,19 @@ impl<'a> Level<'a> {
         self.depth == other.depth && self.limit.ident() == other.limit.ident() && self.path() == other.path()
     }
 
-    /// Where this key's windows begin: the same on every replica and in every run.
+    /// Returns the offset of the windows of this key, the same on every replica and in every run.
     pub fn phase(&self) -> Micros {
         let word = |period: Micros| hash([self.path(), self.limit.ident()]) % period.unsigned_abs();
         self.params().phase_period().map_or(0, |period| word(period) as Micros)
     }
 
-    /// A part of one, from 0 to below 1, by the whole key that is asked for: the same on every replica and in every run.
+    /// Returns a hash of the whole requested key, from 0 to below 1, the same on every replica and in every run.
     pub fn spread(&self) -> f64 {
         (hash([self.key.prefix(self.key.depth())]) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// The same on every machine.
+/// Returns the same hash on every machine.
 fn hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
@@ -216,7 +217,7 @@ fn hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
 }
 
 impl<'a> Plan<'a> {
-    /// A plan over `levels`, root first; at most 65,536 of them.
+    /// Creates a plan over `levels`, root first; at most 65,536 of them.
     #[inline]
     pub fn new(levels: Levels<'a>, charge: Charge, max_wait: Option<Micros>) -> Self {
         let mut plan = Self { levels, charge, max_wait, ..Self::default() };
@@ -224,7 +225,7 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// Changes the levels where they are, since to move them takes as long as a part of the decision.
+    /// Changes the levels in place: moving them would take a noticeable part of the time of a decision.
     #[inline]
     pub fn change_levels<T>(&mut self, change: impl FnOnce(&mut Levels<'a>) -> T) -> T {
         let changed = change(&mut self.levels);
@@ -248,7 +249,7 @@ impl<'a> Plan<'a> {
         self.totals = if twins { totals(levels) } else { Box::default() };
     }
 
-    /// The same plan of these levels alone, by their position.
+    /// Returns the plan with only the levels whose positions `keep` accepts.
     #[must_use]
     pub fn only(&self, keep: impl Fn(usize) -> bool) -> Self {
         let kept = self.levels.iter().enumerate().filter(|(index, _)| keep(*index));
@@ -257,30 +258,30 @@ impl<'a> Plan<'a> {
         Self { levels, totals, ..self.clone() }
     }
 
-    /// Leaves out what a domain says of its own limits alone: its shadow mode and the jitter of retries.
+    /// Disables the settings that a domain has for its own limits alone: its shadow mode and the jitter of retries.
     pub fn enforce_as_written(&mut self) {
         (self.is_shadow, self.retry_jitter) = (false, 0.0);
     }
 
-    /// The encoded key that says where its records are, if it may have any, of its reservation and its id: that of the key asked for,
-    /// whichever of its limits are lifted, gone or new.
+    /// Returns the encoded key that determines where the records of its reservation and its request id are stored, if
+    /// it can have any. It is a prefix of the requested key, whichever of its limits are lifted, removed or new.
     pub fn record_path(&self) -> Option<&'a [u8]> {
         let level = self.levels.last().filter(|_| self.reservation.is_some() || self.request.is_some())?;
         Some(level.key.prefix(level.key.depth().min(level.anchor.into())))
     }
 
-    /// The levels, root first.
+    /// Returns the levels, root first.
     pub fn levels(&self) -> &[Level<'a>] {
         &self.levels
     }
 
-    /// Whether units may be held of it ([`crate::hold`]): of all its levels, as many of each, which charge all or nothing by
-    /// the policy's own parameters. A dry run is not: the store is asked.
+    /// Whether units may be held of it ([`crate::hold`]): the same number on all levels, which charge all or nothing
+    /// by the policy's own parameters. False for a dry run, which the store must decide.
     pub fn is_holdable(&self) -> bool {
         self.charges_alike() && self.levels.iter().all(|level| level.limit.leasable().is_ok())
     }
 
-    /// Whether all its levels are charged with as much, by the policy's own parameters, or none.
+    /// Whether all its levels are charged the same cost by the policy's own parameters, or none is.
     fn charges_alike(&self) -> bool {
         let is_alike = |level: &Level<'_>| level.scaled.is_none() && level.cost == self.levels[0].cost;
         self.charge == Charge::AllOrNothing
@@ -292,7 +293,7 @@ impl<'a> Plan<'a> {
             && self.levels.iter().all(is_alike)
     }
 
-    /// Whether its cost can be reserved on all levels: else why not, in words that follow "cannot be reserved: ".
+    /// Checks that its cost can be reserved on all levels. The reason in the error completes "cannot be reserved: ".
     ///
     /// # Errors
     /// The reason, and the level that has it, if it is one level's.
@@ -315,8 +316,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// How long a reservation of it lasts at most: as long as requested, and as long as slots are held of the
-    /// concurrency limits that count; without either, of those in shadow mode. `None`: none of these says.
+    /// Returns the maximum TTL of a reservation: the shortest of the requested TTL and the slot TTLs of concurrency
+    /// limits not in shadow mode. Without any of these, the shortest slot TTL of those in shadow mode, if any.
     pub fn reservation_ttl(&self, requested: Option<Micros>) -> Option<Micros> {
         let slots = |shadow: bool| {
             let limits = self.levels.iter().map(|level| level.limit).filter(move |limit| limit.shadow == shadow);
@@ -325,8 +326,8 @@ impl<'a> Plan<'a> {
         slots(false).chain(requested).min().or_else(|| slots(true).min())
     }
 
-    /// The first of its limits, if it has any, that refuses checks, which take no slot of it; see [`OnCheck`]. A limit in
-    /// shadow mode refuses nothing, and a preview or a refund takes no slot anyway.
+    /// Returns the first of its concurrency limits that refuses checks, since these take no slot; see [`OnCheck`]. A
+    /// limit in shadow mode refuses nothing, and previews, dry runs and refunds take no slot anyway.
     #[inline]
     pub fn refuses_checks(&self) -> Option<&Limit> {
         let is_one = |level: &&Level<'_>| {
@@ -336,8 +337,8 @@ impl<'a> Plan<'a> {
         self.levels.iter().find(is_one).map(|level| level.limit)
     }
 
-    /// For how long units of it may be leased; `None` where a level may not be leased, or where the path of the deepest
-    /// level does not tell all levels. One that comes with a renewal is not leased anew.
+    /// Returns the TTL of leases of its units; `None` if a level cannot be leased, or if the path of the deepest
+    /// level does not determine all levels. A plan with a renewal gets no new lease.
     #[inline]
     pub fn lease_ttl(&self) -> Option<Micros> {
         self.policy_version.filter(|_| self.renewal.is_none())?;
@@ -351,7 +352,7 @@ impl<'a> Plan<'a> {
         !self.totals.is_empty()
     }
 
-    /// The level whose state `index` uses: itself, or the first of those that share one.
+    /// Returns the level whose state the level `index` uses: itself, or the first of those that share the state.
     pub fn state_of(&self, index: usize) -> usize {
         self.levels[index].twin.map_or(index, usize::from)
     }
@@ -360,7 +361,7 @@ impl<'a> Plan<'a> {
         Ask { now, cost, max_wait: self.max_wait, phase: self.levels[index].phase() }
     }
 
-    /// The total cost of all levels on the state of `index`.
+    /// Returns the total cost of all levels that share the state of the level `index`.
     fn total_cost(&self, index: usize) -> i64 {
         if self.has_twins() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }

@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 use super::Level;
 use crate::domain::ask::MAX_LEVELS;
 
-/// Finds the twins among more levels than one path has, in time that grows with their number.
+/// Finds the twins among more levels than one path has, in linear time.
 pub(super) fn find_twins_of_many(levels: &mut [Level<'_>]) -> bool {
-    // A key's path and an ident behind it name one state.
+    // A key's path followed by an ident is the name of one state.
     let firsts = firsts(levels.iter().map(|level| (level.path(), level.limit.ident())));
     let mut twins = false;
     for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
@@ -19,7 +19,7 @@ pub(super) fn find_twins_of_many(levels: &mut [Level<'_>]) -> bool {
     twins
 }
 
-/// Where in a row each value stands first. In time that grows with the row's length, and at once where that is short.
+/// Returns the index of the first occurrence of each value. Linear time; short rows need no hash map.
 pub fn firsts<K: Eq + Hash>(row: impl ExactSizeIterator<Item = K>) -> SmallVec<[usize; 4]> {
     if row.len() <= MAX_LEVELS {
         let mut seen = SmallVec::<[K; 4]>::new();
@@ -36,7 +36,7 @@ pub fn firsts<K: Eq + Hash>(row: impl ExactSizeIterator<Item = K>) -> SmallVec<[
     row.enumerate().map(|(index, value)| *seen.entry(value).or_insert(index)).collect()
 }
 
-/// By the first level on each state, what all levels on it ask for together.
+/// Returns the total cost of all levels on each state, at the index of the first of them.
 pub(super) fn totals(levels: &[Level<'_>]) -> Box<[i64]> {
     let mut totals = vec![0; levels.len()];
     for (index, level) in levels.iter().enumerate() {

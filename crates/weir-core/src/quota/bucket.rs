@@ -1,4 +1,4 @@
-//! One bucket: the division among its holders.
+//! One bucket: the division of its rate among its holders.
 
 use slab::Slab;
 
@@ -9,18 +9,18 @@ use super::{
 };
 use crate::domain::Micros;
 
-/// Other shares shrink when a holder lacks more than this part of its own.
+/// Hysteresis: other shares shrink when a holder lacks at least 1/32 of its own.
 const HYSTERESIS: u64 = 32;
-/// An Envoy that is back is confirmed in all of what it uses but this part.
+/// A returning Envoy is confirmed once there is room for its usage less this part of it (1/4).
 const MOST: u64 = 4;
-/// The parts of an even share that a newcomer, and any other holder, demands at least.
+/// Divisors of an even share: a newcomer demands at least 1/4 of it, and any other holder 1/50.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
 
 /// The holders of a bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// Its lowest limit.
+    /// Its lowest level.
     pub(super) level: usize,
     /// The least rate of all its limits.
     pub(super) rate: u64,
@@ -29,30 +29,30 @@ pub(super) struct Bucket {
     demand: u64,
 }
 
-/// What the levels above a bucket leave for it.
+/// The rate that the levels above a bucket leave for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// The rate that is certainly not in use.
     pub(super) free: u64,
-    /// More may be in use than is granted, since less is granted than before.
+    /// Whether more may be in use than is granted, since the grant has shrunk.
     pub(super) is_over: bool,
-    /// Another bucket below the same levels lacks something.
+    /// Whether another bucket below the same levels lacks rate.
     pub(super) is_wanted: bool,
 }
 
-/// What a division leaves behind.
+/// The result of a division.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Divided {
-    /// How much more may be in use.
+    /// Increase of the rate that may be in use.
     pub(super) more: u64,
-    /// Something changes by time alone.
+    /// Whether anything changes by time alone.
     pub(super) is_unsettled: bool,
-    /// Holders lack more than those of the same bucket can spare.
+    /// Whether holders lack more than the others of the same bucket can spare.
     pub(super) lacks: bool,
 }
 
 impl Divided {
-    /// That of another bucket beside.
+    /// Adds the result of a sibling.
     pub(super) fn add(&mut self, other: Self) {
         self.more += other.more;
         self.is_unsettled |= other.is_unsettled;
@@ -65,12 +65,12 @@ impl Bucket {
         Self { level, rate, steps: Steps::of(rate), members: Slab::default(), demand: 0 }
     }
 
-    /// The rate that its holders are to have, as last measured.
+    /// Returns the rate that its holders demand, as last measured.
     pub(super) fn demand(&self) -> u64 {
         self.demand
     }
 
-    /// Lets go of what is over, and sums up the rest.
+    /// Drops expired rates and holders, and returns the sums over the rest.
     pub(super) fn measure(&mut self, terms: &Terms, now: Micros) -> Load {
         let (mut gone, mut live) = (Vec::new(), 0);
         for (id, member) in self.members.iter_mut() {
@@ -88,7 +88,7 @@ impl Bucket {
         Load { demand: self.demand, live, back: self.back(now) }
     }
 
-    /// Divides a share of at most this rate.
+    /// Divides at most `share` among the holders.
     pub(super) fn divide(
         &mut self,
         bucket: BucketId,
@@ -101,11 +101,11 @@ impl Bucket {
         let step = |rate: u64| (rate / HYSTERESIS).max(quantum);
         let demands = self.demands(now);
         let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
-        // Holders that are back come before those that would grow.
+        // Returning holders take precedence over growing ones.
         let kept = self.live_of_others(now).max(self.back(now).min(free));
         let divided = share.saturating_sub(kept);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
-        // They decide where there are fewer steps than holders.
+        // Used if there are fewer steps than holders.
         let priorities: Vec<u64> =
             demands.iter().map(|(id, quanta)| self.members.get(*id).map_or(0, |it| it.priority(*quanta))).collect();
         let targets_of = |divided: u64| -> Vec<(usize, u64)> {
@@ -123,7 +123,7 @@ impl Bucket {
             let Some(member) = self.members.get(*id) else { continue };
             let rate = member.rate();
             releasing += member.live - rate;
-            // What is spare does not shrink the shares of others.
+            // A target beyond the demand does not shrink the shares of others.
             let needed = (*target).min(quanta * quantum);
             lacking += match rate {
                 0 if *target == 0 => 0,
@@ -139,7 +139,7 @@ impl Bucket {
                 let Some(member) = self.members.get_mut(*id) else { continue };
                 let rate = member.rate();
                 if rate > *target {
-                    // What it had counts on, so nothing is free yet.
+                    // The former rate still counts, so nothing is free yet.
                     released += rate - target;
                     tell(*id, member.assign(*target, terms, now));
                 }
@@ -150,7 +150,7 @@ impl Bucket {
             let Some(member) = self.members.get_mut(*id) else { continue };
             let (rate, before) = (member.rate(), member.live);
             if rate > 0 {
-                // What is free is handed out to the last; only shrinking waits for more.
+                // All of the free rate is handed out; only shrinking has a threshold.
                 wants.push(target.saturating_sub(rate) / quantum);
                 continue;
             }
@@ -174,7 +174,7 @@ impl Bucket {
                 more += member.live - before;
             }
         }
-        // What goes on by itself for a while is confirmed once there is room for most of it.
+        // A returning holder is confirmed once there is room for most of its usage.
         for (id, member) in self.members.iter_mut() {
             if !member.is_back(now) {
                 continue;
@@ -183,7 +183,7 @@ impl Bucket {
             let rate = used.min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
             if rate > 0 && rate >= used - used / MOST {
                 tell(id, member.begin(rate, burst, steps, terms, now));
-                // By then all that are back have said what they use.
+                // By then all returning holders have reported their usage.
                 member.waits_until = member.waits_until.min(now + terms.reports);
                 free -= member.live;
                 more += member.live;
@@ -193,8 +193,8 @@ impl Bucket {
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
     }
 
-    /// How many may begin, by what each is to have; and for how many there is room, with their full buckets, beside a step of each
-    /// holder.
+    /// Returns how many holders may begin by their fair targets, and how many of them, with their full token buckets,
+    /// there is room for beside a step for each current holder.
     fn beginners(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> (u64, u64) {
         let rates =
             fair.iter().filter(|(_, target)| *target > 0).map(|(id, _)| self.members.get(*id).map_or(0, Member::rate));
@@ -203,7 +203,7 @@ impl Bucket {
         (beginning.len() as u64, room)
     }
 
-    /// Those that take part, and what they are to have, in quanta.
+    /// Returns the holders that take part, and their demands in quanta.
     fn demands(&self, now: Micros) -> Vec<(usize, u64)> {
         let parts = || self.members.iter().filter(|(_, member)| member.takes_part(now));
         let even = self.rate / self.steps.quantum / parts().count().max(1) as u64;
@@ -211,13 +211,13 @@ impl Bucket {
         parts().map(|(id, member)| (id, member.demand(self.steps, floors.0, floors.1))).collect()
     }
 
-    /// What those use that are back and were told nothing yet.
+    /// Returns the usage of returning holders that were not assigned a rate yet.
     fn back(&self, now: Micros) -> u64 {
         let back = self.members.iter().filter(|(_, member)| member.is_back(now));
         back.map(|(_, member)| member.used(self.steps)).sum()
     }
 
-    /// What may be in use by those that take no part.
+    /// Returns the rate that may be in use by holders that take no part.
     fn live_of_others(&self, now: Micros) -> u64 {
         self.members.iter().filter(|(_, member)| !member.takes_part(now)).map(|(_, member)| member.live).sum()
     }

@@ -1,4 +1,4 @@
-//! The division: levels, their buckets, and who holds what.
+//! The division: levels, their buckets, and the rates of the holders.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::domain::Micros;
 
-/// Divides rates; see [the module](super).
+/// Divides rates among holders; see [the module](super).
 #[derive(Clone, Debug, Default)]
 pub struct Divider {
     terms: Terms,
@@ -32,25 +32,25 @@ struct Level {
     levels: Vec<usize>,
     buckets: Vec<usize>,
     demand: u64,
-    /// What those use that are back and hold nothing of this replica.
+    /// The usage of returning holders without an assignment of this replica.
     back: u64,
-    /// Of one without a parent: when all below it is divided again, and was last.
+    /// The times of the next and of the last division below it, for a level without a parent.
     due: Micros,
     divided: Micros,
 }
 
 impl Divider {
-    /// Nothing yet.
+    /// Creates a divider without levels.
     pub fn new(terms: Terms) -> Self {
         Self { terms, ..Self::default() }
     }
 
-    /// How it hands out rates.
+    /// Returns the timing of assignments.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// A limit of this rate below another, with no budget yet.
+    /// Adds a limit of this rate below another one, without a budget.
     pub fn add_level(&mut self, parent: Option<LevelId>, rate: u64) -> LevelId {
         let level = Level {
             parent: parent.map(|parent| parent.0),
@@ -71,12 +71,12 @@ impl Divider {
         LevelId(id)
     }
 
-    /// A limit lies below another from now on, or below none. That is none of those below it.
+    /// Moves a limit below another one, or below none. `parent` must not be below it.
     pub fn set_parent(&mut self, level: LevelId, parent: Option<LevelId>, now: Micros) {
         let (id, parent) = (level.0, parent.map(|parent| parent.0));
         let Some(found) = self.levels.get_mut(id).filter(|found| found.parent != parent) else { return };
         let former = std::mem::replace(&mut found.parent, parent);
-        // Only one without a parent is due by itself.
+        // Only a level without a parent has a due time.
         found.due = Micros::MAX;
         if let Some(former) = former {
             self.levels.get_mut(former).into_iter().for_each(|former| former.levels.retain(|other| *other != id));
@@ -89,7 +89,7 @@ impl Divider {
         self.due(id, now);
     }
 
-    /// A limit has another rate from now on. The steps of the buckets below it stay.
+    /// Changes the rate of a limit. The steps of the buckets below it stay.
     pub fn set_rate(&mut self, level: LevelId, rate: u64, now: Micros) {
         if let Some(found) = self.levels.get_mut(level.0) {
             found.rate = rate.min(MAX_RATE);
@@ -98,7 +98,7 @@ impl Divider {
         self.due(level.0, now);
     }
 
-    /// The rate of a level, or of one above it, is another: so are those of the buckets below it.
+    /// Updates the rates of the buckets below a level after its rate, or that of a level above it, has changed.
     fn set_least_rates(&mut self, id: usize) {
         let rate = self.least_rate(id);
         let Some(level) = self.levels.get_mut(id) else { return };
@@ -112,7 +112,7 @@ impl Divider {
         }
     }
 
-    /// The rate that the authority has granted.
+    /// Sets the rate that the authority has granted.
     pub fn set_budget(&mut self, level: LevelId, budget: u64, now: Micros) {
         if let Some(found) = self.levels.get_mut(level.0)
             && found.budget != budget
@@ -122,13 +122,13 @@ impl Divider {
         }
     }
 
-    /// What the holders below a level demand and may be using.
+    /// Returns the rates that the holders below a level demand and may be using.
     pub fn load(&self, level: LevelId) -> Load {
         let load = |level: &Level| Load { demand: level.demand, live: level.live, back: level.back };
         self.levels.get(level.0).map_or_else(Load::default, load)
     }
 
-    /// A bucket without holders, whose lowest limit this is.
+    /// Adds a bucket without holders, with this as its lowest limit.
     pub fn add_bucket(&mut self, level: LevelId) -> BucketId {
         let id = self.buckets.insert(Bucket::new(level.0, self.least_rate(level.0)));
         if let Some(level) = self.levels.get_mut(level.0) {
@@ -137,23 +137,23 @@ impl Divider {
         BucketId(id)
     }
 
-    /// The steps in which a bucket's rates are told.
+    /// Returns the steps in which a bucket's rates are assigned.
     pub fn steps(&self, bucket: BucketId) -> Option<Steps> {
         self.buckets.get(bucket.0).map(|bucket| bucket.steps)
     }
 
-    /// The least rate of a bucket's limits and its demand, in thousandths of a request a second.
+    /// Returns the least rate of a bucket's limits and its demand, in thousandths of a request a second.
     pub fn rate_and_demand(&self, bucket: BucketId) -> Option<(u64, u64)> {
         self.buckets.get(bucket.0).map(|bucket| (bucket.rate, bucket.demand()))
     }
 
-    /// How the holders of a bucket stand.
+    /// Returns the status of a bucket's holders.
     pub fn holders(&self, bucket: BucketId) -> impl Iterator<Item = Holder> {
         let members = self.buckets.get(bucket.0).into_iter().flat_map(|bucket| bucket.members.iter());
         members.map(|(id, member)| member.as_holder(MemberId(id)))
     }
 
-    /// A holder reports for the first time. What it gets comes with a tick.
+    /// Adds a holder by its first report. Its assignment comes with a tick.
     pub fn join(&mut self, bucket: BucketId, usage: &Usage, now: Micros) -> Option<MemberId> {
         let member = Member::new(usage, &self.terms, now);
         let found = self.buckets.get_mut(bucket.0)?;
@@ -163,7 +163,7 @@ impl Divider {
         Some(MemberId(id))
     }
 
-    /// A holder reports again; `None`: there is none of this number.
+    /// Records another report of a holder; `None` if the holder is unknown.
     pub fn report(&mut self, bucket: BucketId, member: MemberId, usage: &Usage, now: Micros) -> Option<Standing> {
         let found = self.buckets.get_mut(bucket.0)?;
         let level = found.level;
@@ -180,7 +180,7 @@ impl Divider {
         Some(standing)
     }
 
-    /// A holder has gone, and uses what it has until that is over, or for the time `at_most` that it was told.
+    /// Marks a holder as gone. Its rate counts until it expires, at most `at_most` from now.
     pub fn leave(&mut self, bucket: BucketId, member: MemberId, at_most: Micros, now: Micros) {
         let Some(found) = self.buckets.get_mut(bucket.0) else { return };
         if let Some(holder) = found.members.get_mut(member.0) {
@@ -190,12 +190,12 @@ impl Divider {
         }
     }
 
-    /// What a holder has, which goes on from now; `None`: nothing was told to it yet.
+    /// Renews a holder's assignment from now; `None` if nothing was assigned to it yet.
     pub fn renew(&mut self, bucket: BucketId, member: MemberId, now: Micros) -> Option<Assignment> {
         self.buckets.get_mut(bucket.0)?.members.get_mut(member.0)?.renew(&self.terms, now)
     }
 
-    /// Divides what is due.
+    /// Runs the divisions that are due.
     pub fn tick(&mut self, now: Micros, changes: &mut Vec<Change>) {
         let due: Vec<usize> = self.levels.iter().filter(|(_, level)| level.due <= now).map(|(id, _)| id).collect();
         for root in due {
@@ -218,7 +218,7 @@ impl Divider {
         let removed: Vec<usize> = self.buckets.iter().filter(|bucket| empty(&bucket)).map(|(id, _)| id).collect();
         let mut above = BTreeSet::new();
         above.extend(removed.iter().filter_map(|id| self.buckets.try_remove(*id)).map(|bucket| bucket.level));
-        // Once for each level, however many were below it.
+        // Once for each level, however many of its buckets were removed.
         for level in above {
             if let Some(level) = self.levels.get_mut(level) {
                 level.buckets.retain(|id| self.buckets.get(*id).is_some());
@@ -227,7 +227,7 @@ impl Divider {
         removed.into_iter().map(BucketId).collect()
     }
 
-    /// Removes levels with nothing below them, and then those above them that have nothing else.
+    /// Removes levels with nothing below them, then those above them that have become empty.
     pub fn remove_empty_levels(&mut self) -> HashSet<LevelId> {
         let mut removed = HashSet::new();
         let is_empty = |level: &Level| level.levels.is_empty() && level.buckets.is_empty();
@@ -248,7 +248,7 @@ impl Divider {
         removed
     }
 
-    /// Buckets, and their holders, those included that have left and may still spend.
+    /// Returns the numbers of buckets and of holders, including holders that have left and may still spend.
     pub fn counts(&self) -> (usize, usize) {
         (self.buckets.len(), self.members)
     }
@@ -260,7 +260,7 @@ impl Divider {
         }
     }
 
-    /// A level and those above it.
+    /// Returns a level and those above it.
     fn path(&self, level: usize) -> SmallVec<[usize; 4]> {
         let mut path = SmallVec::new();
         let mut next = Some(level);
@@ -279,7 +279,7 @@ impl Divider {
         self.path(level).iter().filter_map(|id| self.levels.get(*id)).map(|level| level.rate).min().unwrap_or(0)
     }
 
-    /// Lets go of what is over below a level, and sums up what is demanded and in use there.
+    /// Drops expired rates below a level, and sums up the demand and the rates in use.
     fn measure(&mut self, id: usize, now: Micros) {
         let Some(level) = self.levels.get_mut(id) else { return };
         let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
@@ -304,7 +304,8 @@ impl Divider {
         }
     }
 
-    /// Divides what a level may hand out among what is below it, where that `is_wanted` by others beside it.
+    /// Divides the rate of a level among the levels and buckets below it. `is_wanted`: a bucket below the same levels
+    /// lacks rate.
     fn divide_level(
         &mut self,
         id: usize,
@@ -341,7 +342,7 @@ impl Divider {
         all
     }
 
-    /// What may still be handed out below all levels of a path.
+    /// Returns the rate that may still be handed out below all levels of a path.
     fn room(&self, path: &[usize], is_wanted: bool) -> Room {
         let levels = || path.iter().filter_map(|id| self.levels.get(*id));
         Room {

@@ -3,42 +3,42 @@
 use super::{Assignment, Holder, MemberId, Steps, Terms, UNITS_PER_REQUEST, Usage};
 use crate::domain::{Micros, time::SECOND};
 
-/// Least time over which demand is measured.
+/// Minimum time over which demand is measured.
 const MEASURED_OVER_MIN: Micros = SECOND / 4;
-/// Reports after which the demand is known: the first one tells of a moment.
+/// Reports after which the demand is established: the first one covers only a moment.
 const REPORTS_UNTIL_KNOWN: u8 = 2;
 
-/// Above every demand.
+/// A priority above every demand.
 const HOLDER_PRIORITY: u64 = 1 << 48;
 
-/// One holder.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// What it was asked for, and what it allowed of that, by its last report.
+    /// The rates of hits and of allowed hits, by its last report.
     demand: u64,
     allowed: u64,
     reports: u8,
-    /// It holds nothing, or what another replica or an earlier stream gave it: until then that goes on by itself.
+    /// Time until which it may continue on an assignment of another replica or an earlier stream; it takes no part
+    /// before.
     pub(super) waits_until: Micros,
     reported: Micros,
     asked: Micros,
-    /// `None`: no answer yet.
+    /// The assigned rate; `None` without an assignment.
     pub(super) assigned: Option<u64>,
-    /// Requests that it may store; 0 until it may spend.
+    /// Requests that its token bucket may store; 0 until it may spend.
     burst: u64,
     /// A higher rate that may still be in use, and until when.
     former: (u64, Micros),
-    /// The rate that its full bucket counts as when it begins, and until when.
+    /// The rate that its full token bucket counts as when it begins, and until when.
     debit: (u64, Micros),
-    /// When what it was told last is over.
+    /// Expiry of its last assignment.
     expires: Micros,
     pub(super) has_left: bool,
-    /// What counts of it now.
+    /// The rate that counts against the budget now.
     pub(super) live: u64,
 }
 
 impl Member {
-    /// A holder that reports for the first time. One that has spent for a while had an assignment from elsewhere.
+    /// Creates a holder by its first report. One that has spent for a while had an assignment from elsewhere.
     pub(super) fn new(usage: &Usage, terms: &Terms, now: Micros) -> Self {
         let elapsed = usage.elapsed.max(SECOND);
         Self {
@@ -58,7 +58,7 @@ impl Member {
         }
     }
 
-    /// It reports again. `false`: it was not asked for anything for too long.
+    /// Records another report. `false`: it had no hits for too long.
     pub(super) fn report(&mut self, usage: &Usage, terms: &Terms, now: Micros) -> bool {
         let hits = usage.allowed + usage.denied;
         let elapsed = (now - self.reported).max(MEASURED_OVER_MIN);
@@ -71,27 +71,29 @@ impl Member {
         now - self.asked < terms.idle
     }
 
-    /// What it has goes on from now.
+    /// Renews its assignment from now.
     pub(super) fn renew(&mut self, terms: &Terms, now: Micros) -> Option<Assignment> {
         let rate = self.assigned?;
         self.expires = now + terms.ttl;
         Some(Assignment { rate, burst: self.burst })
     }
 
-    /// What it is to have, a tenth more than it was asked for as that varies, in quanta; at least `floor` of them.
+    /// Returns its demand in quanta: a tenth more than its hits, since they vary; at least `known_floor`, or `floor`
+    /// for a newcomer.
     pub(super) fn demand(&self, steps: Steps, known_floor: u64, floor: u64) -> u64 {
         let floor = if self.reports < REPORTS_UNTIL_KNOWN { floor } else { known_floor };
         (self.demand + self.demand / 10).div_ceil(steps.quantum).max(floor)
     }
 
-    /// Its priority for one of too few steps; above 0. A holder keeps its step while it is asked for anything, and while its full
-    /// bucket counts, since no other can begin with the step until then. The rest go by demand, in quanta.
+    /// Returns its priority for one of too few steps; above 0. A holder keeps its step while it has hits, and while
+    /// its full token bucket counts, since no other holder can begin with the step until then. The others are ordered
+    /// by demand, in quanta.
     pub(super) fn priority(&self, quanta: u64) -> u64 {
         let keeps = self.rate() > 0 && (self.demand > 0 || self.debit.0 > 0);
         quanta.max(1) + if keeps { HOLDER_PRIORITY } else { 0 }
     }
 
-    /// What it uses, as its bucket tells rates; at least one step.
+    /// Returns the rate that it allows, rounded up to steps; at least one step.
     pub(super) fn used(&self, steps: Steps) -> u64 {
         self.allowed.div_ceil(steps.quantum).max(1) * steps.quantum
     }
@@ -101,28 +103,27 @@ impl Member {
         !self.has_left && self.waits_until <= now
     }
 
-    /// Whether it was told nothing yet, and what it got elsewhere goes on for a while.
+    /// Whether it has no assignment yet, and continues for a while on one from elsewhere.
     pub(super) fn is_back(&self, now: Micros) -> bool {
         !self.has_left && self.waits_until > now && self.assigned.is_none()
     }
 
-    /// Whether something of it changes by time alone.
+    /// Whether anything about it changes by time alone.
     pub(super) fn is_unsettled(&self) -> bool {
         self.has_left || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
     }
 
-    /// How it stands.
     pub(super) fn as_holder(&self, member: MemberId) -> Holder {
         let Self { assigned, allowed, demand, has_left, .. } = *self;
         Holder { member, assigned, allowed, denied: demand - allowed, has_left }
     }
 
-    /// The rate that it holds.
+    /// Returns its assigned rate, or 0.
     pub(super) fn rate(&self) -> u64 {
         self.assigned.unwrap_or(0)
     }
 
-    /// Lets go of what is over. `false`: it has left, and all of it is.
+    /// Drops what has expired. `false`: it has left, and nothing of it counts.
     pub(super) fn settle(&mut self, terms: &Terms, now: Micros) -> bool {
         if self.former.1 <= now {
             self.former.0 = 0;
@@ -141,12 +142,12 @@ impl Member {
         true
     }
 
-    /// Whether it is to be told that it has no share: there is none, or none came for long.
+    /// Whether it must be told that it has no share: there is none, or it has waited for the TTL.
     pub(super) fn is_to_be_denied(&self, has_no_share: bool, terms: &Terms, now: Micros) -> bool {
         self.assigned.is_none() && (has_no_share || self.waits_until + terms.ttl <= now)
     }
 
-    /// It gets another rate. A higher one before it counts for the lag.
+    /// Assigns another rate. A higher one before it counts until the lag has passed.
     pub(super) fn assign(&mut self, rate: u64, terms: &Terms, now: Micros) -> Assignment {
         let before = self.rate().max(self.former.0);
         if rate < before {
@@ -161,14 +162,14 @@ impl Member {
         Assignment { rate, burst: self.burst }
     }
 
-    /// It begins to spend, with a full bucket that holds so many requests, which counts as if it came within the fill time.
+    /// Starts it with a full token bucket of `burst` requests, which counts as if they arrived within the fill time.
     pub(super) fn begin(&mut self, rate: u64, burst: u64, steps: Steps, terms: &Terms, now: Micros) -> Assignment {
         self.burst = burst;
         self.debit = (debit(burst, steps), now + steps.fill_seconds as Micros * SECOND + terms.lag);
         self.assign(rate, terms, now)
     }
 
-    /// It leaves, and uses what it has until then at the latest.
+    /// Marks it as gone. Its rate counts until it expires, at the latest at `until`.
     pub(super) fn leave(&mut self, until: Micros) {
         self.has_left = true;
         self.expires = self.expires.min(until);
@@ -179,7 +180,7 @@ impl Member {
     }
 }
 
-/// The rate that a full bucket of so many requests counts as.
+/// Returns the rate that a full token bucket of `burst` requests counts as.
 pub(super) fn debit(burst: u64, steps: Steps) -> u64 {
     burst * steps.quantum
 }

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-/// Divides `amount` among these demands: none gets more than it demands, or less than another while it demands more than
-/// it has. What does not divide evenly goes to the largest demands, of equal ones to the first.
+/// Divides `amount` among these demands: no share exceeds its demand, and none is smaller than another while its
+/// demand is not met. The remainder of an uneven division goes to the largest demands, of equal ones to the first.
 pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_unstable_by_key(|index| (demands[*index], Reverse(*index)));
@@ -16,7 +16,7 @@ pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
     shares
 }
 
-/// The same, where all of it is handed out: what is not demanded is spread evenly.
+/// Like [`max_min`], but hands out all of `amount`: the rest beyond the demands is spread evenly.
 pub(super) fn spread(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut shares = max_min(amount, demands);
     let mut spare = amount - shares.iter().sum::<u64>();

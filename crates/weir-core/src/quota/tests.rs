@@ -1,4 +1,5 @@
-//! Holders that behave as Envoy's client does, and a record of what may be in use that knows nothing of the divider.
+//! Simulated holders that behave like Envoy's client, and a record of the rates that may be in use, independent of
+//! the divider.
 
 mod levels;
 mod scarce;
@@ -12,14 +13,14 @@ const REPORT: Micros = 5 * SECOND;
 const TICK: Micros = SECOND / 10;
 const REQUEST: u64 = UNITS_PER_REQUEST;
 
-/// One holder, as it sees itself.
+/// One holder, from its own point of view.
 #[derive(Clone, Debug)]
 struct Holder {
     bucket: BucketId,
     member: Option<MemberId>,
     demand: u64,
     rate: u64,
-    /// Until then it may still use a higher one.
+    /// A higher rate that it may still use, and until when.
     former: (u64, Micros),
     expires: Micros,
     burst: u64,
@@ -40,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// One bucket below a limit of so many requests a second.
+    /// Creates one bucket below a limit of `requests` a second.
     fn new(requests: u64) -> (Self, BucketId) {
         let mut divider = Divider::new(Terms::default());
         let level = divider.add_level(None, requests * REQUEST);
@@ -92,7 +93,7 @@ impl World {
             }
             let rate = holder.rate as f64 / REQUEST as f64;
             let wanted = holder.demand as f64 * seconds;
-            // What comes within the step may be spent within it.
+            // Requests that arrive within the step may be spent within it.
             let spent = wanted.min(holder.tokens + rate * seconds);
             holder.tokens = (holder.tokens + rate * seconds - spent).min(holder.burst as f64);
             (holder.allowed, holder.denied, holder.admitted) =
@@ -166,7 +167,7 @@ fn demand_that_moves_is_followed_within_two_reports() {
         for index in 0..3 {
             world.holders[index].demand = demands[(index + turn) % 3];
         }
-        // Two reports, and the lag of those that shrink.
+        // Two reports, and the lag of the holders that shrink.
         world.run(11);
         for (index, rate) in world.rates().into_iter().enumerate() {
             let fair = [880, 60, 60][(index + turn) % 3];
@@ -227,13 +228,13 @@ fn one_that_leaves_keeps_its_share_until_its_time_is_over() {
 #[test]
 fn one_that_comes_back_is_confirmed_in_what_it_uses() {
     let (mut world, bucket) = World::new(1_000);
-    // Their server has restarted without knowing anything of them.
+    // Their server has restarted and lost its state.
     let back = [(700, 5 * SECOND), (200, 5 * SECOND)].map(|(demand, elapsed)| world.join(bucket, demand, elapsed));
     world.run(1);
     let rates = world.rates();
     assert!(rates[back[0]] >= 700 && rates[back[1]] >= 200, "{rates:?}");
-    // One whose share another one holds goes on by itself, and is assigned at most what it uses: here a step, since it denies
-    // what it has no assignment for.
+    // A holder whose share another one holds continues on its own at first. Then it is assigned at most what it uses:
+    // here one step, since it denies hits that it has no assignment for.
     let late = world.join(bucket, 500, 5 * SECOND);
     world.run(4);
     assert_eq!(world.rates()[late], 0);
@@ -309,13 +310,13 @@ fn the_idle_are_forgotten() {
     assert_eq!(world.divider.remove_empty_levels(), [world.limits[0].0].into());
 }
 
-/// What may happen.
+/// An event of a trace.
 #[derive(Clone, Debug)]
 enum Event {
     Join(u64, bool),
     Leave(usize),
     Demand(usize, u64),
-    /// So many ticks.
+    /// Number of ticks.
     Pass(u32),
 }
 
@@ -331,7 +332,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// [`World::step`] compares what may be in use with the budget at every moment.
+    /// [`World::step`] compares the rates that may be in use with the budget at every step.
     #[test]
     fn what_may_be_in_use_is_never_more_than_the_limit(
         requests in prop_oneof![1..20_u64, 20..2_000_u64],
@@ -353,13 +354,13 @@ proptest! {
         let bursts: u64 = world.holders.iter().map(|holder| holder.burst).sum();
         let most = requests as f64 * seconds + bursts as f64 + 1.0;
         prop_assert!(world.admitted() <= most, "{} of {most}", world.admitted());
-        // Demand that stays is divided fairly.
+        // Lasting demand is divided fairly.
         world.run(40);
         let living: Vec<_> = world.holders.iter().filter(|holder| !holder.has_left).collect();
-        // Each is to have a tenth beyond its demand.
+        // Each holder demands a tenth more than its hits.
         let fair = max_min(requests, &living.iter().map(|holder| holder.demand * 11 / 10).collect::<Vec<_>>());
         for (holder, fair) in living.iter().zip(fair) {
-            // The hysteresis, the steps, and the floors of the others.
+            // Allows for the hysteresis, the steps, and the floors of the others.
             let least = (fair as f64 * 0.95 - 1.0) * REQUEST as f64;
             prop_assert!(holder.rate as f64 >= least, "{} of {fair} among {:?}", holder.rate, world.rates());
         }

@@ -1,40 +1,42 @@
-//! What a limit admits, by its definition, over what was really admitted and when: apart from the code under test.
+//! An oracle: whether a limit by its definition admits a unit, given the times of the units admitted before.
+//! Independent of the code under test.
 
 use crate::domain::Micros;
 
-/// A limit, defined.
+/// The definition of a limit.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "each variant says what its numbers are")]
 pub enum Definition {
-    /// A bucket of `capacity` units into which `count` flow back per `period`.
+    /// A bucket of `capacity` units, refilled with `count` units per `period`.
     Bucket { capacity: u64, count: u64, period: Micros },
-    /// At most `count` in each window that is aligned to the epoch.
+    /// At most `count` units in each window that is aligned to the epoch.
     Window { count: u64, period: Micros },
-    /// At most `count` within any span of this length.
+    /// At most `count` units within any span of `period`.
     AnySpan { count: u64, period: Micros },
-    /// At most so many are held at one time, whatever is admitted.
+    /// At most `max` slots held at the same time, whatever is admitted.
     Slots { max: u64 },
-    /// At most `at_once` and what comes back at the rate, `count` per `period`, within any span of time.
+    /// At most `at_once` units plus the refill at a rate of `count` per `period`, within any span of time.
     Rate { at_once: u64, count: u64, period: Micros },
 }
 
-/// One limiter that knows nothing but the definition.
+/// The oracle of one limit.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     definition: Definition,
     admitted: Vec<Micros>,
-    /// Of a bucket: what is in it, in parts of a unit.
+    /// The level of a bucket, in units of 1 / `period`.
     level: i128,
-    /// Of a rate: the least excess so far.
+    /// The least excess of a rate so far.
     least: i128,
-    /// Until then it admits anything, as the limit has just changed.
+    /// Time before which anything is admitted, since the limit has just changed.
     unjudged_until: Micros,
-    /// Of a bucket: the most that it counts until then, as each of both limits cuts what the other one has counted.
+    /// The most that a bucket counts before `unjudged_until`, since each of the two limits clamps the count of the
+    /// other.
     most_until: u64,
 }
 
 impl Limiter {
-    /// It has admitted nothing yet.
+    /// Creates an oracle that has admitted nothing.
     pub fn new(definition: Definition) -> Self {
         Self {
             definition,
@@ -46,12 +48,12 @@ impl Limiter {
         }
     }
 
-    /// What it is now.
+    /// Returns the current definition.
     pub fn definition(&self) -> Definition {
         self.definition
     }
 
-    /// Whether it admits a unit.
+    /// Whether it admits a unit at `now`.
     pub fn admits(&self, now: Micros) -> bool {
         if now < self.unjudged_until {
             return true;
@@ -77,7 +79,7 @@ impl Limiter {
         }
     }
 
-    /// Counts a unit that was admitted.
+    /// Counts an admitted unit.
     pub fn count(&mut self, now: Micros) {
         self.least = self.least.min(self.line(now));
         if let Definition::Bucket { period, .. } = self.definition {
@@ -89,7 +91,7 @@ impl Limiter {
         self.admitted.push(now);
     }
 
-    /// The limit becomes another, everywhere by this time.
+    /// Changes the limit; the new one is in force everywhere from time `by`.
     pub fn change(&mut self, definition: Definition, by: Micros) {
         if let (Definition::Bucket { capacity: before, .. }, Definition::Bucket { capacity, .. }) =
             (self.definition, definition)
@@ -100,7 +102,7 @@ impl Limiter {
         self.clamp_to(self.most_until);
     }
 
-    /// No limit counts more than it can itself have made.
+    /// Clamps the count to what the limit can have produced itself.
     pub fn clamp(&mut self) {
         if let Definition::Bucket { capacity, .. } = self.definition {
             self.clamp_to(capacity);
@@ -113,7 +115,7 @@ impl Limiter {
         }
     }
 
-    /// Forgets what it has admitted.
+    /// Forgets the admitted units.
     pub fn forget(&mut self) {
         let Self { definition, unjudged_until, most_until, .. } = *self;
         *self = Self { unjudged_until, most_until, ..Self::new(definition) };
@@ -130,7 +132,8 @@ impl Limiter {
     }
 }
 
-/// The first of these units that the limit would not have admitted; one each at its time, in order.
+/// Returns the index of the first unit that the limit would not have admitted. `admitted` contains the time of each
+/// unit, in order.
 pub fn first_beyond(definition: Definition, admitted: &[Micros]) -> Option<usize> {
     let mut limiter = Limiter::new(definition);
     admitted.iter().position(|at| {

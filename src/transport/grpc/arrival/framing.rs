@@ -1,24 +1,24 @@
-//! Where the bytes of a stream stand among its messages, as gRPC frames them (Length-Prefixed-Message).
+//! Tracks message boundaries in the bytes of a gRPC stream (Length-Prefixed-Message).
 
 use crate::transport::grpc::codec::PREFIX_BYTES;
 
-/// A place in a stream of messages.
+/// The position in a stream of messages.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
-    /// How much of the message has come, with its prefix.
+    /// Received bytes of the unfinished message, with its prefix.
     unfinished_bytes: usize,
     prefix: [u8; PREFIX_BYTES],
-    /// The bytes still to be received, once its prefix is complete.
+    /// Bytes still to be received, once the prefix is complete.
     missing_bytes: usize,
 }
 
 impl Framing {
-    /// How much has come of a message that is not whole.
+    /// Returns the received bytes of the unfinished message, with its prefix.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.unfinished_bytes
     }
 
-    /// More has come. Whether it has ended a message.
+    /// Advances by received bytes. Returns whether they complete a message.
     pub(super) fn advance(&mut self, mut bytes: &[u8]) -> bool {
         let mut has_ended = false;
         while !bytes.is_empty() {

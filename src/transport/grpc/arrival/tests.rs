@@ -10,7 +10,7 @@ use weir_telemetry::Registry;
 
 use super::*;
 
-/// What comes of a body; nothing more for now where it is empty.
+/// The data that a body yields; once it is empty, the body is pending.
 struct Coming(Vec<Bytes>);
 
 impl Body for Coming {
@@ -32,7 +32,8 @@ fn authenticated(port: &Arc<Arrivals>, connected: &Connected) -> Arc<ConnectionA
     port.of(connected.clone())
 }
 
-/// The code that a body fails with, `None` where it goes on; whether it is waited for, which is from the second time on.
+/// Polls a body twice if the first poll is pending: a call waits from the second poll on. Returns the code that the
+/// body fails with, or `None` if it yields data.
 fn poll(body: &mut ArrivingBody<Coming>) -> Poll<Option<Code>> {
     let mut once = || Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
     let polled = match once() {
@@ -106,7 +107,7 @@ async fn waiting_calls_of_the_largest_connection_are_evicted_first() {
     those_evicted_are_told().await;
     assert_eq!(poll(&mut oldest[0]), Poll::Pending, "the only one of its connection");
     let mut ended = 0;
-    // One task may not ask so often in one turn.
+    // One task cannot poll that often without yielding.
     while poll(&mut older[ended]) == rejected {
         ended += 1;
         yield_now().await;
@@ -152,7 +153,7 @@ async fn the_largest_message_that_is_allowed_has_room() {
     }
 }
 
-/// The status that a body comes to.
+/// Returns the status code that a body ends with.
 async fn end(body: &mut ArrivingBody<Coming>) -> Code {
     let error = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await.unwrap().unwrap_err();
     Status::from_error(error).code()

@@ -10,7 +10,7 @@ use weir_server::{CloseSignal, Drain, Pace, Rate};
 use super::*;
 use crate::transport::grpc::{deadline::Deadline, termination::Termination};
 
-/// Checks that wait, by their numbers.
+/// Checks that wait, with their numbers.
 type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
 
 type Read = Poll<Option<Result<BytesMut, Code>>>;
@@ -32,7 +32,7 @@ fn ended(code: Code) -> Read {
     Poll::Ready(Some(Err(code)))
 }
 
-/// Answers each message by itself at once.
+/// Answers each message with itself, synchronously.
 fn echo(message: Bytes) -> Checked<'static, BytesMut> {
     Checked::Ready(BytesMut::from(&message[..]))
 }
@@ -55,7 +55,7 @@ fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
     let begin = {
         let begun = Rc::clone(&begun);
         move |message: Bytes| {
-            // Every tenth is answered at once, which must not bring it before the others.
+            // Every tenth is answered synchronously, which must not move it before the others.
             if message[0] % 10 == 9 {
                 return echo(message);
             }

@@ -1,50 +1,50 @@
-//! How buckets stand: what is assigned to each Envoy, what it used and denied.
+//! The status of buckets: the assignment of each Envoy, and the requests that it allowed and denied.
 
 use std::cmp::Reverse;
 
 use super::{Book, Bucket, Division, Rule};
 use crate::transport::rlqs::wire;
 
-/// Most Envoys of one bucket that are told.
+/// Maximum number of Envoys in the status of a bucket.
 const MAX_ENVOYS: usize = 100;
 
-/// A bucket, its limit, and the Envoys that report it to this replica. Rates are in requests a second.
+/// The status of a bucket: its limit, and the Envoys that report it to this replica. Rates are in requests per second.
 #[derive(Debug)]
 pub struct BucketStanding {
     /// Its entries, in the order of their keys.
     pub entries: Vec<(String, String)>,
-    /// The least rate on its path; `None`: it has no limit.
+    /// The lowest rate on its path; `None` if it has no limit.
     pub limit: Option<f64>,
-    /// The streams that report it.
+    /// Number of streams that report it.
     pub streams: u32,
-    /// Those with the largest demand, at most 100.
+    /// The Envoys with the most requests, at most 100.
     pub envoys: Vec<EnvoyStanding>,
 }
 
-/// An Envoy in one bucket.
+/// The status of an Envoy in one bucket.
 #[derive(Debug)]
 pub struct EnvoyStanding {
-    /// Its address; `None` for a unix socket, and for one whose stream has ended.
+    /// Its address; `None` for a unix socket, and if its stream has ended.
     pub peer: Option<String>,
-    /// Its assignment; `None`: none yet.
+    /// Its assigned rate; `None` before its first assignment.
     pub assigned: Option<f64>,
-    /// Requests that it allowed, by its last report.
+    /// Rate of the requests that it allowed, by its last report.
     pub used: f64,
-    /// Requests that it denied, by its last report.
+    /// Rate of the requests that it denied, by its last report.
     pub denied: f64,
-    /// Whether its stream has ended: it keeps its share until that is over.
+    /// Whether its stream has ended. Its share is kept until the assignment expires.
     pub has_left: bool,
 }
 
 impl Book {
-    /// The buckets of a domain with the largest demand, at most so many.
+    /// Returns the `most` buckets of a domain with the largest demand.
     pub fn standings(&self, domain: usize, most: usize) -> Vec<BucketStanding> {
         let demand = |bucket: &Bucket| match &bucket.rule {
             Rule::Divided(division) => self.divider.rate_and_demand(division.bucket).map_or(0, |(_, demand)| demand),
             Rule::AllowAll | Rule::DenyAll => 0,
         };
         let mut found: Vec<_> = self.buckets.values().filter(|bucket| bucket.domain == domain).collect();
-        // Equal ones keep their places between two looks.
+        // The id makes the order of equal demands stable between calls.
         found.sort_by_cached_key(|bucket| (Reverse(demand(bucket)), bucket.id.clone()));
         found.truncate(most);
         found.into_iter().map(|bucket| self.standing(bucket)).collect()

@@ -1,4 +1,4 @@
-//! What streams can make grow.
+//! Tests of the bounds on the state that streams create.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 
 type Store = MemoryStore<SystemClock>;
 
-/// Running ones, with room for so many buckets.
+/// Starts quotas with room for `max_buckets`.
 fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     let policy = weir_policy::parse(&super::policy("local"), &Bounds::default()).expect("a policy");
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
@@ -31,7 +31,7 @@ fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     (quotas, limiter)
 }
 
-/// Reports that had no room.
+/// Returns the number of reports that were rejected for lack of room.
 fn full(limiter: &Limiter<Store>) -> u64 {
     let text = limiter.metrics().render();
     let line = text.lines().find_map(|line| line.strip_prefix("weir_rlqs_rejected_total{reason=\"full\"} "));
@@ -64,7 +64,7 @@ async fn a_bucket_with_a_long_id_takes_the_room_of_several() {
     let first = stream(&quotas, reports([&*long, "alex", "full"]));
     assert_eq!((quotas.book().bucket_count(), full(&limiter)), (2, 1));
     drop(first);
-    // Without streams they are forgotten.
+    // Without streams, buckets are removed.
     sleep(Duration::from_secs(40)).await;
     let _second = stream(&quotas, reports(["a", "b", "c", "d"]));
     assert_eq!((quotas.book().bucket_count(), full(&limiter)), (4, 1));
@@ -78,7 +78,7 @@ async fn holders_are_bounded_those_included_that_have_left_and_still_spend() {
     assert_eq!(full(&limiter), 0);
     streams.push(stream(&quotas, reports(["alex"])));
     assert_eq!(full(&limiter), 1);
-    // Each has its share.
+    // Each gets its share.
     sleep(Duration::from_secs(2)).await;
     drop(streams);
     let _early = stream(&quotas, reports(["alex"]));

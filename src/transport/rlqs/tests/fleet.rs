@@ -1,4 +1,4 @@
-//! Replicas over one store, and Envoys that report to them as their client does, in virtual time.
+//! Simulates replicas over one store, and Envoys that report to them, in virtual time.
 
 use std::{
     sync::{
@@ -35,12 +35,12 @@ use crate::{
 };
 
 const START: Micros = 1_790_000_000 * SECOND;
-/// How exactly Envoys' time passes.
+/// Time step of the simulated Envoys.
 const TICK: Duration = Duration::from_millis(50);
-/// How often Envoy reports.
+/// Interval between the reports of an Envoy.
 const REPORTS: Duration = Duration::from_secs(5);
 
-/// The runtime's time.
+/// The virtual time of the runtime.
 #[derive(Clone, Copy, Debug)]
 struct VirtualClock(Instant);
 
@@ -57,7 +57,7 @@ impl Clock for VirtualClock {
 /// The store that all replicas share.
 type Shared = Arc<ArcSwap<MemoryStore<VirtualClock>>>;
 
-/// The store, as a replica reaches it: over a network that may be cut.
+/// The connection of a replica to the store, which can be cut.
 #[derive(Clone)]
 pub(super) struct Link {
     store: Shared,
@@ -92,12 +92,12 @@ struct Replica {
     running: JoinHandle<()>,
 }
 
-/// An Envoy with one bucket, `{user: alex}`, that denies where it has no assignment.
+/// An Envoy with one bucket, `{user: alex}`. It denies requests while it has no assignment.
 pub(super) struct Envoy {
-    /// Requests a second.
+    /// Requests per second.
     pub demand: f64,
     session: Option<Session<Link>>,
-    /// Where it reports.
+    /// The replica that it reports to.
     replica: usize,
     per_second: f64,
     max_tokens: f64,
@@ -111,7 +111,7 @@ pub(super) struct Envoy {
     pub admitted: u64,
 }
 
-/// All of them.
+/// All replicas and Envoys.
 pub(super) struct Fleet {
     policy: String,
     clock: VirtualClock,
@@ -121,7 +121,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// So many replicas with a policy for the domain `api` and the path `user / alex`.
+    /// Starts this many replicas, with a policy for the domain `api` and the path `user / alex`.
     pub fn new(policy: &str, replicas: usize) -> Self {
         let clock = VirtualClock(Instant::now());
         let store = Arc::new(ArcSwap::from_pointee(empty_store(clock)));
@@ -131,7 +131,7 @@ impl Fleet {
         fleet
     }
 
-    /// Starts a replica, which knows nothing of an earlier one.
+    /// Starts a replica, without the state of an earlier one.
     pub fn start(&mut self, number: usize) {
         let policy = weir_policy::parse(&self.policy, &Bounds::default()).expect("a policy");
         let link = Link { store: Arc::clone(&self.store), is_cut: Arc::default() };
@@ -143,9 +143,9 @@ impl Fleet {
         self.replicas[number] = Some(Replica { quotas, is_cut, running });
     }
 
-    /// An Envoy that begins to report to a replica.
+    /// Adds an Envoy that reports to a replica.
     pub fn join(&mut self, replica: usize, demand: f64) {
-        // Envoys do not report all at the same time.
+        // Envoys do not all report at the same time.
         let offset = TICK * 13 * self.envoys.len() as u32;
         self.envoys.push(Envoy {
             demand,
@@ -163,14 +163,14 @@ impl Fleet {
         });
     }
 
-    /// Ends a replica without a word. Its Envoys report to another one from now on.
+    /// Kills a replica. Its Envoys report to another one from now on.
     pub fn kill(&mut self, number: usize, instead: usize) {
         let Replica { running, .. } = self.replicas[number].take().expect("a replica");
         running.abort();
         self.leave(number, instead, |_| {});
     }
 
-    /// Ends a replica as it ends by itself: its Envoys are told for how long they have what they have.
+    /// Shuts a replica down gracefully: its Envoys are told how long their last assignments are valid.
     pub async fn stop(&mut self, number: usize, instead: usize) {
         let Replica { quotas, running, .. } = self.replicas[number].take().expect("a replica");
         self.leave(number, instead, |envoy| {
@@ -188,17 +188,18 @@ impl Fleet {
         }
     }
 
-    /// A replica does not reach the store, or does again.
+    /// Cuts a replica off from the store, or connects it again.
     pub fn cut(&self, number: usize, is_cut: bool) {
         self.replicas[number].as_ref().expect("a replica").is_cut.store(is_cut, Relaxed);
     }
 
-    /// The store has lost all it had.
+    /// Makes the store lose all its state.
     pub fn empty_the_store(&self) {
         self.store.store(Arc::new(empty_store(self.clock)));
     }
 
-    /// Passes time; what the Envoys may use together is at most this, always. How much of the limit they used.
+    /// Passes time, and checks at every step that all Envoys together may use at most `limit`. Returns the part of the
+    /// limit that they used.
     pub async fn pass(&mut self, seconds: u64, limit: f64) -> f64 {
         let (end, before) = (Instant::now() + Duration::from_secs(seconds), self.admitted());
         while Instant::now() < end {
@@ -211,12 +212,12 @@ impl Fleet {
         (self.admitted() - before) as f64 / (seconds as f64 * limit)
     }
 
-    /// What each Envoy may use, in requests a second.
+    /// Returns the rate that each Envoy may use, in requests per second.
     pub fn rates(&self) -> Vec<f64> {
         self.envoys.iter().map(Envoy::rate).collect()
     }
 
-    /// What they may use together.
+    /// Returns the rate that they may use together.
     pub fn rate(&self) -> f64 {
         self.rates().iter().sum()
     }

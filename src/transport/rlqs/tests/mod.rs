@@ -1,5 +1,5 @@
-//! What all replicas' Envoys may use together, whatever becomes of replicas and their store: [`Fleet::pass`] compares it with
-//! the limit at every moment.
+//! Property: the Envoys of all replicas together never use more than the limit, whatever happens to replicas and their
+//! store. [`Fleet::pass`] checks it at every step.
 
 mod bounds;
 mod fleet;
@@ -15,7 +15,7 @@ fn policy(on_store_failure: &str) -> String {
     )
 }
 
-/// Replicas, whose Envoys have these demands.
+/// Starts replicas whose Envoys have these demands.
 async fn fleet(rule: &str, demands: &[&[f64]]) -> Fleet {
     let mut fleet = Fleet::new(&policy(rule), demands.len());
     for (replica, demands) in demands.iter().enumerate() {
@@ -41,7 +41,7 @@ async fn replicas_divide_a_limit_by_demand() {
 async fn what_a_killed_replicas_envoys_may_use_is_no_one_elses_until_it_is_over() {
     let mut fleet = fleet("local", &[&[5_000.0], &[5_000.0]]).await;
     let gone = fleet.rates()[1];
-    // They report nowhere.
+    // Its Envoys report to no replica.
     fleet.kill(1, 1);
     fleet.pass(8, LIMIT).await;
     assert!(fleet.rates()[1] == gone && gone >= 450.0, "{:?}", fleet.rates());
@@ -67,7 +67,8 @@ async fn a_restart_costs_little_more_than_the_time_until_what_was_told_is_over()
             fleet.start(restarted);
             fleet.pass(30, LIMIT).await
         };
-        // Stopped, it keeps nothing beyond the 7 s that its Envoys were told; killed, what it held comes back after 20.
+        // A stopped replica keeps nothing beyond the 7 s that its Envoys were told; the holds of a killed one expire
+        // after 20 s.
         for (is_killed, least) in [(false, 0.87), (true, 0.62)] {
             let used = restart(is_killed).await;
             assert!(used >= least, "{name}, killed: {is_killed}: {used}");
@@ -85,7 +86,7 @@ async fn while_the_store_is_away_shares_stay_or_are_withdrawn_as_the_policy_says
         assert_eq!(fleet.rates(), before, "{rule}");
         fleet.pass(20, LIMIT).await;
         assert_eq!(fleet.rates(), if stays { before } else { vec![0.0, 0.0] }, "{rule}");
-        // It comes back empty.
+        // The store comes back empty.
         fleet.empty_the_store();
         (0..2).for_each(|replica| fleet.cut(replica, false));
         fleet.pass(6, LIMIT).await;

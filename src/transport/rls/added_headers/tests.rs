@@ -1,4 +1,4 @@
-//! Which descriptor the headers describe.
+//! Tests of which descriptor the headers describe.
 
 use super::*;
 use crate::transport::rls::{
@@ -26,7 +26,7 @@ fn headers_of(keys: &[&str], settings: &EnvoySettings) -> String {
     headers.into_iter().map(header).collect::<Vec<_>>().join("\n")
 }
 
-/// Limit, remaining and reset.
+/// Returns limit, remaining and reset.
 fn numbers(keys: &[&str], quota_mode: bool) -> String {
     let settings = EnvoySettings { headers: Headers::Ratelimit, quota_mode, ..EnvoySettings::default() };
     let headers = headers_of(keys, &settings);
@@ -50,7 +50,7 @@ fn headers_describe_the_last_exceeded_or_the_nearest_descriptor() {
     ] {
         assert_eq!(numbers(keys, false), expected, "{keys:?}");
     }
-    // Where all are quotas, none of them refuses by itself.
+    // If all are quotas, none of them refuses alone.
     assert_eq!(numbers(&["over", "over_too"], true), "0 0 86400");
 }
 

@@ -1,4 +1,4 @@
-//! The metadata of responses, with a file of descriptors.
+//! Tests of the metadata of responses, with a policy file of descriptors.
 
 use serde_json::json;
 use weir_core::domain::Unit;
@@ -28,7 +28,7 @@ fn response(scene: &Scene, request: &RateLimitRequest) -> Json {
     scene.answered(request, |statuses| json_of(Kind::StructValue(of(request, statuses))))
 }
 
-/// The metadata after one request of descriptors with these keys.
+/// Returns the metadata after one request with descriptors of these keys.
 fn metadata_of(keys: &[&str]) -> Json {
     response(&Scene::new(FILE), &request_for(keys))["metadata"].clone()
 }

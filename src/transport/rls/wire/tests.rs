@@ -1,4 +1,4 @@
-//! Decoding. Odd bytes are written by hand, as no library would.
+//! Tests of decoding. Unusual bytes are written by hand, since no library writes them.
 
 use proptest::prelude::*;
 use tonic::Code;
@@ -10,7 +10,6 @@ use weir_envoy::envoy::extensions::common::ratelimit::v3::{
 use super::*;
 use crate::transport::rls::pb;
 
-/// A number as a varint.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number > 0x7f {
@@ -21,12 +20,12 @@ fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A field that is a number.
+/// Encodes a varint field.
 fn number(field: u64, value: u64) -> Vec<u8> {
     [varint(field << 3), varint(value)].concat()
 }
 
-/// A field that has a length: a text, or a message of these fields.
+/// Encodes a length-delimited field: a string, or a message of these fields.
 fn long(field: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     [varint(field << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
@@ -36,7 +35,7 @@ fn entry_of(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Vec<u8> {
     long(1, [long(1, key), long(2, value)].concat())
 }
 
-/// A request of one descriptor of these fields.
+/// Encodes a request with one descriptor of these fields.
 fn one(descriptor: impl AsRef<[u8]>) -> Vec<u8> {
     [long(1, "d"), long(2, descriptor)].concat()
 }
@@ -49,16 +48,16 @@ fn refused(bytes: impl AsRef<[u8]>) -> bool {
     RateLimitRequest::read(bytes.as_ref()).is_err_and(|status| status.code() == Code::InvalidArgument)
 }
 
-/// The one descriptor of a request.
+/// Returns the only descriptor of a request.
 fn only(bytes: impl AsRef<[u8]>) -> Descriptor {
     let [descriptor] = <[_; 1]>::try_from(read(bytes).query.descriptors).expect("one");
     descriptor
 }
 
-/// A descriptor's own hits, whether they are refunded, and its limit.
+/// A descriptor's own hits, whether they are a refund, and its limit.
 type Terms = (Option<u64>, bool, Option<(u32, i32)>);
 
-/// A request as Envoy writes it, with a descriptor for each of these.
+/// Encodes a request as Envoy does, with a descriptor for each of these.
 fn envoys(hits_addend: u32, descriptors: &[Terms]) -> Vec<u8> {
     let descriptor = |(own, is_negative_hits, limit): &Terms| RateLimitDescriptor {
         entries: vec![rate_limit_descriptor::Entry { key: "k".to_owned(), value: "v".to_owned() }],
@@ -111,7 +110,7 @@ fn hits_default_to_those_of_the_request_and_then_to_one() {
         assert_eq!(request.query.descriptors[0].hits, expected, "{what}");
         assert_eq!((request.hits_addend, &request.own_hits[..]), (of_all, &[own.is_some()][..]), "{what}");
     }
-    // A value of none is the number 0, and not nothing.
+    // An empty wrapper is the number 0, not an absent one.
     let none = read([one(long(3, [])), number(3, 9)].concat());
     assert_eq!((none.query.descriptors[0].hits, none.own_hits), (0, vec![true]));
 }
@@ -204,7 +203,7 @@ fn unknown_fields_are_skipped() {
         let expected = Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits: 7, over };
         assert_eq!(only([odd.clone(), one(descriptor), odd].concat()), expected);
     }
-    // A text in place of an entry's key is none; a number is another field.
+    // A varint in place of the key's string is ignored.
     assert_eq!(only(one(long(1, [number(1, 5), long(2, "v")].concat()))).entries, [(String::new(), "v".to_owned())]);
 }
 
@@ -221,7 +220,7 @@ fn truncated_messages_are_rejected() {
     for cut in 0..=bytes.len() {
         assert_eq!(!refused(&bytes[..cut]), ends.contains(&cut), "{cut} of {}", bytes.len());
     }
-    // Inside, where what is around it is whole.
+    // Truncated inside a field that is complete itself.
     for part in &descriptor {
         for cut in 1..part.len() {
             assert!(refused(one(&part[..cut])), "{cut} of {part:?}");

@@ -1,4 +1,4 @@
--- What a request waits that finds no slot, in microseconds.
+-- Retry time of a request that finds no free slot, in microseconds.
 local concurrency_retry = 1000000
 
 local function concurrency(p, s, now, cost, max_wait, phase)
@@ -8,7 +8,7 @@ local function concurrency(p, s, now, cost, max_wait, phase)
   return {0, max, free, math.min(concurrency_retry, ttl), 0, 0, 0}
 end
 
--- Slots that are held at the moment of a decision: made for that, and never kept.
+-- Slots held at the time of a decision: created for it, and never stored.
 local function concurrency_charge(p, s, now, units, phase)
   local held = math.min((s and s[1] or 0) + units, 9007199254740991)
   return held > 0 and {held} or nil

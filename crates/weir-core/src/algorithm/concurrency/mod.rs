@@ -26,7 +26,7 @@ fields! {
     ]
 }
 
-/// When to try again: when a slot will be given back is not known.
+/// Retry time of a refusal: when a slot will be released is unknown.
 const RETRY_AFTER: Micros = SECOND;
 
 /// `max` slots, each held for at most `ttl`.
@@ -36,7 +36,7 @@ pub struct Concurrency {
 }
 
 impl Params {
-    /// The limit, if it is one on what is held at one time.
+    /// Returns the limit, if it is a concurrency limit.
     #[inline]
     pub fn as_concurrency(&self) -> Option<&Concurrency> {
         if let Self::Concurrency(limit) = self { Some(limit) } else { None }
@@ -44,18 +44,18 @@ impl Params {
 }
 
 impl Concurrency {
-    /// How long a slot is held at most, unless it is extended.
+    /// Returns the maximum time for which a slot is held, unless it is extended.
     pub(crate) fn ttl(&self) -> Micros {
         self.fields.ttl
     }
 
-    /// What a check gets that takes no slot.
+    /// Returns the answer to a check, which takes no slot.
     pub(crate) fn on_check(&self) -> OnCheck {
         self.fields.check
     }
 }
 
-/// Slots that are held at the moment of a decision. It is made for that, and never kept.
+/// Slots held at the time of a decision. Created for it, and never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots(u64);
 
@@ -85,7 +85,7 @@ impl Algorithm for Concurrency {
         &self.fields
     }
 
-    /// Whatever a request costs, it takes a slot or none.
+    /// Whatever a request costs, it takes one slot or none.
     fn step(&self, state: Option<&Slots>, ask: &Ask) -> (Decision, Option<Slots>) {
         let Fields { max, ttl, .. } = self.fields;
         let held = state.map_or(0, |slots| slots.0);

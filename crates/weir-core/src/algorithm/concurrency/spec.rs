@@ -1,4 +1,4 @@
-//! The spec of `concurrency`. What it holds is in ledgers, so most properties are those of holds.
+//! The spec of `concurrency`. Its slots are in ledgers, so most of its properties are those of holds.
 
 use super::super::properties::{
     Spec,

@@ -1,4 +1,4 @@
--- After a refund of units that reach back before the latest cycle, which has not begun: start, used, begun.
+-- A refund of units that go back beyond the latest cycle, which has not begun. Returns start, used, begun.
 local function cycle_refunded(count, period, start, used, units, current)
   units = units - used
   local cycles = math.floor(units / count) + 1

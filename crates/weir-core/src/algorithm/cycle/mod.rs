@@ -37,11 +37,11 @@ pub struct Cycle {
     fields: Fields,
 }
 
-/// The latest cycle that has been reached into. What is used of it is below 0 where it had not begun yet: then all permits of
-/// the cycles before it are taken.
+/// The latest cycle in which permits are reserved. `used` is below 0 if the cycle had not begun yet: then all permits
+/// of the cycles before it are taken.
 type Used = aligned::Window<{ -(MAX_COUNT as i64) }, { MAX_COUNT as i64 }>;
 
-/// A state as it stands at some moment.
+/// A state at some moment.
 #[derive(Clone, Copy)]
 struct Latest {
     start: Micros,
@@ -55,27 +55,26 @@ impl Latest {
         Used { start: self.start, used: if self.begun { used } else { -used } }
     }
 
-    /// How long until the cycle begins.
+    /// Returns the time until the cycle begins.
     fn wait(self, now: Micros) -> Micros {
         if self.begun { 0 } else { self.start - now }
     }
 }
 
 impl Cycle {
-    /// The latest cycle of which something is used. One that had begun is the one at hand until its end, also where the
-    /// clock has stepped back before it.
+    /// Returns the latest cycle with used permits. One that had begun stays the current cycle until its end, even if
+    /// the clock has stepped back before it.
     fn latest(&self, state: Option<&Used>, now: Micros) -> Latest {
         let Used { start, used } = Used::at(state, now, self.fields.period, 0);
         Latest { start, used: used.unsigned_abs(), begun: used > 0 || start <= now }
     }
 
-    /// What is left of the latest cycle.
+    /// Returns the permits left in the latest cycle.
     fn left(&self, latest: Latest) -> u64 {
         self.fields.count.saturating_sub(latest.used)
     }
 
-    /// After a charge of at most a cycle's permits: they are the rest of the latest cycle, and where that is too little the
-    /// first ones of the next.
+    /// Charges at most a cycle's permits: first those left in the latest cycle, then the first ones of the next.
     fn charged(&self, latest: Latest, units: u64) -> Latest {
         match units.checked_sub(self.left(latest)) {
             Some(used) if used > 0 => Latest { start: latest.start + self.fields.period, used, begun: false },
@@ -83,7 +82,7 @@ impl Cycle {
         }
     }
 
-    /// After a refund: from the latest permits back, at most until the cycle at hand is full.
+    /// Refunds from the latest permits back, at most until the current cycle is full.
     fn refunded(&self, latest: Latest, units: u64, now: Micros) -> Latest {
         if units < latest.used || latest.begun {
             return Latest { used: latest.used.saturating_sub(units), ..latest };
@@ -138,7 +137,7 @@ impl Algorithm for Cycle {
         }
         let next = self.charged(latest, units);
         let wait = next.wait(now);
-        // It ends at the same moment whenever it is asked for, so no edge on the way changes the retry.
+        // The wait ends at the same time whenever it is requested, so no cycle edge before that changes the retry.
         let late = wait - accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if late > 0 {
             return self.refuse(latest, now, Some(late));

@@ -20,8 +20,8 @@ use crate::{
 };
 
 pub(crate) const SPEC: Spec = Spec {
-    // All of each cycle that the window touches. One that begins with a cycle also has what requests that start then were
-    // given of the cycle before.
+    // All permits of each cycle that the window touches. A window that begins with a cycle also has the permits of
+    // the cycle before that were given to requests starting at that moment.
     bound: |example, elapsed, largest| {
         let (elapsed, period) = (u128::from(elapsed.unsigned_abs()), example.micros("period"));
         let given_before = if elapsed.is_multiple_of(period) { u128::from(largest) - 1 } else { 0 };
@@ -72,7 +72,7 @@ fn non_waiting_requests_get_the_permits_of_the_cycle() {
             (999 * MS, 10, pass(10, 0, MS)),
             (999 * MS, 1, refuse(10, 0, MS, MS)),
             (S, 10, pass(10, 0, S)),
-            // The clock steps back: still the cycle that is known, whose end is further away.
+            // The clock steps back: the known cycle stays, and its end is further away.
             (900 * MS, 1, refuse(10, 0, 1_100 * MS, 1_100 * MS)),
             (900 * MS, -4, pass(10, 4, 1_100 * MS)),
             (900 * MS, 4, pass(10, 0, 1_100 * MS)),
@@ -89,7 +89,7 @@ fn the_max_wait_of_the_limit_caps_the_wait() {
         Some(MAX_WAIT),
         &[
             (0, 8, pass(10, 2, S)),
-            // Two of this cycle, two of the next, where it starts.
+            // Two of this cycle and two of the next, at whose start the request may begin.
             (0, 4, wait(10, 0, S, 2 * S)),
             (0, 9, refuse(10, 0, 500 * MS, 2 * S)),
             (0, 8, wait(10, 0, S, 2 * S)),
@@ -140,7 +140,7 @@ fn ask(now: Micros, cost: i64, max_wait: Micros) -> Ask {
     Ask { now, cost, max_wait: Some(max_wait), phase: 0 }
 }
 
-/// Without a wait nothing is lent, whatever others have reserved and however the count was changed.
+/// Without a wait nothing is lent, whatever has been reserved before and however the count was changed.
 #[test]
 fn remaining_is_the_largest_cost_without_a_wait() {
     let limits: [Params; 3] = [
@@ -165,7 +165,7 @@ fn remaining_is_the_largest_cost_without_a_wait() {
     });
 }
 
-/// The cycle at hand and what is left of it, below 0 where it is owed, as the formulas have them.
+/// The current cycle and its permits, negative if owed, by the documented formulas.
 #[test]
 fn decisions_match_the_documented_formulas() {
     const L: i64 = 10;
@@ -200,7 +200,7 @@ fn decisions_match_the_documented_formulas() {
     });
 }
 
-/// In the shortest cycles, and in the largest ones.
+/// The shortest cycles, and the largest ones.
 #[test]
 fn reservations_for_a_whole_day_stay_exact() {
     let bounds = Bounds { max_period: 366 * DAY };

@@ -1,4 +1,4 @@
--- What is left of `amount` after so many slots.
+-- Returns what is left of `amount` after `slots` slots.
 local function decay_left(amount, decay, slots)
   local power, square = 1, decay
   while slots > 0 do
@@ -12,7 +12,7 @@ local function decay_left(amount, decay, slots)
   return left
 end
 
--- How long after `now` at most `most` is left of what stood at `amount` in a slot: a guess, then put right.
+-- Returns the time from `now` until at most `most` is left of `amount` in `slot`: a guess, then corrected.
 local function decay_until(p, slot, amount, most, now)
   local decay = p[3]
   if most < 1e-9 then most = 1e-9 end
@@ -22,7 +22,7 @@ local function decay_until(p, slot, amount, most, now)
   return (slot + slots) * p[2] - now
 end
 
--- The slot at hand and what is left in it, and the slot and amount that it has come down from.
+-- Returns the current slot and the amount in it, and the slot and amount from which it has decayed.
 local function decay_at(p, s, now)
   local slot = floor(now / p[2])
   if not (s and s[2] > 0) then return slot, 0 end
@@ -63,7 +63,7 @@ local function decay_charge(p, s, now, units, phase)
   return {slot * p[2], math.min(amount + units, p[6])}
 end
 
--- When one unit passes. A refusal that is charged would come first.
+-- Returns the time until one unit passes, without a charge for refusals, which would come first.
 local function decay_next(p, s, now, max_wait, phase)
   local _, amount, known_slot, known_amount = decay_at(p, s, now)
   local room = p[1] - 1

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::domain::{Ask, Decision, Micros};
 
-/// What a counter has come down to when it counts as 0.
+/// The amount at or below which a counter counts as 0.
 const NOTHING: f64 = 1e-9;
-/// Largest `max`.
+/// Maximum `max`.
 const MOST: f64 = MAX_COUNT as f64;
 
 fields! {
@@ -44,34 +44,35 @@ fields! {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decay {
     fields: Fields,
-    /// The natural logarithm of `decay`: only ever the start of a search, as libraries differ in it.
+    /// The natural logarithm of `decay`. Only a starting point for searches, since math libraries differ in its last
+    /// bits.
     ln_decay: f64,
-    /// Twice `max`; with `charge_denied`, under which refusals raise the counter, 2^32. Charges beyond what fits raise it no
-    /// further, and a higher one, left by another limit, is clamped to it, so that a lowered limit refuses no longer than its own
-    /// charges could make it.
+    /// Twice `max`, or 2^32 with `charge_denied`, under which refusals raise the counter. Charges beyond what fits
+    /// raise it no further, and a higher one, left by another limit, is clamped to it, so that a lowered limit
+    /// refuses no longer than its own charges could make it.
     highest: f64,
 }
 
-/// What a counter stood at in the slot in which it last changed.
+/// The amount of a counter in the slot in which it last changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {
-    /// When the slot began. A time and no number of slots, so that it says the same under any resolution.
+    /// The start of the slot. A time instead of a slot number, so that it means the same under any resolution.
     start: Micros,
     amount: f64,
 }
 
-/// A counter now.
+/// A counter at the present time.
 #[derive(Clone, Copy)]
 struct Now {
     slot: i64,
     amount: f64,
-    /// The slot and amount that it has come down from: what later slots are computed from, unless it changes now.
+    /// The slot and amount from which it has decayed: later slots are computed from these, unless it changes now.
     known: (i64, f64),
 }
 
-/// What is left of `amount` after so many slots. The power is made by squaring, from the lowest bit up, because `powf`
-/// differs between machines; the Lua half does the same. Its error is below 2^-36 where the result is above [`NOTHING`],
-/// far less than one step of decay, so more slots never leave more.
+/// Returns what is left of `amount` after `slots` slots. The power is computed by squaring, from the lowest bit up,
+/// because `powf` differs between machines; the Lua half does the same. Its error is below 2^-36 if the result is
+/// above [`NOTHING`], far less than one step of decay, so more slots never leave more.
 fn left_after(mut slots: u64, amount: f64, decay: f64) -> f64 {
     let (mut power, mut square) = (1.0, decay);
     while slots > 0 {
@@ -89,7 +90,7 @@ fn or_nothing(amount: f64) -> f64 {
 }
 
 impl Decay {
-    /// The counter at `now`, or in the slot of its last change where that is later (the clock stepped back).
+    /// Returns the counter at `now`, or in the slot of its last change if that is later (the clock stepped back).
     fn at(&self, state: Option<&Counter>, now: Micros) -> Now {
         let slot = now.div_euclid(self.fields.resolution);
         if let Some(Counter { start, amount }) = state.copied().filter(|state| state.amount > 0.0) {
@@ -103,8 +104,8 @@ impl Decay {
         Now { slot, amount: 0.0, known: (slot, 0.0) }
     }
 
-    /// The least number of slots after which at most `most` is left of `amount`; `most` is at least [`NOTHING`]. A
-    /// logarithm's guess, put right against the same powers by which is decided, which takes a step or two.
+    /// Returns the least number of slots after which at most `most` is left of `amount`; `most` is at least
+    /// [`NOTHING`]. A guess by logarithm, corrected by the same powers that decisions use, which takes a step or two.
     fn slots_until(&self, amount: f64, most: f64) -> i64 {
         let left_after = |slots: i64| left_after(slots.unsigned_abs(), amount, self.fields.decay);
         let mut slots = self.guess(amount, most);
@@ -121,7 +122,7 @@ impl Decay {
         (((amount / most).ln() / self.ln_decay).ceil() as i64).max(0)
     }
 
-    /// How long until at most `most` is left of what is known now.
+    /// Returns the time until at most `most` is left of the known amount.
     fn until(&self, most: f64, (slot, amount): (i64, f64), now: Micros) -> Micros {
         (slot + self.slots_until(amount, most.max(NOTHING))) * self.fields.resolution - now
     }
@@ -132,7 +133,7 @@ impl Decay {
 
     fn remaining(&self, amount: f64) -> u64 {
         let room = (self.fields.max - amount).max(0.0).floor();
-        // The difference may have been rounded up to a whole number; that from a whole number is exact.
+        // The difference may have been rounded up to an integer; a difference from an integer is exact.
         if amount > self.fields.max - room { (room as u64).saturating_sub(1) } else { room as u64 }
     }
 
@@ -140,7 +141,7 @@ impl Decay {
         if counter.amount > 0.0 { self.until(NOTHING, counter.known, now) } else { 0 }
     }
 
-    /// The answer when the counter is changed to `amount`, and its state.
+    /// Changes the counter to `amount`, and returns the decision and the state.
     fn change(&self, counter: Now, amount: f64, now: Micros) -> (Decision, Counter) {
         let changed = Now { amount, known: (counter.slot, amount), ..counter };
         let decision = Decision::pass(self.limit(), self.remaining(amount), self.reset_after(&changed, now));
@@ -182,7 +183,7 @@ impl Algorithm for Decay {
             let (decision, changed) = self.change(counter, or_nothing(counter.amount + ask.cost as f64), now);
             return (decision, state.map(|_| changed));
         }
-        // Exact, as what is left of `max` is a multiple of its last place; a sum with the counter's would be rounded.
+        // Exact, as the remainder of `max` is a multiple of its last place; a sum with the counter would be rounded.
         let room = self.fields.max - ask.cost as f64;
         if counter.amount <= room && ask.cost > 0 {
             let (decision, changed) = self.change(counter, counter.amount + ask.cost as f64, now);
@@ -220,7 +221,7 @@ impl Algorithm for Decay {
         Some(Counter { start: slot * self.fields.resolution, amount: (amount + units as f64).min(self.highest) })
     }
 
-    /// Rounded up and at least 1, as whole counts are; but a factor from 1 up never gives more than there was.
+    /// Rounds up to at least 1, like integer counts; but a factor of 1 or more never gives more than before.
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
         let max = (self.fields.max / factor).ceil().max(1.0);
         let max = if factor < 1.0 { max } else { max.min(self.fields.max) };
@@ -236,7 +237,7 @@ impl Algorithm for Decay {
     }
 
     fn window(&self) -> Micros {
-        // What lasts is at most max * (1 - 1 / decay) in a slot.
+        // The amount admitted in the long run is at most max * (1 - 1 / decay) per slot.
         (self.fields.resolution as f64 * self.fields.decay / (self.fields.decay - 1.0)).ceil() as Micros
     }
 

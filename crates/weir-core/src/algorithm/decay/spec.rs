@@ -32,9 +32,9 @@ pub(crate) const SPEC: Spec = Spec {
     ],
 };
 
-/// What is spent is what the counter ends with, at most `max`, and what it has lost meanwhile, at each edge between slots
-/// at most `max * (decay - 1) / decay`. And a little more: what rounding of the sums takes, and what is left when it counts
-/// as 0.
+/// The units spent are what the counter ends with, at most `max`, plus what it has lost in between: at each edge
+/// between slots at most `max * (decay - 1) / decay`. Plus the rounding of the sums, and what is left when the counter
+/// counts as 0.
 fn bound(example: Example, elapsed: Micros, _: u64) -> u128 {
     let (max, decay) = (example.real("max"), example.real("decay"));
     let edges = u128::from(elapsed.unsigned_abs()).div_ceil(example.micros("resolution"));
@@ -51,7 +51,7 @@ fn a_counter_halves_from_slot_to_slot() {
     }
     let encoded = |key: &Key| key.state.as_ref().unwrap().encode();
     assert_eq!(encoded(&key), [1e9, 3.0]);
-    // 1.5, then 0.75, and that less a unit.
+    // Decays to 1.5, then to 0.75, less one unit.
     assert_eq!(key.ask(&params, 1_001 * S, 0).remaining, 98);
     assert_eq!(key.ask(&params, 1_002 * S, 1).remaining, 98);
     assert_eq!(encoded(&key), [1.002e9, 1.75]);
@@ -74,7 +74,7 @@ fn retry_and_reset_fall_on_slot_boundaries() {
             (300 * MS, 11, never(10, 0, 33_700 * MS)),
             (S - 1, 1, refuse(10, 0, 1, 33 * S + 1)),
             (S, 1, pass(10, 4, 33 * S)),
-            // The clock steps back: still the slot that is known.
+            // The clock steps back: the known slot stays.
             (500 * MS, 5, refuse(10, 4, 1_500 * MS, 33_500 * MS)),
             (500 * MS, -2, pass(10, 6, 32_500 * MS)),
             (500 * MS, -9, pass(10, 10, 0)),
@@ -89,7 +89,7 @@ fn charge_denied_counts_refused_requests_above_max() {
         &[("max", "10"), ("resolution", "1s"), ("decay", "2"), ("charge_denied", "true")],
         &[
             (0, 10, pass(10, 0, 34 * S)),
-            // 16, which is 4 after two slots.
+            // The amount is 16, and 4 after two slots.
             (0, 6, refuse(10, 0, 2 * S, 34 * S)),
             (0, 0, refuse(10, 0, S, 34 * S)),
             (S, 1, pass(10, 1, 34 * S)),
@@ -107,7 +107,7 @@ fn max_can_be_a_fraction() {
         &[("max", "2.5"), ("resolution", "1s"), ("decay", "4")],
         &[(0, 2, pass(2, 0, 16 * S)), (S, 2, pass(2, 0, 16 * S)), (S, 3, never(2, 0, 16 * S))],
     );
-    // Nothing passes below 1, and a peek does.
+    // Below 1 no unit passes, but a preview does.
     check(
         "decay",
         &[("max", "0.5"), ("resolution", "1s"), ("decay", "4")],
@@ -146,7 +146,7 @@ fn a_factor_rounds_max_up() {
     assert_eq!(scaled(10.0, 1e-9).unwrap_err().field, "max");
 }
 
-/// The ends of what a search may be about: amount, what may be left, decay.
+/// Extreme values of a search: amount, what may be left, decay.
 fn searches() -> impl Iterator<Item = (f64, f64, f64)> {
     let amounts = [2e-9, 0.3, 1.0, 10.0, 4_096.0, 999_983.25, MOST - 1.0, MOST];
     let lefts = [NOTHING, 0.1, 1.0, 5.0, 4_096.0, MOST - 1.0, MOST - f64::EPSILON * MOST / 2.0];
@@ -177,14 +177,14 @@ fn the_slot_search_ends_within_one_of_its_guess() {
         let decay = 1.001 + random.magnitude(1 << 30) as f64 / f64::from(1 << 10);
         let slots = random.magnitude(43_000).unsigned_abs();
         let amount = random.magnitude(1 << 32) as f64 + 0.5;
-        // Just what is left after so many slots, where a logarithm is most likely to be wrong.
+        // Exactly what is left after this many slots, where a logarithm is most likely to be wrong.
         let most = left_after(slots, amount, decay.min(1e6)).max(NOTHING);
         exact(amount, most, decay.min(1e6));
         exact(amount, most.next_down().max(NOTHING), decay.min(1e6));
     });
 }
 
-/// The state of a counter at `amount` since the epoch.
+/// Returns the state of a counter of this amount in the slot of the epoch.
 fn counter(amount: f64) -> Option<State> {
     State::decode("decay", &[0.0, amount])
 }
@@ -201,7 +201,7 @@ fn retry_after_is_exact_in_rust_and_lua_despite_logarithms() {
         if max > NOTHING {
             key.state = counter(amount);
             for (max, slots) in [(max, slots), (max.next_down(), slots + 1)] {
-                // A counter this far above `max` is cut, but where refusals raised it.
+                // A counter this far above `max` is clamped unless refusals may raise it.
                 let fields = Fields { max, resolution: S, decay, charge_denied: true };
                 let answer = key.ask(&Params::Decay(checked(fields, &Bounds::default()).unwrap()), 0, 0);
                 assert_eq!(answer.retry_after, Some(slots * S), "{amount} to {max} by {decay}");
@@ -233,7 +233,7 @@ fn the_decay_is_monotonic() {
     }
 }
 
-/// A whole step of the Lua half, whose searches are the same, in a bounded number of its instructions.
+/// Runs whole steps of the Lua half, which has the same searches, within a bounded number of instructions.
 #[test]
 fn the_lua_step_has_a_bounded_number_of_instructions() {
     let lua = mlua::Lua::new();
@@ -291,9 +291,9 @@ fn invalid_parameters_are_rejected() {
     assert_eq!(rejected("1", "32d", "2").0, "resolution");
     assert_eq!(rejected("1", "1s", "1.0009").1, "decay is 1.001 to 1000000, not 1.0009");
     assert_eq!(rejected("1", "1s", "1000001").0, "decay");
-    // 42,930 slots by 1.001, of 7 h 17 min at most.
+    // 42,930 slots with a decay of 1.001, so a slot is 7 h 17 min at most.
     assert_eq!(rejected("1", "8h", "1.001").0, "decay");
-    // Only a message can say so.
+    // Only possible in a message.
     for (max, decay, field) in [(f64::NAN, 2.0, "max"), (1.0, f64::NAN, "decay")] {
         let fields = Fields { max, resolution: S, decay, charge_denied: false };
         let wrong = checked::<Decay>(fields, &Bounds::default()).unwrap_err();

@@ -1,7 +1,8 @@
-//! The windows of a calendar: days, weeks, months and years as a place on earth has them, with its daylight saving time.
+//! The windows of a calendar: days, weeks, months and years in a time zone, with its daylight saving time.
 //!
-//! A window begins at the first moment of its day: midnight, or, where the clocks skip midnight, the moment at which they go
-//! on. It ends where the next one begins, so a day may have 23 or 25 hours. A day that a zone has skipped has no window.
+//! A window begins at the first moment of its day: midnight or, if the clocks skip midnight, the moment to which they
+//! are set. It ends where the next one begins, so a day may have 23 or 25 hours. A day that a zone skipped has no
+//! window.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,16 +23,16 @@ use crate::{
 /// The day on which windows begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// A day of the week, counted from Monday, which is 0.
+    /// A day of the week, from 0 for Monday.
     Weekday(u8),
-    /// A day of the month, 1 to 31: the last one of months that are shorter.
+    /// A day of the month, 1 to 31, or the last one of a shorter month.
     Day(u8),
-    /// A day of the year: month and day. The 29th of February is the 28th in other years.
+    /// A day of the year: month and day. The 29th of February is the 28th in common years.
     Date(u8, u8),
 }
 
 impl Anchor {
-    /// Where windows begin unless an anchor is given; `None` where one cannot be.
+    /// Returns the default anchor; `None` if the unit has no anchor.
     pub(super) fn usual(unit: Unit) -> Option<Self> {
         match unit {
             Unit::Week => Some(Self::Weekday(0)),
@@ -41,7 +42,7 @@ impl Anchor {
         }
     }
 
-    /// Whether windows of this length can begin there.
+    /// Whether windows of this unit can begin on this anchor.
     pub(super) fn is_of(self, unit: Unit) -> bool {
         Self::usual(unit).is_some_and(|usual| std::mem::discriminant(&usual) == std::mem::discriminant(&self))
     }
@@ -54,13 +55,13 @@ pub(super) struct Between {
     pub end: Micros,
 }
 
-/// The windows of one limit. Those that were asked for last are kept, so that a decision does no calendar arithmetic.
+/// The windows of one limit. The most recently used ones are cached, so that a decision does no calendar arithmetic.
 #[derive(Debug)]
 pub(super) struct Calendar {
     unit: Unit,
     zone: Zone,
     anchor: Option<Anchor>,
-    /// Windows by their number, modulo. Each is one word, so that none is ever read half.
+    /// Cached windows, at their number modulo the length. Each is one word, so that reads are never torn.
     kept: [AtomicU64; EDGES + 1],
 }
 
@@ -71,24 +72,23 @@ impl PartialEq for Calendar {
 }
 
 impl Calendar {
-    /// Windows of this length, one of [`Unit::Day`] and longer, which begin on the anchor.
+    /// Creates windows of this unit, [`Unit::Day`] or longer, which begin on the anchor.
     pub(super) fn new(unit: Unit, zone: Zone, anchor: Option<Anchor>) -> Self {
         Self { unit, zone, anchor: anchor.or(Anchor::usual(unit)), kept: Default::default() }
     }
 
-    /// The unit of a window.
     pub(super) fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The window around `now`.
+    /// Returns the window around `now`.
     #[inline]
     pub(super) fn around(&self, now: Micros) -> Between {
         let mut kept = self.kept.iter().filter_map(|word| unpacked(word.load(Relaxed)));
         kept.find(|window| window.start <= now && now < window.end).unwrap_or_else(|| self.find(now))
     }
 
-    /// The edges of the windows around `now`: two before it, itself, three after it.
+    /// Returns the edges of the window around `now`, of two windows before it and of three after it.
     pub(super) fn edges(&self, now: Micros) -> [Micros; EDGES] {
         let mut edges = [0; EDGES];
         edges[1] = self.around(self.around(now).start - 1).start;
@@ -103,7 +103,7 @@ impl Calendar {
     fn find(&self, now: Micros) -> Between {
         let now = now.clamp(-MAX_WHOLE, MAX_WHOLE);
         let mut number = self.number_near(now);
-        // The anchor may be later in the month; and clocks that were set back may show a day that is over.
+        // The anchor may be later in the month, and after clocks were set back they may show the previous day again.
         while self.begins(number + 1) <= now {
             number += 1;
         }
@@ -116,8 +116,8 @@ impl Calendar {
         window
     }
 
-    /// The number of the window around `now`, or one beside it: days and weeks are counted from 1970, months and years from
-    /// the year 0.
+    /// Returns the number of the window around `now`, or a neighboring one. Days and weeks are counted from 1970,
+    /// months and years from the year 0.
     fn number_near(&self, now: Micros) -> i64 {
         let offset = self.zone.rules().to_offset(timestamp(now));
         let today = (now + i64::from(offset.seconds()) * SECOND).div_euclid(DAY);
@@ -130,7 +130,7 @@ impl Calendar {
         }
     }
 
-    /// The first moment of a window.
+    /// Returns the first moment of a window.
     fn begins(&self, number: i64) -> Micros {
         let in_month = |year: i64, month: i64, day: u8| {
             let first = date(year as i16, month as i8, 1);
@@ -146,35 +146,35 @@ impl Calendar {
         begins.unwrap_or(Timestamp::MAX).as_microsecond()
     }
 
-    /// The day of the first week's beginning: the 29th of December 1969 was a Monday.
+    /// Returns the day on which the first week begins: the 29th of December 1969 was a Monday.
     fn first_week(&self) -> i64 {
         let Some(Anchor::Weekday(weekday)) = self.anchor else { return -3 };
         i64::from(weekday) - 3
     }
 }
 
-/// The moment; of any that a double holds there is one.
+/// Returns the moment as a timestamp, which exists for every moment that a double holds.
 fn timestamp(now: Micros) -> Timestamp {
     Timestamp::from_microsecond(now).unwrap_or_default()
 }
 
-/// The day so many days after the 1st of January 1970.
+/// Returns the date `number` days after the 1st of January 1970.
 fn day(number: i64) -> Date {
     date(1970, 1, 1).checked_add(number.days()).unwrap_or(Date::MAX)
 }
 
-/// Bits of a window's length in seconds, of which a year has 25.
+/// Bits of a window's length in seconds; a year needs 25.
 const LENGTH_BITS: u32 = 28;
-/// Makes the start in seconds positive: 2^53 µs are less than 2^34 s.
+/// Offset that makes the start in seconds positive: 2^53 µs are less than 2^34 s.
 const LEAST_START: i64 = 1 << 34;
 
-/// Both ends in one word. Offsets are whole seconds, and so are windows.
+/// Encodes a window in one word. UTC offsets are whole seconds, and so are windows.
 fn packed(window: Between) -> u64 {
     let start = (window.start.div_euclid(SECOND) + LEAST_START).unsigned_abs();
     start << LENGTH_BITS | ((window.end - window.start) / SECOND).unsigned_abs()
 }
 
-/// `None` for a word that was never written.
+/// Decodes a window; `None` for a word that was never written.
 #[inline]
 fn unpacked(word: u64) -> Option<Between> {
     let start = ((word >> LENGTH_BITS) as i64 - LEAST_START) * SECOND;

@@ -1,5 +1,5 @@
--- The end of a calendar's window around `now`, of which `edges` are told. A charge of long ago is in none of them: for it any
--- window is right that is over.
+-- Returns the end of the calendar window around `now`, from `edges`. A charge of long ago is in none of them: for it
+-- any window that has ended is right.
 local function fixed_window_end(now, edges, is_charge)
   if is_charge and now < edges[1] then return edges[1] end
   for index = 2, now >= edges[1] and #edges or 0 do
@@ -8,8 +8,8 @@ local function fixed_window_end(now, edges, is_charge)
   error({err = string.format('CLOCK no window is told for %.0f us since the epoch', now)})
 end
 
--- When the window to count in ends, what its state begins with, and what is used of it. A period of 0: windows of a calendar,
--- of which the phase has the edges, and states the end.
+-- Returns the end of the window to count in, the first number of its state, and the units used of it. A period of 0
+-- means windows of a calendar: then `phase` has the edges, and states have the end instead of the start.
 local function fixed_window_at(p, s, now, phase, is_charge)
   local period = p[2]
   if period > 0 then

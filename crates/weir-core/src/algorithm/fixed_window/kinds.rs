@@ -1,4 +1,4 @@
-//! The fields of a calendar: what files and messages write.
+//! The kinds of a calendar's parameters, in files and messages.
 
 use super::{Anchor, Zone};
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
 };
 
 const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-/// The most days of each month.
+/// Maximum number of days of each month.
 const MONTHS: [u8; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/// A period that may be left out.
+/// An optional period.
 pub(crate) enum OptionalPeriod {}
 
 impl Kind for OptionalPeriod {
@@ -44,7 +44,7 @@ impl Kind for OptionalPeriod {
     }
 }
 
-/// The unit of a calendar that a window is.
+/// The calendar unit of a window.
 pub(crate) enum CalendarUnit {}
 
 impl CalendarUnit {
@@ -71,7 +71,6 @@ impl Kind for CalendarUnit {
     }
 }
 
-/// A time zone.
 pub(crate) enum ZoneName {}
 
 impl Kind for ZoneName {
@@ -99,7 +98,7 @@ impl Kind for ZoneName {
 pub(crate) enum AnchorDay {}
 
 impl AnchorDay {
-    /// `MM-DD`.
+    /// Parses `MM-DD`.
     fn date(text: &str) -> Option<Anchor> {
         let two = |text: &str| if text.len() == 2 { text.parse::<u8>().ok() } else { None };
         let (month, day) = text.split_once('-')?;
@@ -168,7 +167,7 @@ impl Holds<Option<Anchor>> for Option<String> {
     }
 }
 
-/// A text of a message, which is written as in a file.
+/// Parses a text of a message, which is written as in a file.
 #[cfg(feature = "proto")]
 fn text<K: Kind>(text: Option<&str>, field: &str) -> Result<Option<K::Value>, ParamError> {
     let read = |text| K::read(text).map_err(|reason| ParamError::new(field, format!("{field}{reason}")));

@@ -23,7 +23,7 @@ use calendar::Calendar;
 use kinds::{AnchorDay, CalendarUnit, OptionalPeriod, ZoneName};
 pub use zone::Zone;
 
-/// What a window may count up to, so that it stays exact in a double.
+/// Maximum count of a window, so that it stays exact in a double.
 const MAX_USED: i64 = 1 << 52;
 
 fields! {
@@ -62,22 +62,22 @@ pub struct FixedWindow {
     windows: Windows,
 }
 
-/// Where windows begin and end.
+/// The boundaries of windows.
 #[derive(Clone, Debug, PartialEq)]
 enum Windows {
     /// At multiples of a period.
     Periodic(Micros),
-    /// As a calendar has them. Shared, so that a scaled limit finds the windows that its own has looked up.
+    /// Windows of a calendar. Shared, so that a scaled limit uses the same cache.
     Calendar(Arc<Calendar>),
 }
 
-/// What was used of a window. Of a calendar's it has the end in place of the start: that is all that a decision needs, so it
-/// runs to the end that was told, whatever the zone or its rules have become since.
+/// The units used of a window. A calendar window has its end instead of its start: a decision needs no more, and the
+/// window runs to the end that clients were given, even if the zone or its rules have changed since.
 type Window = aligned::Window<0, MAX_USED>;
 
 impl FixedWindow {
-    /// A limit as Envoy's protocol and its files have them: `count` units, 0 as well, in each window of a `period` from 1 µs
-    /// to 366 days, whatever the service's own bound; aligned to the epoch.
+    /// Creates a limit as in Envoy's protocol and files: `count` units, which may be 0, in each window of a `period`
+    /// from 1 µs to 366 days, whatever the service's own bound; aligned to the epoch.
     pub fn in_unit(count: u32, period: Micros, charge_denied: bool) -> Self {
         let period = period.clamp(1, MAX_PERIOD);
         let fields = Fields {
@@ -92,12 +92,12 @@ impl FixedWindow {
         Self { fields, windows: Windows::Periodic(period) }
     }
 
-    /// The time until the window of this phase around `now` ends.
+    /// Returns the time until the end of the window of this phase around `now`.
     pub fn until_end(&self, now: Micros, phase: Micros) -> Micros {
         self.window_at(None, now, phase).1 - now
     }
 
-    /// The window to count in, and its end.
+    /// Returns the window to count in, and its end.
     #[inline]
     fn window_at(&self, state: Option<&Window>, now: Micros, phase: Micros) -> (Window, Micros) {
         match (&self.windows, state) {
@@ -148,7 +148,7 @@ impl Windows {
     }
 }
 
-/// A unit at its longest, clock changes apart.
+/// Returns the maximum length of a unit, apart from clock changes.
 fn longest(unit: Unit) -> Micros {
     match unit {
         Unit::Month => 31 * DAY,
@@ -203,7 +203,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        // None in a unit, which only Envoy's files say, stays none.
+        // A count of 0, which only Envoy's files can have, stays 0.
         if self.fields.count == 0 {
             return Ok(self.clone());
         }
@@ -212,7 +212,7 @@ impl Algorithm for FixedWindow {
         Ok(Self { fields, windows: self.windows.clone() })
     }
 
-    /// Of a calendar the unit alone: a window in use runs to its end when its zone or its anchor changes.
+    /// For a calendar the unit alone: a window in use runs to its end when its zone or its anchor changes.
     fn time_base(&self) -> String {
         match &self.windows {
             Windows::Periodic(period) => period.to_string(),
@@ -247,13 +247,13 @@ impl Algorithm for FixedWindow {
         self.fields.charge_denied.then(|| Self { fields, windows: self.windows.clone() })
     }
 
-    /// Windows of a calendar differ in length, so what they admit beside others is not told.
+    /// Calendar windows differ in length, so their pace is not defined.
     fn pace(&self) -> Option<Pace> {
         let Fields { count, period, per_key_phase, .. } = self.fields;
         Some(Pace::Windowed { count, period: period?, is_on_clock: !per_key_phase })
     }
 
-    /// Of a calendar about the length: a month counts as 30 days, a year as 365.
+    /// Approximate for a calendar: a month counts as 30 days, a year as 365.
     fn window(&self) -> Micros {
         match &self.windows {
             Windows::Periodic(period) => *period,

@@ -15,12 +15,12 @@ use super::{
 use crate::domain::{Ask, ask::MAX_COST};
 
 pub(crate) const SPEC: Spec = Spec {
-    // All of each of the limit's windows that this one can touch: 2 * count for a length of one period.
+    // All units of each of the limit's windows that this one can touch: 2 * count for a length of one period.
     bound: |example, elapsed, _| {
         const HOUR: u128 = 3_600_000_000;
         let shortest = match example.text("calendar") {
             None => example.micros("period"),
-            // The clocks go on by an hour.
+            // The clocks are set forward by an hour.
             Some("day") => 23 * HOUR,
             Some("week") => (7 * 24 - 1) * HOUR,
             Some("month") => (28 * 24 - 1) * HOUR,
@@ -50,7 +50,7 @@ fn five_in_a_minute() {
             (59 * S, 1, refuse(5, 0, S, S)),
             (60 * S, 5, pass(5, 0, 60 * S)),
             (60 * S, 6, never(5, 0, 60 * S)),
-            // The clock steps back: still the window that is known, whose end is now further away.
+            // The clock steps back: the known window stays, and its end is now further away.
             (58 * S, 1, refuse(5, 0, 62 * S, 62 * S)),
             (58 * S, -2, pass(5, 2, 62 * S)),
             (120 * S, -2, pass(5, 5, 0)),

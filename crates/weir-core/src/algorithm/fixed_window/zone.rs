@@ -1,32 +1,32 @@
-//! Time zones by name, from the IANA database that is compiled in: never the system's, so that nothing is read at run time.
+//! Time zones by name, from the compiled-in IANA database. The system's database is never read.
 
 use std::{cmp::Ordering, sync::OnceLock};
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-/// A time zone: its number among all that are compiled in, in the order of their names.
+/// A time zone: its number among all compiled-in zones, in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Zone(u16);
 
 struct Known {
     name: Box<str>,
-    /// Parsed when it is first asked for.
+    /// Parsed on first use.
     rules: OnceLock<TimeZone>,
 }
 
 impl Zone {
-    /// Coordinated universal time.
+    /// Returns coordinated universal time.
     pub(super) fn utc() -> Self {
         Self::named("UTC").unwrap_or(Self(0))
     }
 
-    /// The zone of this name, in whatever case.
+    /// Returns the zone of this name, ignoring case.
     pub(super) fn named(name: &str) -> Option<Self> {
         let place = known().binary_search_by(|zone| by_name(&zone.name, name)).ok()?;
         u16::try_from(place).ok().map(Self)
     }
 
-    /// The zone whose name ends with `/city`, or is written with spaces.
+    /// Returns the zone named `city`, or the first whose name ends with `/city`, with spaces for underscores.
     pub(super) fn suggested(city: &str) -> Option<Self> {
         let city = city.replace(' ', "_");
         Self::named(&city).or_else(|| {
@@ -35,22 +35,21 @@ impl Zone {
         })
     }
 
-    /// Every zone.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..known().len() as u16).map(Self)
     }
 
-    /// Its name, as the database spells it.
+    /// Returns the name as spelled in the database.
     pub(super) fn name(self) -> &'static str {
         known().get(usize::from(self.0)).map_or("UTC", |zone| &zone.name)
     }
 
-    /// Its place in the order of names.
+    /// Returns the position in the order of names.
     pub(super) fn number(self) -> u16 {
         self.0
     }
 
-    /// Its offsets at every time.
+    /// Returns the UTC offsets at all times.
     pub(super) fn rules(self) -> &'static TimeZone {
         static UTC: TimeZone = TimeZone::UTC;
         let rules = |zone: &'static Known| {

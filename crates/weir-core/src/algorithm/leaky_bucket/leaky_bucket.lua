@@ -1,4 +1,5 @@
--- The answer of a bucket that holds `counter` and last ticked at `at`; `over` units must leave before the request passes.
+-- The answer for a bucket that holds `counter` and last ticked at `at`; `over` units must leave before the request
+-- passes.
 local function leaky_bucket_answer(p, at, counter, now, over, never)
   local size, drip_size, drip_rate = p[1], p[2], p[3]
   local allowed, retry, reset = 1, -1, 0
@@ -10,7 +11,7 @@ local function leaky_bucket_answer(p, at, counter, now, over, never)
   return {allowed, size, math.max(size - counter, 0), retry, reset, 0, never}
 end
 
--- When the bucket last ticked, and what it holds.
+-- Returns the time of the bucket's last tick, and its units.
 local function leaky_bucket_ticked(p, s, now)
   if s then
     local held = math.min(s[2], p[4])

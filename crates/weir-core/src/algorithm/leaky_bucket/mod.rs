@@ -32,19 +32,19 @@ fields! {
     ]
 }
 
-/// A bucket that holds `size` units, of which `drip_size` leave at each tick of `drip_rate`.
+/// A bucket that holds `size` units, of which `drip_size` leave at each tick; the interval is `drip_rate`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeakyBucket {
     fields: Fields,
-    /// Twice `size`, or what drips within [`MAX_DEPTH`] where that is less. Charges beyond what fits fill it no further, and
-    /// what another limit left in it is clamped to this, so that a lowered limit refuses no longer than its own charges could
-    /// make it.
+    /// Twice `size`, or what drips within [`MAX_DEPTH`] if that is less. Charges beyond what fits fill it no further,
+    /// and what another limit left in it is clamped to this, so that a lowered limit refuses no longer than its own
+    /// charges could make it.
     fullest: u64,
-    /// Where it was made, which is where a factor may take it.
+    /// The bounds that it was created with, which also apply to a scaled one.
     bounds: Bounds,
 }
 
-/// What a bucket held at its last tick. An empty one has no ticks: they begin when something comes in.
+/// The units of a bucket at its last tick. An empty bucket does not tick: ticks start when units come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     ticked_at: Micros,
@@ -52,7 +52,7 @@ pub struct Bucket {
 }
 
 impl LeakyBucket {
-    /// The bucket after all the ticks until `now`. Before its last tick (the clock stepped back) it is as it was then.
+    /// Returns the bucket after all ticks until `now`. Before its last tick (the clock stepped back) it is unchanged.
     fn ticked(&self, state: Option<&Bucket>, now: Micros) -> Bucket {
         if let Some(state) = state {
             let counter = state.counter.min(self.fullest);
@@ -68,7 +68,7 @@ impl LeakyBucket {
         Bucket { ticked_at: now, counter: 0 }
     }
 
-    /// How long until `units` of them have left, of which the bucket holds at least so many; above 0.
+    /// Returns the time until `units` have left, above 0, of which the bucket must hold at least that many.
     fn until_gone(&self, units: u64, bucket: Bucket, now: Micros) -> Micros {
         units.div_ceil(self.fields.drip_size) as i64 * self.fields.drip_rate - (now - bucket.ticked_at)
     }
@@ -121,8 +121,8 @@ impl Algorithm for LeakyBucket {
     }
 
     fn holdable(&self) -> Result<Held, &'static str> {
-        // Where more than one drips at a tick, a bucket that holds a little ticks earlier, and may soon hold less, than one that
-        // was empty when the same came in.
+        // If more than one unit drips at a tick, a nonempty bucket ticks earlier, and may soon hold less, than one
+        // that was empty when the same units came in.
         if self.fields.drip_size == 1 { Ok(Held::Exactly) } else { Ok(Held::WithinBound) }
     }
 
@@ -132,7 +132,7 @@ impl Algorithm for LeakyBucket {
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        // A product beyond i64 saturates, beyond every bound; one that rounds to nothing is a microsecond all the same.
+        // A product beyond i64 saturates above every bound; one that rounds to 0 becomes a microsecond.
         let drip_rate = ((self.fields.drip_rate as f64 * factor).ceil() as i64).max(1);
         let size = <Units>::scaled(self.fields.size, factor);
         checked(Fields { size, drip_rate, ..self.fields }, &self.bounds)

@@ -11,8 +11,9 @@ use super::super::{
 use crate::domain::{Micros, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
-    // What is there at its beginning, and at each tick within it as much as a tick can make room for. Ticks begin when
-    // something comes into an empty bucket: then the first one is a whole drip_rate away; else a unit was there before.
+    // The size at the start of the window, and at each tick within it as much as a tick can make room for. Ticks
+    // start when units come into an empty bucket: then the first one is a whole drip_rate away; otherwise the bucket
+    // held a unit before.
     bound: |example: Example, elapsed: Micros, _| {
         let size = example.units("size");
         let drip_size = example.text("drip_size").map_or(1, |_| example.units("drip_size"));
@@ -45,7 +46,7 @@ fn three_at_once_then_one_a_second() {
             (700 * MS, 1, refuse(3, 0, 300 * MS, 2_300 * MS)),
             (S, 1, pass(3, 0, 3 * S)),
             (S, 4, never(3, 0, 3 * S)),
-            // The clock steps back: still the tick that is known.
+            // The clock steps back: the known tick stays.
             (500 * MS, 1, refuse(3, 0, 1_500 * MS, 3_500 * MS)),
             (500 * MS, -1, pass(3, 1, 2_500 * MS)),
             (S, -9, pass(3, 3, 0)),
@@ -53,7 +54,7 @@ fn three_at_once_then_one_a_second() {
     );
 }
 
-/// 12 in a bucket whose size is now 10: two ticks of 2 make room for one more.
+/// 12 units in a bucket whose size is now 10: two ticks of 2 make room for one more.
 #[test]
 fn a_lowered_size_keeps_spent_units() {
     let large = parse("leaky_bucket", &[("size", "20"), ("drip_size", "2"), ("drip_rate", "1s")]);
@@ -66,20 +67,20 @@ fn a_lowered_size_keeps_spent_units() {
     assert_eq!(key.ask(&small, 2 * S, 1), pass(10, 1, 5 * S));
 }
 
-/// How many of those who ask for one unit every 100 ms, as long as they get it, pass from `from` to `to`.
+/// Returns how many requests of one unit pass from `from` to `to`, tried every 100 ms until one is refused.
 fn admitted(key: &mut Key, params: &Params, from: Micros, to: Micros) -> usize {
     let moments = (from..=to).step_by(100 * MS as usize);
     moments.map(|now| (0..).take_while(|_| key.ask(params, now, 1).allowed).count()).sum()
 }
 
-/// A tick moves time by one `drip_rate`, however many units it takes: else 70 would pass where 130 may.
+/// A tick advances time by one `drip_rate`, however many units it takes: otherwise 70 would pass instead of 130.
 #[test]
 fn a_tick_advances_by_one_drip_rate_for_any_drip_size() {
     let params = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2")]);
     assert_eq!(admitted(&mut Key::new(), &params, 0, 60 * S), 10 + 2 * 60);
 }
 
-/// Were the time at which a bucket was empty kept for later, it would let 8 more through at once than it holds.
+/// If the time at which a bucket was empty were saved for later, 8 more would pass at once than it holds.
 #[test]
 fn idle_time_is_not_saved() {
     let params = parse("leaky_bucket", &[("size", "10")]);
@@ -89,7 +90,7 @@ fn idle_time_is_not_saved() {
     assert_eq!(key.ask(&params, 10 * S, 1), refuse(10, 0, S, 10 * S));
 }
 
-/// Two callers who see the same tick let it drip once: else 4 would pass through a bucket of 2.
+/// Two requests at the same tick let it drip once: otherwise 4 would pass through a bucket of 2.
 #[test]
 fn a_tick_drips_once() {
     let params = parse("leaky_bucket", &[("size", "2")]);
@@ -105,7 +106,7 @@ fn the_first_tick_is_one_drip_rate_after_the_first_unit() {
     let mut key = Key::new();
     assert_eq!(key.ask(&params, 900 * MS, 1), pass(2, 1, S));
     assert_eq!(key.ask(&params, 1_899 * MS, 1), pass(2, 0, S + MS));
-    // Empty since 2.9 s, and filled anew at 3.5 s.
+    // Empty since 2.9 s, and refilled at 3.5 s.
     assert_eq!(key.ask(&params, 3_500 * MS, 1), pass(2, 1, S));
 }
 
@@ -127,7 +128,7 @@ fn a_factor_scales_size_and_drip_rate_rounding_up() {
     assert_eq!(daily.unwrap().scale(2.0).unwrap_err().field, "drip_rate", "beyond max_period");
 }
 
-/// A count that was spent under a limit 2^32 times as generous is forgotten beyond twice the new size, and beyond 35 years.
+/// Units spent under a limit 2^32 times as large are clamped to twice the new size, and to 35 years.
 #[test]
 fn what_a_much_larger_bucket_held_is_cut() {
     let large = parse("leaky_bucket", &[("size", "4294967296"), ("drip_size", "4294967296"), ("drip_rate", "31d")]);

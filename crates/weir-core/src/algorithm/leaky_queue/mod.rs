@@ -37,17 +37,17 @@ fields! {
     ]
 }
 
-/// A queue that lets `count` per `period` through, evenly; `burst` may stand in it, `delay` of them need not wait.
+/// A queue that lets `count` per `period` through, evenly; `burst` may be queued, and `delay` of them need not wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeakyQueue {
     fields: Fields,
-    /// How far the key may run ahead for callers who do not say how long they wait.
+    /// The meter, whose depth is how far the key may run ahead for clients that give no maximum wait.
     meter: Meter,
-    /// How far it may without a wait.
+    /// The time that the key may run ahead without a wait.
     free: Span,
 }
 
-/// The meter for a `max_wait`: a request that would wait longer finds it full.
+/// Returns the meter for a `max_wait`: it is full for a request that would wait longer.
 fn cut(meter: Meter, free: Span, max_wait: Micros) -> Meter {
     let depth = meter.rate.add(free, Span::whole(max_wait));
     if depth >= meter.depth {
@@ -101,8 +101,8 @@ impl Algorithm for LeakyQueue {
         self.meter.rate.span(self.fields.burst + 1).ceil().max(1)
     }
 
-    /// The meter's, for callers who do not say how long they wait, then the most units and what need not wait in micros
-    /// and parts.
+    /// The meter's numbers, for clients that give no maximum wait, then the most units and the part that need not
+    /// wait, in micros and parts.
     fn lua_params(&self) -> Vec<f64> {
         let own = [self.fields.burst as i64 + 1, self.free.micros, self.free.num].map(|number| number as f64);
         [self.meter.lua_params(), own.to_vec()].concat()

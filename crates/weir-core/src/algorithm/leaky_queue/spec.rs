@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const SPEC: Spec = Spec {
     bound: |example, elapsed, largest| {
         let delay = delay(example);
-        // Who waits starts on a whole microsecond, which is up to one later than the exact moment.
+        // A request that waits starts on a whole microsecond, up to one later than the exact moment.
         let late = Micros::from(delay < example.units("burst"));
         let started = u128::from((elapsed + late).unsigned_abs()) * example.units("count");
         let paced =
@@ -53,7 +53,7 @@ fn a_burst_of_five_queues_behind_the_first_request() {
             (0, 1, wait(6, 0, 500 * MS, 600 * MS)),
             (0, 1, refuse(6, 0, 100 * MS, 600 * MS)),
             (0, 1, refuse(6, 0, 100 * MS, 600 * MS)),
-            // What a request for nothing would wait behind: all but its own unit.
+            // A preview waits behind the whole queue, without a unit of its own.
             (0, 0, wait(6, 0, 500 * MS, 600 * MS)),
             (100 * MS - 1, 1, refuse(6, 0, 1, 500 * MS + 1)),
             (100 * MS, 1, wait(6, 0, 500 * MS, 600 * MS)),
@@ -124,7 +124,7 @@ fn requests_beyond_the_maximum_wait_are_refused() {
             (100 * MS, 1, pass(6, 0, 200 * MS)),
         ],
     );
-    // Longer than the burst lasts is no longer than the burst.
+    // A wait longer than the burst lasts is capped at the burst.
     check_waiting(
         "leaky_queue",
         &[("count", "10"), ("period", "1s"), ("burst", "5")],
@@ -161,7 +161,7 @@ fn a_queue_filled_by_a_larger_limit_is_capped_at_full() {
     assert_eq!(key.ask(&large, 2 * S, 0), wait(10, 6, 3 * S, 4 * S));
 }
 
-/// Every line of the section on its own, apart from the meter that decides: over exact parts of a microsecond.
+/// The documented formulas, each computed independently of the meter, in exact fractions of a microsecond.
 #[test]
 fn decisions_match_the_documented_formulas() {
     let limits = [
@@ -171,7 +171,7 @@ fn decisions_match_the_documented_formulas() {
     cases(200, |random| {
         for (limit, (delay, own)) in limits.iter().zip([(3, MAX_WAIT), (0, 700 * MS)]) {
             let mut random = random.clone();
-            // Seventh parts of a microsecond: the time that a unit takes is a whole number of them.
+            // In sevenths of a microsecond, of which a unit takes a whole number.
             let (unit, part) = (S, 7);
             let (mut key, mut now, mut tat) = (Key::new(), 1_790_000_000 * S, 0);
             for _ in 0..40 {

@@ -1,5 +1,5 @@
-//! Charges in any case, which is how holds are settled: the promises of [`Algorithm::charge`]. And charges of what fits, which is
-//! how units are charged that were admitted without the store.
+//! Unconditional charges, by which holds are settled: the guarantees of [`Algorithm::charge`]. And charges of what
+//! fits, for units that were admitted without the store.
 //!
 //! [`Algorithm::charge`]: crate::algorithm::Algorithm::charge
 
@@ -27,7 +27,7 @@ fn rust_and_lua_charge_alike() {
     });
 }
 
-/// A charge that fits is the charge of a request.
+/// A charge that fits equals the charge of a request.
 #[test]
 fn a_charge_that_fits_is_that_of_a_step() {
     replay(10, 60, Events::ANY, |step, _| {
@@ -39,8 +39,8 @@ fn a_charge_that_fits_is_that_of_a_step() {
     });
 }
 
-/// What was spent under another limit counts for no longer than a charge of twice this one; but a window in use ends as it
-/// was told to.
+/// Units spent under another limit count for no longer than a charge of twice this limit; but a window in use keeps
+/// its end.
 #[test]
 fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
     replay(60, 60, Events { back: false, changes: true, refunds: true }, |step, random| {
@@ -58,7 +58,7 @@ fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
     });
 }
 
-/// Of all units what fits is charged, so nothing more passes then, and what did not fit is not there later either.
+/// As many units as fit are charged, so nothing more passes then, and the rest does not count later either.
 #[test]
 fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
     replay(10, 60, Events { back: false, changes: false, refunds: true }, |step, random| {
@@ -107,7 +107,7 @@ impl Charged<'_> {
     }
 }
 
-/// What is charged later, or in addition, never lets more pass: the reason why leases keep a limit exactly.
+/// A charge that is made later, or in addition, never lets more pass: the reason why leases keep a limit exactly.
 #[test]
 fn a_later_charge_counts_for_at_least_as_long() {
     cases(60, |seed| {
@@ -137,7 +137,7 @@ fn assert_later_counts_more(params: &Params, mut random: Random) {
     }
     let limit_units: u64 = spent.iter().map(|(_, units)| units).sum();
     if limit_units > limit {
-        // Beyond the limit the ideal one would not have admitted them.
+        // Beyond the limit, a limiter without leases would not have admitted them.
         return;
     }
     spent.sort_unstable();

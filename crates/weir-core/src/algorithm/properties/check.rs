@@ -1,4 +1,4 @@
-//! The tools by which an algorithm's folder tests what is printed about it.
+//! Helpers by which an algorithm's folder tests its documented behavior.
 
 use super::lua::Halves;
 use crate::{
@@ -11,10 +11,10 @@ pub(crate) const MS: Micros = 1_000;
 /// A second.
 pub(crate) const S: Micros = 1_000 * MS;
 
-/// One request: its moment, its cost, and the answer.
+/// One request: its time, its cost, and the decision.
 pub(crate) type Line = (Micros, i64, Decision);
 
-/// A key that is asked in both languages.
+/// A key that is decided in both languages.
 pub struct Key {
     pub halves: Halves,
     pub state: Option<State>,
@@ -27,7 +27,7 @@ impl Key {
         Self { halves: Halves::new(), state: None, max_wait: None }
     }
 
-    /// The answer, without the time until a unit is left, which `next_after_is_exact` tests.
+    /// Returns the decision, without the time until a unit is left, which `next_after_is_exact` tests.
     pub(crate) fn ask(&mut self, params: &Params, now: Micros, cost: i64) -> Decision {
         let ask = Ask { now, cost, max_wait: self.max_wait, phase: 0 };
         let (decision, next) = params.step(self.state.as_ref(), &ask);
@@ -37,17 +37,17 @@ impl Key {
     }
 }
 
-/// Parameters as a file would write them; the bounds are the widest.
+/// Parses parameters as a file would write them, with the widest bounds.
 pub(crate) fn parse(name: &str, fields: &'static [(&str, &str)]) -> Params {
     (find(name).unwrap().parse)(&fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
-/// Why these parameters make no limit; the bounds are the default ones.
+/// Returns the error of invalid parameters, with the default bounds.
 pub(crate) fn error(name: &str, fields: &[(&str, &str)]) -> ParamError {
     (find(name).unwrap().parse)(&fields, &Bounds::default()).unwrap_err()
 }
 
-/// Asks the lines of one key, at the epoch and in our days, of callers who accept so long a wait.
+/// Decides the lines for one key, at the epoch and at a present-day time, for clients that accept this wait.
 pub(crate) fn check_waiting(name: &str, fields: &'static [(&str, &str)], max_wait: Option<Micros>, lines: &[Line]) {
     let params = parse(name, fields);
     for start in [0, 1_790_000_040 * S] {
@@ -58,7 +58,7 @@ pub(crate) fn check_waiting(name: &str, fields: &'static [(&str, &str)], max_wai
     }
 }
 
-/// The same of callers who do not say.
+/// Like [`check_waiting`], for clients that give no maximum wait.
 pub(crate) fn check(name: &str, fields: &'static [(&str, &str)], lines: &[Line]) {
     check_waiting(name, fields, None, lines);
 }

@@ -1,4 +1,4 @@
-//! Cases that hold for the examples of every algorithm.
+//! Properties that hold for the examples of every algorithm.
 
 use super::{
     check::{Key, MS, S},
@@ -78,7 +78,7 @@ fn the_examples_cover_what_other_tests_need() {
         );
         let lasting = examples.iter().filter(|params| {
             let (full, state) = params.step(None, &ask(now, params.step(None, &ask(now, 0)).0.limit as i64));
-            // One that lends grants one unit more.
+            // An algorithm that lends grants one unit more.
             let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
             let (later, charged) = params.step(lent.as_ref(), &ask(now + MS, 1));
             let waits = !later.allowed && later.retry_after > Some(DAY / 24);

@@ -1,4 +1,4 @@
-//! Limits that never refuse what another one admits.
+//! Limits that never refuse what another limit admits.
 
 use crate::{
     algorithm::{Bounds, Params, find},
@@ -11,7 +11,7 @@ fn parse(name: &str, parameters: &[(&str, String)]) -> Params {
     (find(name).unwrap().parse)(&parameters.as_slice(), &Bounds::default()).unwrap()
 }
 
-/// Small limits of every algorithm that tells its pace, of which many divide each other and many do not.
+/// Small limits of every algorithm that has a pace, of which many divide each other and many do not.
 fn small() -> Vec<Params> {
     let mut all = Vec::new();
     for (count, period) in [1, 2, 5].into_iter().flat_map(|count| [3, 6, 10].map(|period| (count, period))) {
@@ -34,8 +34,8 @@ fn small() -> Vec<Params> {
     all
 }
 
-/// Whether `child` refuses a request that `parent` admits, of one who takes what he can get. Others, whom the child does not
-/// know, use the parent too.
+/// Whether `child` refuses a request that `parent` admits, of a client that takes everything available. Other
+/// clients, which `child` does not limit, use the parent too.
 fn refuses(parent: &Params, child: &Params, random: &mut Random) -> bool {
     let mut below = |bound: usize| random.below(bound) as i64;
     let phases = [parent, child].map(|params| params.phase_period().map_or(0, |period| below(period as usize)));
@@ -71,7 +71,7 @@ fn an_idle_limit_never_refuses_what_the_other_one_admits() {
         binding += u32::from(refuses);
         missed += u32::from(!is_idle && !refuses);
     }
-    // Those that are neither told nor shown to bind: phases that may yet meet, and requests that were not tried.
+    // Limits that are neither idle nor found to bind: phases that may yet meet, and requests that were not tried.
     assert!(idle > 1_000 && binding > 4_000 && missed * 3 < idle, "{idle} idle, {binding} binding, {missed} neither");
 }
 
@@ -87,7 +87,7 @@ fn rate_and_burst_are_both_compared() {
     for (child, parent, expected) in [
         ("gcra burst=9 count=1 period=1s", "gcra burst=9 count=1 period=1s", true),
         ("gcra burst=9 count=60 period=1m", "token_bucket capacity=10 count=1 period=1s", true),
-        // One of the two is tighter.
+        // One of the two, rate or burst, is tighter.
         ("gcra burst=8 count=1 period=1s", "gcra burst=9 count=1 period=1s", false),
         ("gcra burst=99 count=59 period=1m", "gcra burst=9 count=1 period=1s", false),
         ("gcra burst=0 count=1 period=1ms", "fixed_window count=1000 period=1h", false),
@@ -108,7 +108,7 @@ fn rate_and_burst_are_both_compared() {
         ("fixed_window count=100 period=1m charge_denied=true", "fixed_window count=1 period=1m", false),
         ("fixed_window count=100 period=1m", "fixed_window count=1 period=1m charge_denied=true", true),
         ("sliding_log count=100 period=1m min_interval=1ms", "sliding_log count=1 period=1m", false),
-        // What they admit is not told.
+        // These have no pace.
         ("sliding_window count=100 period=1m", "fixed_window count=1 period=1m", false),
         ("fixed_window count=100 period=1m", "cycle count=1 period=1m", false),
     ] {

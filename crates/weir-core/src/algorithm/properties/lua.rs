@@ -1,4 +1,4 @@
-//! The Lua halves, run in this process by the Lua that Redis embeds (5.1).
+//! The Lua halves, run in this process by Lua 5.1, which Redis embeds.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use crate::{
     domain::{Ask, Decision, Micros, time::DAY},
 };
 
-/// Numbers as the Lua half takes and gives them. A decision's: allowed, limit, remaining, retry (-1 for none), reset, wait,
-/// never.
+/// Numbers as the Lua half takes and returns them. Those of a decision are: allowed, limit, remaining, retry (-1 for
+/// none), reset, wait, never.
 pub(crate) type Numbers = Vec<f64>;
 
-/// The definitions of a file, by name.
+/// The definitions of a file, with their names.
 type Defined = Vec<(String, Value)>;
 
 /// The Lua half of every algorithm.
@@ -32,7 +32,7 @@ const FORBID_GLOBALS: &str = "
 ";
 
 impl Halves {
-    /// Loads each file by itself, so that an error names file and line; it sees what the shared files define.
+    /// Loads each file separately, with the shared definitions in scope, so that an error names file and line.
     pub(crate) fn new() -> Self {
         let lua = Lua::new();
         lua.load(FORBID_GLOBALS).exec().unwrap();
@@ -57,12 +57,12 @@ impl Halves {
         Self { steps, charges, nexts, shared, lua }
     }
 
-    /// A function of a further file, which sees what the shared ones define.
+    /// Returns a function of a further file, which has the shared definitions in scope.
     pub(crate) fn extended(&self, file: &str, text: &str, name: &str) -> Function {
         named(&load(&self.lua, file, text, &self.shared).unwrap(), name)
     }
 
-    /// A level as `hold.lua` takes it, of which nothing is spent or held; its phase is for the caller to set.
+    /// Creates a level for `hold.lua` without spent or held units; the caller must set its phase.
     pub(crate) fn level(&self, params: &Params) -> Table {
         let level = self.lua.create_table().unwrap();
         level.set("step", &self.steps[params.name()]).unwrap();
@@ -73,14 +73,14 @@ impl Halves {
         level
     }
 
-    /// A text and numbers behind it.
+    /// Creates a list of a text followed by numbers.
     pub(crate) fn list(&self, first: &str, rest: &Numbers) -> Table {
         let list = self.lua.create_sequence_from(rest.iter().copied()).unwrap();
         list.raw_insert(1, first).unwrap();
         list
     }
 
-    /// The state without so many of the units that were spent at a mark; see [`TakesBack::ByMark`].
+    /// Returns the state without `units` of those spent at a mark; see [`TakesBack::ByMark`].
     ///
     /// [`TakesBack::ByMark`]: crate::algorithm::TakesBack::ByMark
     pub(crate) fn without(&self, state: &State, mark: f64, units: i64) -> State {
@@ -88,8 +88,8 @@ impl Halves {
         State::decode(state.algorithm(), &left).unwrap()
     }
 
-    /// Where windows begin, as the Lua half takes it: a key's phase, or the edges that a caller tells whose clock is up to a day
-    /// off.
+    /// Returns the window boundaries for the Lua half: a key's phase, or the edges from a replica whose clock is up
+    /// to a day off.
     pub(crate) fn phase(&self, params: &Params, now: Micros, phase: Micros) -> Value {
         let off = (now.rem_euclid(3) - 1) * DAY;
         match params.edges(|| now + off) {
@@ -98,7 +98,7 @@ impl Halves {
         }
     }
 
-    /// The Lua half of [`Params::step`]: the decision, and the new state where it changed.
+    /// Calls the Lua half of [`Params::step`]. Returns the decision, and the next state if it changed.
     pub(crate) fn step(&self, params: &Params, state: Option<&State>, ask: &Ask) -> (Numbers, Option<Numbers>) {
         let state = state.map(State::encode);
         let max_wait = ask.max_wait.unwrap_or(-1) as f64;
@@ -106,8 +106,8 @@ impl Halves {
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
     }
 
-    /// The time until a unit is left in this state, of which none is after a decision (-1: no wait helps), as `charge.lua`
-    /// computes it.
+    /// Returns the time until a unit is left in this state, which has none after a decision (-1: no wait helps), as
+    /// computed by `charge.lua`.
     fn next_after(&self, params: &Params, state: Option<&Numbers>, ask: &Ask, decided: &Numbers) -> f64 {
         let (p, max_wait) = (params.lua_params(), ask.max_wait.unwrap_or(-1) as f64);
         let (now, phase) = (ask.now as f64, self.phase(params, ask.now, ask.phase));
@@ -122,7 +122,7 @@ impl Halves {
         step.0[3]
     }
 
-    /// Panics unless the Lua half of [`Params::charge`] gives the same state.
+    /// Panics unless the Lua half of [`Params::charge`] returns the same state.
     pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, ask: &Ask) {
         let place = || format!("{units} units charged: {params:?} {state:?} {ask:?}");
         let rust = params.charge(state, units, ask.now, ask.phase).map(|state| state.encode());
@@ -137,7 +137,7 @@ impl Halves {
         }
     }
 
-    /// Panics unless both halves give the same decision, in whole numbers that a double holds, and the same state.
+    /// Panics unless both halves return the same decision, in integers that a double holds, and the same state.
     pub(crate) fn assert_same(
         &self,
         params: &Params,
@@ -167,19 +167,19 @@ fn named(defined: &[(String, Value)], name: &str) -> Function {
     defined.iter().find(|(own, _)| own == name).unwrap().1.as_function().unwrap().clone()
 }
 
-/// Runs a file, which sees what `shared` says: what it defines at its top level.
+/// Runs a file with the definitions of `shared` in scope, and returns what it defines at its top level.
 fn load(lua: &Lua, file: &str, text: &str, shared: &[(String, Value)]) -> mlua::Result<Defined> {
     let own: Vec<_> = text.lines().filter_map(defined).flatten().collect();
-    // One more, as there may be none, by a name that no file has: what is not declared must be an error.
+    // One more name, which no file uses, as `shared` may be empty: undeclared names must be errors.
     let seen: Vec<_> = shared.iter().map(|(name, _)| name.as_str()).chain(["and_no_more"]).collect();
-    // On the first line, so that lines are counted as in the file.
+    // On the first line, so that line numbers are those of the file.
     let source = format!("local {} = ... {text}\nreturn {}", seen.join(", "), own.join(", "));
     let values = shared.iter().map(|(_, value)| value.clone()).collect::<MultiValue>();
     let values: MultiValue = lua.load(source).set_name(format!("@{file}")).call(values)?;
     Ok(own.into_iter().map(str::to_owned).zip(values).collect())
 }
 
-/// The names that a line defines at the top level of its file.
+/// Returns the names that a line defines at the top level of its file.
 fn defined(line: &str) -> Option<Vec<&str>> {
     let rest = line.strip_prefix("local ")?;
     match rest.strip_prefix("function ") {
@@ -200,7 +200,7 @@ fn lua_errors_name_file_and_line_and_globals_are_errors() {
     assert!(error(Value::Nil).contains("bad.lua:4: the global count"));
 }
 
-/// A store's script is all the files in one, in which Lua allows 200 names.
+/// A store's script is the concatenation of all files, in which Lua allows 200 local names.
 #[test]
 fn all_lua_files_load_as_one_script() {
     let files = LUA_PRELUDE.iter().map(|(_, text)| *text).chain(LIST.iter().map(|entry| entry.lua));
@@ -214,7 +214,7 @@ fn assert_bits(lua: &[f64], rust: &[f64], place: &impl Fn() -> String) {
     assert!(lua.iter().all(finite), "{lua:?} is not exact: {}", place());
 }
 
-/// A decision of the Rust half in Lua's form, without the time until a unit is left.
+/// Converts a decision of the Rust half to Lua's form, without the time until a unit is left.
 pub(crate) fn numbers(decision: &Decision) -> Numbers {
     let flag = |flag| f64::from(u8::from(flag));
     let Decision { allowed, limit, remaining, retry_after, reset_after, wait, never, .. } = *decision;

@@ -1,5 +1,5 @@
-//! A message and a file with the same values make the same limit. The messages are made by reflection, apart from the
-//! declarations that read them.
+//! A message and a file with the same values create the same limit. The messages are created by reflection,
+//! independently of the declarations that convert them.
 
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, ReflectMessage as _, Value};
@@ -40,7 +40,7 @@ fn value(kind: &Kind, text: &str) -> Value {
         Kind::Bool => Value::Bool(text.parse().unwrap()),
         Kind::String => Value::String(text.to_owned()),
         Kind::Enum(choices) => {
-            // Names of values begin with that of the enum.
+            // Names of enum values begin with the name of the enum.
             let suffix = format!("_{}", text.to_uppercase());
             let choice = choices.values().find(|choice| choice.name().ends_with(&suffix)).unwrap();
             Value::EnumNumber(choice.number())
@@ -55,7 +55,7 @@ fn value(kind: &Kind, text: &str) -> Value {
     }
 }
 
-/// Without one of the fields.
+/// Returns the parameters without one of the fields.
 fn without<'a>(given: &'a Given<'_>, field: &str) -> Vec<(&'a str, &'a str)> {
     given.iter().copied().filter(|(name, _)| *name != field).collect()
 }
@@ -81,7 +81,7 @@ fn a_missing_field_means_the_same_in_messages_and_files() {
     }
 }
 
-/// Else the others would not notice one that is read as its default.
+/// Otherwise the other tests would not notice a field that is read as its default.
 #[test]
 fn every_field_has_an_example_with_a_value_that_is_not_its_default() {
     for (entry, field) in list().flat_map(|entry| entry.fields.iter().map(move |field| (entry, field))) {
@@ -90,7 +90,7 @@ fn every_field_has_an_example_with_a_value_that_is_not_its_default() {
     }
 }
 
-/// The algorithms that have a message: all but the one that is only there to be copied.
+/// Returns the algorithms that have a message: all but the template.
 fn list() -> impl Iterator<Item = &'static Entry> {
     LIST.iter().filter(|entry| entry.name != "skeleton")
 }

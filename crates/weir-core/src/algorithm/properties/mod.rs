@@ -1,4 +1,4 @@
-//! The properties that every algorithm has, tested over the whole list with the examples that each names.
+//! Properties of every algorithm, tested over the whole list with the examples of each.
 
 mod charge;
 pub(crate) mod check;
@@ -23,7 +23,7 @@ use trace::{Events, Step, replay};
 use super::{LIST, Params, State, rates};
 use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};
 
-/// Panics unless a refusal's retry is the first moment at which the same request passes.
+/// Panics unless a refusal's retry is the first time at which the same request passes.
 fn assert_exact_retry(params: &Params, state: Option<&State>, ask: &Ask, refusal: &Decision) {
     let place = || format!("{refusal:?} for {ask:?} in {state:?} of {params:?}");
     assert_eq!(refusal.never, refusal.retry_after.is_none(), "{}", place());
@@ -132,7 +132,7 @@ fn a_refusal_charges_nothing_without_charge_denied() {
         if step.params.charges_denied() && step.ask.cost > 0 {
             assert!(step.next.is_some(), "{step:?}");
         } else if step.next.is_some() {
-            // A state that another limit made is cut, and says what it said before.
+            // A state that another limit made is clamped, which changes no decision.
             for cost in [-1, 0, 1, step.ask.cost, step.decision.limit as i64] {
                 let ask = step.with_cost(cost);
                 assert_eq!(step.decide(step.next, &ask), step.decide(step.state, &ask), "{ask:?} {step:?}");
@@ -158,7 +158,7 @@ fn next_after_is_exact() {
     replay(60, 60, Events::ANY, |step, random| {
         let Decision { remaining, next_after, reset_after, .. } = step.decision;
         assert!(remaining == 0 || next_after.is_none(), "{step:?}");
-        // Until a state that another limit made is written, it may count for less than it says.
+        // Until a state made by another limit is written, it may count for less than it says.
         if remaining > 0 || (step.next.is_none() && step.may_be_cut()) {
             return;
         }
@@ -210,7 +210,7 @@ fn a_clock_that_steps_back_grants_nothing() {
         for cost in [step.ask.cost, 0, 1, limit, random.within(0, limit)] {
             let back = step.decide(step.state, &step.with_cost(cost));
             let still = step.decide(step.state, &Ask { now: known, ..step.with_cost(cost) });
-            // Cut since it was charged, a key that starts empty may be as never used by then.
+            // Clamped since the charge, a key that starts empty may be as if never used by then.
             if still.reset_after == 0 && step.params.starting_full().is_some() {
                 continue;
             }
@@ -279,7 +279,7 @@ fn never_means_that_no_wait_makes_the_cost_pass() {
     replay(60, 60, Events::ANY, |step, _| {
         let Step { ask, decision, .. } = step;
         assert_eq!(decision.never, !step.decide(None, ask).allowed, "an unseen key says otherwise: {step:?}");
-        // One that shapes may hold a cost for longer than is accepted, although its limit is larger.
+        // A limit that shapes may hold a cost for longer than is accepted, although its limit is larger.
         let Spec { lends, shapes, .. } = step.entry.spec;
         let too_much = ask.cost > decision.limit as i64;
         assert!(*lends || decision.never == too_much || (*shapes && decision.never), "{step:?}");

@@ -1,4 +1,4 @@
-//! The long-run rate of a limit: `limit` units in each `window`, divided by the factor.
+//! The long-run rate of a limit: `limit` units per `window`, divided by the factor.
 
 use super::trace::examples;
 use crate::{
@@ -12,8 +12,8 @@ fn limit(params: &Params) -> u64 {
     params.step(None, &Ask { now: 0, cost: 0, max_wait: Some(0), phase: 0 }).0.limit
 }
 
-/// The units that a caller is granted in so many windows who takes all there is as soon as it is there, and has had all there
-/// was before.
+/// Returns the units granted within [`WINDOWS`] windows to a client that takes everything as soon as it is available,
+/// and has exhausted the limit before.
 fn sustained(params: &Params) -> u64 {
     let mut ask = Ask { now: 1_790_000_000_000_000, cost: 0, max_wait: Some(0), phase: 0 };
     let (mut state, mut granted, mut end): (_, _, Option<Micros>) = (None, 0, None);
@@ -32,7 +32,7 @@ fn sustained(params: &Params) -> u64 {
     granted
 }
 
-/// Within a tenth: buckets free what they hold up to one resolution late, and units are whole.
+/// Within a tenth: buckets release their units up to one resolution late, and units are whole.
 #[test]
 fn a_window_grants_the_limit_in_the_long_run() {
     for (entry, params) in examples() {
@@ -46,13 +46,13 @@ fn a_window_grants_the_limit_in_the_long_run() {
     }
 }
 
-/// The limit, and units a second in the long run.
+/// Returns the limit, and the long-run rate in units per second.
 fn size(params: &Params) -> [f64; 2] {
     let limit = limit(params) as f64;
     [limit, limit / params.window() as f64 * 1e6]
 }
 
-/// Where rounding up is a small part of it.
+/// For limits of which rounding up is a small part.
 #[test]
 fn a_factor_divides_the_burst_and_the_long_run_rate() {
     for (entry, params) in examples() {

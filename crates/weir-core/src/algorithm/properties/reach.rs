@@ -1,4 +1,4 @@
-//! A state that lies ahead counts for no more than the limit in force could have made by itself.
+//! A state that is ahead of the clock counts for no more than the limit in force could have produced itself.
 
 use super::{assert_exact_retry, trace::examples};
 use crate::{
@@ -11,20 +11,20 @@ use crate::{
     testing::{Random, cases},
 };
 
-/// What these record is how much was spent, which is never rewritten because a limit changed.
+/// Algorithms whose states record what was spent, which is never rewritten because a limit changed.
 const RECORD_WHAT_WAS_SPENT: [&str; 2] = ["leaky_bucket", "decay"];
 
-/// Parameters that no factor scales, worth changing.
+/// Parameters that no factor scales, with values to change them to.
 const OTHERS: [(&str, &str); 3] = [("cold_factor", "1.5"), ("cold_factor", "1000"), ("max_burst", "2s")];
 
-/// A limit, and the same where it leaves it to the callers how long they wait: a wait that was granted stands, whatever
-/// the limit's own `max_wait` has become.
+/// A limit, and the same limit without its own `max_wait`: a wait that was granted stays valid, whatever `max_wait`
+/// has become.
 struct Limit {
     params: Params,
     waiting: Params,
 }
 
-/// The examples, some of them changed.
+/// Returns the examples, some of them changed.
 fn limits(entry: &'static Entry) -> impl Iterator<Item = Limit> {
     let others = OTHERS.into_iter().filter(|(field, _)| entry.fields.contains(field)).map(Some);
     let texts = [None].into_iter().chain(others).flat_map(|other| {
@@ -45,7 +45,7 @@ fn limits(entry: &'static Entry) -> impl Iterator<Item = Limit> {
     })
 }
 
-/// The longest time in which a key is as new again, whatever was asked of this limit alone.
+/// Returns the longest time until a key is as if never used, whatever was requested under this limit alone.
 fn longest_reset(entry: &Entry, params: &Params) -> Micros {
     let ask = |cost, max_wait| Ask { now: 0, cost, max_wait, phase: 0 };
     let mut state: Option<State> = None;
@@ -62,12 +62,12 @@ fn longest_reset(entry: &Entry, params: &Params) -> Micros {
     let longest =
         params.edges(|| 0).map_or(0, |edges| edges.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0));
     let reset = params.step(state.as_ref(), &ask(0, None)).0.reset_after.max(longest);
-    // A debt that was granted stands, as does a wait.
+    // A granted debt stays valid, like a granted wait.
     let debt = if entry.spec.lends { MAX_DEPTH } else { 0 };
     reset + debt + if waits || entry.spec.lends { MAX_WAIT + params.window() } else { 0 }
 }
 
-/// The states that large costs with long waits leave, and when.
+/// Returns a state after large costs with long waits, and its time.
 fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
     let mut now = 1_790_000_000_000_000 + random.within(0, DAY);
     let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));

@@ -1,4 +1,4 @@
-//! Exactly one charge is taken back, although others were made after it, as [`Algorithm::takes_back`] says.
+//! Exactly one charge is taken back, although others were made after it, as [`Algorithm::takes_back`] specifies.
 //!
 //! [`Algorithm::takes_back`]: crate::algorithm::Algorithm::takes_back
 
@@ -11,10 +11,10 @@ use crate::{
     testing::{Random, cases},
 };
 
-/// Numbers of a state that does not grow with use.
+/// Maximum length of the encoding of a state that does not grow with use.
 const FEW_NUMBERS: u64 = 6;
 
-/// A key, and when what is remembered of it expires.
+/// A key, and the expiry of its state.
 #[derive(Clone, Debug, Default)]
 struct Key {
     state: Option<State>,
@@ -25,7 +25,7 @@ impl Key {
     fn ask(&mut self, params: &Params, ask: &Ask) -> Decision {
         let (decision, next) = params.step(self.state.as_ref(), ask);
         if let Some(state) = &next {
-            // A mark is at most two numbers.
+            // A mark takes at most two numbers.
             let numbers = state.encode().len() as u64;
             assert!(numbers <= 2 * params.marks_max() + FEW_NUMBERS, "{numbers} numbers: {params:?}");
             *self = Self { state: next, expires: ask.now + decision.reset_after };
@@ -52,7 +52,8 @@ fn a_refund_reverses_exactly_one_charge_where_specified() {
     }
 }
 
-/// One charge, others after it, and how it is taken back; compared with a key that saw only the others. `false`: not promised here.
+/// Makes one charge and others after it, takes the first back, and compares with a key that has only the others.
+/// `false`: not specified for this case.
 fn takes_back_one(params: &Params, halves: &Halves, random: &mut Random) -> bool {
     let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
     let mut ask = Ask { now: 1_790_000_000_000_000 + random.within(0, 1 << 40), cost: 0, max_wait: None, phase };
@@ -109,7 +110,7 @@ fn takes_back_one(params: &Params, halves: &Halves, random: &mut Random) -> bool
     others > 0
 }
 
-/// Whether two states differ by no more than sums of fractions do when their order is another.
+/// Whether two states differ by no more than sums of fractions in a different order do.
 fn is_near(one: Option<&State>, other: Option<&State>) -> bool {
     let (Some(one), Some(other)) = (one.map(State::encode), other.map(State::encode)) else { return false };
     one.len() == other.len() && one.iter().zip(&other).all(|(one, other)| (one - other).abs() <= one.abs() * 1e-12)

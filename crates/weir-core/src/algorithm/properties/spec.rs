@@ -5,19 +5,19 @@ use crate::{
     domain::Micros,
 };
 
-/// The spec of an algorithm, for the properties.
+/// The spec of an algorithm, for the property tests.
 pub(crate) struct Spec {
-    /// Most units that are granted within any half-open window just longer than `elapsed`, counted from when each request
-    /// may start: what the documentation says, for the parameters of an example. `largest` is the largest cost of a single
+    /// The documented bound on units granted within any half-open window just longer than `elapsed`, counted from
+    /// when each request may start, for the parameters of an example. `largest` is the largest cost of a single
     /// request.
     pub(crate) bound: fn(example: Example, elapsed: Micros, largest: u64) -> u128,
-    /// Whether a caller who takes all there is as soon as it is there gets as much as that.
+    /// Whether a client that takes everything as soon as it is available reaches the bound.
     pub(crate) is_reached: bool,
-    /// Requests may pass with a wait: a peek always passes, and reports it.
+    /// Whether requests may pass with a wait: a preview always passes, and reports it.
     pub(crate) shapes: bool,
-    /// More than `remaining` may pass, with a wait or as a debt, and more than `limit` too.
+    /// Whether more than `remaining` may pass, with a wait or as a debt, and more than `limit` too.
     pub(crate) lends: bool,
-    /// Numbers of a state, and numbers that are those of none.
+    /// Numbers, each with whether they encode a state.
     pub(crate) states: &'static [(&'static [f64], bool)],
 }
 
@@ -26,27 +26,28 @@ pub(crate) struct Spec {
 pub(crate) struct Example(pub &'static [(&'static str, &'static str)]);
 
 impl Example {
-    /// A whole number.
+    /// Returns an integer parameter.
     pub(crate) fn units(self, field: &str) -> u128 {
         self.read::<Units>(field).into()
     }
 
-    /// A length of time, in microseconds.
+    /// Returns a duration, in microseconds.
     pub(crate) fn micros(self, field: &str) -> u128 {
         self.read::<Length>(field).unsigned_abs().into()
     }
 
-    /// A number, whole or not.
+    /// Returns a number, whole or not.
     pub(crate) fn real(self, field: &str) -> f64 {
         self.read::<Real>(field)
     }
 
-    /// The text, where it is given.
+    /// Returns the text, if it is given.
     pub(crate) fn text(self, field: &str) -> Option<&'static str> {
         self.0.iter().find(|(name, _)| *name == field).map(|(_, text)| *text)
     }
 
-    /// `most` at once and `count` per `period`: L + ceil(W / T) - 1, where W exceeds `elapsed` by as little as one likes.
+    /// The bound of `most` at once and `count` per `period`: L + ceil(W / T) - 1, where W exceeds `elapsed` by an
+    /// arbitrarily small time.
     pub(crate) fn metered(self, most: u128, elapsed: Micros) -> u128 {
         most + u128::from(elapsed.unsigned_abs()) * self.units("count") / self.micros("period")
     }

@@ -1,4 +1,4 @@
-//! Random traces: one key, asked again and again at moments where mistakes would show.
+//! Random traces: one key, with requests at times where errors are likely to show.
 
 use std::{cell::Cell, fmt};
 
@@ -15,36 +15,33 @@ use crate::{
 /// The events of a trace.
 #[derive(Clone, Copy)]
 pub(crate) struct Events {
-    /// The clock may step back.
+    /// Whether the clock may step back.
     pub(crate) back: bool,
-    /// The limit's parameters may change.
+    /// Whether the limit's parameters may change.
     pub(crate) changes: bool,
-    /// Units may be given back.
+    /// Whether there are refunds.
     pub(crate) refunds: bool,
 }
 
 impl Events {
-    /// Everything.
+    /// All events.
     pub(crate) const ANY: Self = Self { back: true, changes: true, refunds: true };
 }
 
 /// One request of a trace.
 pub(crate) struct Step<'a> {
-    /// The algorithm.
     pub(crate) entry: &'static Entry,
     /// The parameters in force.
     pub(crate) params: &'a Params,
-    /// The parameters that may come into force, as they leave the state its meaning.
+    /// The parameters that may come into force, since they preserve the meaning of the state.
     pub(crate) others: &'a [Params],
-    /// What was remembered before.
+    /// The state before.
     pub(crate) state: Option<&'a State>,
-    /// The request.
     pub(crate) ask: Ask,
-    /// The answer.
     pub(crate) decision: Decision,
-    /// What it changed.
+    /// The next state, if it changed.
     pub(crate) next: Option<&'a State>,
-    /// The latest moment at which something was charged since the last refund.
+    /// The latest time of a charge since the last refund.
     pub(crate) charged_at: Option<Micros>,
     /// The parameters that made the state.
     pub(crate) maker: Option<&'a Params>,
@@ -58,35 +55,34 @@ impl fmt::Debug for Step<'_> {
 }
 
 impl Step<'_> {
-    /// What is remembered afterwards.
+    /// Returns the state afterwards.
     pub(crate) fn after(&self) -> Option<&State> {
         self.next.or(self.state)
     }
 
-    /// Whether the state may count for less than it says, until it is written again: where another limit made it, and it has
-    /// no time of its own.
+    /// Whether the state may count for less than it says until it is written again: if another limit made it, and its
+    /// windows have no fixed times.
     pub(crate) fn may_be_cut(&self) -> bool {
         self.maker.is_some_and(|maker| maker != self.params) && self.params.sibling_period().is_some()
     }
 
-    /// The same request with another cost.
+    /// Returns the same request with another cost.
     pub(crate) fn with_cost(&self, cost: i64) -> Ask {
         Ask { cost, ..self.ask }
     }
 
-    /// The decision on `ask` in `state`.
     pub fn decide(&self, state: Option<&State>, ask: &Ask) -> Decision {
         self.params.step(state, ask).0
     }
 
-    /// `ask` under other parameters: a phase is there only for those that have one.
+    /// Returns `ask` for other parameters, with a phase only if they have one.
     pub(crate) fn under(&self, other: &Params) -> Ask {
         Ask { phase: other.phase_period().map_or(0, |period| self.ask.phase % period), ..self.ask }
     }
 }
 
-/// Replays `usual` random traces of `length` requests with every example of every algorithm, and asserts a property at each
-/// step.
+/// Replays `usual` random traces of `length` requests with every example of every algorithm, and tests a property at
+/// each step.
 pub(crate) fn replay(usual: u64, length: usize, events: Events, mut property: impl FnMut(&Step<'_>, &mut Random)) {
     cases(usual, |random| {
         for (index, (entry, example)) in examples().enumerate() {
@@ -101,7 +97,7 @@ pub(crate) fn replay(usual: u64, length: usize, events: Events, mut property: im
     });
 }
 
-/// Every example of every algorithm that limits what is charged over time.
+/// Returns every example of every algorithm that limits a rate.
 pub(crate) fn examples() -> impl Iterator<Item = (&'static Entry, Params)> {
     rates().flat_map(|entry| parsed(entry).map(move |params| (entry, params)))
 }
@@ -176,7 +172,7 @@ impl Trace {
         self.last = decision;
     }
 
-    /// The next moment: often the same, often an edge that the last answer named, at times far away.
+    /// Returns the next time: often the same one, often an edge of the last decision, sometimes far away.
     fn moment(&mut self) -> Micros {
         let random = &mut self.random;
         let edge = random.pick(&[self.last.reset_after, self.last.retry_after.unwrap_or(0), self.last.wait]);

@@ -1,4 +1,4 @@
-//! How much a key is granted: in any window, over many, and under a clock that steps back.
+//! Units granted to a key: in any window, over many windows, and under a clock that steps back.
 
 use super::{
     spec::{Example, Spec},
@@ -10,12 +10,12 @@ use crate::{
     testing::{Random, cases},
 };
 
-/// The only caller of a key.
+/// The only client of a key.
 struct Caller<'a> {
     params: &'a Params,
     state: Option<State>,
     ask: Ask,
-    /// When units began to be served, and how many.
+    /// The times at which units began to be served, and their number.
     granted: Vec<(Micros, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Caller<'a> {
         Self { params, state: None, ask: Ask { now, cost: 0, max_wait: None, phase }, granted: Vec::new() }
     }
 
-    /// Asks, and says how long to wait for the next try: 0 when it passed.
+    /// Requests `cost` units, and returns the time until the next try: 0 if it passed.
     fn ask(&mut self, cost: u64) -> Option<Micros> {
         self.ask.cost = cost as i64;
         let (decision, next) = self.params.step(self.state.as_ref(), &self.ask);
@@ -43,12 +43,12 @@ impl<'a> Caller<'a> {
         (peek.limit, peek.remaining, peek.reset_after)
     }
 
-    /// Takes whatever there is as soon as it is there.
+    /// Takes whatever is available as soon as it is available.
     fn greedy(&mut self, random: &mut Random) {
         let (limit, remaining, _) = self.peek();
         let ask = Ask { cost: 0, ..self.ask };
         let next = self.params.step(self.state.as_ref(), &ask).0.next_after;
-        // What is refused would be charged.
+        // A refused request would be charged.
         if let Some(next) = next.filter(|_| self.params.charges_denied()) {
             self.ask.now += next;
             return;
@@ -57,7 +57,7 @@ impl<'a> Caller<'a> {
         self.ask.now += self.ask(cost).unwrap_or(0);
     }
 
-    /// Asks for anything at any time, ready to wait for any time.
+    /// Requests any cost at any time, accepting any wait.
     fn random(&mut self, random: &mut Random) {
         self.ask.max_wait = random.pick(&[None, Some(0), Some(random.clone().magnitude(MAX_WAIT))]);
         let (limit, remaining, reset) = self.peek();
@@ -75,8 +75,8 @@ impl<'a> Caller<'a> {
         self.ask(cost);
     }
 
-    /// Panics if any window has more than its bound. The tightest begin with one grant and end just after another.
-    /// Gives back whether one that is longer than a moment was as full as it may be, and the most that was granted within
+    /// Panics if any window has more than its bound. The tightest windows begin with one grant and end just after
+    /// another. Returns whether a window longer than a moment reached its bound, and the most units granted within
     /// any window just longer than `elapsed`.
     fn assert_bound(&mut self, bound: impl Fn(Micros, u64) -> u128, elapsed: Micros) -> (bool, u128) {
         self.granted.sort_unstable();
@@ -97,14 +97,14 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The most found of one example, and what it may be.
+/// The most units found for one example, and the bound.
 #[derive(Clone, Copy, Default)]
 struct Worst {
     found: u128,
     bound: u128,
 }
 
-/// Eighty times as many, by `PROPERTIES_EFFORT=80`, are over 20,000 patterns of every algorithm. `--nocapture` shows the worst.
+/// `PROPERTIES_EFFORT=80` covers over 20,000 patterns of every algorithm. `--nocapture` shows the worst cases.
 #[test]
 fn no_window_grants_more_than_the_documented_bound() {
     let mut worst = vec![Worst::default(); examples().count()];
@@ -121,7 +121,7 @@ fn no_window_grants_more_than_the_documented_bound() {
                 }
                 let bound = |elapsed, largest| (entry.spec.bound)(example, elapsed, largest);
                 let (full, found) = caller.assert_bound(bound, second - 1);
-                // Windows of a calendar differ in length: of those that are met, two may be too long for that.
+                // Calendar windows differ in length, so the ones in the trace may be too long to reach the bound.
                 let is_even = example.text("calendar").is_none();
                 let reached = full || !greedy || !entry.spec.is_reached || !is_even;
                 assert!(reached, "a greedy caller of {params:?} never had all that is documented");
@@ -137,9 +137,9 @@ fn no_window_grants_more_than_the_documented_bound() {
     }
 }
 
-/// Two callers ask for one unit at a time. The clock of one steps back; that of the other stands still at the latest
-/// moment of which the first one's key can know, that of a grant. It says nothing where what is lent is dearer after a rest:
-/// there, who was refused has rested less when both come back, and may be granted more for that.
+/// Two clients request one unit at a time. The clock of one steps back; that of the other stops at the latest
+/// time that the first one's key can know, that of a grant. Excluded are limits whose loans cost more after an idle
+/// time: there a refused client has idled less when both come back, and may be granted more for that.
 #[test]
 fn a_clock_stepping_back_grants_no_more_than_a_stopped_one() {
     cases(60, |random| {

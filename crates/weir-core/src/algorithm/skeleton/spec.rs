@@ -6,7 +6,7 @@ use super::super::properties::{
 };
 
 pub(crate) const SPEC: Spec = Spec {
-    // All of each of the limit's windows that this one can touch.
+    // All units of each of the limit's windows that this one can touch.
     bound: |example, elapsed, _| {
         example.units("count") * (u128::from(elapsed.unsigned_abs()).div_ceil(example.micros("period")) + 1)
     },

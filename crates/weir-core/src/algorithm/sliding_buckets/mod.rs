@@ -13,10 +13,10 @@ use super::{
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
-/// Most buckets of a window.
+/// Maximum number of buckets in a window.
 const MAX_BUCKETS: i64 = 1_000;
 
-/// The bits that hold the largest count. Those above are enough for the number of buckets.
+/// Number of bits for the largest count. Those above are enough for the number of buckets.
 const BITS: u32 = 33;
 
 fields! {
@@ -40,7 +40,7 @@ fields! {
     ]
 }
 
-/// `count` units in any span of length `period`, counted by buckets of length `resolution`.
+/// `count` units in any span of length `period`, counted in buckets of length `resolution`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingBuckets {
     fields: Fields,
@@ -61,7 +61,7 @@ impl Algorithm for SlidingBuckets {
                 format!("resolution is {least} ({MAX_BUCKETS} buckets) to {most} (the period), not {resolution}");
             return Err(ParamError::new("resolution", reason));
         }
-        // A bucket counts until all of it has left the window, as if all of it were spent at its end.
+        // A bucket counts until all of it has left the window, as if all of its units were spent at its end.
         let window = Window::new(count, resolution, period + resolution).with(0, charge_denied);
         Ok(Self { fields, window })
     }
@@ -101,7 +101,7 @@ impl Algorithm for SlidingBuckets {
     }
 
     fn marks_max(&self) -> u64 {
-        // One more than fit the period, as a bucket counts until all of it has left.
+        // One more than fit in the period, as a bucket counts until all of it has left.
         (self.fields.period / self.fields.resolution) as u64 + 1
     }
 

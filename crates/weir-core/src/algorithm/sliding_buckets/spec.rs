@@ -9,7 +9,7 @@ use super::super::{
 };
 
 pub(crate) const SPEC: Spec = Spec {
-    // `count` for each period that is touched.
+    // `count` for each period that the window touches.
     bound: |example, elapsed, _| {
         example.units("count") * (u128::from(elapsed.unsigned_abs()) / example.micros("period") + 1)
     },

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
-/// Most units in a window, as each may need a time of its own.
+/// Maximum number of units in a window, as each may need its own time.
 const MAX_COUNT: u64 = 10_000;
 
-/// The bits that hold [`MAX_COUNT`]. Those above are enough for the microseconds of the longest period.
+/// Number of bits for [`MAX_COUNT`]. Those above are enough for the microseconds of the longest period.
 const BITS: u32 = 14;
 
 fields! {
@@ -40,7 +40,7 @@ fields! {
     ]
 }
 
-/// `count` units in any span of length `period`, by the time of each.
+/// `count` units in any span of length `period`, by the time of each unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingLog {
     fields: Fields,

@@ -10,7 +10,7 @@ use super::{
 use crate::domain::{Ask, ask::MAX_COST, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
-    // `count` for each period that is touched, and with a least interval one request for each.
+    // `count` for each period that the window touches, and with a minimum interval one request for each interval.
     bound: |example, elapsed, largest| {
         let elapsed = u128::from(elapsed.unsigned_abs());
         let by_count = example.units("count") * (elapsed / example.micros("period") + 1);
@@ -68,16 +68,16 @@ fn min_interval_applies_regardless_of_cost() {
         &[("count", "5"), ("period", "10s"), ("min_interval", "1s")],
         &[
             (0, 2, pass(5, 0, 10 * S)),
-            // A peek is no request, so it passes and tells that nothing else would.
+            // A preview is not a request, so it passes, and reports that nothing else would.
             (400 * MS, 0, pass(5, 0, 9_600 * MS)),
             (400 * MS, 1, refuse(5, 0, 600 * MS, 9_600 * MS)),
-            // The later of the two: the interval, or the hit that makes room.
+            // The later of the two: the end of the interval, or the expiry that makes room.
             (400 * MS, 4, refuse(5, 0, 9_600 * MS, 9_600 * MS)),
             (S, 0, pass(5, 3, 9 * S)),
             (S, 3, pass(5, 0, 10 * S)),
             (10_500 * MS, 1, pass(5, 0, 10 * S)),
             (10_600 * MS, 2, refuse(5, 0, 900 * MS, 9_900 * MS)),
-            // The newest is taken back, and the interval counts from the one before.
+            // The newest unit is refunded, and the interval counts from the one before.
             (10_600 * MS, -1, pass(5, 2, 400 * MS)),
         ],
     );
@@ -127,7 +127,7 @@ fn a_changed_count_keeps_recorded_hits() {
     // The second newest of ten hits must leave.
     assert_eq!(key.ask(&of_two, 9 * S, 0), refuse(2, 0, 8 * S, 10 * S));
     assert_eq!(key.ask(&of_two, 9 * S, 1), refuse(2, 0, 10 * S, 10 * S));
-    // The charge of what was denied has pushed out the oldest of the ten, and no more than that.
+    // The charge for the refusal has pushed out only the oldest of the ten.
     assert_eq!(key.ask(&of_ten, 9 * S, 0), pass(10, 0, 10 * S));
     assert_eq!(key.ask(&of_ten, 12 * S, 0), pass(10, 2, 7 * S));
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::domain::{Ask, Decision, Micros};
 
-/// Largest count: two such counts multiplied stay exact in a double.
+/// Maximum count: the product of two such counts stays exact in a double.
 const MAX_COUNT: u64 = 1 << 26;
 
 fields! {
@@ -34,13 +34,13 @@ fields! {
     ]
 }
 
-/// `count` units in any window of length `period`, as far as the two aligned windows that it touches tell.
+/// `count` units in any window of length `period`, estimated from the two aligned windows that it touches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingWindow {
     fields: Fields,
 }
 
-/// What was used of an aligned window and of the one before it. Nothing of either: no window in particular.
+/// The units used of an aligned window and of the one before it. If both are 0, the window has no meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     start: Micros,
@@ -48,8 +48,8 @@ pub struct Windows {
     used: u32,
 }
 
-/// How long into a window it takes until at most `room` of the units `before` it weigh: the least whole `e` with
-/// `before * (period - e) / period <= room`, without that product.
+/// Returns the time into a window at which the weight of the units `before` it is at most `room`: the least integer
+/// `e` with `before * (period - e) / period <= room`, without that product.
 fn weighs_at_most(room: u64, before: u64, period: Micros) -> Micros {
     let over = before.saturating_sub(room);
     if over == 0 {
@@ -60,8 +60,8 @@ fn weighs_at_most(room: u64, before: u64, period: Micros) -> Micros {
 }
 
 impl SlidingWindow {
-    /// The windows as they stand at `now`: those that are known while the later one is not over, also before it begins
-    /// (the clock stepped back).
+    /// Returns the windows at `now`: the known ones until the later one ends, even before it begins (the clock
+    /// stepped back).
     fn at(&self, state: Option<&Windows>, now: Micros) -> Windows {
         let start = aligned::start(now, self.fields.period, 0);
         match state {
@@ -71,7 +71,7 @@ impl SlidingWindow {
         }
     }
 
-    /// What the window before weighs now, rounded up.
+    /// Returns the weight of the previous window now, rounded up.
     fn weight(&self, windows: Windows, now: Micros) -> u64 {
         let left = (self.fields.period - (now - windows.start).max(0)).unsigned_abs();
         let (before, period) = (u64::from(windows.before), self.fields.period.unsigned_abs());
@@ -97,7 +97,8 @@ impl SlidingWindow {
         Decision::pass(self.fields.count, self.remaining(windows, now), self.reset_after(windows, now))
     }
 
-    /// How long after the start of the known window `units` pass; 0 also where they do so before it. `None`: never.
+    /// Returns the time from the start of the known window until `units` pass, or 0 if they already do before it;
+    /// `None` if they never pass.
     fn passes_at(&self, units: u64, windows: Windows) -> Option<Micros> {
         match self.fields.count.checked_sub(u64::from(windows.used) + units) {
             Some(room) => Some(weighs_at_most(room, windows.before.into(), self.fields.period)),

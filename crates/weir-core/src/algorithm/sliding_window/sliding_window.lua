@@ -1,4 +1,4 @@
--- How long into a window it takes until at most `room` of the units before it weigh.
+-- Returns the time into a window at which the weight of the units before it is at most `room`.
 local function sliding_window_wait(room, before, period)
   local over = before - room
   if over <= 0 then return 0 end
@@ -6,11 +6,11 @@ local function sliding_window_wait(room, before, period)
   return over * each + math.ceil(over * (period - each * before) / before)
 end
 
--- The answer of windows that began at `start`; retry is -1 where there is none.
+-- The answer for windows that began at `start`; `retry` is -1 for none.
 local function sliding_window_answer(p, start, before, used, now, allowed, retry, never)
   local count, period = p[1], p[2]
   local into = math.max(now - start, 0)
-  -- The weight of the window before, rounded up: the product may pass 2^53, so this is a guess, which is put right.
+  -- The weight of the previous window, rounded up: the product may exceed 2^53, so this is a guess, then corrected.
   local weight = math.ceil(before * (period - into) / period)
   while weight > 0 and sliding_window_wait(weight - 1, before, period) <= into do weight = weight - 1 end
   while sliding_window_wait(weight, before, period) > into do weight = weight + 1 end
@@ -19,7 +19,7 @@ local function sliding_window_answer(p, start, before, used, now, allowed, retry
   return {allowed, count, math.max(count - used - weight, 0), retry, reset, 0, never}
 end
 
--- The window at hand: its start, what was used of the one before it, and of it.
+-- Returns the start of the current window, the units used of the one before it, and those used of it.
 local function sliding_window_at(s, now, period)
   local start = aligned_start(now, period, 0)
   if s and s[2] + s[3] > 0 and s[1] >= start then return s[1], s[2], s[3] end

@@ -15,7 +15,8 @@ use crate::{
 
 pub(crate) const SPEC: Spec = Spec {
     bound,
-    // By one who spends all at the end of a window, and then as the weight of that fades; see below.
+    // Only by a client that spends everything at the end of a window, and then as the weight of that fades; see
+    // below.
     is_reached: false,
     shapes: false,
     lends: false,
@@ -29,16 +30,16 @@ pub(crate) const SPEC: Spec = Spec {
     ],
 };
 
-/// From a moment to one `elapsed` later, both included. Be `A` the units of the last aligned window but one that this
-/// touches, and `e` how far it reaches into the last: there at most `L - A * (P - e) / P` pass, so in both together at
-/// most `L + A * e / P`, and `L` in each one before. `A <= L`; and `e <= elapsed - 1` less the whole windows between, as
-/// the first moment lies at least 1 µs before an edge.
+/// From a moment to one `elapsed` later, both included. Let `A` be the units of the second-to-last aligned window
+/// that this touches, and `e` how far it reaches into the last one. There at most `L - A * (P - e) / P` pass, so in
+/// both together at most `L + A * e / P`, and `L` in each one before. `A <= L`, and `e <= elapsed - 1` less the whole
+/// windows in between, as the first moment is at least 1 µs before an edge.
 fn bound(example: Example, elapsed: Micros, _: u64) -> u128 {
     let (count, elapsed) = (example.units("count"), u128::from(elapsed.unsigned_abs()));
     count + count * elapsed.saturating_sub(1) / example.micros("period")
 }
 
-/// The state when so much was used of the window that began at `start` and of the one before it.
+/// Returns the state with these units used of the window that began at `start` and of the one before it.
 fn windows(start: Micros, before: u32, used: u32) -> Option<State> {
     State::decode("sliding_window", &[start as f64, before.into(), used.into()])
 }
@@ -54,7 +55,7 @@ fn the_previous_window_is_weighted_by_its_overlap() {
     assert_eq!(key.ask(&params, at(15) + 9_600 * MS, 1), pass(100, 0, 95_400 * MS));
     assert_eq!(key.ask(&params, at(30), 9), pass(100, 0, 90 * S));
     assert_eq!(key.ask(&params, at(30), -5), pass(100, 5, 90 * S));
-    // 45 of this window are taken back, and then all of the one before.
+    // Refunds 45 units of this window, and then all of the one before.
     assert_eq!(key.ask(&params, at(30), -46), pass(100, 50, 30 * S));
     assert_eq!(key.ask(&params, at(30), -100), pass(100, 100, 0));
 }
@@ -64,13 +65,13 @@ fn retry_after_can_fall_in_the_next_window() {
     let params = parse("sliding_window", &[("count", "10"), ("period", "10s")]);
     let mut key = Key::new();
     assert_eq!(key.ask(&params, 3 * S, 10), pass(10, 0, 17 * S));
-    // From 10 s on the 10 weigh 10 * (20 - t) / 10: one passes at 11 s, four at 14 s.
+    // From 10 s on the 10 units weigh 10 * (20 - t) / 10: one passes at 11 s, four at 14 s.
     assert_eq!(key.ask(&params, 3 * S, 1), refuse(10, 0, 8 * S, 17 * S));
     assert_eq!(key.ask(&params, 3 * S, 4), refuse(10, 0, 11 * S, 17 * S));
     assert_eq!(key.ask(&params, 3 * S, 11), never(10, 0, 17 * S));
     assert_eq!(key.ask(&params, 10 * S, 0), pass(10, 0, 10 * S));
     assert_eq!(key.ask(&params, 11 * S, 1), pass(10, 0, 19 * S));
-    // The clock steps back: still the window that is known, whose beginning is then to come.
+    // The clock steps back: the known window stays, and begins in the future.
     assert_eq!(key.ask(&params, 9 * S, 1), refuse(10, 0, 3 * S, 21 * S));
     assert_eq!(key.ask(&params, 30 * S, 10), pass(10, 0, 20 * S));
 }
@@ -87,7 +88,7 @@ fn a_lowered_count_keeps_spent_units() {
     assert_eq!(key.ask(&large, 90 * S, 1), pass(100, 49, 90 * S));
 }
 
-/// The worst there is: 2 * count - 1 within less than one period.
+/// The worst case: 2 * count - 1 within less than one period.
 #[test]
 fn almost_twice_the_count_passes_around_a_window_boundary() {
     let fields: &[(&str, &str)] = &[("count", "10"), ("period", "10s")];
@@ -101,7 +102,7 @@ fn almost_twice_the_count_passes_around_a_window_boundary() {
     assert_eq!(bound(Example(fields), 10 * S - 1, 10), 2 * 10 - 1);
 }
 
-/// Where the weight is nearest to a whole number, `before * (period - e)` passes 2^53, and its rounding would show.
+/// Near whole weights, `before * (period - e)` exceeds 2^53, and its rounding would be visible.
 #[test]
 fn weights_are_exact_beyond_double_precision() {
     let (params, period) = (parse("sliding_window", &[("count", "67108864"), ("period", "366d")]), 366 * DAY);
@@ -114,7 +115,7 @@ fn weights_are_exact_beyond_double_precision() {
         let mut random = random.clone();
         let before = random.within(1 << 25, 1 << 26);
         let weight = random.within(1, before - 1);
-        // From this moment on it is at most `weight`.
+        // From this moment on the weight is at most `weight`.
         let into = period - (i128::from(weight) * i128::from(period) / i128::from(before)) as Micros;
         let remaining = ((1 << 26) - weight).unsigned_abs();
         key.state = windows(period, before as u32, 0);

@@ -41,30 +41,31 @@ fields! {
     ]
 }
 
-/// How long a key that starts empty is remembered once its permits are full. Then it starts empty again.
+/// Time for which a key that starts empty is remembered after its permits are full. Then it starts empty again.
 const KEPT_FULL: Micros = 3_600 * SECOND;
 
-/// `count` permits per `period`; those of up to `max_burst` are stored, and a request that takes more makes the next one wait.
+/// `count` permits per `period`; up to `max_burst` of them are stored, and a request that takes more makes the next
+/// one wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SmoothBursty {
     fields: Fields,
     rate: Rate,
-    /// The most permits that are stored, at least 1.
+    /// Maximum number of stored permits, at least 1.
     limit: u64,
-    /// Whose states are its own: those of limits with the same `max_burst`, since under another one what was spent would
-    /// look like a debt. Of the others the store is empty at most.
+    /// The signature of its own states, which limits with the same `max_burst` share, since under another one what
+    /// was spent would look like a debt. In a state of another limit, the store is at worst empty.
     reach: Reach,
-    /// How long a state still means something once the store is full.
+    /// Time for which a state is valid after the store is full.
     kept: Micros,
 }
 
-/// Where a key stands now.
+/// A key at the present time.
 struct Standing {
-    /// When the store is full, not before now.
+    /// The time at which the store is full, not before now.
     at: Span,
-    /// Whether that is less than the state says.
+    /// Whether the state was clamped.
     is_cut: bool,
-    /// How long until it is as never used; 0: it is so now.
+    /// Time until the key is as if never used; 0 if it is now.
     reset_after: Micros,
 }
 
@@ -78,7 +79,7 @@ impl SmoothBursty {
         }
     }
 
-    /// When the store of a key is full that was never used.
+    /// Returns the time at which the store of an unused key is full.
     fn unused(&self, now: Micros) -> Span {
         Span::whole(match self.fields.start {
             Start::Full => now,
@@ -86,21 +87,22 @@ impl SmoothBursty {
         })
     }
 
-    /// The answer to a request that passes and leaves a store that is full at `at`, which is not before `now`.
+    /// Returns the decision for a request that passes and leaves a store that is full at `at`, which is not before
+    /// `now`.
     fn pass(&self, at: Span, reset_after: Micros, now: Micros, wait: Micros) -> Decision {
         let room = self.rate.sub(Span::whole(now + self.fields.max_burst), at);
         Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(room, self.limit), reset_after) }
     }
 
-    /// The same where that is written.
+    /// Like `pass`, and also returns the state to store.
     fn write(&self, at: Span, now: Micros, wait: Micros) -> (Decision, Tat) {
         (self.pass(at, at.ceil() + self.kept - now, now, wait), self.reach.state(at))
     }
 
-    /// The answer to a refund.
+    /// Handles a refund.
     fn refund(&self, state: Option<&Tat>, standing: &Standing, spent: Span, now: Micros) -> (Decision, Option<Tat>) {
         if standing.reset_after == 0 {
-            // As never used, which it stays.
+            // As if never used, and stays so.
             let forgotten = state.map(|_| self.reach.state(Span::whole(now - self.kept)));
             return (self.pass(standing.at, 0, now, 0), forgotten);
         }
@@ -111,7 +113,7 @@ impl SmoothBursty {
 
 impl Algorithm for SmoothBursty {
     type Fields = Fields;
-    /// The moment at which the store is full again: `max_burst` after the one from which the next request may start.
+    /// The time at which the store is full again: `max_burst` after the time from which the next request may start.
     type State = Tat;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
@@ -162,7 +164,7 @@ impl Algorithm for SmoothBursty {
     fn next_after(&self, state: Option<&Tat>, ask: &Ask, _: &Decision) -> Option<Micros> {
         let (rate, stored) = (self.rate, Span::whole(self.fields.max_burst));
         let (Standing { at, reset_after, .. }, permit) = (self.standing(state, ask.now), rate.span(1));
-        // Without a request, a key that starts empty stays so.
+        // Without a request, a key that starts empty remains empty.
         let fills = permit <= stored && (self.fields.start == Start::Full || reset_after > 0);
         fills.then(|| rate.sub(rate.add(at, permit), stored).ceil() - ask.now)
     }
@@ -172,7 +174,7 @@ impl Algorithm for SmoothBursty {
         (self.fields.start == Start::Empty).then(|| Self { fields, kept: 0, ..self.clone() })
     }
 
-    /// Permits are stored up to the maximum while a state is remembered: what is refunded past it is lost.
+    /// While a state is remembered, permits are stored up to the maximum: refunds beyond that are lost.
     fn takes_back(&self) -> TakesBack {
         if self.fields.start == Start::Full { TakesBack::WhileItLasts } else { TakesBack::Never }
     }

@@ -1,5 +1,6 @@
--- When the store is full, not before now; whether that is less than the state says; and how long until the key is as never
--- used. `p[10]` is how long a state still means something once the store is full; above 0 where a key starts empty.
+-- Returns the time at which the store is full, not before now; whether the state was clamped; and the time until the
+-- key is as if never used. `p[10]` is how long a state is valid after the store is full; above 0 if a key starts
+-- empty.
 local function smooth_bursty_at(p, s, now)
   if s then
     local ti, tn, cut = s[1], s[2], nil

@@ -15,7 +15,7 @@ pub(crate) const SPEC: Spec = Spec {
         let within = u128::from(elapsed.unsigned_abs()) + max_burst(example);
         within * example.units("count") / example.micros("period") + u128::from(largest)
     },
-    // Only a caller whose largest request is his last one.
+    // Only for a client whose largest request is its last one.
     is_reached: false,
     shapes: true,
     lends: true,
@@ -31,7 +31,7 @@ fn max_burst(example: Example) -> u128 {
     example.text("max_burst").map_or(1_000_000, |_| example.micros("max_burst"))
 }
 
-/// Each caller sleeps its wait, so that it asks for the next one when this one may start.
+/// Each client sleeps for its wait, so the next request is sent when this one may start.
 #[test]
 fn each_request_waits_for_the_debt_of_the_previous_one() {
     check_waiting(
@@ -89,7 +89,7 @@ fn the_max_wait_of_the_limit_caps_the_wait() {
     );
 }
 
-/// Less than a permit can be stored, and one more passes: the first of a burst never pays.
+/// Less than a permit can be stored, and one more passes: the first of a burst never waits.
 #[test]
 fn a_store_below_one_permit_still_admits_one() {
     check(
@@ -175,7 +175,7 @@ fn a_changed_limit_keeps_spent_permits() {
     assert_eq!(key.ask(&large, 0, 5), pass(20, 15, S));
     assert_eq!(key.ask(&small, 0, 0), pass(2, 1, S));
     assert_eq!(key.ask(&large, 0, 15), pass(20, 0, 4 * S));
-    // A debt is capped at what the smaller limit could have spent.
+    // A debt is clamped to what the smaller limit could have spent.
     assert_eq!(key.ask(&small, 0, 0), pass(2, 0, 2 * S));
     assert_eq!(key.ask(&small, 0, 1), pass(2, 0, 3 * S));
     assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, 3 * S));
@@ -184,7 +184,7 @@ fn a_changed_limit_keeps_spent_permits() {
     assert_eq!(key.ask(&large, S, 0), pass(20, 5, 3 * S));
 }
 
-/// The window that the documentation calls the worst: a full store, what comes back, and a large request on top.
+/// The documented worst case: a full store, the refill, and a large request on top.
 #[test]
 fn the_worst_window_matches_its_documented_bound() {
     let params = parse("smooth_bursty", &[("count", "5"), ("period", "1s")]);

@@ -1,9 +1,10 @@
-//! What a unit takes: the longer, the colder the key is.
+//! The price of a unit in time, which rises the colder the key is.
 
 use crate::domain::Micros;
 
-/// A key stores up to `max` units while it idles. The price of each is `stable` while less than `threshold` are stored, and
-/// rises on a line from there, by `slope` a unit, to the cold price when all are. Times are in microseconds.
+/// A key stores up to `max` units while it idles. The price of each is `stable` while fewer than `threshold` are
+/// stored. Above that it rises linearly, by `slope` per unit, to the cold price when all are stored. Times are in
+/// microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Curve {
     pub(crate) stable: f64,
@@ -15,9 +16,9 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// The line under which spending the store from `max` down to `threshold` takes `warm_up`, as storing all of it does.
-    /// The formulas are those of Guava's SmoothWarmingUp; `warm_up / stable` is rounded once, so that whole numbers
-    /// of units stay whole.
+    /// Creates the curve on which spending the store from `max` down to `threshold` takes `warm_up`, like storing all
+    /// of it. The formulas are those of Guava's SmoothWarmingUp; `warm_up / stable` is rounded once, so that whole
+    /// numbers of units stay whole.
     pub(crate) fn new(count: u64, period: Micros, warm_up: Micros, cold_factor: f64) -> Self {
         let stable = period as f64 / count as f64;
         let units = warm_up as f64 * count as f64 / period as f64;
@@ -27,8 +28,8 @@ impl Curve {
         Self { stable, threshold, slope, max, cool: warm_up as f64 / max }
     }
 
-    /// What `units` take when `spent` are missing from the store, and how many are missing then. What the store does not
-    /// have is made at the stable price.
+    /// Returns the time that `units` take when `spent` are missing from the store, and how many are missing
+    /// afterwards. Units beyond the store have the stable price.
     pub(crate) fn spend(&self, units: f64, spent: f64) -> (f64, f64) {
         let above = self.max - spent - self.threshold;
         let (mut dear, mut price) = (0.0, 0.0);
@@ -42,7 +43,8 @@ impl Curve {
         (price, if spent < self.max { spent } else { self.max })
     }
 
-    /// The most units, up to `most`, that take no longer than `longest` from a full store, where they take longest.
+    /// Returns the most units, up to `most`, that take no longer than `longest` from a full store, where they take
+    /// longest.
     pub(crate) fn most_within(&self, longest: f64, most: u64) -> u64 {
         let (mut fits, mut beyond) = (0, most + 1);
         while fits + 1 < beyond {

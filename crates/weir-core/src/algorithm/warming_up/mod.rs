@@ -18,13 +18,13 @@ use crate::domain::{
     ask::{MAX_COST, MAX_LEVELS},
 };
 
-/// Most times that a cold start is slower.
+/// Maximum of `cold_factor`.
 const MAX_COLD_FACTOR: f64 = 1e6;
 
 /// Default of `cold_factor`: how many times slower a cold start is.
 const COLD_FACTOR: f64 = 3.0;
 
-/// Most units of one decision: several levels of a request may be one state, which is asked for what they ask together.
+/// Maximum units of one decision: several levels of a request may share a state, which is charged their total cost.
 const MOST_ASKED: u64 = MAX_COST as u64 * MAX_LEVELS as u64;
 
 fields! {
@@ -52,12 +52,12 @@ fields! {
     ]
 }
 
-/// `count` per `period`, evenly, and slower after a rest.
+/// `count` per `period`, evenly, and more slowly after an idle time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WarmingUp {
     fields: Fields,
     curve: Curve,
-    /// The most that may be asked for at once.
+    /// Maximum units of one request.
     most: u64,
 }
 
@@ -66,7 +66,7 @@ impl WarmingUp {
         (self.curve.max.floor() as u64).max(1)
     }
 
-    /// What the key will stand at, `reset` from now, having said `allowed`.
+    /// Returns the decision that allows a request and leaves the key at `pace`, with `reset` until it is forgotten.
     fn pass(&self, pace: &Pace, now: Micros, reset: Micros) -> Decision {
         Decision::pass(self.limit(), self.remaining(pace, now), reset)
     }
@@ -75,7 +75,7 @@ impl WarmingUp {
         if pace.starts() <= now { pace.stored(&self.curve) } else { 0 }
     }
 
-    /// The key at `now`, and where it was seen before, the moment from which it is forgotten.
+    /// Returns the key at `now` and, if it is known, the time from which it is forgotten.
     fn at(&self, state: Option<&Pace>, now: Micros) -> (Pace, Option<Micros>) {
         let known = state.map(|pace| (pace, pace.forgotten(&self.curve))).filter(|(_, forgotten)| now < *forgotten);
         match known {
@@ -87,7 +87,7 @@ impl WarmingUp {
 
 impl Algorithm for WarmingUp {
     type Fields = Fields;
-    /// Apart, since it is larger than the others' states.
+    /// Boxed, since it is larger than the states of other algorithms.
     type State = Box<Pace>;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
@@ -115,7 +115,7 @@ impl Algorithm for WarmingUp {
             let pace = pace.give_back(units, now, curve);
             return (self.pass(&pace, now, pace.forgotten(curve) - now), state.map(|_| Box::new(pace)));
         }
-        // Not of the pace brought up to now: rounding might make it forgotten at another moment.
+        // Not computed from the pace at `now`, for which rounding might give another time.
         let reset = forgotten.map_or(0, |forgotten| forgotten - now);
         let wait = (pace.starts() - now).max(0);
         let max_wait = accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
@@ -131,7 +131,7 @@ impl Algorithm for WarmingUp {
         (decision, Some(Box::new(next)))
     }
 
-    /// A guess, put right against the same numbers by which is decided, which takes a step or two.
+    /// A guess, corrected by the same numbers that decisions use, which takes a step or two.
     fn next_after(&self, state: Option<&Self::State>, ask: &Ask, _: &Decision) -> Option<Micros> {
         let state = state.filter(|_| self.curve.max >= 1.0)?;
         let is_left = |now| self.remaining(&self.at(Some(state), now).0, now) > 0;
@@ -145,7 +145,7 @@ impl Algorithm for WarmingUp {
         Some(at - ask.now)
     }
 
-    /// The time that a unit takes, so that 10 per 10s and 1 per 1s are one, and the warm-up.
+    /// The time that a unit takes, so that 10 per 10s and 1 per 1s are the same, and the warm-up.
     fn time_base(&self) -> String {
         format!("{}/{}", self.curve.stable, self.fields.warm_up)
     }

@@ -13,13 +13,14 @@ use super::{
 use crate::domain::{Ask, Micros, ask::MAX_COST, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
-    // Every request keeps the next one away for at least its units at the stable price. Starts are rounded up, by less than
-    // a microsecond.
+    // Every request delays the next one by at least its units at the stable price. Starts are rounded up, by less
+    // than a microsecond.
     bound: |example, elapsed, largest| {
         let elapsed = u128::from(elapsed.unsigned_abs()) + 1;
         elapsed * example.units("count") / example.micros("period") + u128::from(largest)
     },
-    // Units are that cheap only while the key is warm, and a caller who takes all there is lets it cool down again.
+    // That price applies only while the key is warm, and a client that takes everything available lets it cool down
+    // again.
     is_reached: false,
     shapes: true,
     lends: true,
@@ -35,8 +36,8 @@ pub(crate) const SPEC: Spec = Spec {
 
 const HALF_SECOND: &[(&str, &str)] = &[("count", "2"), ("period", "1s"), ("warm_up", "4s")];
 
-/// The waits of so many callers in a row, in hundredths of a second, half of one rounding up. Each asks for one unit as soon
-/// as the one before has waited.
+/// Returns the waits of `callers` requests in a row, in hundredths of a second, halves rounded up. Each asks for one
+/// unit as soon as the one before has waited.
 fn waits(key: &mut Key, params: &Params, now: &mut Micros, callers: usize) -> Vec<Micros> {
     let ask = |_| {
         let wait = key.ask(params, *now, 1).wait;
@@ -46,7 +47,7 @@ fn waits(key: &mut Key, params: &Params, now: &mut Micros, callers: usize) -> Ve
     (0..callers).map(ask).collect()
 }
 
-/// Guava's own tests: cold, then warm; cold again after a long rest, still warm after a shorter one.
+/// Guava's own tests: cold, then warm; cold again after a long idle time, still warm after a shorter one.
 #[test]
 fn idle_time_cools_the_limit_down() {
     let factor_ten: &[_] = &[("count", "5"), ("period", "1s"), ("warm_up", "4s"), ("cold_factor", "10")];
@@ -73,7 +74,7 @@ fn two_per_second_with_a_warm_up_of_four_seconds() {
         HALF_SECOND,
         Some(2 * S),
         &[
-            // A unit takes 1.375 s now, and is missing for another half second.
+            // A unit takes 1.375 s now, and is missing from the store for another half second.
             (0, 1, wait(8, 0, 0, 1_875 * MS)),
             (0, 0, wait(8, 0, 1_375 * MS, 1_875 * MS)),
             (0, 1, wait(8, 0, 1_375 * MS, 3_500 * MS)),
@@ -82,7 +83,7 @@ fn two_per_second_with_a_warm_up_of_four_seconds() {
             (3_375 * MS, 0, pass(8, 5, 1_500 * MS)),
             (4_874 * MS, 0, pass(8, 7, MS)),
             (4_875 * MS, 0, pass(8, 8, 0)),
-            // All at once: 4 units take the warm-up, and 4 more half a second each.
+            // All at once: 4 units take the warm-up time, and 4 more half a second each.
             (5 * S, 8, pass(8, 0, 10 * S)),
             (9 * S, 1, wait(8, 0, 2 * S, 6_500 * MS)),
         ],
@@ -120,7 +121,7 @@ fn a_refund_pays_the_debt_before_filling_the_store() {
 
 #[test]
 fn a_cost_beyond_two_to_the_50_microseconds_never_passes() {
-    // Half of 2^50 us in a unit, and a store of much less than one.
+    // A unit takes half of 2^50 us, and the store has much less than one.
     let fields: &[_] = &[("count", "1"), ("period", "366d"), ("warm_up", "1us"), ("max_wait", "1d")];
     check("warming_up", fields, &[(0, 35, pass(1, 0, 35 * 366 * DAY + 2)), (0, 36, never(1, 0, 35 * 366 * DAY + 2))]);
     check("warming_up", HALF_SECOND, &[(0, MAX_COST / 2, pass(8, 0, (1 << 30) * S + 2 * S + 4 * S))]);
@@ -149,7 +150,7 @@ fn a_changed_cold_factor_keeps_spent_units_and_debt() {
     assert_eq!(slow.time_base(), usual.time_base());
     let mut key = Key::new();
     assert_eq!(key.ask(&usual, 0, 6), pass(8, 0, 8 * S));
-    // 6 of 6 are missing, then 2 of 8 are left: what was spent is kept.
+    // 6 of 6 are missing, then 2 of 8 are left: spent units are kept.
     assert_eq!(key.ask(&slow, 5 * S, 0), pass(6, 0, 4 * S));
     assert_eq!(key.ask(&usual, 5 * S, 0), pass(8, 2, 3 * S));
 }

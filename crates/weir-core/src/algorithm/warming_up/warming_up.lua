@@ -1,7 +1,8 @@
--- Every number is computed in the same order as in curve.rs and pace.rs, so that it is the same to the last bit. A limit is
--- {stable, threshold, slope, max, cool, most, max_wait}, a state {micros and part of the next start, units missing}.
+-- Every number is computed in the same order as in curve.rs and pace.rs, so that it is the same to the last bit. A
+-- limit is {stable, threshold, slope, max, cool, most, max_wait}, a state {micros and part of the next start, units
+-- missing}.
 
--- What the units take, and how many are missing from the store then.
+-- Returns the time that the units take, and the units missing from the store afterwards.
 local function warming_up_spend(p, units, spent)
   local stable, slope, max = p[1], p[3], p[4]
   local above = max - spent - p[2]
@@ -16,7 +17,7 @@ local function warming_up_spend(p, units, spent)
   return price, spent < max and spent or max
 end
 
--- The next start and what is missing after units are taken back.
+-- Returns the next start and the missing units after units are refunded.
 local function warming_up_give_back(p, whole, part, spent, units, now)
   local stable = p[1]
   local owed, paid = (whole - now) + part, units * stable
@@ -33,7 +34,7 @@ local function warming_up_give_back(p, whole, part, spent, units, now)
   return whole, part, spent
 end
 
--- The next start and what is missing at `now`, and how long until the key is forgotten.
+-- Returns the next start and the missing units at `now`, and the time until the key is forgotten.
 local function warming_up_at(p, s, now)
   local max, cool = p[4], p[5]
   local missing = s and (s[3] < max and s[3] or max)
@@ -44,7 +45,7 @@ local function warming_up_at(p, s, now)
   return now, 0, spent > 0 and spent or 0, forgotten - now
 end
 
--- Whole units in the store, of which none is left before the next start.
+-- Returns the whole units in the store, or 0 before the next start.
 local function warming_up_left(p, whole, part, spent, now)
   local starts = part > 1e-6 and whole + 1 or whole
   return starts <= now and math.floor(p[4] - spent) or 0
@@ -78,7 +79,7 @@ local function warming_up(p, s, now, cost, max_wait, phase)
   return decision, changes and (s or cost > 0) and {whole, part, spent} or nil
 end
 
--- A guess, then put right.
+-- A guess, then corrected.
 local function warming_up_next(p, s, now, max_wait, phase)
   local max = p[4]
   if not s or max < 1 then return -1 end

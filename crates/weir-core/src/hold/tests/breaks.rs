@@ -1,5 +1,5 @@
-//! Any fault at any time, with every algorithm of which units can be held: never beyond the limit. And the protocol broken on
-//! purpose: found, each time.
+//! With any fault at any time, and every algorithm that supports holds, admission never exceeds the limit. And each
+//! deliberate break of the protocol is found.
 
 use super::{
     broken::Break,
@@ -13,7 +13,7 @@ use crate::{
     testing::{Definition, Random, cases},
 };
 
-/// Everything at once; holders that are cut off again and again, with messages that take long; and these messages alone.
+/// All faults at once; holders that are cut off repeatedly, with slow messages; and slow messages alone.
 const FAULTS: [Faults; 3] = [
     Faults {
         lose: 10,
@@ -29,7 +29,7 @@ const FAULTS: [Faults; 3] = [
     Faults { lose: 20, delay: 3, ..FAIR },
 ];
 
-/// Limits of a few hundred a second, as their definitions are, so that each is reached within a second.
+/// Limits of a few hundred units a second with their definitions, so that each is reached within a second.
 fn limits() -> Vec<(Vec<Params>, Vec<Definition>)> {
     let one = |params, definition| (vec![params], vec![definition]);
     let (small, small_definition) = bucket(700, 100);
@@ -103,7 +103,7 @@ const BREAKS: [Break; 14] = [
     Break::ForgetWhatWasSpent,
 ];
 
-/// Worlds until a break shows.
+/// Maximum number of worlds to find a break.
 const MOST_WORLDS: u64 = 1_000;
 
 #[test]

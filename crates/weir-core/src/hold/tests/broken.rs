@@ -1,9 +1,8 @@
-//! The protocol, broken on purpose.
+//! Deliberate breaks of the protocol.
 
 use super::{store::Store, world::World};
 use crate::hold::{Grant, Ledger, Renewal};
 
-/// How.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Break {
     SpendAfterTheDeadline,
@@ -23,7 +22,7 @@ pub(super) enum Break {
 }
 
 impl World<'_> {
-    /// Whether a holder that heeds no deadline has something left of what is over.
+    /// Whether a holder that ignores deadlines has units left after the deadline.
     pub(super) fn spends_on(&self, index: usize) -> bool {
         let balance = &self.replicas[index].balance;
         self.is(Break::SpendAfterTheDeadline) && balance.units() > 0 && balance.is_over(self.local(index))
@@ -61,11 +60,11 @@ impl World<'_> {
         match self.case.broken {
             Some(Break::DrainWhatIsHeld) => self.store.charge_granted(&self.limits, grant.units),
             Some(Break::HoldTheLastLevelAlone) => {
-                // The first level hears of nothing that is held.
+                // The first level does not record any hold.
                 self.store.ledgers[0] = before.ledgers[0].clone();
             }
             Some(Break::GrantMoreThanIsFree) if grant.units > 0 => {
-                // The store forgets half of what it grants.
+                // The store forgets half of the units that it grants.
                 for ledger in &mut self.store.ledgers {
                     for hold in ledger.holds.iter_mut().filter(|hold| hold.id == renewal.id) {
                         let less = grant.units / 2;

@@ -1,4 +1,4 @@
-//! Traces at the edges of each rule: one microsecond or unit on either side of where a client does something else.
+//! Traces at the edges of each rule: one microsecond or unit on either side of where a client changes its behavior.
 
 use super::recorder::Recorder;
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     hold::{Grant, LeaseAnswer, LeaseRequest, Offer, Settled},
 };
 
-/// A slot begins here.
+/// Start of a counting interval.
 const START: Micros = 1_000_000;
 const HOLD_OFF: Micros = 4_000;
-/// What this lasts, by a client's clock, and half of it: both rounded.
+/// The usable time of a lease under these terms, by a client's clock. It and its half are both rounded.
 const USABLE: Micros = 247_501;
 const SCARCE: u64 = 5;
 const ENOUGH: Grant = Grant {
@@ -23,12 +23,12 @@ const ENOUGH: Grant = Grant {
 };
 const REFUSED: Grant = Grant { free: 0, ..ENOUGH };
 
-/// Terms of which neither the horizon nor what is usable is a whole number before it is rounded.
+/// Terms whose horizon and usable time are fractions before rounding.
 fn offer(generation: u64) -> Offer {
     Offer::new(generation, 250_002, HOLD_OFF, SCARCE)
 }
 
-/// A client, its times from the start on.
+/// A client, with times relative to the start.
 struct Edge {
     client: Recorder,
     /// The last request.
@@ -36,14 +36,14 @@ struct Edge {
 }
 
 impl Edge {
-    /// Of a key without terms.
+    /// Creates a client of a key without terms.
     fn cold(name: &str) -> Self {
         let client = Recorder::new(name, START);
         let sent = LeaseRequest { lease: 0, sequence: 0, spent: 0, kept: 0, want: 0, generation: 0, cost: 0 };
         Self { client, sent }
     }
 
-    /// Of a key under these terms, for which nothing was asked yet.
+    /// Creates a client of a key under these terms, without a request so far.
     fn under(name: &str, offer: Offer) -> Self {
         let mut edge = Self::cold(name);
         edge.checks(0, &[1, 1, 1]);
@@ -55,7 +55,7 @@ impl Edge {
         Self::under(name, offer(7))
     }
 
-    /// With so many units of ten that a check asks for.
+    /// Creates a client that was granted this many of the ten units that a check costs.
     fn granted(name: &str, units: u64) -> Self {
         let mut edge = Self::leased(name);
         edge.checks(0, &[10]);
@@ -89,7 +89,7 @@ impl Edge {
         self.sent(send);
     }
 
-    /// The last request is answered.
+    /// Answers the last request.
     fn answer(&mut self, at: Micros, is_refused: bool, grant: Option<Grant>, offer: Option<Offer>) {
         self.client.now = START + at;
         let LeaseRequest { lease, sequence, .. } = self.sent;
@@ -106,7 +106,7 @@ impl Edge {
         self.answer(at, true, Some(Grant { refused_for, ..REFUSED }), Some(offer(7)));
     }
 
-    /// The answer to an ordinary check.
+    /// Answers an ordinary check with a refusal.
     fn refused(&mut self, at: Micros, cost: i64, sent: Micros) {
         self.client.now = START + at;
         self.client.checked(cost, true, START + sent);
@@ -122,7 +122,7 @@ pub(super) fn traces() -> impl Iterator<Item = String> {
     cold().into_iter().chain(held()).chain(refused()).chain(answered()).map(|edge| edge.client.end())
 }
 
-/// When terms are asked for.
+/// Traces of when terms are requested.
 fn cold() -> Vec<Edge> {
     let mut hot = Edge::cold("three checks within a slot");
     hot.checks(0, &[1]);
@@ -153,7 +153,7 @@ fn cold() -> Vec<Edge> {
     vec![hot, slots, again]
 }
 
-/// What is kept, wanted and given back.
+/// Traces of units kept, wanted and given back.
 fn held() -> Vec<Edge> {
     let mut all = Vec::new();
     let mut two = Edge::leased("two units are worth a hold");
@@ -211,7 +211,7 @@ fn held() -> Vec<Edge> {
     all
 }
 
-/// How long the client refuses by itself.
+/// Traces of how long the client refuses on its own.
 fn refused() -> Vec<Edge> {
     let mut all = Vec::new();
     for (answered, ends) in [(1_000, 1_000 + HOLD_OFF), (15_000, 4 * HOLD_OFF)] {
@@ -257,7 +257,7 @@ fn refused() -> Vec<Edge> {
     all
 }
 
-/// What an answer changes, or none.
+/// Traces of the effects of an answer, or of its loss.
 fn answered() -> Vec<Edge> {
     let mut never = Edge::leased("a request that is not answered");
     never.checks(0, &[10]);

@@ -1,4 +1,4 @@
-//! What happens in a world, by its time.
+//! The events of a world, ordered by time.
 
 use std::cmp::Ordering;
 
@@ -25,16 +25,16 @@ pub(super) struct Message {
     pub(super) holder: usize,
     pub(super) life: u64,
     pub(super) cost: i64,
-    /// By the holder's clock.
+    /// Time of sending, by the holder's clock.
     pub(super) sent: Micros,
     pub(super) renewal: Option<Renewal>,
-    /// And when that was, by the authority's clock.
+    /// The grant and its time, by the authority's clock.
     pub(super) grant: Option<(Grant, Micros)>,
     pub(super) refused: bool,
     pub(super) is_copy: bool,
 }
 
-/// An event at its time. The earliest is the greatest, so that it comes first out of a heap.
+/// An event with its time. The earliest is the greatest, so that a heap returns it first.
 pub(super) struct Due {
     pub(super) at: Micros,
     pub(super) number: u64,

@@ -1,4 +1,4 @@
-//! The authority in Lua, held equal to the one in Rust.
+//! The authority in Lua, compared with the one in Rust.
 
 use mlua::{Function, Table};
 
@@ -20,7 +20,7 @@ use crate::{
     testing::{DishonestOwner, OnPanic, cases},
 };
 
-/// The script's part: all or nothing.
+/// The script's decision: all or nothing.
 const DECIDE: &str = "
 local function renew_one(levels, now, cost, renewal)
   return hold_renew(levels, now, renewal, function()

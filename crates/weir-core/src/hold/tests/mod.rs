@@ -1,5 +1,5 @@
-//! The protocol: every order of events at small scope, and many holders in virtual time, judged by the limit's own definition
-//! over what was admitted and when.
+//! Tests of the protocol: every order of events at small scope, and many holders in virtual time. The oracle is the
+//! limit's own definition, given what was admitted and when.
 
 mod breaks;
 mod broken;

@@ -1,4 +1,4 @@
-//! Runs of a world, judged.
+//! Runs of a world, and their verification.
 
 use super::world::{Case, Outcome, World};
 use crate::{
@@ -7,16 +7,16 @@ use crate::{
     testing::{Definition, Random, first_beyond},
 };
 
-/// Panics if more was admitted than the limits admit, by the definitions and by the limits themselves.
+/// Panics if more was admitted than the limits allow, by the definitions and by the limits themselves.
 pub(super) fn assert_within(case: &Case, definitions: &[Definition], outcome: &Outcome) {
     let beyond = find_beyond(case, definitions, outcome);
     assert_eq!(beyond, None, "admitted beyond {definitions:?}");
 }
 
-/// The first unit that one of the limits would not have admitted: how many before it, and when.
+/// Returns the first unit that one of the limits would not have admitted: its index and its time.
 pub(super) fn find_beyond(case: &Case, definitions: &[Definition], outcome: &Outcome) -> Option<(usize, Micros)> {
     let mut from = 0;
-    // A reset forgets what was before.
+    // A reset forgets all units before it.
     for end in outcome.resets.iter().copied().chain([Micros::MAX]) {
         let to = outcome.admitted.partition_point(|at| *at < end);
         let part = &outcome.admitted[from..to];
@@ -30,7 +30,7 @@ pub(super) fn find_beyond(case: &Case, definitions: &[Definition], outcome: &Out
     None
 }
 
-/// The same by the limit itself, where it is held exactly.
+/// Like [`first_beyond`], by the limit itself, if it is kept exactly.
 fn first_refused(params: &Params, admitted: &[Micros]) -> Option<usize> {
     if params.holdable() != Ok(Held::Exactly) {
         return None;

@@ -1,4 +1,4 @@
-//! A client's lease whose events are written down as lines of a trace (`clients/traces/README.md`).
+//! A client's lease whose events are recorded as lines of a trace (`clients/traces/README.md`).
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ impl Recorder {
         self.lines
     }
 
-    /// Whether it is an ordinary check, and the request that it sends.
+    /// Handles a check. Returns whether it is an ordinary check, and the request to send.
     pub(super) fn check(&mut self, cost: i64) -> (bool, Option<LeaseRequest>) {
         let spent = self.balance.spend(cost, self.now);
         let (done, is_ordinary, send) = match spent {

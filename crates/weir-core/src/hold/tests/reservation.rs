@@ -1,4 +1,4 @@
-//! Reservations: what is used of them obeys the limit itself, wherever in their time that was.
+//! Reservations: the units used obey the limit itself, whenever within the reservation they were used.
 
 use super::{
     store::{Limits, Store},
@@ -12,7 +12,7 @@ use crate::{
     testing::{OnPanic, cases},
 };
 
-/// A limit that knows only of what was really used, and when.
+/// An oracle that knows only the units actually used, and when.
 struct Ideal<'a> {
     params: &'a Params,
     phases: [Micros; 2],
@@ -30,7 +30,7 @@ impl Ideal<'_> {
     }
 }
 
-/// An open reservation of the story.
+/// An open reservation of the trace.
 struct Open {
     name: [u8; 2],
     units: u64,
@@ -63,7 +63,7 @@ impl<'a> Story<'a> {
         (decisions, outcome.unwrap())
     }
 
-    /// What has expired by now is used at its deadline, or given back.
+    /// Expires reservations: their units are used at the deadline, or given back.
     fn expire(&mut self) {
         self.open.sort_by_key(|open| open.deadline);
         while self.open.first().is_some_and(|open| open.deadline <= self.now) {
@@ -91,7 +91,7 @@ impl<'a> Story<'a> {
         let (_, outcome) = self.ask(0, &open.name, Step::Commit { actual });
         assert_eq!(outcome, Outcome::Settled { actual, overage: 0, before: false });
         self.ideal.uses(actual, self.now);
-        // Whatever is asked again, the first settlement counts.
+        // The first settlement counts, whatever is requested afterwards.
         let (_, again) = self.ask(0, &open.name, Step::Cancel);
         assert_eq!(again, Outcome::Settled { actual, overage: 0, before: true });
         assert_eq!(self.ask(0, &open.name, Step::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);

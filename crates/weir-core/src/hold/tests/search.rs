@@ -1,5 +1,5 @@
-//! Every order of events at small scope: two holders of a bucket of a few units, whose checks, renewals and replies are
-//! delivered in any order, lost, served twice, given up too early, while time passes and the key is reset.
+//! Every order of events at small scope: two holders of a bucket of a few units, whose checks, renewals and replies
+//! are delivered in any order, lost, served twice or timed out early, while time passes and the key is reset.
 
 use std::{
     collections::HashSet,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const CAPACITY: i64 = 3;
-/// Time in which a unit flows back.
+/// Time in which one unit is refilled.
 const PER_UNIT: i64 = 2;
 const TERMS: Terms = Terms { ttl: 3, horizon: 310_000, hold_off: 1, scarce: 0 };
 
@@ -27,7 +27,7 @@ fn bucket() -> Params {
     parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2us")])
 }
 
-/// Events that may still happen.
+/// Events that may still occur.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     checks: u8,
@@ -44,14 +44,14 @@ enum Message {
     Reply { holder: usize, grant: Grant, refused: bool },
 }
 
-/// A state of the whole.
+/// A state of the whole system.
 #[derive(Clone, Debug)]
 struct Node {
     now: Micros,
     store: Store,
     holders: [(Balance, Holder); 2],
     network: Vec<Message>,
-    /// The ideal bucket: its level in parts of a unit, `PER_UNIT` to each, at `now`.
+    /// The ideal bucket: its level at `now`, in units of 1 / `PER_UNIT`.
     level: i64,
     left: Left,
 }
@@ -61,7 +61,7 @@ struct Search {
     broken: Option<Break>,
 }
 
-/// Whether more was admitted than the bucket lets pass.
+/// Whether more was admitted than the bucket allows.
 fn is_beyond(node: &Node) -> bool {
     node.level > CAPACITY * PER_UNIT
 }
@@ -77,7 +77,7 @@ impl Search {
         Node { now: 0, store, holders: [holder(1), holder(2)], network: Vec::new(), level: 0, left }
     }
 
-    /// Goes through all states, and tells how many there are.
+    /// Visits all states, and returns their number.
     fn exhaust(&self, left: Left) -> usize {
         let (mut seen, mut stack) = (HashSet::new(), vec![self.first(left)]);
         while let Some(node) = stack.pop() {
@@ -93,7 +93,7 @@ impl Search {
         seen.len()
     }
 
-    /// Goes one way at random to its end, and tells whether more was admitted than the bucket lets pass.
+    /// Follows one random path to its end, and returns whether more was admitted than the bucket allows.
     fn walk(&self, left: Left, random: &mut Random) -> bool {
         let mut node = self.first(left);
         loop {
@@ -105,7 +105,7 @@ impl Search {
         }
     }
 
-    /// All that may happen next.
+    /// Returns all possible next states.
     fn followers(&self, node: &Node) -> Vec<Node> {
         let mut followers = Vec::new();
         let Left { checks, renewals, time, losses, copies, resets } = node.left;
@@ -220,7 +220,7 @@ const SCOPE: Left = Left { checks: 3, renewals: 0, time: 3, losses: 0, copies: 0
 
 #[test]
 fn no_order_of_events_lets_more_pass_than_the_limit() {
-    // Each scope leaves something out, so that the rest goes further.
+    // Each scope omits some events, so that the others go further.
     for scope in [
         SCOPE,
         Left { losses: 1, checks: 2, ..SCOPE },

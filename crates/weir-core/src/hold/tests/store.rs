@@ -1,4 +1,4 @@
-//! A store of one key: the authority's states and ledgers.
+//! A store of one key: the states and ledgers of the authority.
 
 use smallvec::SmallVec;
 
@@ -41,22 +41,20 @@ pub(super) struct Store {
     pub(super) ledgers: [Ledger; 2],
     records: Vec<(Vec<u8>, Record)>,
     now: Micros,
-    /// A break of the protocol: what is held drains like what is spent.
+    /// A break of the protocol: held units drain like spent ones.
     drains_what_is_held: bool,
 }
 
 impl Store {
-    /// An empty one.
     pub(super) fn new(drains_what_is_held: bool) -> Self {
         Self { drains_what_is_held, ..Self::default() }
     }
 
-    /// Sets the moment.
     pub(super) fn at(&mut self, now: Micros) {
         self.now = now;
     }
 
-    /// Decides, and serves the renewal that came with it.
+    /// Decides, and serves the renewal sent with the request.
     pub(super) fn serve(
         &mut self,
         limits: &Limits,
@@ -86,7 +84,7 @@ impl Store {
         renew(&plan, self, now, renewal)
     }
 
-    /// Charges what was granted, as if it were spent.
+    /// Charges granted units as if they were spent.
     pub(super) fn charge_granted(&mut self, limits: &Limits, units: u64) {
         for (index, level) in limits.plan(0).levels().iter().enumerate() {
             if let Some(state) = level.params().charge(self.get(index), units, self.now, 0) {
@@ -95,7 +93,7 @@ impl Store {
         }
     }
 
-    /// Forgets the states, but not what is held and has not expired.
+    /// Forgets the states, but not the holds that have not expired.
     pub(super) fn reset(&mut self, now: Micros) {
         self.states = Default::default();
         for ledger in &mut self.ledgers {

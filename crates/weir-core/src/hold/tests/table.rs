@@ -1,4 +1,5 @@
-//! What a fleet gets out of a limit, of what one exact limiter would give it, and how many checks share a call of the store.
+//! The share of a limit that a fleet of holders uses, compared with one exact limiter, and the checks per call of the
+//! store.
 
 use super::{
     model::{assert_within, run},
@@ -14,7 +15,7 @@ pub(super) fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
     (find(name).unwrap().parse)(&fields, &Bounds::default()).unwrap()
 }
 
-/// `rate` a second, and `capacity` at once.
+/// A limit of `rate` a second and `capacity` at once.
 pub(super) fn bucket(rate: u64, capacity: u64) -> (Params, Definition) {
     let (count, most) = (rate.to_string(), capacity.to_string());
     let params = parse("token_bucket", &[("capacity", &most), ("count", &count), ("period", "1s")]);
@@ -28,7 +29,7 @@ struct Row {
     holders: usize,
     load: Load,
     faults: Faults,
-    /// Thousandths of what one exact limiter admits, and checks a call: at least so much.
+    /// Lower bounds: thousandths of what one exact limiter admits, and checks per call.
     least: (u64, u64),
 }
 

@@ -1,5 +1,5 @@
-//! What happens to a client's lease, and what it does: the traces that clients in other languages replay
-//! (`clients/traces/holder.jsonl`). `WEIR_WRITE=1` writes them anew.
+//! Events of a client's lease and the client's actions: the traces that clients in other languages replay
+//! (`clients/traces/holder.jsonl`). `WEIR_WRITE=1` rewrites the file.
 
 use std::collections::VecDeque;
 
@@ -19,19 +19,19 @@ const TRACES: &str = include_str!("../../../../../clients/traces/holder.jsonl");
 const EVENTS: usize = 250;
 const TTL: Micros = 250_000;
 
-/// What a trace is about.
+/// The parameters of a trace.
 #[derive(Clone, Copy)]
 struct Story {
     name: &'static str,
-    /// Units a second, and at once.
+    /// Units a second, and units at once.
     limit: (u64, u64),
-    /// Times between two events, one of these.
+    /// Possible times between two events.
     pauses: &'static [Micros],
-    /// One answer of so many is lost.
+    /// One answer in this many is lost.
     lose: u32,
-    /// One event of so many is another policy.
+    /// One event in this many changes the policy.
     change: u32,
-    /// One request of another client of so many events.
+    /// One event in this many is a request of another client.
     others: u32,
 }
 
@@ -65,7 +65,7 @@ struct Scene {
     client: Recorder,
     store: Store,
     limits: Limits,
-    /// `None`: the policy does not lease.
+    /// The offer; `None` if the policy has no lease.
     offer: Option<Offer>,
     generation: u64,
     sent: VecDeque<LeaseRequest>,
@@ -92,7 +92,7 @@ impl Scene {
         scene
     }
 
-    /// A policy with this limit, which is leased.
+    /// Enforces a leased policy with this limit.
     fn enforce(&mut self, rate: u64, most: u64) {
         let (params, _) = bucket(rate, most);
         self.generation += 1;
@@ -152,7 +152,7 @@ impl Scene {
         }
     }
 
-    /// The oldest request is served, and answered; or either is lost.
+    /// Serves the oldest request, and answers it unless the answer is lost.
     fn answer(&mut self) {
         let Some(request) = self.sent.pop_front() else { return };
         let LeaseRequest { lease, sequence, spent, kept, want, generation, cost } = request;

@@ -1,4 +1,4 @@
-//! Holders over one authority in virtual time: delays, losses, duplicates, crashes, pauses, and clocks that differ.
+//! Holders with one authority in virtual time: delays, losses, duplicates, crashes, pauses, and clock skew.
 
 use std::collections::BinaryHeap;
 
@@ -14,10 +14,10 @@ use crate::{
     testing::Random,
 };
 
-/// When a world begins; virtual time counts from then.
+/// Start of a world, from which virtual time counts.
 pub(super) const START: Micros = 1_790_000_000_000_000;
 
-/// What happens to holders and messages: once in so many times; 0: never.
+/// Faults of holders and messages, each once in this many times or microseconds; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) lose: u32,
@@ -26,17 +26,17 @@ pub(super) struct Faults {
     pub(super) crash_every: Micros,
     pub(super) pause_every: Micros,
     pub(super) reset_every: Micros,
-    /// A holder is cut off from the authority.
+    /// Interval at which a holder is cut off from the authority.
     pub(super) cut_every: Micros,
     pub(super) drift: bool,
 }
 
-/// Units a second that a holder is asked for.
+/// Units a second requested from a holder.
 #[derive(Clone, Copy)]
 pub(super) enum Load {
     /// By the time since the start.
     Planned(fn(holder: usize, at: Micros) -> u64),
-    /// Anything, for a while.
+    /// A random rate, changed from time to time.
     Wild,
 }
 
@@ -49,15 +49,15 @@ pub(super) struct Case {
     pub(super) broken: Option<Break>,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// The moment of each unit that was admitted, by the authority's clock; and where a reset came between, the units before it.
+    /// The times of the admitted units, by the authority's clock; `resets` has the times of the resets.
     pub(super) admitted: Vec<Micros>,
     pub(super) resets: Vec<Micros>,
     pub(super) checks: u64,
     pub(super) calls: u64,
-    /// What one exact limiter would have admitted of the same checks.
+    /// Number of the same checks that one exact limiter would have admitted.
     pub(super) exact: u64,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Replica {
     pub(super) balance: Balance,
     holder: Holder,
     life: u64,
-    /// Its clock's lead, and by how many millionths it runs faster.
+    /// The offset of its clock, and its drift in millionths.
     lead: Micros,
     drift: i64,
     paused_until: Micros,
@@ -138,7 +138,6 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Runs to the end.
     pub(super) fn run(mut self) -> Outcome {
         while let Some(Due { at, event, .. }) = self.events.pop() {
             if at - START > self.case.length {
@@ -168,7 +167,7 @@ impl<'a> World<'a> {
         times > 0 && self.random.once_in(times)
     }
 
-    /// The clock of a holder.
+    /// Returns the time of a holder's clock.
     pub(super) fn local(&self, index: usize) -> Micros {
         let Replica { lead, drift, .. } = self.replicas[index];
         let since = self.now - START;
@@ -250,7 +249,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A check of one unit, and the next one.
+    /// Makes a check of one unit, and schedules the next.
     fn check(&mut self, index: usize) {
         let rate = match self.case.load {
             Load::Planned(load) => load(index, self.now - START),
@@ -371,7 +370,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What one limiter would say that is asked at once.
+    /// Decides the check by one exact limiter without delay.
     fn judge_exactly(&mut self) {
         let ask = Ask { now: self.now, cost: 1, max_wait: None, phase: 0 };
         let decided: Vec<_> =

@@ -1,4 +1,4 @@
-//! The identity of states, among the limits of one node.
+//! State identity among the limits of one node.
 
 use super::super::{Limit, Origin, identify};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     testing::{Random, cases},
 };
 
-/// A limit as it is written: name, whether it only watches, parameters.
+/// A limit as written: name, shadow mode, parameters.
 type Written = (Option<&'static str>, bool, Params);
 
 fn idents(written: &[Written]) -> Vec<Vec<u8>> {
@@ -23,7 +23,7 @@ fn alone(limit: &Written) -> Vec<u8> {
     idents(std::slice::from_ref(limit)).remove(0)
 }
 
-/// Up to six limits of one algorithm, no two of which have the same parameters; few have a name.
+/// Generates up to six limits of one algorithm, all with different parameters; few have a name.
 fn siblings(random: &mut Random) -> Vec<Written> {
     let entry = &LIST[random.below(LIST.len())];
     let parse = |fields: &&[(&str, &str)]| (entry.parse)(fields, &Bounds::default()).unwrap();

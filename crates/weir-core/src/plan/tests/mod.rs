@@ -1,4 +1,4 @@
-//! The step over several levels, against a model of the specification and against the properties of a whole request.
+//! Tests of the step over several levels, against a model of the specification and the properties of a whole request.
 
 mod identity;
 mod model;
@@ -20,7 +20,7 @@ use crate::{
 const TRACES: u64 = 2_000;
 const REQUESTS: usize = 8;
 
-/// A request of a trace, both as stores take it and as the model does.
+/// A request of a trace, as stores take it and as the model takes it.
 struct Call<'a> {
     scenario: &'a Scenario,
     levels: &'a [(&'a Rule, i64)],
@@ -29,7 +29,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The same request at another moment, in a copy of the store.
+    /// Decides the same request at another time, in a copy of the store.
     fn again(&self, store: &Store, now: Micros) -> Decision {
         let (plan, request) = self.scenario.request(self.levels, self.request.charge, self.request.max_wait, now);
         let mut store = store.clone();
@@ -42,7 +42,7 @@ fn summary(request: &Request, decisions: &[Decision]) -> Decision {
     aggregate(decisions.iter().zip(request.levels.iter().map(|level| level.shadow))).decision
 }
 
-/// Replays [`TRACES`] random traces. `each` decides the request, and so moves the trace on.
+/// Replays [`TRACES`] random traces. `each` decides a request; the times of the next ones depend on its decision.
 fn replay(back: bool, mut each: impl FnMut(&Call<'_>, &mut Random, usize) -> Decision) {
     cases(TRACES, |seed| {
         let mut random = seed.clone();
@@ -92,7 +92,7 @@ fn decisions_and_states_match_the_model() {
     });
 }
 
-/// A store that forgets a state when the step said that it ends gives the answers of one that never forgets.
+/// A store that drops each state at its expiry answers like one that never drops any.
 #[test]
 fn dropping_states_at_their_expiry_changes_no_decision() {
     let mut memory = Memory::new();
@@ -165,8 +165,8 @@ fn a_dry_run_decides_as_a_check_does_and_changes_nothing() {
     assert!(met.iter().all(|times| *times > TRACES as usize / 4), "too few checks that changed something: {met:?}");
 }
 
-/// A store that lets pass what it cannot remember answers as if it could; only duplicates under independent, which see what the
-/// one before them charged, see nothing of it. What it does remember is true.
+/// A full store that allows requests answers as if it were unbounded, except that duplicate levels under
+/// `independent` do not see the charge of the earlier one. The states that it keeps are correct.
 #[test]
 fn a_full_store_with_allow_decides_like_an_unbounded_one() {
     let (mut store, mut room, mut forgot) = (Store::new(0), 0, 0);
@@ -192,9 +192,9 @@ fn a_full_store_with_allow_decides_like_an_unbounded_one() {
     assert!(forgot > TRACES as usize / 4, "too few requests lacked room: {forgot}");
 }
 
-/// An exact retry, for a whole request. It holds under all_or_nothing where one repetition is like the other: no level that
-/// passes may charge what others deny, as it may be used up when they are ready; and no level may give back while
-/// another one takes, as its answer is then that without the refund.
+/// `retry_after` is exact for a whole request. This holds under `all_or_nothing` if every repetition is alike: no
+/// passing level may charge denied requests, as it may be exhausted when the others are ready; and no level may
+/// refund while another one charges, as its decision is then the one without the refund.
 #[test]
 fn a_refused_request_passes_exactly_at_its_retry_after() {
     let mut store = Store::new(usize::MAX);

@@ -1,5 +1,5 @@
-//! "Several limits, one decision" as the specification words it, for one moment and unlimited room. It works on copies
-//! of everything and compares places by their whole names.
+//! Model of "Several limits, one decision" in the specification, for one moment and unlimited room. It copies
+//! everything and compares states by their full names.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,12 @@ pub(crate) struct StateKey {
     /// The segments that the limit covers.
     pub(crate) path: Vec<&'static str>,
     pub(crate) from_policy: bool,
-    /// The name, or else the ordinal.
+    /// The name, or the ordinal without one.
     pub(crate) who: Result<String, usize>,
     pub(crate) algorithm: &'static str,
     pub(crate) time_base: String,
 }
 
-/// One level of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     pub(crate) place: StateKey,
@@ -30,7 +29,6 @@ pub(crate) struct Level {
     pub(crate) phase: Micros,
 }
 
-/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) now: Micros,
@@ -39,10 +37,10 @@ pub(crate) struct Request {
     pub(crate) levels: Vec<Level>,
 }
 
-/// The stored state, and until when it is valid.
+/// The stored states, each with its expiry.
 pub(crate) type Memory = HashMap<StateKey, (State, Micros)>;
 
-/// The decisions, and what is remembered afterwards.
+/// Returns the decisions and the states after them.
 pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
     match request.charge {
         Charge::AllOrNothing => all_or_nothing(request, before),
@@ -60,7 +58,7 @@ fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory)
     let decisions = request.levels.iter().map(|level| {
         let cost: i64 = total(&level.place);
         let (decision, next) = judge(level, cost);
-        // A refusal stores nothing but a state that it has cut.
+        // A refusal stores only a state that it has clamped.
         if allowed || !decision.allowed || charges_anyway(level, cost) {
             keep(request, &mut after, level, &decision, next);
             return decision;
@@ -107,7 +105,7 @@ fn over_limit_only(request: &Request, before: &Memory) -> (Vec<Decision>, Memory
     (decisions.collect(), after)
 }
 
-/// A level with charge_denied charges every cost above 0, whichever level refused.
+/// Whether a level charges `cost` whichever level refused: `charge_denied` charges every cost above 0.
 fn charges_anyway(level: &Level, cost: i64) -> bool {
     level.params.charges_denied() && cost > 0
 }
@@ -116,7 +114,7 @@ fn keep(request: &Request, memory: &mut Memory, level: &Level, decision: &Decisi
     next.map(|state| memory.insert(level.place.clone(), (state, request.now + decision.reset_after)));
 }
 
-/// The states that are still valid.
+/// Returns the state of a level if it has not expired.
 pub(crate) fn live<'a>(request: &Request, memory: &'a Memory, level: &Level) -> Option<&'a State> {
     memory.get(&level.place).filter(|(_, until)| *until > request.now).map(|(state, _)| state)
 }

@@ -1,4 +1,4 @@
-//! The nested table of the specification: a user's limit above that of the user's trades.
+//! The table of nested limits in the specification: a user's limit above that of the user's trades.
 
 use smallvec::smallvec;
 
@@ -12,7 +12,7 @@ use crate::{
     domain::{Charge, Decision, Key, Micros, aggregate, time::SECOND},
 };
 
-/// limited, limit, remaining, retry or -1, reset; in whole truncated seconds, as the table prints them.
+/// A row of the table: limited, limit, remaining, retry (-1 for none), reset. Times are truncated to whole seconds.
 type Row = [i64; 5];
 
 fn row(allowed: bool, limit: u64, remaining: u64, retry: Option<Micros>, reset: Micros) -> Row {
@@ -29,7 +29,7 @@ fn limit(fields: &'static [(&str, &str)]) -> Limit {
     Limit::new(Origin::Policy, None, "user/*", 0, false, params)
 }
 
-/// 101 calls within half a second: the user's row, the trade's and the summary of each.
+/// Returns, for each of 101 calls within half a second, the rows of the user, the trade and the summary.
 fn calls(charge: Charge) -> Vec<[Row; 3]> {
     let key = Key::new("", &["user", "alex", "trade"]).unwrap();
     let user = limit(&[("burst", "15"), ("count", "30"), ("period", "60s")]);
@@ -46,7 +46,7 @@ fn calls(charge: Charge) -> Vec<[Row; 3]> {
     (0..101).map(call).collect()
 }
 
-/// The request, for the test store.
+/// Returns the request for the test store.
 fn held(limits: &[&Limit], charge: Charge, now: Micros) -> Request {
     let level = |(index, limit): (usize, &&Limit)| ModelLevel {
         place: StateKey {

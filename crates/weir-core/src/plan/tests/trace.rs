@@ -1,4 +1,4 @@
-//! Random requests about a few keys, and the memory that carries them out.
+//! Random requests for a few keys, and an in-memory store that decides them.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::{
     testing::Random,
 };
 
-/// The keys that traces are about. A request may be about several, as Envoy's are.
+/// The keys of the traces. A request may have several, like Envoy's.
 const KEYS: [[&str; 3]; 3] = [["user", "alex", "trade"], ["user", "alex", "pay"], ["user", "bo", "trade"]];
 
-/// A limit somewhere on the path of one of the keys.
+/// A limit on the path of one of the keys.
 pub(crate) struct Rule {
     key: usize,
     limit: Limit,
@@ -31,14 +31,14 @@ impl Rule {
     }
 }
 
-/// The keys, and the limits that their requests may meet.
+/// The keys, and the limits that apply to them.
 pub(crate) struct Scenario {
     keys: [Key; 3],
     rules: Vec<Rule>,
 }
 
 impl Scenario {
-    /// Limits at three depths, several of which are one state.
+    /// Generates limits at three depths, some of which share a state.
     pub(crate) fn new(random: &mut Random) -> Self {
         let mut params_at: HashMap<StateKey, Params> = HashMap::new();
         let rules = (0..random.within(1, 8)).map(|_| {
@@ -64,7 +64,7 @@ impl Scenario {
         Self { keys: KEYS.map(|key| Key::new("", &key).unwrap()), rules: rules.collect() }
     }
 
-    /// Up to six levels, root first. The costs are one for all, as a check has them, or one for each.
+    /// Generates up to six levels, root first. They share one cost, as in a check, or each has its own.
     pub(crate) fn levels(&self, random: &mut Random) -> Vec<(&Rule, i64)> {
         let mut rules: Vec<_> = (0..random.below(7)).map(|_| &self.rules[random.below(self.rules.len())]).collect();
         rules.sort_by_key(|rule| rule.place.path.len());
@@ -74,7 +74,7 @@ impl Scenario {
         rules.into_iter().map(|rule| (rule, if differ { cost(random, rule.most()) } else { all })).collect()
     }
 
-    /// The request as the stores take it and as the model does.
+    /// Returns the request as the stores take it and as the model takes it.
     pub(crate) fn request(
         &self,
         levels: &[(&Rule, i64)],
@@ -97,13 +97,13 @@ impl Scenario {
         (Plan::new(ours, charge, max_wait), theirs)
     }
 
-    /// The same rule, borrowed for as long as the scenario.
+    /// Returns the same rule, borrowed for as long as the scenario.
     fn rule(&self, rule: &Rule) -> &Rule {
         self.rules.iter().find(|own| std::ptr::eq(*own, rule)).unwrap()
     }
 }
 
-/// A cost for a limit of `most` at once.
+/// Generates a cost for a limit of `most` units at once.
 fn cost(random: &mut Random, most: i64) -> i64 {
     match random.below(16) {
         0 => 0,
@@ -118,14 +118,14 @@ fn cost(random: &mut Random, most: i64) -> i64 {
     }
 }
 
-/// States in a map, with room for so many.
+/// States in a map, with room for a fixed number.
 #[derive(Clone)]
 pub(crate) struct Store {
     places: Vec<StateKey>,
     room: usize,
-    /// Without room a request is allowed, and no state is kept.
+    /// Whether a request without room is allowed, and its state not stored.
     lets_pass: bool,
-    /// The stored state, and until when it is valid.
+    /// The stored states, each with its expiry.
     pub(crate) states: HashMap<StateKey, (State, Micros)>,
     now: Micros,
 }
@@ -139,14 +139,13 @@ impl Store {
         Self { lets_pass: true, ..Self::new(room) }
     }
 
-    /// Prepares for a request; with `forget`, what has expired by then is gone.
+    /// Prepares for a request; with `forget`, drops expired states.
     pub(crate) fn hold(&mut self, request: &model::Request, forget: bool) {
         self.places = request.levels.iter().map(|level| level.place.clone()).collect();
         self.now = request.now;
         self.states.retain(|_, (_, until)| !forget || *until > request.now);
     }
 
-    /// The stored state.
     pub(crate) fn memory(&self) -> Memory {
         self.states.clone()
     }

@@ -1,4 +1,4 @@
-//! Limits below each other.
+//! Nested limits.
 
 use super::{REQUEST, World};
 
@@ -57,7 +57,7 @@ fn limits_share_one_that_is_put_above_them_until_it_is_gone() {
     lower.iter().for_each(|level| world.divider.set_parent(*level, Some(above), world.now));
     assert_eq!(world.divider.rate_and_demand(one).map(|(rate, _)| rate), Some(500 * REQUEST));
     world.run(2);
-    // From now on.
+    // The new limit is checked from now on.
     world.limits.push((above, 500 * REQUEST, buckets.clone()));
     world.run(20);
     assert!(world.rates().iter().all(|rate| (150..=180).contains(rate)), "{:?}", world.rates());

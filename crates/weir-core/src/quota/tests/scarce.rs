@@ -1,4 +1,4 @@
-//! Fewer steps than holders.
+//! Buckets with fewer steps than holders.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Windows of a calendar, against the arithmetic of the crate that has the zones.
+//! Windows of a calendar, compared with the arithmetic of jiff, which has the zones.
 
 use jiff::{
     Timestamp, ToSpan as _,
@@ -34,12 +34,12 @@ fn calendar(params: &Params) -> &Calendar {
     }
 }
 
-/// The moment that a clock in this zone shows.
+/// Returns the moment at which a clock in this zone shows `shown`.
 fn at(zone: &str, shown: DateTime) -> Micros {
     shown.to_zoned(TimeZoneDatabase::bundled().get(zone).unwrap()).unwrap().timestamp().as_microsecond()
 }
 
-/// The date on which the window around a day began, or would have.
+/// Returns the date on which the window around a day began, or would have begun.
 fn begun(unit: Unit, anchor: Anchor, day: Date) -> Date {
     let clamped = |first: Date, day: u8| first.with().day(first.days_in_month().min(day as i8)).build().unwrap();
     match anchor {
@@ -59,7 +59,7 @@ fn begun(unit: Unit, anchor: Anchor, day: Date) -> Date {
     }
 }
 
-/// The date on which the next one begins.
+/// Returns the date on which the next window begins.
 fn next(unit: Unit, anchor: Anchor, begun: Date) -> Date {
     let clamped = |first: Date, day: u8| first.with().day(first.days_in_month().min(day as i8)).build().unwrap();
     match anchor {
@@ -85,7 +85,8 @@ fn any_anchor(unit: Unit, random: &mut Random) -> Anchor {
     }
 }
 
-/// Every zone, over 400 years, after which the calendar repeats itself: at random moments, and where offsets change.
+/// Every zone, over 400 years, after which the calendar repeats itself: at random moments, and at changes of
+/// the offset.
 #[test]
 fn windows_are_those_of_the_calendar_in_every_zone() {
     let units = [Unit::Day, Unit::Week, Unit::Month, Unit::Year];
@@ -118,18 +119,18 @@ fn windows_are_those_of_the_calendar_in_every_zone() {
     assert!(odd > 1_000, "{odd} windows were of another length than 24 hours a day");
 }
 
-/// Panics unless the window is that of the calendar. Whether it has days of other than 24 hours.
+/// Panics unless the window is that of the calendar. Returns whether it has days of other than 24 hours.
 fn assert_window(calendar: &Calendar, rules: &TimeZone, (unit, anchor): (Unit, Anchor), now: Micros) -> bool {
     let window = calendar.around(now);
     let place = || format!("{window:?} around {now} in {rules:?}: {calendar:?}");
     assert!(window.start <= now && now < window.end, "{}", place());
     let day = Timestamp::from_microsecond(now).unwrap().to_zoned(rules.clone()).date();
-    // A clock that was set back over midnight shows a day again that was over.
+    // A clock that was set back over midnight shows the previous day again.
     let candidates = [day.yesterday().unwrap(), day, day.tomorrow().unwrap()];
     let mut expected = candidates.into_iter().map(|day| {
         let mut begun = begun(unit, anchor, day);
         let start = first_moment(begun, rules);
-        // A day that was skipped has no window.
+        // A skipped day has no window.
         while first_moment(next(unit, anchor, begun), rules) == start {
             begun = next(unit, anchor, begun);
         }
@@ -171,7 +172,7 @@ fn a_billing_month_in_berlin_ends_on_its_day_whatever_the_clocks_do() {
         (berlin(3, 15, 0), 5, pass(5, 0, left)),
         (berlin(4, 14, 23), 1, refuse(5, 0, HOUR, HOUR)),
         (berlin(4, 14, 23), 6, never(5, 0, HOUR)),
-        // The clock steps back: still the window that is known.
+        // The clock steps back: the known window stays.
         (berlin(3, 14, 23), 1, refuse(5, 0, left + HOUR, left + HOUR)),
         (berlin(4, 15, 0), -1, pass(5, 5, 0)),
     ] {
@@ -206,7 +207,7 @@ fn a_skipped_midnight_and_a_skipped_day_have_no_window_of_their_own() {
     assert_eq!(first(31) - first(29), DAY);
 }
 
-/// The end is in the state, so what a client was told stays true.
+/// The end is in the state, so the reset time that a client was given stays valid.
 #[test]
 fn a_window_in_use_ends_when_it_was_told_though_zone_and_anchor_change() {
     let with = |zone, anchor| made(&[("count", "10"), ("calendar", "month"), ("zone", zone), ("anchor", anchor)]);
@@ -230,7 +231,7 @@ fn days_and_months_and_periods_have_counts_of_their_own() {
     assert_eq!(base(&[("period", "1d")]), DAY.to_string());
 }
 
-/// As far as clocks may differ, the edges that a caller tells have the window of the store.
+/// The edges that a replica sends include the store's own window, within the allowed clock skew.
 #[test]
 fn edges_reach_a_day_and_a_reservation_beyond_a_callers_clock() {
     cases(100, |random| {
