@@ -1,8 +1,9 @@
-//! The cost of a check, taken apart: `request` reads the message and encodes the key, `policy` resolves the key, `store`
-//! decides the plan, `check` is all of the limiter with its metrics, `call` that and the messages, `together` the same on several threads, `algorithm` is one step of each of them.
+//! The cost of a check, by part: `request` reads the message and encodes the key, `policy` resolves the key, `store`
+//! decides the plan, `check` is the whole limiter with its metrics, `call` adds the messages, `together` is `call` on
+//! several threads, `algorithm` is one step of each algorithm.
 //!
-//! A case is the limits of the key, how many users take turns (1: a hot key), and whether the requests pass. The keys of
-//! the other users are drawn at random, so that every decision goes to memory that is not in the CPU's cache.
+//! A case is the limits of the key, the number of users (1: a hot key), and whether the requests pass. Users are drawn
+//! at random, so that with many of them every decision misses the CPU's cache.
 
 #![allow(clippy::expect_used)]
 
@@ -45,16 +46,16 @@ fn main() {
     divan::main();
 }
 
-/// Calls timed together; many, so that a case sees memory as a whole.
+/// Calls that are timed together; many, so that a case covers much of the memory.
 const CALLS: u32 = 1_000;
 const SAMPLES: u32 = 100;
-/// Threads that ask together.
+/// Numbers of concurrent threads.
 const THREADS: [usize; 2] = [1, 2];
-/// Their users: more than calls timed together.
+/// Users of concurrent threads; more than the calls that are timed together.
 const USERS: usize = 10_000;
 const SHAPES: [Shape; 2] = [Shape::One, Shape::Nested];
 
-/// More units than a bench asks for.
+/// More units than a bench spends.
 const PLENTY: u64 = 100_000_000;
 
 struct Case {
@@ -78,19 +79,20 @@ fn cases() -> impl Iterator<Item = Case> {
 }
 
 impl Case {
-    /// In hours rather than minutes where requests shall be refused, so that nothing comes back meanwhile.
+    /// Makes the policy. For refused requests its periods are hours rather than minutes, so that no units are refilled
+    /// meanwhile.
     fn policy(&self) -> Policy {
         if self.passes { self.shape.policy(1, PLENTY) } else { self.shape.policy(60, 0) }
     }
 
-    /// A store that knows all the users, with nothing left to them where requests shall be refused.
+    /// Makes a store with the states of all users, exhausted if requests are to be refused.
     fn store(&self, policy: &Policy) -> MemoryStore<SystemClock> {
         let max_keys = self.users * self.shape.levels() + 1;
         let store = MemoryStore::new(MemorySettings { max_keys, ..MemorySettings::default() }, SystemClock::new());
         for user in 0..self.users {
             let key = self.shape.key(user);
             let plan = plan(policy, &key, if self.passes { 1 } else { 6 });
-            // The user's own limit is 16, that of trades 6; the refused case asks for 6 at a time.
+            // The user's own limit is 16, that of trades 6; the refused case costs 6.
             (0..if self.passes { 1 } else { 3 }).for_each(|_| drop(store.decide_now(&plan)));
         }
         store
@@ -100,7 +102,7 @@ impl Case {
         if self.passes { 1 } else { 6 }
     }
 
-    /// Users in random order.
+    /// Returns users in random order.
     fn users(&self) -> impl Fn() -> usize {
         let users = self.users as u64;
         let state = Cell::new(0x9e37_79b9_7f4a_7c15_u64);
@@ -173,7 +175,7 @@ mod store {
     }
 }
 
-/// The figure to look at: the key is encoded, the rest is as a check does it.
+/// The main figure: a check without the encoding of the key.
 #[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]
 fn resolve_and_decide(bencher: Bencher, case: &Case) {
     let policy = case.policy();
@@ -200,7 +202,7 @@ fn check(bencher: Bencher, case: &Case) {
     });
 }
 
-/// All of a call but the wire: from the bytes of its message to those of its answer.
+/// A call without the wire: from the bytes of its message to those of its answer.
 #[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]
 fn call(bencher: Bencher, case: &Case) {
     let policy = case.policy();
@@ -220,7 +222,7 @@ fn answer(checks: &CheckService<MemoryStore<SystemClock>>, message: &Bytes) {
     assert!(black_box(answer).is_some_and(|answer| answer.is_ok()));
 }
 
-/// The same by as many threads at once, each of which asks for its own user, or all for one: what they pay for what they share.
+/// Calls on several threads at once, each with its own user or all with one: the cost of shared state.
 mod together {
     use super::*;
 
@@ -266,7 +268,7 @@ fn steps() -> impl Iterator<Item = Step> {
     rates().flat_map(move |entry| entry.examples.iter().filter_map(move |it| parse(entry, it).ok()).map(Step))
 }
 
-/// One algorithm after the other, a request every 100 µs: some pass and some do not.
+/// Each algorithm with a request every 100 µs, some of which pass.
 #[divan::bench(args = steps(), sample_size = CALLS, sample_count = SAMPLES)]
 fn algorithm(bencher: Bencher, step: &Step) {
     let every = Duration::from_micros(100).as_micros() as i64;

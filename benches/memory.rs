@@ -1,6 +1,6 @@
-//! Memory a key: a million keys of 24 bytes in a store, and what the process grew by.
+//! Memory per key: the growth of the process by a million keys of 24 bytes in a store.
 //!
-//! Each case runs in a process of its own, so that one does not use what another gave back.
+//! Each case runs in a process of its own, so that it does not reuse memory that another one freed.
 
 #![allow(clippy::expect_used)]
 
@@ -17,7 +17,7 @@ use support::{Shape, resident};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const KEYS: usize = 1_000_000;
-/// Names the case to the process that measures it.
+/// Environment variable with the case, for the process that measures it.
 const CASE: &str = "WEIR_BENCH_MEMORY_CASE";
 
 fn main() {

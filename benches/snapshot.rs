@@ -1,5 +1,5 @@
-//! A snapshot of a million keys of 24 bytes: how long it takes to write and to load, how long the file is, and how long
-//! decisions take meanwhile.
+//! A snapshot of a million keys of 24 bytes: the time to write and to load it, the size of the file, and the latency of
+//! decisions meanwhile.
 
 #![allow(clippy::expect_used)]
 

@@ -1,7 +1,9 @@
-//! The size of a state of each algorithm, in memory and in Redis: keys of 24 bytes under the limit of the algorithm's first
-//! example, used up one unit at a time, a millisecond apart. Prints a table as manuals show it, of all or of those named.
+//! The size of a state of each algorithm, in memory and in Redis: keys of 24 bytes under the limit of the algorithm's
+//! first example, exhausted one unit at a time, a millisecond apart. Prints a table in the format of the manuals, of
+//! all algorithms or of those named as arguments.
 //!
-//! Needs redis-server. In memory each algorithm has a process of its own, so that one does not use what another gave back.
+//! Needs redis-server. In memory each algorithm has a process of its own, so that it does not reuse memory that another
+//! one freed.
 
 #![allow(clippy::expect_used)]
 
@@ -28,12 +30,12 @@ use support::{Shape, resident};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Keys in memory, so many that what else the process holds does not matter.
+/// Number of keys in memory, so high that other memory of the process does not matter.
 const KEYS: usize = 200_000;
-/// Names the algorithm to the process that measures it.
+/// Environment variable with the algorithm, for the process that measures it.
 const CASE: &str = "WEIR_BENCH_STATES_CASE";
 const NOW: Micros = 1_790_000_000_000_000;
-/// Between two requests for a key.
+/// Time between two requests for a key.
 const APART: Micros = 1_000;
 
 fn main() {
@@ -63,12 +65,12 @@ fn limit(entry: &Entry) -> Limit {
     Limit::new(Origin::Policy, None, "user/*", 0, false, params)
 }
 
-/// Units that one caller gets at once, or as many as that are asked for.
+/// Returns the number of units that an unused key may spend at once.
 fn units(entry: &Entry) -> u64 {
     limit(entry).params.step(None, &Ask { now: NOW, cost: 0, max_wait: None, phase: 0 }).0.limit
 }
 
-/// Uses up the limit of one key.
+/// Exhausts the limit of one key.
 fn use_up(entry: &Entry, limit: &Limit, store: &impl Store, clock: &ManualClock, user: usize) {
     let key = Shape::One.key(user);
     for unit in 0..units(entry) {
@@ -87,7 +89,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Bytes a key.
+/// Measures the bytes per key in memory.
 fn in_memory(entry: &Entry) -> usize {
     let (clock, limit) = (Arc::new(ManualClock::default()), limit(entry));
     let before = resident("VmRSS:");
@@ -98,7 +100,7 @@ fn in_memory(entry: &Entry) -> usize {
     (resident("VmRSS:") - before) / KEYS
 }
 
-/// Bytes of the value, and of the hash that holds it alone, by what the server says.
+/// Returns the bytes of the value, and of the hash that holds only this value, as the server reports them.
 fn in_redis(server: &Server, entry: &Entry) -> (i64, i64) {
     let Ok(StoreUrl::Redis(url)) = server.url().parse() else { panic!("no Redis") };
     let clock = Arc::new(ManualClock::default());

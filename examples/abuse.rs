@@ -1,7 +1,7 @@
-//! Does to a service what clients that mean harm do, all at once, and tells what became of it. `./drill abuse` and `./drill
+//! Abuses a service in all ways of malicious clients at once, and prints the results. `./drill abuse` and `./drill
 //! soak` run it beside good traffic.
 //!
-//! It wants a policy with the keys `flood/*`.
+//! It needs a policy with the keys `flood/*`.
 
 #![allow(clippy::expect_used)]
 
@@ -18,7 +18,7 @@ use clap::Parser;
 use tokio::{runtime::Builder, time::interval};
 use weir::proto::{CheckBatchRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
 
-// Of which the tests use the rest.
+// The tests use the rest.
 #[allow(dead_code)]
 #[path = "../tests/blackbox/support/raw.rs"]
 mod raw;
@@ -27,19 +27,19 @@ use raw::{ENHANCE_YOUR_CALM, Raw, is_closed};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long one part of the harm may take.
+/// Timeout of each kind of abuse.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CHECK: &str = "/weir.v1.RateLimiter/Check";
 const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
-/// What flow control lets a client send that gets no answer, in checks.
+/// Number of checks that flow control lets a client send while it reads no answer.
 const UNREAD: usize = 10_000;
-/// Distinct keys in a call.
+/// Number of distinct keys in a call.
 const BATCH: u64 = 1_000;
-/// Calls taken back in one write, and in one connection before the service must have closed it.
+/// Number of calls reset in one write, and on one connection before the service must have closed it.
 const RESETS: (u32, u32) = (1_000, 1_000_000);
-/// Connections that never say anything.
+/// Number of silent connections.
 const SILENT: usize = 200;
-/// Streams that do not end, and how often each asks.
+/// Number of endless streams, and the interval of each one's checks.
 const ENDLESS: (usize, Duration) = (32, Duration::from_millis(100));
 
 /// Do harm to a service
@@ -56,7 +56,7 @@ struct Args {
     keys_a_minute: u64,
 }
 
-/// What was done.
+/// Counts of the abuse.
 #[derive(Default)]
 struct Done {
     keys: AtomicU64,
@@ -102,7 +102,7 @@ fn main() -> Outcome<()> {
 }
 
 impl Done {
-    /// Prints what was done, of everything some.
+    /// Prints the counts, each of which must be above 0.
     fn tell(&self) -> Outcome<()> {
         for (what, count) in [
             ("distinct keys", &self.keys),
@@ -125,7 +125,7 @@ impl Done {
     }
 }
 
-/// Calls that are taken back as soon as they are made, until the connection is closed for it.
+/// Makes calls and resets them at once, until the connection is closed for it.
 fn reset(address: &str, done: &Done) -> Outcome<()> {
     let mut raw = Raw::connect(address, 65_535)?;
     for _ in 0..RESETS.1 / RESETS.0 {
@@ -155,7 +155,7 @@ fn giant_head(address: &str, done: &Done) -> Outcome<()> {
     Ok(())
 }
 
-/// Asks to be answered, and takes no answer.
+/// Sends pings and SETTINGS, and reads no acknowledgement.
 fn ping(address: &str, done: &Done) -> Outcome<()> {
     let mut raw = Raw::connect(address, 65_535)?;
     raw.wait_at_most(Duration::from_millis(100))?;
@@ -203,7 +203,7 @@ fn flood_of(number: u64) -> CheckRequest {
     CheckRequest { key: vec!["flood".to_owned(), number.to_string()], summary_only: true, ..Default::default() }
 }
 
-/// Keys without end, and streams without end.
+/// Checks ever new keys, and holds endless streams.
 fn calls(args: &Args, deadline: Instant, done: &Done) -> Outcome<()> {
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         let address = format!("http://{}", args.grpc);

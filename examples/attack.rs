@@ -1,5 +1,5 @@
-//! Opens calls or connections that ask nothing, against a service, and holds them open. `./drill attack` runs it beside good
-//! traffic.
+//! Attacks a service with one kind of abuse: calls or connections that are held open without a message or a body,
+//! unread answers, or ever new quota buckets. `./drill attack` runs it beside good traffic.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,7 @@ use weir_envoy::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
 
-// Of which the tests use the rest.
+// The tests use the rest.
 #[allow(dead_code, clippy::expect_used)]
 #[path = "../tests/blackbox/support/raw.rs"]
 mod raw;
@@ -27,21 +27,21 @@ use raw::{Raw, is_closed};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// How long a write or a read may take.
+/// Timeout of a write or a read.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often as many calls are opened again as may have ended.
+/// Interval at which new calls are opened, as many as may have ended.
 const WAVE: Duration = Duration::from_secs(1);
 /// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.
 const CALLS: (usize, usize) = (1_024, 102);
 /// Batches of one connection in a wave: a megabyte, four times what the service lets it send at once.
 const BATCHES: usize = 64;
-/// Buckets that a message reports, and bytes of the id of each: just below what one may have.
+/// Number of buckets that a message reports, and length of the id of each in bytes: just below the maximum.
 const BUCKETS: (usize, usize) = (4, 4_000);
-/// Just below what a body may have.
+/// Length of a body, just below the maximum.
 const BODY_BYTES: usize = 1_000_000;
-/// Checks of a batch.
+/// Number of checks in a batch.
 const BATCH: usize = 1_000;
-/// Between two bodies.
+/// Pause between two bodies.
 const BODY_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,7 +99,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// As many silent connections as this process may have, the oldest closed for new ones.
+/// Opens as many silent connections as the options allow, and closes the oldest for new ones.
 fn say_nothing(args: &Args, end: Instant) -> Outcome<usize> {
     let (mut held, mut opened) = (VecDeque::new(), 0);
     while Instant::now() < end {
@@ -117,7 +117,7 @@ fn say_nothing(args: &Args, end: Instant) -> Outcome<usize> {
     Ok(opened)
 }
 
-/// Bodies that do not end, each on a connection of its own, the oldest closed for new ones.
+/// Sends bodies that do not end, each on its own connection, and closes the oldest for new ones.
 fn send_bodies(args: &Args, end: Instant) -> Outcome<usize> {
     let head = format!(
         "POST /v1/check HTTP/1.1\r\nhost: weir\r\ncontent-type: application/json\r\ncontent-length: {BODY_BYTES}\r\n\r\n"
@@ -127,13 +127,13 @@ fn send_bodies(args: &Args, end: Instant) -> Outcome<usize> {
     while Instant::now() < end {
         let mut stream = TcpStream::connect(args.http)?;
         stream.set_write_timeout(Some(WAVE))?;
-        // One that is rejected meanwhile is not read to its end.
+        // The service does not read the whole body of a request that it rejects meanwhile.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&all_but_the_last));
         held.push_back(stream);
         opened += 1;
         if held.len() > args.connections {
             held.pop_front();
-            // What it takes of memory is measured, not how fast the service can be sent bytes.
+            // Memory is measured here, not the rate at which the service can receive bytes.
             sleep(BODY_PAUSE);
         }
     }
@@ -142,7 +142,7 @@ fn send_bodies(args: &Args, end: Instant) -> Outcome<usize> {
 
 fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
     let address = args.grpc.to_string();
-    // Those that read no answer give it no room.
+    // A client that reads no answer has a window of 0.
     let window = if matches!(args.attack, Attack::Unread | Attack::UnreadBatches) { 0 } else { 65_535 };
     let connect = || Raw::connect(&address, window);
     let mut connections = (0..args.connections).map(|_| connect()).collect::<Result<Vec<_>, _>>()?;
@@ -167,7 +167,7 @@ fn check() -> CheckRequest {
     CheckRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..CheckRequest::default() }
 }
 
-/// What no other call of this number reports.
+/// Makes a report of buckets that no other call reports.
 fn reports(call: usize) -> RateLimitQuotaUsageReports {
     let (buckets, bytes) = BUCKETS;
     let usage = |number: usize| {

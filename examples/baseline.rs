@@ -1,9 +1,9 @@
-//! The baseline that `benches/compare` measures against: a gRPC server on Weir's listener, threads and allocator, without a
-//! decision.
+//! The baseline that `benches/compare` measures against: a gRPC server on Weir's listener, threads and allocator,
+//! without a decision.
 //!
-//! Each request is read as the service reads it, and answered with a constant as large as the service's answer would
-//! be. What Weir takes above this is what policy, limits and metrics cost. With `--generated` requests and answers are
-//! generated messages, as of any service by tonic: what that takes above the other is what our codec saves.
+//! Each request is read as the service reads it, and answered with a constant of the size of the service's answer. The
+//! difference to Weir is the cost of policy, limits and metrics. With `--generated` requests and answers are generated
+//! messages, as in any tonic service; the difference is what Weir's codec saves.
 
 use std::{
     error::Error,
@@ -107,7 +107,7 @@ fn server(listener: Listener, workers: Vec<Worker>, args: &Args) -> Server<Basel
     }
 }
 
-/// Listens on a port on which others of this process do too.
+/// Listens on a port that other listeners of this process share.
 fn listen_beside_others(listen: &Listen) -> Result<Listener, Box<dyn Error>> {
     let Listen::Tcp(address) = listen else { return Err("a unix socket has one listener".into()) };
     let address: SocketAddr = address.parse()?;
@@ -119,7 +119,7 @@ fn listen_beside_others(listen: &Listen) -> Result<Listener, Box<dyn Error>> {
     Ok(Listener::Tcp(TcpListener::from_std(socket.into())?))
 }
 
-/// Answers with and without levels, and Envoy's: as messages and as their bytes.
+/// The answers with and without levels, and Envoy's: as messages and as their bytes.
 struct Answers {
     full: (CheckResponse, BytesMut),
     summary: (CheckResponse, BytesMut),
@@ -128,7 +128,7 @@ struct Answers {
 
 const LIMIT: u64 = 1_000_000_001;
 const REMAINING: u64 = 999_765_432;
-/// Of a usual length on the wire: its parts are not 0.
+/// A duration of usual length on the wire: seconds and nanoseconds are not 0.
 const RESET_AFTER: Duration = Duration { seconds: 234, nanos: 569_000_000 };
 
 impl Answers {
@@ -199,7 +199,7 @@ fn unreadable(error: impl std::fmt::Display) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-/// What serves.
+/// The service.
 #[derive(Clone)]
 struct Baseline {
     answers: Arc<Answers>,
@@ -213,7 +213,7 @@ fn answer<T>(answer: Result<T, Status>) -> Answer<T> {
 }
 
 impl Baseline {
-    /// By the codec of the service.
+    /// Answers with the service's codec.
     async fn bytes(&self, request: Request<Incoming>) -> Response<Body> {
         let answers = &self.answers;
         let max = GrpcSettings::default().max_message_bytes;
@@ -236,7 +236,7 @@ impl Baseline {
         }
     }
 
-    /// By tonic's codec for generated messages.
+    /// Answers with tonic's codec for generated messages.
     async fn messages(&self, request: Request<Incoming>) -> Response<Body> {
         let answers = &self.answers;
         match request.uri().path() {

@@ -1,7 +1,7 @@
-//! Floods a service whose memory is bounded, and checks what it promises then. `./drill full-memory` runs it.
+//! Floods a service with bounded memory, and checks its guarantees. `./drill full-memory` runs it.
 //!
-//! It wants the policy of that drill: in the default domain `spent/*` lets 5 pass and `flood/*` one, and nothing comes
-//! back within the hour; in the domain `short` a user's one request is forgotten after two seconds.
+//! It needs the policy of that drill: in the default domain `spent/*` allows 5 requests and `flood/*` one, and no units
+//! are refilled within an hour; in the domain `short` the one request of a user expires after two seconds.
 
 use std::{
     error::Error,
@@ -18,17 +18,17 @@ use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse, rate_limiter_c
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Checks a call.
+/// Number of checks in a call.
 const BATCH: usize = 1_000;
-/// Calls under way at once.
+/// Maximum number of calls in flight.
 const CALLS: usize = 8;
-/// Keys spent down to nothing before the flood.
+/// Number of keys that are exhausted before the flood.
 const SPENT: usize = 10_000;
-/// Keys of the short-lived domain.
+/// Number of keys of the domain `short`.
 const SHORT: usize = 200_000;
-/// Samples of memory while the flood goes on.
+/// Number of memory samples during the flood.
 const SAMPLES: usize = 10;
-/// Bytes that the service may take for itself, and for each of `max_keys` states.
+/// Maximum memory of the service in bytes: of itself, and of each of `max_keys` states.
 const BASE_BYTES: usize = 64 << 20;
 const STATE_BYTES: usize = 100;
 
@@ -51,7 +51,7 @@ struct Flood {
     keys: usize,
 }
 
-/// How checks went.
+/// Outcomes of checks.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     allowed: usize,
@@ -84,7 +84,7 @@ async fn main() -> Outcome<()> {
 }
 
 impl Flood {
-    /// Sends all the keys, with a line about memory now and then.
+    /// Sends all keys, and prints a line about memory for each sample.
     async fn flood(&self, client: &RateLimiterClient<Channel>) -> Outcome<Tally> {
         let most = BASE_BYTES + self.max_keys * STATE_BYTES;
         let mut total = Tally::default();
@@ -103,7 +103,7 @@ impl Flood {
         Ok(total)
     }
 
-    /// One check of each key, in batches.
+    /// Sends one check for each key, in batches.
     async fn send(
         &self,
         client: &RateLimiterClient<Channel>,
@@ -133,7 +133,7 @@ impl Flood {
         Ok(tally)
     }
 
-    /// What the service counted is what was answered here.
+    /// Compares the service's metrics with the answers received here.
     fn compare_counts(&self, short: Tally, spent: Tally, sent: Tally, after: Tally) -> Outcome<()> {
         let checks = |domain: &str, outcome: &str| {
             self.metric(&format!(
@@ -155,7 +155,7 @@ impl Flood {
         Ok(())
     }
 
-    /// A line of `/metrics`, by its name and labels.
+    /// Returns the value of a series of `/metrics`, by its name and labels.
     fn metric(&self, series: &str) -> Outcome<usize> {
         let mut connection = TcpStream::connect(self.http)?;
         connection.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -167,7 +167,7 @@ impl Flood {
         Ok(value.parse::<f64>()? as usize)
     }
 
-    /// The bytes that the service has in memory.
+    /// Returns the resident memory of the service, in bytes.
     fn resident(&self) -> Outcome<usize> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

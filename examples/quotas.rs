@@ -1,4 +1,5 @@
-//! Streams of Envoy's quotas, each of which reports many buckets every five seconds: the CPU and memory of the service that divides them.
+//! Streams of Envoy's quota service, each of which reports many buckets every five seconds: measures CPU time and
+//! memory of the service.
 //!
 //! `quotas ADDRESS PID STREAMS BUCKETS SECONDS`, with a domain `quota=user` that has a limit for each user.
 
@@ -14,7 +15,7 @@ use tonic_prost::ProstCodec;
 const CALL: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// `RateLimitQuotaUsageReports`, whose usages are encoded once.
+/// `RateLimitQuotaUsageReports`, with usages that are encoded once.
 #[derive(Clone, PartialEq, Message)]
 struct Reports {
     #[prost(string, tag = "1")]
@@ -23,7 +24,7 @@ struct Reports {
     usages: Vec<Bytes>,
 }
 
-/// `RateLimitQuotaResponse`, whose actions are counted.
+/// `RateLimitQuotaResponse`, with actions that are only counted.
 #[derive(Clone, PartialEq, Message)]
 struct Answers {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -74,7 +75,7 @@ async fn main() -> Result<(), Failed> {
             }
         });
     }
-    // Until each has joined, and what follows has settled.
+    // Time for all streams to join and the assignments to settle.
     let settled = Duration::from_secs(20);
     let (mut answers, begin) = (0, Instant::now() + settled);
     tokio::time::sleep(settled).await;
@@ -102,7 +103,7 @@ fn usage(number: u64) -> Bytes {
     Usage { bucket, elapsed: Some(Elapsed { seconds: 5 }), allowed: number % 50 + 1 }.encode_to_vec().into()
 }
 
-/// Reports all usages from `begin` on, and tells how many were answered.
+/// Reports all usages from `begin` on, and sends the number of assignments in each answer.
 async fn report(
     channel: Channel,
     begin: Instant,
@@ -125,11 +126,11 @@ async fn report(
     Ok(())
 }
 
-/// The CPU time of a process so far.
+/// Returns the CPU time of a process so far, in seconds.
 fn cpu_seconds(pid: &str) -> Result<f64, Failed> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
-    // In hundredths of a second: of the process itself, in user space and in the kernel.
+    // User and system time of the process, in hundredths of a second.
     Ok((ticks(11) + ticks(12)) / 100.0)
 }

@@ -1,8 +1,8 @@
-//! Asks Weir or throttlecrab-server for many keys, a call for each check. `benches/compare` runs it, so that one client
-//! measures both: throughput over spread keys, and the memory that a number of keys takes.
+//! Checks many keys with Weir or throttlecrab-server, one call per check. `benches/compare` runs it, so that one client
+//! measures both: throughput over many keys, and the memory per key.
 //!
-//! Weir is asked for `many / N` in the default domain, whose policy decides; throttlecrab for `many/N`, by limits that the
-//! request brings.
+//! A request to Weir has the key `many / N` in the default domain, whose policy decides; one to throttlecrab has the
+//! key `many/N` and the limit.
 
 use std::{
     error::Error,
@@ -76,12 +76,12 @@ impl Rpc for CheckRequest {
     }
 
     fn allowed(answer: &CheckResponse) -> bool {
-        // Without a level no limit was met.
+        // Without a level the key has no limit.
         answer.allowed && answer.levels.len() == 1
     }
 }
 
-/// Throttlecrab's question: the key with its limit.
+/// The request of throttlecrab: the key with its limit.
 #[derive(Clone, PartialEq, Message)]
 struct ThrottleRequest {
     #[prost(string, tag = "1")]
@@ -90,7 +90,7 @@ struct ThrottleRequest {
     max_burst: i32,
     #[prost(int32, tag = "3")]
     count_per_period: i32,
-    /// Seconds.
+    /// The period in seconds.
     #[prost(int32, tag = "4")]
     period: i32,
     #[prost(int32, tag = "5")]
@@ -135,7 +135,7 @@ fn main() -> Outcome<()> {
             Service::Throttlecrab => spread.run::<ThrottleRequest>(thread, since),
         })
     });
-    // All begin before any is waited for.
+    // All threads are spawned before the first is joined.
     let threads: Vec<_> = threads.collect();
     let mut checks = 0;
     for thread in threads {
@@ -146,7 +146,7 @@ fn main() -> Outcome<()> {
 }
 
 impl Spread {
-    /// The loops of one thread; how many checks they made.
+    /// Runs the loops of one thread, and returns the number of their checks.
     fn run<T: Rpc>(&self, thread: u64, since: Instant) -> Outcome<u64> {
         Builder::new_current_thread().enable_all().build()?.block_on(async {
             let mut loops = Vec::new();
@@ -175,7 +175,7 @@ impl Spread {
         Ok(checks)
     }
 
-    /// What one loop asks for: its share of all keys, or any until time is up.
+    /// Returns the keys of one loop: its share of all keys, or random ones until time is up.
     fn keys_of(&self, number: u64, since: Instant) -> Box<dyn Iterator<Item = u64>> {
         let (keys, loops) = (self.keys, self.threads * self.connections * self.loops);
         if self.seconds == 0 {
@@ -183,7 +183,7 @@ impl Spread {
         }
         let (until, mut random) = (Duration::from_secs(self.seconds), number);
         let any = iter::repeat_with(move || {
-            // A linear congruential generator's upper bits.
+            // The upper bits of a linear congruential generator.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % keys
         });

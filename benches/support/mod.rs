@@ -1,4 +1,4 @@
-//! What the benches measure: one limit a key, or the published nested pair.
+//! The policies of the benches: one limit per key, or the published nested pair.
 
 // No bench uses all of it.
 #![allow(dead_code)]
@@ -9,17 +9,17 @@ use weir_core::{algorithm::Bounds, domain::Key};
 use weir_policy::{Domain, Policy, file};
 use weir_settings::document;
 
-/// Which limits a key meets.
+/// The limits of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// `user/*`: gcra 15 30 60.
     One,
-    /// The same, and `user/*/trade`: gcra 5 10 15.
+    /// `user/*`: gcra 15 30 60, and `user/*/trade`: gcra 5 10 15.
     Nested,
 }
 
 impl Shape {
-    /// Limits of a key.
+    /// Returns the number of limits of a key.
     pub fn levels(self) -> usize {
         match self {
             Self::One => 1,
@@ -27,7 +27,7 @@ impl Shape {
         }
     }
 
-    /// The policy, with times so many times as long as published and room for so many units more at once.
+    /// Makes the policy, with periods `longer` times those published and `room` more units of burst.
     pub fn policy(self, longer: u64, room: u64) -> Policy {
         let limit = |burst, count, seconds| format!("[{}, {count}, {}]", burst + room, seconds * longer);
         let (user, trade) = (limit(15, 30, 60), limit(5, 10, 15));
@@ -39,7 +39,7 @@ impl Shape {
         Policy::new([domain(&text)])
     }
 
-    /// The segments of a user's key: 24 bytes, and `trade` where that has a limit.
+    /// Returns the segments of a user's key: 24 bytes, and `trade` in the nested shape.
     pub fn segments(self, user: usize) -> Vec<String> {
         let mut segments = vec!["user".to_owned(), format!("{user:020}")];
         if self == Self::Nested {
@@ -48,7 +48,7 @@ impl Shape {
         segments
     }
 
-    /// A user's key.
+    /// Returns a user's key.
     pub fn key(self, user: usize) -> Key {
         Key::new("", &self.segments(user)).expect("two or three short segments")
     }
@@ -68,7 +68,7 @@ fn domain(text: &str) -> Domain {
     file::read(&document, &Bounds::default()).expect("a policy")
 }
 
-/// A line of this process's status, in bytes.
+/// Returns a line of this process's `/proc/self/status`, in bytes.
 pub fn resident(line: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("Linux");
     let text = status.lines().find_map(|text| text.strip_prefix(line)).expect("the line");

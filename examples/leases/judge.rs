@@ -1,4 +1,4 @@
-//! What the limits say to the checks that were admitted. It has nothing of the code under test.
+//! Judges admitted checks by the limits. Independent of the code under test.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use super::{
     load::{Answer, Nanos},
 };
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND: i64 = 1_000_000_000;
-/// The resolution of the store's clock: an interval seems longer to it by no more.
+/// Resolution of the store's clock, in nanoseconds: an interval seems longer to the store by at most this.
 const RESOLUTION: Nanos = 1_000;
 
-/// A limit: in no window of `t` seconds are more than `capacity + per_second * t` units admitted.
+/// A limit: no window of `t` seconds admits more than `capacity + per_second * t` units.
 #[derive(Clone, Copy)]
 pub struct Limit {
     pub name: &'static str,
@@ -20,7 +20,7 @@ pub struct Limit {
     pub per_second: i64,
 }
 
-/// A limit, and what it covers.
+/// A limit, and the answers that it covers.
 pub struct Level {
     pub limit: Limit,
     pub covers: fn(&Answer) -> bool,
@@ -31,12 +31,12 @@ pub struct Verdict {
     answered: usize,
     degraded: usize,
     admitted: usize,
-    /// Units admitted beyond a limit for certain, of the level where they are most.
+    /// Units certainly admitted beyond a limit, for the level with the most.
     pub over: i64,
     level: &'static str,
-    /// The part of what was admitted that leases paid for.
+    /// Share of the admitted units that leases paid for.
     pub leased: f64,
-    /// What was admitted, of what one exact limiter would have admitted of the same checks.
+    /// Admitted units, relative to those that one exact limiter would have admitted of the same checks.
     utilisation: f64,
 }
 
@@ -76,12 +76,13 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Units admitted beyond a limit in the worst window, at least; 0: there may be none. Each unit was admitted between two
-/// times, so a window has for certain those of which both are within it.
+/// Returns the minimum number of units admitted beyond a limit in the worst window; 0: there may be none. Each unit was
+/// admitted between two times, so it is certainly in a window that contains both.
 fn excess(limit: Limit, mut admitted: Vec<(Nanos, Nanos)>) -> i64 {
     let mut starts: Vec<_> = admitted.iter().map(|(sent, _)| *sent).collect();
     starts.sort_unstable();
-    // For each start of a window: units in it up to now, and those that the limit would have given since the round began.
+    // For each start of a window: the units in it so far, plus those that the limit would have refilled since the round
+    // began.
     let mut windows = Windows::new(starts.iter().map(|start| limit.per_second * start).collect());
     admitted.sort_unstable_by_key(|(_, received)| *received);
     let of_window = |(sent, received): (Nanos, Nanos)| {
@@ -89,13 +90,13 @@ fn excess(limit: Limit, mut admitted: Vec<(Nanos, Nanos)>) -> i64 {
         windows.add(from, SECOND) - limit.per_second * (received + RESOLUTION) - limit.capacity * SECOND
     };
     let worst = admitted.into_iter().map(of_window).max().unwrap_or(0).max(0);
-    // Part of a unit beyond the limit is a unit beyond it.
+    // A fraction of a unit beyond the limit counts as one unit.
     worst / SECOND + i64::from(worst % SECOND > 0)
 }
 
-/// Numbers of which all up to one are raised, and the greatest of these is told: a binary tree over them.
+/// Numbers with two operations, adding to a prefix and returning its maximum: a segment tree.
 struct Windows {
-    /// The root first. What was added to all below a node is in its own number.
+    /// The maximum below each node, root first. Additions to all numbers below a node are in its own entry.
     greatest: Vec<i64>,
     added: Vec<i64>,
     leaves: usize,
@@ -113,7 +114,7 @@ impl Windows {
         Self { greatest, added: vec![0; 2 * leaves], leaves }
     }
 
-    /// Adds to the first `count` numbers, at least one, and tells the greatest of them.
+    /// Adds to the first `count` numbers, at least one, and returns their maximum.
     fn add(&mut self, count: usize, more: i64) -> i64 {
         self.add_below(1, self.leaves, count, more)
     }
@@ -134,7 +135,7 @@ impl Windows {
     }
 }
 
-/// How many of these checks one exact limiter would have admitted, had each reached it when it was sent.
+/// Returns how many of these checks one exact limiter would have admitted, if each had reached it when it was sent.
 fn exactly(levels: &[Level], mut checks: Vec<&Answer>) -> usize {
     checks.sort_unstable_by_key(|check| check.sent);
     let mut left: Vec<_> = levels.iter().map(|level| level.limit.capacity * SECOND).collect();
@@ -153,13 +154,13 @@ fn exactly(levels: &[Level], mut checks: Vec<&Answer>) -> usize {
     admitted
 }
 
-/// Whether the judge acquits what one exact limiter admits, and finds a single unit more, wherever it is.
+/// Checks that the judge finds nothing in what one exact limiter admits, and finds a single unit more, wherever it is.
 ///
 /// # Errors
-/// It does not.
+/// The judge is wrong.
 pub fn find_one_too_many() -> Outcome<()> {
     let limit = Limit { name: "", capacity: 50, per_second: 1_000 };
-    // Known to the microsecond, as is the store's clock.
+    // With a resolution of one microsecond, as that of the store's clock.
     let exact: Vec<_> = (0..50).map(|_| 0).chain((1..2_000).map(|number| number * SECOND / 1_000)).collect();
     let told = |times: &[Nanos]| excess(limit, times.iter().map(|time| (*time, time + RESOLUTION)).collect());
     for at in [None, Some(0), Some(700), Some(exact.len() - 1)] {

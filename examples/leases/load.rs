@@ -1,4 +1,4 @@
-//! Callers: each asks one check after the other at a pace, and notes when.
+//! Callers: each sends one check after another at a pace, and records the times.
 
 use std::{
     sync::{
@@ -15,18 +15,18 @@ use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterC
 
 use super::Outcome;
 
-/// Callers of each service.
+/// Number of callers of each service.
 const CALLERS: u64 = 16;
-/// Of so many of them, all but one check trades.
+/// Of this many callers, one checks reads and the others check trades.
 const KINDS: u64 = 4;
-/// How long a call may take, longer than any fault.
+/// Timeout of a call, longer than any fault.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Before a caller asks again whose call has failed.
+/// Pause of a caller after a failed call.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a service may take until the store answers it.
+/// Timeout for a service to be answered by the store.
 const START: Duration = Duration::from_secs(30);
 
-/// Nanoseconds since the round began.
+/// Nanoseconds since the start of the round.
 pub type Nanos = i64;
 
 /// The answer to a check, and the times by its client's clock between which it was decided.
@@ -40,16 +40,16 @@ pub struct Answer {
     pub leased: bool,
 }
 
-/// Callers under way.
+/// Running callers.
 pub struct Load {
-    /// Nanoseconds from check to check of one caller; 0: the load is over.
+    /// Nanoseconds between two checks of one caller; 0: the load has ended.
     interval: Arc<AtomicU64>,
     services: u64,
     callers: Vec<JoinHandle<Vec<Answer>>>,
 }
 
 impl Load {
-    /// Starts to check keys of this user, on all services together at this rate.
+    /// Starts to check keys of this user, at this rate over all services.
     pub fn start(runtime: &Runtime, services: &[String], user: &str, per_second: u64) -> Self {
         let mut load = Self { interval: Arc::default(), services: services.len() as u64, callers: Vec::new() };
         load.pace(per_second);
@@ -66,12 +66,12 @@ impl Load {
         load
     }
 
-    /// Checks at another rate from now on.
+    /// Changes the rate.
     pub fn pace(&self, per_second: u64) {
         self.interval.store(1_000_000_000 * CALLERS * self.services / per_second, Relaxed);
     }
 
-    /// Ends the load: all answers.
+    /// Ends the load, and returns all answers.
     pub async fn stop(self) -> Vec<Answer> {
         self.interval.store(0, Relaxed);
         join_all(self.callers).await.into_iter().flatten().flatten().collect()
@@ -125,7 +125,7 @@ async fn check(
     Ok(client.check(request).await?.into_inner())
 }
 
-/// Waits until the store answers what a service is asked.
+/// Waits until a service decides checks by the store.
 pub async fn wait_until_served(address: &str) -> Outcome<()> {
     let (mut client, begun) = (client(address), Instant::now());
     let key = ["user", "peeked"].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Three services with leases over one store, under faults, and what they admitted together, by the clocks of their clients.
+//! Judges what three services with leases over one store admit together under faults, by the clocks of their clients.
 //! `./drill leases` runs it.
 
 mod judge;
@@ -27,24 +27,24 @@ use store::Store;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Checks a second of all services together: within the limits, so that services hold much, and above them.
+/// Checks per second over all services: within the limits, so that services hold many units, and above them.
 const AMPLE: u64 = 400;
 const FLOOD: u64 = 2_500;
-/// When a round's fault begins, when its flood, when the fault ends, and the round.
+/// Times in a round: start of the fault, start of the flood, end of the fault, end of the round.
 const FAULT: Duration = Duration::from_millis(1_500);
 const RISE: Duration = Duration::from_millis(1_900);
 const RECOVERY: Duration = Duration::from_millis(4_000);
 const END: Duration = Duration::from_millis(5_500);
-/// How long a service that wakes does not reach the store.
+/// Time for which a resumed service cannot reach the store.
 const ALONE: Duration = Duration::from_millis(300);
-/// The least share of what is admitted that leases must have paid for, lest the drill show nothing.
+/// Minimum share of the admitted units that leases must have paid for, otherwise the drill proves nothing.
 const MIN_LEASED: f64 = 0.2;
-/// The limits of a round's key: a quota that the flood exhausts, where each unit too many shows, a rate of requests, and one of
-/// those of one kind.
+/// The limits of a round's key: a quota that the flood exhausts, which shows each unit too many; a rate of all
+/// requests; and a rate of trades.
 const QUOTA: Limit = Limit { name: "quota", capacity: 3_200, per_second: 0 };
 const REQUESTS: Limit = Limit { name: "requests", capacity: 600, per_second: 600 };
 const TRADES: Limit = Limit { name: "trades", capacity: 480, per_second: 400 };
-/// Which answers each of them covers.
+/// The levels: each limit with the answers that it covers.
 const LEVELS: [Level; 3] = [
     Level { limit: QUOTA, covers: |_| true },
     Level { limit: REQUESTS, covers: |_| true },
@@ -64,15 +64,15 @@ struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// SIGKILL of a service, which is started again.
+    /// SIGKILL of a service, which is restarted.
     Kill,
-    /// SIGSTOP of a service for longer than its leases last. It does not reach the store when it wakes.
+    /// SIGSTOP of a service for longer than its leases last. It cannot reach the store when it resumes.
     Pause,
-    /// A service and the store do not hear of each other. What they sent arrives afterwards.
+    /// A network partition between a service and the store. Bytes sent meanwhile arrive afterwards.
     Partition,
     /// The wall clock of a service jumps ahead by an hour, then back by two.
     Clock,
-    /// The replica of the key's master takes over, and hands back.
+    /// A failover of the key's master to its replica, and back.
     Failover,
 }
 
@@ -86,7 +86,7 @@ fn main() -> Outcome<()> {
     if over > 0 { Err(format!("{over} admitted beyond a limit").into()) } else { Ok(()) }
 }
 
-/// The policy: degraded checks are refused, so that only the store and what it leases admits.
+/// Returns the policy. Degraded checks are refused, so that only the store and its leases admit.
 fn policy() -> String {
     let rate = |Limit { name, capacity, per_second }: Limit| {
         format!("{{ token_bucket: {{ capacity: {capacity}, count: {per_second}, period: 1s }}, name: {name} }}")
@@ -109,8 +109,8 @@ fn policy() -> String {
     )
 }
 
-/// Three services over one store: the first has a clock that runs slow, the last a wall clock that can be set and a
-/// proxy before each server of the store.
+/// Three services over one store: the first one has a clock that runs slow, the last one a wall clock that can be set
+/// and a proxy in front of each server of the store.
 struct Fleet {
     services: Vec<Service>,
     store: Store,
@@ -139,13 +139,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Waits until each service is answered by the store.
+    /// Waits until the store answers each service.
     fn wait_until_served(&self) -> Outcome<()> {
         let mut addresses = self.services.iter().map(|service| service.address.as_str());
         addresses.try_for_each(|address| self.runtime.block_on(load::wait_until_served(address)))
     }
 
-    /// A round for each fault, with a key of its own: units admitted beyond the limits.
+    /// Runs a round for each fault, with a key of its own, and returns the units admitted beyond the limits.
     fn drill(mut self, faults: &[Fault]) -> Outcome<i64> {
         let mut over = 0;
         for fault in faults {
@@ -177,7 +177,8 @@ impl Fleet {
             Fault::Clock => self.services[2].set_clock("+3600s")?,
             Fault::Failover => self.store.fail_over(key)?,
         }
-        // A limit that has recovered lets a whole burst pass when a service wakes that believes in units that were burnt.
+        // A limit that has recovered admits a whole burst when a resumed service still believes in units that were
+        // burnt.
         until(if fault == Fault::Pause { RECOVERY } else { RISE });
         load.pace(FLOOD);
         until(RECOVERY);

@@ -1,4 +1,5 @@
-//! A TCP proxy between one service and the store, which can be cut: connections stay, and nothing passes until it is whole.
+//! A TCP proxy between one service and the store that can be cut: connections stay open, and no bytes pass until it is
+//! restored.
 
 use std::net::Ipv4Addr;
 
@@ -13,8 +14,8 @@ use tokio::{
 
 use super::Outcome;
 
-/// Where it listens, on the ports of the store's servers. The nodes of a Cluster tell only their ports, so that whoever
-/// asks here is told to ask here.
+/// Address of the proxy, on the ports of the store's servers. The nodes of a Cluster report only their ports, so that a
+/// client of the proxy is redirected to the proxy.
 pub const HOST: &str = "127.0.0.2";
 
 pub struct Proxy {
@@ -22,7 +23,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts it before the servers on these ports, on the current runtime.
+    /// Starts the proxy in front of the servers on these ports, on the current runtime.
     pub async fn start(ports: &[u16]) -> Outcome<Self> {
         let (is_cut, known) = watch::channel(false);
         for port in ports {
@@ -32,7 +33,7 @@ impl Proxy {
         Ok(Self { is_cut })
     }
 
-    /// Cuts it, or makes it whole.
+    /// Cuts or restores the connections.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.send_replace(is_cut);
     }
@@ -53,7 +54,7 @@ async fn accept(listener: TcpListener, port: u16, is_cut: watch::Receiver<bool>)
     }
 }
 
-/// Passes bytes on until either end closes.
+/// Forwards bytes until either end closes.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_cut: watch::Receiver<bool>) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {

@@ -1,4 +1,4 @@
-//! A service that is killed, paused, and has its clock set.
+//! A service that can be killed and paused, and whose clock can be set.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,16 +12,16 @@ use super::Outcome;
 /// The clock of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The machine's.
+    /// The machine's clock.
     True,
-    /// It runs slow by 0.8 %, the monotonic one too: what may be is 1 %.
+    /// A clock, also the monotonic one, that runs slow by 0.8 %; 1 % is allowed.
     Slow,
-    /// Its wall clock can be set.
+    /// A wall clock that can be set.
     Set,
 }
 
 pub struct Service {
-    /// Where it serves gRPC, also when it is started again.
+    /// The gRPC address, the same after a restart.
     pub address: String,
     command: Vec<String>,
     dir: PathBuf,
@@ -54,7 +54,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Starts it, also after [`Service::kill`].
+    /// Starts the service, also after [`Service::kill`].
     pub fn restart(&mut self) -> Outcome<()> {
         let log = OpenOptions::new().append(true).create(true).open(self.dir.join("log"))?;
         let command: Vec<_> = self.command.iter().map(String::as_str).collect();
@@ -62,27 +62,27 @@ impl Service {
         Ok(())
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the service (SIGKILL).
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Stops it where it is (SIGSTOP).
+    /// Pauses the service (SIGSTOP).
     pub fn pause(&self) -> Outcome<()> {
         self.process.as_ref().map(Process::pause).ok_or_else(|| "it does not run".into())
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues the service (SIGCONT).
     pub fn resume(&self) -> Outcome<()> {
         self.process.as_ref().map(Process::resume).ok_or_else(|| "it does not run".into())
     }
 
-    /// Sets a clock that can be set, by so much from the machine's.
+    /// Sets a clock that can be set, by its offset from the machine's.
     pub fn set_clock(&self, offset: &str) -> Outcome<()> {
         Ok(fs::write(self.dir.join("time"), offset)?)
     }
 
-    /// It runs, and has not panicked.
+    /// Checks that the service runs and has not panicked.
     pub fn assert_sound(&self) -> Outcome<()> {
         let log = fs::read_to_string(self.dir.join("log"))?;
         let runs = self.process.as_ref().is_some_and(|process| !process.has_ended());

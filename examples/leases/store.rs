@@ -1,4 +1,4 @@
-//! The store that services share.
+//! The shared store of the services.
 
 use std::{
     path::Path,
@@ -16,12 +16,13 @@ pub enum Store {
 }
 
 impl Store {
-    /// One Redis.
+    /// Starts one Redis server.
     pub fn single() -> Self {
         Self::Single(Server::start(Options::port()))
     }
 
-    /// Three masters and a replica of each, which tell their ports only: clients reach them where they asked.
+    /// Starts three masters with a replica each, which report only their ports: clients reach all nodes at the host of
+    /// their connection.
     pub fn cluster() -> Self {
         let settings = vec![("cluster-preferred-endpoint-type".to_owned(), "unknown-endpoint".to_owned())];
         Self::Cluster(Cluster::start(&ClusterOptions { replicas: 1, settings, ..ClusterOptions::default() }))
@@ -45,22 +46,22 @@ impl Store {
         self.servers().iter().map(Server::port).collect()
     }
 
-    /// The value of `store.url` for a service that reaches it at this host.
+    /// Returns the `store.url` of a service that reaches the store at this host.
     pub fn url(&self, host: &str) -> String {
         let hosts: Vec<_> = self.ports().iter().take(2).map(|port| format!("{host}:{port}")).collect();
         let scheme = if let Self::Single(_) = self { "redis" } else { "redis-cluster" };
         format!("{scheme}://{}", hosts.join(","))
     }
 
-    /// A directory that goes with it.
+    /// Returns a directory that is removed with the store.
     pub fn dir(&self) -> &Path {
         self.servers()[0].dir()
     }
 
-    /// Has the replica of the master of a user's counts take over (`CLUSTER FAILOVER`), and waits until it has.
+    /// Makes the replica of the master with a user's states take over (`CLUSTER FAILOVER`), and waits until it has.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no replica.
     pub fn fail_over(&self, user: &str) -> Outcome<()> {
         let Self::Cluster(cluster) = self else { return Err("one Redis has no replica".into()) };
         let hash = [b"weir:", Key::new("", &["user", user])?.prefix(2)].concat();
@@ -77,7 +78,7 @@ impl Store {
     }
 }
 
-/// A period in days whose windows, counted from the epoch, have no edge within the next hour.
+/// Returns a period in days whose windows, counted from the epoch, do not end within the next hour.
 pub fn days_without_an_edge(day: Micros) -> Micros {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as Micros);
     [31, 30, 29].into_iter().find(|days| days * day - now % (days * day) > day / 24).unwrap_or(31)

@@ -1,4 +1,4 @@
-//! What Envoy asks, as a message and as JSON.
+//! Requests of Envoy, as messages and as JSON.
 
 use futures_util::FutureExt;
 use prost::Message;
@@ -10,7 +10,7 @@ use weir::{
 
 use super::{http, messages::nests_groups, scene};
 
-/// A request is read where prost reads it, as the same, and answered unless it asks nothing.
+/// A request is read if prost reads it, with the same result, and answered unless it is empty.
 pub fn ratelimit(bytes: &[u8]) {
     let read = RateLimitRequest::read(bytes).ok();
     if let Ok(known) = pb::RateLimitRequest::decode(bytes) {
@@ -35,7 +35,7 @@ fn compare(read: &RateLimitRequest, known: &pb::RateLimitRequest) {
     assert_eq!(query.descriptors.len(), read.own_hits.len());
     for ((read, own_hits), known) in query.descriptors.iter().zip(&read.own_hits).zip(&known.descriptors) {
         assert_eq!(*own_hits, known.hits_addend.is_some());
-        // Of more than any rule has, not all are kept: a hash of the others follows the last value.
+        // If there are more entries than any rule has, only some are kept: a hash of the others follows the last value.
         let kept = read.entries.len();
         assert!(kept == known.entries.len() || kept < known.entries.len().min(20));
         for (at, ((key, value), known_entry)) in read.entries.iter().zip(&known.entries).enumerate() {
@@ -46,7 +46,7 @@ fn compare(read: &RateLimitRequest, known: &pb::RateLimitRequest) {
     }
 }
 
-/// A body of `/json` is answered: that it is invalid, or what was decided.
+/// A body of `/json` is answered with an error for invalid input or with a decision.
 pub fn json(bytes: &[u8]) {
     http::post("/json", bytes);
 }

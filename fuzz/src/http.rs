@@ -1,4 +1,4 @@
-//! JSON over HTTP, through the router that serves it.
+//! JSON over HTTP, through the router of the service.
 
 use axum::{
     Router,
@@ -16,11 +16,11 @@ use weir::transport::{
 
 use super::scene;
 
-/// Longest body that is read.
+/// Maximum size of a body that is read.
 const MAX_BODY_BYTES: usize = 1 << 16;
 
 thread_local! {
-    /// Made once, since to read the descriptors of the messages takes longer than any request.
+    /// Made once, since reading the descriptors of the messages takes longer than any request.
     static SERVICE: (Runtime, Router) = {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let checks = scene::checks();
@@ -36,7 +36,7 @@ thread_local! {
     };
 }
 
-/// A body of each of the paths of the API is answered in JSON.
+/// A body on each path of the API is answered in JSON.
 pub fn json(bytes: &[u8]) {
     for path in ["/v1/check", "/v1/check_batch", "/v1/reserve", "/v1/commit", "/v1/reset"] {
         let answer = post(path, bytes);
@@ -44,7 +44,7 @@ pub fn json(bytes: &[u8]) {
     }
 }
 
-/// What is answered to a body, which is never that something is wrong inside.
+/// Returns the answer to a body, which is never an internal error.
 pub fn post(path: &str, body: &[u8]) -> Vec<u8> {
     SERVICE.with(|(runtime, router)| {
         runtime.block_on(async {

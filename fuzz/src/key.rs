@@ -1,8 +1,8 @@
-//! How keys are encoded: as a text with a key on each line, `domain/segment/segment`.
+//! The encoding of keys. The input is a text with a key per line, `domain/segment/segment`.
 
 use weir_core::domain::key::{END, Key, MAX_SEGMENT_BYTES, MAX_SEGMENTS, domain_name, parts_end};
 
-/// Most keys of one input.
+/// Maximum number of keys of one input.
 const MAX_KEYS: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,8 +11,8 @@ struct Path<'a> {
     segments: Vec<&'a str>,
 }
 
-/// Keys come back as they were; different ones never share a name; the name of one begins another's where it is above it,
-/// and nowhere else.
+/// Keys survive encoding; different keys never have the same name; the name of one is a prefix of another's exactly if
+/// it is an ancestor.
 pub fn key(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let paths: Vec<_> = text.lines().take(MAX_KEYS).filter_map(path).collect();
@@ -62,7 +62,7 @@ fn alone(path: &Path<'_>) {
 
 fn apart(one: &Path<'_>, other: &Path<'_>) {
     let is_above = one.domain == other.domain && other.segments.starts_with(&one.segments);
-    // What is behind the most segments is one, whatever it was.
+    // Everything behind the maximum number of segments is one segment.
     let expected = if one.segments.len() > MAX_SEGMENTS { one == other } else { is_above };
     assert_eq!(name(other).starts_with(&name(one)), expected, "{one:?} and {other:?}");
 }

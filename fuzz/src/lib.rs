@@ -1,5 +1,5 @@
-//! What outsiders can reach, as functions of bytes that panic where something does not hold. `README.md` tells how they
-//! are run.
+//! Fuzz targets for all untrusted input, as functions of bytes that panic if a property does not hold. `README.md`
+//! describes how they are run.
 
 pub mod auth;
 pub mod envoy;
@@ -13,10 +13,10 @@ pub mod reservations;
 pub mod scene;
 pub mod snapshots;
 
-/// Takes any bytes, and panics where something does not hold.
+/// A target: takes any bytes, and panics if a property does not hold.
 pub type Target = fn(&[u8]);
 
-/// Every target, by the name of its corpus and of its program.
+/// Every target, with the name of its corpus and program.
 pub const TARGETS: &[(&str, Target)] = &[
     ("access_log", logs::access_log),
     ("auth_file", auth::file),

@@ -1,4 +1,4 @@
-//! What `weir simulate` reads: traces and access logs.
+//! Input of `weir simulate`: traces and access logs.
 
 use weir_core::{algorithm::Bounds, domain::time::MAX_MOMENT};
 
@@ -14,7 +14,7 @@ use weir::{
 
 use super::scene::{self, Memory, NOW};
 
-/// A log behind a line with the form of its keys: each of its lines is a check, or told to be none.
+/// Each line of an access log is a check or is reported as none. The first line of the input is the form of the keys.
 pub fn access_log(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (form, lines) = text.split_once('\n').unwrap_or((text, ""));
@@ -34,7 +34,7 @@ pub fn access_log(bytes: &[u8]) {
     }
 }
 
-/// Each line of a trace is a request, or told to be none.
+/// Each line of a trace is a request or is reported as none.
 pub fn trace(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         tell(text, Trace);

@@ -19,10 +19,10 @@ use weir::{
 
 use super::scene;
 
-/// The field of a check that holds limits.
+/// The field of a check with its limits.
 const LIMIT_SPEC: u32 = 3;
 
-/// A `CheckRequest` is read as prost reads it, unless it is larger than it may be, and answered.
+/// A `CheckRequest` is read as prost reads it, unless it exceeds the bounds, and answered.
 pub fn check(bytes: &[u8]) {
     compare(bytes);
     let service = scene::checks();
@@ -45,7 +45,7 @@ pub fn batch(bytes: &[u8]) {
     checks.iter().for_each(|check| compare(check));
     let service = scene::checks();
     let mut answers = pin!(call::check_batch(&service, Bytes::copy_from_slice(bytes)));
-    // A large one pauses between its parts.
+    // A large batch yields between its parts.
     let answers = (0..=checks.len()).find_map(|_| answers.as_mut().now_or_never());
     if let Ok(answers) = answers.expect("memory answers at once") {
         let answers = CheckBatchResponse::decode(&answers[..]).expect("answers");
@@ -53,7 +53,7 @@ pub fn batch(bytes: &[u8]) {
     }
 }
 
-/// A `ResetRequest` is read as prost reads it, unless it is larger than it may be, and carried out.
+/// A `ResetRequest` is read as prost reads it, unless it exceeds the bounds, and carried out.
 pub fn reset(bytes: &[u8]) {
     match (message::read::<ResetRequest>(bytes), ResetRequest::decode(bytes)) {
         (Ok(read), Ok(known)) => assert_eq!(read, known),
@@ -77,7 +77,7 @@ fn compare(bytes: &[u8]) {
     let read = CheckMessage::read(bytes).ok().and_then(|mut read| limits(&mut read).map(|limits| (read, limits)));
     match (read, CheckRequest::decode(bytes)) {
         (Some((read, limits)), Ok(mut known)) => {
-            // As text, since there may be one that is no number among them.
+            // Compared as text, since there may be a NaN among the numbers.
             assert_eq!(format!("{limits:?}"), format!("{:?}", known.limit_spec.take()));
             assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known)));
         }
@@ -87,12 +87,12 @@ fn compare(bytes: &[u8]) {
     }
 }
 
-/// Takes the limits out of a check, which are compared as prost reads them: `None` where it does not.
+/// Takes the limits out of a check and decodes them with prost, for comparison; `None`: prost does not decode them.
 pub fn limits(check: &mut CheckMessage<'_>) -> Option<Option<LimitSpec>> {
     check.limit_spec.take().map(|spec| LimitSpec::decode(&*spec)).transpose().ok()
 }
 
-/// Whether a check may be refused although it is one.
+/// Whether a valid check may be rejected because it exceeds the bounds.
 pub fn is_beyond_bounds(bytes: &[u8]) -> bool {
     let Some(fields) = Fields::new(bytes).collect::<Option<Vec<_>>>() else { return nests_groups(bytes) };
     let limits = fields.iter().map(|field| match field {
@@ -103,7 +103,8 @@ pub fn is_beyond_bounds(bytes: &[u8]) -> bool {
     fields.len() > MAX_FIELDS || limits.map_or_else(|| nests_groups(bytes), |limits| limits > MAX_FIELDS)
 }
 
-/// Whether groups may be nested so deep that it matters where prost begins to count: it reads nests of 100, messages included.
+/// Whether groups may be nested so deep that the start of prost's count matters: it reads 100 levels, messages
+/// included.
 pub fn nests_groups(bytes: &[u8]) -> bool {
     const START: u8 = 3;
     bytes.iter().filter(|byte| **byte & 7 == START).count() > 90

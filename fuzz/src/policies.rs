@@ -1,4 +1,4 @@
-//! Policy files, in both formats.
+//! Policy files, in the native format and that of envoyproxy/ratelimit.
 
 use weir_core::{algorithm::Bounds, domain::ask::MAX_COST};
 use weir_policy::{
@@ -15,12 +15,12 @@ use weir::limiter::{CheckError, Descriptor, DescriptorsRequest, Invalid, Request
 
 use super::scene::{self, NOW};
 
-/// Most nodes of a policy that are asked for.
+/// Maximum number of nodes of a policy that are checked.
 const MAX_PLACES: usize = 32;
-/// What is asked of each: units, and the factor of the request.
+/// The checks of each node: cost, and the factor of the request.
 const TERMS: [(i64, f64); 5] = [(1, 1.0), (0, 0.5), (-MAX_COST, 1e-9), (MAX_COST, 1e9), (1, 0.0)];
 
-/// A file of the native format is refused with places, or its limits decide whatever is asked of them.
+/// A file of the native format is rejected with positions, or its limits decide every check.
 pub fn native(bytes: &[u8]) {
     let Some(domain) = read(bytes, file::read) else { return };
     let policy = Policy::new([domain]);
@@ -35,7 +35,7 @@ pub fn native(bytes: &[u8]) {
         {
             let mut request = Request::new(&domain.name, &policy_node.pattern).expect("a key");
             request.set_terms(cost, None, factor).expect("terms");
-            // A factor may take a limit beyond its bounds, and nothing else may be wrong.
+            // Only a factor may take a limit beyond its bounds; any other error is a failure.
             let answer = limiter.check(&handle, &request).now_or_never().expect("memory does not wait");
             let is_too_far = matches!(&answer, Err(CheckError::Invalid(Invalid::Factor(..))));
             assert!(answer.is_ok() || factor != 1.0 && is_too_far, "{:?}", answer.as_ref().err());
@@ -48,12 +48,12 @@ pub fn native(bytes: &[u8]) {
     }
 }
 
-/// A file in the format of envoyproxy/ratelimit is refused with places, or every descriptor that it knows gets a status.
+/// A file in the format of envoyproxy/ratelimit is rejected with positions, or each of its descriptors gets a status.
 pub fn descriptors(bytes: &[u8]) {
     let Some(domain) = read(bytes, |document, bounds| descriptors::file::read(document, &scene::rules(bounds))) else {
         return;
     };
-    // A second file of the domain that says the same.
+    // The same file again, as a second file of the domain.
     let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, &scene::rules(bounds)));
     let policy = Policy::new([domain]);
     lint::warnings(&policy);
@@ -96,7 +96,7 @@ fn read(bytes: &[u8], as_domain: impl Fn(&Node, &Bounds) -> Result<Domain, Probl
     }
 }
 
-/// Problems say what is wrong, and where in the text.
+/// Problems have a message and a position within the text.
 pub fn check_places(text: &str, problems: &Problems) {
     let lines = 1 + text.matches(['\n', '\r']).count();
     assert!(!problems.0.is_empty());

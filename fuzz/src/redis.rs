@@ -1,4 +1,4 @@
-//! What servers of a shared store say.
+//! Replies of the servers of a shared store.
 
 use weir_core::domain::aggregate;
 use weir_store::{
@@ -14,7 +14,7 @@ use weir_store::{
 
 use deadpool_redis::redis::{Parser, Value};
 
-/// Levels of the parts that are answered, and what they tell besides.
+/// Number of levels of each part of an answer, and the kind of its other content.
 const PARTS: [(u32, Tells); 6] = [
     (1, Tells::Decisions),
     (2, Tells::Changes),
@@ -24,7 +24,7 @@ const PARTS: [(u32, Tells); 6] = [
     (16, Tells::Decisions),
 ];
 
-/// Bytes are replies one after the other until they are none, and each is understood or told to be something else.
+/// The input is a sequence of replies. Each one is parsed or reported as unexpected.
 pub fn reply(bytes: &[u8]) {
     for reply in replies(bytes) {
         answers(&reply);
@@ -33,7 +33,7 @@ pub fn reply(bytes: &[u8]) {
             let _ = hello.check(ServerMode::Standalone, true);
         }
         if let Value::ServerError(error) = &reply {
-            // A command that the server may have run is never sent again.
+            // A command that the server may have executed is never sent again.
             let text = words(error);
             let failure = Failure::of_server(&text);
             assert_eq!(failure.may_be_sent_again(), failure.refusal().is_some(), "{text}");
@@ -42,12 +42,12 @@ pub fn reply(bytes: &[u8]) {
     }
 }
 
-/// What the script answers, as it stands within a reply.
+/// The answer of the script, inside a reply.
 pub fn answer(bytes: &[u8]) {
     answers(&Value::BulkString(bytes.to_vec()));
 }
 
-/// Replies to `CLUSTER SLOTS` become maps, whose slots each have one owner.
+/// Replies to `CLUSTER SLOTS` become maps in which each slot has one owner.
 pub fn cluster_slots(bytes: &[u8]) {
     replies(bytes).iter().for_each(map);
 }

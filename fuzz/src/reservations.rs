@@ -1,4 +1,4 @@
-//! The calls about reservations, over gRPC.
+//! The calls on reservations, over gRPC.
 
 use futures_util::FutureExt;
 use prost::Message;
@@ -18,17 +18,18 @@ use super::{
     scene,
 };
 
-/// The field of `ReserveRequest` that holds the check.
+/// The field of `ReserveRequest` with the check.
 const CHECK: u32 = 1;
 
-/// A `ReserveRequest` is read as prost reads it, unless it is larger than it may be, and answered. What is held is settled once.
+/// A `ReserveRequest` is read as prost reads it, unless it exceeds the bounds, and answered. A reservation is settled
+/// once.
 pub fn reserve(bytes: &[u8]) {
     let read = ReserveMessage::read(bytes).ok();
     let read = read.and_then(|mut read| limits(&mut read.check).map(|limits| (read, limits)));
     match (read, ReserveRequest::decode(bytes)) {
         (Some((read, limits)), Ok(known)) => {
             let mut check = known.check.unwrap_or_default();
-            // As text, since there may be one that is no number among them.
+            // Compared as text, since there may be a NaN among the numbers.
             assert_eq!(format!("{limits:?}"), format!("{:?}", check.limit_spec.take()));
             let known = ReserveMessage { check: (&check).into(), ttl: known.ttl, on_expiry: known.on_expiry };
             assert_eq!(format!("{read:?}"), format!("{known:?}"));
@@ -57,7 +58,7 @@ pub fn reserve(bytes: &[u8]) {
     assert_eq!(commit(7), first, "the first settlement counts");
 }
 
-/// Whether a request may be refused although it is one.
+/// Whether a valid request may be rejected because it exceeds the bounds.
 fn may_be_refused(bytes: &[u8]) -> bool {
     let Some(fields) = Fields::new(bytes).collect::<Option<Vec<_>>>() else { return nests_groups(bytes) };
     let checks: Vec<_> = fields.iter().filter(|(number, _)| *number == CHECK).collect();
@@ -66,7 +67,7 @@ fn may_be_refused(bytes: &[u8]) -> bool {
     fields.len() > MAX_FIELDS || checks.len() > 1 || checks.into_iter().any(is_beyond_bounds)
 }
 
-/// Any message, and any text for a hold, settles nothing, since nothing is reserved.
+/// Any message, and any text as a hold, settles nothing, since nothing is reserved.
 pub fn settle(bytes: &[u8]) {
     let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
     let text = CommitRequest { hold: String::from_utf8_lossy(bytes).into_owned(), actual: None }.encode_to_vec();

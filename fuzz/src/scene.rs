@@ -1,4 +1,4 @@
-//! A service in memory, made anew for each input, so that what one finds does not depend on those before it.
+//! A service in memory, made anew for each input, so that the results of an input do not depend on previous ones.
 
 use std::{
     fmt::Write,
@@ -15,20 +15,20 @@ use weir_store::{MemoryStore, memory::MemorySettings};
 
 use weir::{limiter::Limiter, telemetry::Metrics, transport::check_service::CheckService};
 
-/// When everything happens.
+/// The time of all events.
 pub const NOW: Micros = 1_790_000_000_000_000;
 
-/// Few enough that a store is full now and then.
+/// Maximum number of keys, so low that a store is sometimes full.
 const MAX_KEYS: usize = 100;
 
-/// The policy of the quick start, and the file of descriptors of the example.
+/// The policy of the quick start, and the descriptors of the example.
 const NATIVE: &str = include_str!("../../config/limits.yaml");
 const DESCRIPTORS: &str = include_str!("../../examples/envoy/limits/shop.yaml");
 
-/// The domain in which every algorithm has a key of its name, with a limit for each of its examples.
+/// The domain with a key for each algorithm, which has a limit for each of its examples.
 pub const EVERY: &str = "every";
 
-/// A store in memory whose time stands where it is put.
+/// A store in memory with a manual clock.
 pub type Memory = MemoryStore<Arc<ManualClock>>;
 
 static DOMAINS: LazyLock<[Domain; 3]> = LazyLock::new(|| {
@@ -46,7 +46,7 @@ fn read(text: &str, as_domain: fn(&document::Node, &Bounds) -> Result<Domain, Pr
     as_domain(&document, &Bounds::default()).unwrap_or_else(|problems| panic!("{text}: {problems}"))
 }
 
-/// How files of descriptors are read, within these bounds.
+/// Returns the rules for files of descriptors, within these bounds.
 pub fn rules(bounds: &Bounds) -> Rules {
     Rules { bounds: *bounds, ..Rules::default() }
 }
@@ -63,23 +63,23 @@ fn every() -> String {
     text
 }
 
-/// What is in force: the default domain, [`EVERY`], and `shop`, which is one of descriptors.
+/// Returns the policy in force: the default domain, [`EVERY`], and `shop`, a domain of descriptors.
 pub fn policy() -> Policy {
     Policy::new(DOMAINS.iter().cloned())
 }
 
-/// An empty store at this moment.
+/// Makes an empty store at this time.
 pub fn store(now: Micros) -> Memory {
     let settings = MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() };
     MemoryStore::new(settings, Arc::new(ManualClock::new(now)))
 }
 
-/// A limiter over a store by some policy.
+/// Makes a limiter over a store with a policy.
 pub fn limiter(store: Memory, policy: Policy) -> Limiter<Memory> {
     Limiter::new(store, policy, Arc::clone(&METRICS))
 }
 
-/// A service without any call so far.
+/// Makes a service without previous calls.
 pub fn checks() -> CheckService<Memory> {
     CheckService::new(Arc::new(limiter(store(NOW), policy())), Bounds::default())
 }

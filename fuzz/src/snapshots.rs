@@ -15,10 +15,10 @@ use weir::limiter::Request;
 
 use super::scene::{self, EVERY, Memory, NOW};
 
-/// Bytes of the checksum, which is the last that stands in a file.
+/// Length of the checksum at the end of a file, in bytes.
 const CHECKSUM: usize = blake3::OUT_LEN;
 
-/// The content of a snapshot, to which the checksum is made fit: it is refused, or its states decide.
+/// The content of a snapshot, with a valid checksum appended, is rejected or its states decide.
 pub fn content(bytes: &[u8]) {
     let whole = [bytes, blake3::hash(bytes).as_bytes()].concat();
     let Ok((loaded, store)) = load(whole_file(&whole).path()) else { return };
@@ -36,7 +36,7 @@ pub fn content(bytes: &[u8]) {
     }
 }
 
-/// A file whose checksum does not match is refused, and so is one that is whole, once any byte has changed.
+/// A file whose checksum does not match is rejected; a valid file is rejected once any byte has changed.
 pub fn file(bytes: &[u8]) {
     let file = whole_file(bytes);
     if load(file.path()).is_err() {

@@ -1,4 +1,4 @@
-//! Unary calls: each waits for its answer before the next begins.
+//! Unary calls: each waits for its answer before the next one begins.
 
 use std::{future::Future, sync::Arc};
 
@@ -19,7 +19,7 @@ use super::{
     },
 };
 
-/// Sends calls to a service. Tests have a scripted one.
+/// A sender of calls to a service. Tests have a scripted one.
 pub(crate) trait CallSender: Send {
     /// Waits until a call can be sent. `false`: the load ended first.
     fn is_ready(&mut self) -> impl Future<Output = bool> + Send;
@@ -28,7 +28,7 @@ pub(crate) trait CallSender: Send {
     fn send(&mut self, body: &Bytes, checks: u64, kind: Kind) -> impl Future<Output = Option<Answers>> + Send;
 }
 
-/// Makes one call after the other until the load ends.
+/// Makes one call after another until the load ends.
 pub(crate) async fn call<C: Clock>(
     pacer: Pacer<C>,
     mut sender: impl CallSender,
@@ -66,7 +66,7 @@ impl CallSender for ConnectionSender {
 
     async fn send(&mut self, body: &Bytes, checks: u64, kind: Kind) -> Option<Answers> {
         let (response, mut stream) = self.connection.start(self.head.request())?;
-        // If this fails, the response tells why.
+        // If this fails, the response has the reason.
         let _ = stream.send_data(body.clone(), true);
         let mut incoming = Incoming::Head(response);
         let answer = self.timeout.wait(Instant::now(), one_message(&mut incoming)).await;

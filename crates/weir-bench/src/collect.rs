@@ -1,4 +1,4 @@
-//! Collects the threads' counts while they work.
+//! Collects the threads' counts during the load.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{Failure, Signals};
 
-/// How often the threads' counts are collected.
+/// Interval at which the threads' counts are collected.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Collects the threads' counts.
+/// The collector of the threads' counts.
 pub(crate) struct Collector {
     load: Load,
     losses: Losses,
@@ -27,13 +27,13 @@ pub(crate) struct Collector {
     server_pid: Option<u32>,
     live: Live,
     total: Counts,
-    /// The counts of the last second.
+    /// The counts of the last interval.
     recent: Counts,
-    /// Empty counts, swapped for those of a thread.
+    /// Empty counts, to be swapped with those of a thread.
     spare: Counts,
 }
 
-/// CPU time used so far.
+/// CPU time so far.
 #[derive(Clone, Copy, Default)]
 struct CpuUsed {
     generator: Duration,
@@ -41,6 +41,8 @@ struct CpuUsed {
 }
 
 impl Collector {
+    /// Makes a collector with zero counts.
+    ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
     pub(crate) fn new(work: &Work, server_pid: Option<u32>, live: Live) -> Result<Self, Failure> {
@@ -52,7 +54,7 @@ impl Collector {
     /// Runs the load until it ends or the first signal. A second signal ends it at once, with its exit code.
     ///
     /// # Errors
-    /// If a thread of the generator fails.
+    /// A thread of the generator fails.
     pub(crate) async fn measure(
         mut self,
         workers: Vec<Worker>,
@@ -98,12 +100,12 @@ impl Collector {
     fn used(&self) -> CpuUsed {
         CpuUsed {
             generator: cpu::own(),
-            // If the service has gone, the errors tell.
+            // If the service is gone, the errors show it.
             server: self.server_pid.and_then(|pid| cpu::of_process(pid).ok()),
         }
     }
 
-    /// Collects the threads' counts, and prints them as the last `passed` unless that is zero.
+    /// Collects the threads' counts, and prints them as those of the last `passed`, unless that is zero.
     fn collect(&mut self, recorders: &[&Recorder], second: u64, passed: Duration) -> Result<(), Failure> {
         self.recent.clear();
         for recorder in recorders {

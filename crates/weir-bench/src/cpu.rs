@@ -12,15 +12,15 @@ const TICK: Duration = Duration::from_millis(10);
 const USER: usize = 11;
 const SYSTEM: usize = 12;
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process so far.
 pub(crate) fn own() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// CPU time of another process so far, to the hundredth of a second (Linux).
+/// Returns the CPU time of another process so far, with a resolution of 10 ms (Linux).
 ///
 /// # Errors
-/// If there is no such process, or no `/proc`.
+/// There is no such process, or no `/proc`.
 pub(crate) fn of_process(pid: u32) -> Result<Duration, Failure> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).map_err(|error| Failure(format!("{path}: {error}")))?;

@@ -20,13 +20,13 @@ use super::{
 };
 use crate::Failure;
 
-/// Maximum checks of a key: a limit that refills faster than it is checked is never exhausted.
+/// Maximum number of checks per key: a limit that refills faster than it is checked is never exhausted.
 const MAX_ROUNDS: usize = 8;
 
-/// Checks each key with what it has left, until it is refused. Returns the number of checks.
+/// Checks each key with its remaining units, until it is refused. Returns the number of checks.
 ///
 /// # Errors
-/// If the service cannot be reached or answers with an error, or if such a key has no limit.
+/// The service cannot be reached or answers with an error, or a key has no limit.
 pub(crate) async fn exhaust(
     target: &Target,
     head: &Head,
@@ -71,7 +71,7 @@ impl Exhauster {
             if !answer.allowed && cost <= units {
                 return Ok(());
             }
-            // What is left, and after that the cost of the load, which must be refused.
+            // The remaining units, and after that the cost of the load, which must be refused.
             cost = i64::try_from(answer.remaining).unwrap_or(i64::MAX).max(units);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A line a second on standard error while the load runs.
+//! A line per second on standard error during the load.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,7 +10,7 @@ use super::{
 /// Moves to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Prints the counts of each second. On a terminal each line replaces the one before.
+/// The printer of each second's counts. On a terminal each line replaces the previous one.
 pub(crate) struct Live {
     wanted: bool,
     on_terminal: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Prints on a terminal, and elsewhere if `wanted`.
+    /// Makes a printer for a terminal, or for any standard error if `wanted`.
     pub(crate) fn new(wanted: bool) -> Self {
         let on_terminal = io::stderr().is_terminal();
         Self { wanted: wanted || on_terminal, on_terminal, is_shown: false }

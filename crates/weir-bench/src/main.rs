@@ -1,4 +1,4 @@
-//! `weir-bench`: puts a service under load and measures it.
+//! `weir-bench`: a load generator that measures a service.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
@@ -72,7 +72,7 @@ impl Bench {
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(NOTHING) })
     }
 
-    /// Prepares the load, and returns the number of checks that took.
+    /// Prepares the load, and returns the number of checks that this took.
     async fn prepare(&self) -> Result<(Work, u64), Failure> {
         let call = self.load.call;
         let load = self.load.load(self.checks.seed).map_err(Failure)?;

@@ -18,7 +18,7 @@ const DIGITS: u8 = 3;
 /// Maximum length of an error message, in characters.
 const MAX_MESSAGE: usize = 200;
 
-/// A histogram of nanoseconds with three significant digits.
+/// Makes a histogram of nanoseconds with three significant digits.
 ///
 /// # Errors
 /// Never; the bounds are fixed.
@@ -26,12 +26,12 @@ pub(crate) fn histogram() -> Result<Histogram<u64>, CreationError> {
     Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, DIGITS)
 }
 
-/// Errors of one code.
+/// The errors of one code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Errors {
-    /// Checks that failed with it.
+    /// Number of checks that failed with it.
     pub count: u64,
-    /// The message of the first.
+    /// The message of the first one.
     pub first: String,
 }
 
@@ -50,16 +50,16 @@ pub(crate) struct Counts {
     pub degraded: u64,
     /// Checks that failed, by gRPC status code.
     pub errors: BTreeMap<i32, Errors>,
-    /// From when a call was due to its end, in nanoseconds.
+    /// Time from the due time of a call to its end, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// From when it was due to when it was sent, in nanoseconds.
+    /// Time from the due time of a call until it was sent, in nanoseconds.
     pub late: Histogram<u64>,
-    /// When the last call ended.
+    /// Time of the end of the last call.
     pub last: Nanos,
 }
 
 impl Counts {
-    /// Zero calls.
+    /// Makes zero counts.
     ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
@@ -77,12 +77,12 @@ impl Counts {
         })
     }
 
-    /// Checks with an answer.
+    /// Returns the number of checks with an answer.
     pub(crate) fn answered(&self) -> u64 {
         self.allowed + self.refused
     }
 
-    /// Checks that failed.
+    /// Returns the number of checks that failed.
     pub(crate) fn failed(&self) -> u64 {
         self.errors.values().map(|errors| errors.count).sum()
     }
@@ -104,7 +104,7 @@ impl Counts {
         self.last = self.last.max(ended);
     }
 
-    /// Adds the counts of another.
+    /// Adds other counts.
     ///
     /// # Errors
     /// Never; all histograms have the same bounds.
@@ -138,22 +138,24 @@ impl Counts {
 /// The times of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
-    /// When it was due.
+    /// Time at which it was due.
     pub due: Nanos,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub sent: Nanos,
-    /// When it ended.
+    /// Time at which it ended.
     pub ended: Nanos,
 }
 
 /// The counts of one thread, which the collector swaps for empty ones.
 pub(crate) struct Recorder {
     counts: Mutex<Counts>,
-    /// Calls that were due earlier are warm-up.
+    /// Start of the measurement; calls due earlier are warm-up.
     measured_from: Nanos,
 }
 
 impl Recorder {
+    /// Makes a recorder with zero counts.
+    ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
     pub(crate) fn new(measured_from: Nanos) -> Result<Self, CreationError> {
@@ -172,7 +174,7 @@ impl Recorder {
         }
     }
 
-    /// Takes the counts, leaving `empty` in their place.
+    /// Takes the counts, and leaves `empty` in their place.
     pub(crate) fn swap(&self, empty: &mut Counts) {
         std::mem::swap(&mut *self.counts.lock(), empty);
     }

@@ -1,4 +1,4 @@
-//! Streams: many checks are in flight on each, and answers come in order.
+//! Streams: each has many checks in flight, and answers come in order.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -28,19 +28,19 @@ pub(crate) struct StreamCaller<C> {
     pub writer: RequestWriter,
     pub recorder: Arc<Recorder>,
     pub timeout: Timeout,
-    /// Most checks in flight, at least 1.
+    /// Maximum number of checks in flight, at least 1.
     pub window: usize,
 }
 
 /// An open stream.
 struct OpenStream {
-    /// `None`: half-closed, nothing more will be sent.
+    /// The sending half; `None`: half-closed.
     out: Option<SendStream<Bytes>>,
     incoming: Incoming,
     messages: Messages,
-    /// When each check without an answer was due, and when it was sent.
+    /// For each check without an answer: the times at which it was due and sent.
     in_flight: VecDeque<(Nanos, Nanos)>,
-    /// When the last bytes arrived, or the oldest check in flight was sent.
+    /// Time at which the last bytes arrived, or the oldest check in flight was sent.
     last_heard: Instant,
 }
 
@@ -77,7 +77,7 @@ impl<C: Clock> StreamCaller<C> {
         None
     }
 
-    /// Sends the check that was due at `first`, and others that are due as far as the window allows.
+    /// Sends the check that was due at `first`, and further due checks as far as the window allows.
     fn send_due(&mut self, stream: &mut OpenStream, first: Nanos) {
         let Some(out) = &mut stream.out else { return };
         if stream.in_flight.is_empty() {
@@ -89,7 +89,7 @@ impl<C: Clock> StreamCaller<C> {
             stream.in_flight.push_back((moment, sent.max(moment)));
             due = if stream.in_flight.len() < self.window { self.pacer.next_now() } else { None };
         }
-        // If this fails, the response tells why.
+        // If this fails, the response has the reason.
         let _ = out.send_data(self.writer.messages(stream.in_flight.len() - before), false);
     }
 
@@ -151,7 +151,7 @@ fn close(stream: &mut OpenStream) {
     }
 }
 
-/// The service ended the stream with OK.
+/// Returns the result of a stream that the service ended with OK.
 fn end_of(stream: &OpenStream) -> Result<(), Fault> {
     if stream.in_flight.is_empty() { Ok(()) } else { Err(Fault::unavailable("the stream ended before its answers")) }
 }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::Failure;
 
-/// Connections that a thread opens at once.
+/// Maximum number of connections that a thread opens concurrently.
 const DIALS: usize = 32;
 
 /// The shape of a load, the same for all threads.
@@ -41,22 +41,22 @@ pub(crate) struct Load {
     pub streams: usize,
     /// Checks in flight on each stream; `None`: unary calls.
     pub window: Option<usize>,
-    /// Calls a second of an open loop, over all threads; `None`: the loop is closed.
+    /// Calls per second of an open loop, over all threads; `None`: the loop is closed.
     pub rate: Option<f64>,
     pub warm_up: Duration,
-    /// After the warm-up.
+    /// Duration of the measurement, after the warm-up.
     pub duration: Duration,
     pub seed: u64,
 }
 
 impl Load {
-    /// Start and end of the measurement.
+    /// Returns the start and end of the measurement.
     pub(crate) fn measured(&self) -> (Nanos, Nanos) {
         let nanos = |time: Duration| (time.as_secs_f64() * SECOND) as Nanos;
         (nanos(self.warm_up), nanos(self.warm_up + self.duration))
     }
 
-    /// The connections of one thread.
+    /// Returns the number of connections of one thread.
     fn connections_of(&self, thread: usize) -> usize {
         self.connections / self.threads + usize::from(thread < self.connections % self.threads)
     }
@@ -86,7 +86,7 @@ impl Worker {
     /// Starts thread `number` (from 0), which connects.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// The system cannot create a thread.
     pub(crate) fn spawn(work: Work, number: usize) -> Result<Self, Failure> {
         let recorder = Arc::new(Recorder::new(work.load.measured().0)?);
         let (tell_connected, connected) = oneshot::channel();
@@ -103,15 +103,16 @@ impl Worker {
     /// Waits until it has connected.
     ///
     /// # Errors
-    /// If a connection fails.
+    /// A connection fails.
     pub(crate) async fn connected(mut self) -> Result<Self, Failure> {
         (&mut self.connected).await.map_err(|_| died())??;
         Ok(self)
     }
 
-    /// Starts the load; `at` is time 0. Returns the counts, and how well the schedule was kept, once all calls have ended.
+    /// Starts the load; `at` is time 0. Returns the counts, and the deviations from the schedule once all calls have
+    /// ended.
     pub(crate) fn start(self, at: Instant) -> (Arc<Recorder>, impl Future<Output = Result<ScheduleStats, Failure>>) {
-        // If the thread has ended, `ended` tells why.
+        // If the thread has ended, `ended` has the reason.
         let _ = self.start.send(at);
         (self.recorder, async { self.ended.await.map_err(|_| died())? })
     }

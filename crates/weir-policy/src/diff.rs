@@ -1,4 +1,4 @@
-//! The difference between two policies: what it is called, for the log, and what it means for keys, for a person.
+//! The difference between two policies: names for the log, effects on keys for operators.
 
 mod effect;
 mod hidden;
@@ -12,41 +12,41 @@ pub(crate) use effect::Effect;
 use hidden::{Hidden, hidden};
 use item::{Item, items};
 
-/// What a limit means for keys that meet no other one, where it comes and where it goes.
+/// The effects on keys without another limit, when a limit is added or removed.
 const FIRST: &str = "these keys had no limit";
 const LAST: &str = "these keys have no limit any more";
-/// Most bytes of names in the text of a difference; the rest is a number.
+/// Maximum length of the names in the text of a difference, in bytes; the other names are counted.
 const MAX_NAME_BYTES: usize = 1_000;
 
-/// What a policy adds to another one, changes and removes: domains, limits and rules of descriptors, by name.
+/// The domains, limits and rules of descriptors that differ between two policies, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
-    /// Those that are new, and keys that meet a limit because a node that hid it is gone.
+    /// New items, and keys that meet a limit because a node that hid it is gone.
     pub added: Vec<Difference>,
-    /// Those that say something else.
+    /// Items with other values.
     pub changed: Vec<Difference>,
-    /// Those that are gone, and keys that meet no limit any more because a node hides it.
+    /// Removed items, and keys that meet no limit any more because a node hides it.
     pub removed: Vec<Difference>,
 }
 
-/// One of them.
+/// One difference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// `api` of a domain, `api:user/*#per-user` of a limit, `api:user/*` of a rule of descriptors, `api:user/root` of keys whose
-    /// limits a node hides.
+    /// The name: `api` for a domain, `api:user/*#per-user` for a limit, `api:user/*` for a rule of descriptors,
+    /// `api:user/root` for keys whose limits a node hides.
     pub name: String,
-    /// What it said; empty where it is new.
+    /// The old value; empty for a new item.
     pub before: String,
-    /// What it says; empty where it is gone.
+    /// The new value; empty for a removed item.
     pub after: String,
-    /// What that means for keys, a line each.
+    /// The effects on keys, a line each.
     pub means: Vec<String>,
-    /// What a key may do, of a limit that has other parameters.
+    /// The change of burst and rate, for a limit with other parameters.
     pub effect: Option<Effect>,
 }
 
 impl Diff {
-    /// From `old` to `new`.
+    /// Computes the difference from `old` to `new`.
     pub fn between(old: &Policy, new: &Policy) -> Self {
         let (mut before, mut diff) = (items(old), Self::default());
         for (name, after) in items(new) {
@@ -62,7 +62,7 @@ impl Diff {
         diff
     }
 
-    /// All, each with `+` where it is new, `~` where it has changed, `-` where it is gone.
+    /// Returns all differences with their signs: `+` new, `~` changed, `-` removed.
     pub fn all(&self) -> impl Iterator<Item = (char, &Difference)> {
         let signed = [('+', &self.added), ('~', &self.changed), ('-', &self.removed)];
         signed.into_iter().flat_map(|(sign, differences)| differences.iter().map(move |one| (sign, one)))

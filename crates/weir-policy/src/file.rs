@@ -1,4 +1,4 @@
-//! The native policy file: what its keys mean.
+//! The native format of policy files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -40,7 +40,7 @@ pub const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
 /// Reads one file's document into its domain.
 ///
 /// # Errors
-/// All that is wrong with it, each with its place.
+/// All problems of the document, each with its position.
 pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
     let mut reader = Reader { domain: Domain::new(""), bounds: *bounds, lease: None, problems: Problems::default() };
     reader.file(document);
@@ -50,12 +50,12 @@ pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
 struct Reader {
     domain: Domain,
     bounds: Bounds,
-    /// Whether limits are leased that do not say so themselves.
+    /// The default for limits without `lease`.
     lease: Lease,
     problems: Problems,
 }
 
-/// What a node inherits from its ancestors.
+/// The state that a node inherits from its ancestors.
 struct Inherited<'a> {
     node: NodeId,
     pattern: &'a str,
@@ -104,7 +104,7 @@ impl Reader {
             }
         }
         if self.domain.shadow && self.domain.on_store_failure == OnStoreFailure::Error {
-            // Nothing keeps a request of such a domain from passing.
+            // A shadow domain lets every request pass.
             self.domain.on_store_failure = OnStoreFailure::Allow;
         }
         if let Some(schema) = entries.iter().find(|entry| entry.key == "schema") {
@@ -184,7 +184,7 @@ impl Reader {
         limits
     }
 
-    /// The factor of a node below others whose product is `above`.
+    /// Returns the factor of a node: its own times `above`, the product of its ancestors' factors.
     fn factor(&mut self, node: &Node, above: f64) -> f64 {
         let own: Option<f64> = scalar(node).and_then(|text| text.parse().ok());
         match own.filter(|own| *own >= 0.0).map(|own| own * above) {

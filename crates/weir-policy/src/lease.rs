@@ -1,4 +1,4 @@
-//! Whether units of limits are leased: `lease` of a file or of a limit.
+//! The key `lease` of a policy file or of a limit: whether units are leased, and for how long.
 
 use super::limits::scalar;
 use weir_core::{
@@ -14,14 +14,14 @@ use weir_settings::{
     suggest,
 };
 
-/// The keys of a lease that is a map.
+/// The keys of a `lease` map.
 pub const LEASE_KEYS: &[&str] = &["ttl"];
-/// For how long units are leased by default.
+/// Default TTL of a lease.
 const DEFAULT_TTL: Micros = SECOND / 4;
-/// Least time of a lease: several round trips to the store.
+/// Minimum TTL of a lease: several round trips to the store.
 const MIN_TTL: Micros = SECOND / 20;
 
-/// For how long units are leased; `None`: they are not.
+/// The TTL of leases; `None`: units are not leased.
 pub type Lease = Option<Micros>;
 
 /// Reads `true`, `false`, or a map with a `ttl`.
@@ -62,7 +62,7 @@ mod tests {
     use crate::parse;
     use weir_core::{algorithm::Bounds, domain::Key};
 
-    /// What the levels of `a/b` say.
+    /// Returns the lease TTLs of the levels of `a/b`.
     fn leases(head: &str, own: &str) -> Vec<Option<i64>> {
         let limit = |own: &str| format!("limits: [{{ gcra: {{ burst: 1, count: 1, period: 1s }}{own} }}]");
         let schema = format!("schema: {{ a: {{ {}, children: {{ b: {{ {} }} }} }} }}", limit(""), limit(own));

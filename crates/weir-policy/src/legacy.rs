@@ -1,8 +1,8 @@
-//! Buckets as Sharkey's `SkRateLimiterService` and Misskey before it define them: limit maps without an algorithm's name,
-//! with plain numbers, and times in milliseconds.
+//! The limit format of Sharkey's `SkRateLimiterService`, and of Misskey before it: maps without an algorithm's name,
+//! with plain numbers and times in milliseconds.
 //!
-//! `{ size, drip_size, drip_rate }` is a `leaky_bucket`. `{ max, duration, min_interval }` is translated to one as that
-//! service does; where its `min_interval` would be lost on the way, a `gcra` beside it keeps requests so far apart.
+//! `{ size, drip_size, drip_rate }` is a `leaky_bucket`. `{ max, duration, min_interval }` is translated to one as
+//! that service does; where the translation would lose `min_interval`, a `gcra` beside it enforces the interval.
 
 use super::limits::scalar;
 use weir_core::algorithm::{self, Bounds, ParamError, Params};
@@ -13,7 +13,7 @@ use weir_settings::{
 
 /// The algorithm that a bucket becomes.
 const BECOMES: &str = "leaky_bucket";
-/// Every key, with how it is called here.
+/// Every key, with its canonical spelling.
 pub const KEYS: [(&str, &str); 9] = [
     ("max", "max"),
     ("duration", "duration"),
@@ -25,33 +25,34 @@ pub const KEYS: [(&str, &str); 9] = [
     ("drip_rate", "drip_rate"),
     ("dripRate", "drip_rate"),
 ];
-/// The keys of one form; the others are those of the other.
+/// The keys of the bucket form; all other keys are of the `max` form.
 const BUCKET: [&str; 3] = ["size", "drip_size", "drip_rate"];
-/// The forms, as errors tell them.
+/// Both forms, for error messages.
 const FORMS: &str = "max, duration and min_interval, or size, drip_size and drip_rate";
 
-/// The largest number.
+/// Maximum of every number.
 const LARGEST: f64 = (1u64 << 53) as f64;
 const DEFAULT_DRIP_SIZE: f64 = 1.0;
 const DEFAULT_DRIP_RATE_MS: f64 = 1_000.0;
 
-/// The key as it is called here; `None`: a bucket has no such key.
+/// Returns the canonical spelling of a key; `None`: not a key of this format.
 pub(crate) fn known(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|(spelling, _)| *spelling == key).map(|(_, name)| *name)
 }
 
-/// The keys as they are called here.
+/// Returns the canonical spellings of all keys.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().filter(|(spelling, name)| spelling == name).map(|(_, name)| *name)
 }
 
-/// A hint for a key of the legacy form among the parameters of the algorithm that replaces it.
+/// Returns a hint for a key of this format among the parameters of the algorithm that replaces it.
 pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
     let meant = algorithm.name == BECOMES && known(key).is_some_and(|name| !is_bucket(name));
     meant.then(|| format!("`{key}` does not stand within {BECOMES}, but in its place: {{ max: 10, duration: 60000 }}"))
 }
 
-/// Reads the entries of a limit map whose keys are [`known`], at least one: see [`Bucket::limits`].
+/// Reads the entries of a limit map. All keys must be [`known`], and there must be at least one; see
+/// [`Bucket::limits`].
 pub(crate) fn read(
     entries: &[&Entry],
     field: &str,
@@ -78,11 +79,12 @@ pub(crate) fn read(
         .ok()
 }
 
-/// The numbers of a bucket, where it says them.
+/// The numbers of a bucket that are set.
 #[derive(Clone, Debug, Default)]
 pub struct Bucket(Vec<(&'static str, f64)>);
 
-/// The parameters of the limits that it becomes. Whole numbers; what is too large for them is beyond every bound.
+/// The parameters of the translated limits, as whole numbers; the conversion saturates, and the bounds reject such
+/// values.
 #[derive(Debug, PartialEq)]
 struct Translated {
     size: u64,
@@ -92,10 +94,10 @@ struct Translated {
 }
 
 impl Bucket {
-    /// A bucket of these numbers, each with its name.
+    /// Makes a bucket of these numbers, each with its name.
     ///
     /// # Errors
-    /// [`ParamError`] for a number that is out of its range, and one that does not go with another.
+    /// [`ParamError`] for a number out of range, and for one that does not go with another.
     pub fn new(numbers: impl IntoIterator<Item = (&'static str, Option<f64>)>) -> Result<Self, ParamError> {
         let mut bucket = Self::default();
         for (name, number) in numbers {
@@ -110,7 +112,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Adds the number of one of the `entries`.
+    /// Reads the number of `entry`, which is one of `entries`.
     fn read(&mut self, entry: &Entry, entries: &[&Entry]) -> Result<(), (Mark, String)> {
         let Some(name) = known(&entry.key) else { return Ok(()) };
         let written =
@@ -131,15 +133,15 @@ impl Bucket {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
     }
 
-    /// A number of the other form.
+    /// Returns a number of the other form.
     fn stranger(&self, name: &str) -> Option<(&'static str, f64)> {
         self.0.iter().find(|(other, _)| is_bucket(other) != is_bucket(name)).copied()
     }
 
-    /// The `leaky_bucket`, and the `gcra` that keeps requests `min_interval` apart where the bucket does not.
+    /// Translates to a `leaky_bucket`, and to a `gcra` that enforces `min_interval` where the bucket does not.
     ///
     /// # Errors
-    /// [`ParamError`] names the number at fault, or the one that is missing.
+    /// [`ParamError`] names the number that is invalid or missing.
     pub fn limits(&self, bounds: &Bounds) -> Result<(Params, Option<Params>), ParamError> {
         let translated = self.translate()?;
         let bucket = self.parse(BECOMES, &translated.bucket(), bounds)?;
@@ -155,7 +157,7 @@ impl Bucket {
             let drip_size = self.get("drip_size").unwrap_or(DEFAULT_DRIP_SIZE);
             return Ok(bucket(size, drip_size, self.get("drip_rate").unwrap_or(DEFAULT_DRIP_RATE_MS)));
         }
-        // 0 says nothing, as in the service whose form it is.
+        // 0 means not set, as in Sharkey.
         let min_interval = self.get("min_interval").filter(|interval| *interval > 0.0);
         match (self.get("max"), self.get("duration"), min_interval) {
             (Some(max), Some(duration), min_interval) => Ok(translate(max, duration, min_interval)),
@@ -175,7 +177,7 @@ impl Bucket {
         let parameters: Vec<_> = parameters.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let algorithm = algorithm::find(name).ok_or_else(|| ParamError::new(name, "unknown algorithm"))?;
         (algorithm.parse)(&parameters.as_slice(), bounds).map_err(|error| {
-            // The number that this parameter comes from.
+            // The possible sources of this parameter.
             let sources: &[&str] = match error.field.as_str() {
                 "size" => &["size", "max", "min_interval"],
                 "drip_size" => &["drip_size", "max"],
@@ -204,7 +206,7 @@ fn what(name: &str) -> &'static str {
     if is_time(name) { "a number of milliseconds" } else { "a number" }
 }
 
-/// The range of a number that is outside, in words.
+/// Checks the range of a number; the error is the range, in words.
 fn check(name: &str, number: f64) -> Result<(), &'static str> {
     let (or_nothing, range) = match name {
         "min_interval" => (true, "from 0 to 2^53"),
@@ -228,14 +230,14 @@ fn number(entry: &Entry, name: &str) -> Result<f64, String> {
     check(name, number).map(|()| number).map_err(|range| format!("{key} is {what} {range}, not {text}"))
 }
 
-/// Fractions round up, as in the service whose form it is.
+/// Makes a bucket. Fractions are rounded up, as in Sharkey.
 fn bucket(size: f64, drip_size: f64, drip_rate_ms: f64) -> Translated {
     let [size, drip_size, drip_rate_ms] = [size, drip_size, drip_rate_ms].map(|number| number.ceil() as u64);
     Translated { size, drip_size, drip_rate_ms, interval_us: None }
 }
 
-/// A bucket that is as near to `max` per `duration` as whole milliseconds allow, with ticks `min_interval` apart where
-/// that is not less than what one unit takes. Where it is less the ticks come one by one, and the interval is a limit of its own.
+/// Translates `max` per `duration` to a bucket, as closely as whole milliseconds allow. The ticks are `min_interval`
+/// apart, unless that is shorter than the time of one unit: then `min_interval` becomes a limit of its own.
 fn translate(max: f64, duration: f64, min_interval: Option<f64>) -> Translated {
     let tick = min_interval.unwrap_or_else(|| (duration / max).round()).max(1.0);
     let drip_size = (max / (duration / tick)).round().max(1.0);
@@ -266,7 +268,7 @@ mod tests {
         if problems.0.is_empty() { Ok(limits) } else { Err(problems) }
     }
 
-    /// The limits that a map becomes, as a file would write them.
+    /// Returns the limits that a map is translated to, as a file writes them.
     fn becomes(map: &str) -> Vec<String> {
         let limits = written(&format!("[{{ {map} }}]")).unwrap_or_else(|problems| panic!("{map}: {problems}"));
         limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe())).collect()
@@ -286,7 +288,7 @@ mod tests {
             ("max: 3, duration: 1000", "{ size: 3, drip_rate: 333ms }"),
             ("max: 2, duration: 3, min_interval: 0", "{ size: 2, drip_rate: 2ms }"),
             ("max: 2.5, duration: 5000.0", "{ size: 3, drip_rate: 2s }"),
-            // The interval is exactly what one unit takes.
+            // `min_interval` is exactly the time of one unit.
             ("max: 10, duration: 10000, min_interval: 1000", "{ size: 10 }"),
         ] {
             assert_eq!(becomes(map), [format!("leaky_bucket {expected}")], "{map}");
@@ -341,7 +343,7 @@ mod tests {
     #[test]
     fn errors_have_their_position_and_field() {
         let too_long = format!("max: 9, duration: 9000, min_interval: 5, name: {}", "n".repeat(248));
-        // The map, from where on it is at fault, the field, and what is said.
+        // Columns: the map, the text at the position of the error, the field, the message.
         for (map, place, field, message) in [
             ("max: 0, duration: 1", "0,", "max", "max is a number above 0 and at most 2^53, not 0"),
             ("max: ten, duration: 1", "ten", "max", "max is a number, not `ten`"),

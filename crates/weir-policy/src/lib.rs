@@ -1,8 +1,9 @@
-//! Policies: what operators write, compiled into a tree that a key is walked down.
+//! Policies: files written by operators, compiled into a tree that is walked along a key.
 //!
-//! [`mod@file`], [`limits`], `legacy` and `o1s` give it meaning, [`descriptors`] that of
-//! Envoy's rate-limit service, [`tree`] is what checks use, [`fn@load`] reads a file or a directory, [`watch`] notices changes,
-//! [`lint`] tells what a person should know, `near` finds what an unlimited key may have meant, [`Spec`] is for limits that a request brings along.
+//! [`fn@load`] reads a file or a directory; [`mod@file`] reads the native format, [`limits`], `legacy` and `o1s` its
+//! limits, [`descriptors`] the format of Envoy's rate-limit service. [`tree`] is the compiled form that checks use,
+//! [`Spec`] the limits of a request, [`overrides`] the temporary changes by operators. [`watch`] notices changes of
+//! files, [`lint`] warns, `near` suggests keys for one that meets no limit.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
@@ -34,7 +35,7 @@ pub use tree::Domain;
 
 use weir_core::plan::Limit;
 
-/// Every domain that is served.
+/// The policy: all domains that are served.
 #[derive(Debug)]
 pub struct Policy {
     domains: Arc<Domains>,
@@ -50,15 +51,15 @@ struct Domains {
 }
 
 impl Policy {
-    /// The policy without any limit: the default domain, in which everything passes.
+    /// Makes the policy without limits: the default domain alone, where every request passes.
     pub fn empty() -> Self {
         Self::new([Domain::new("")])
     }
 
-    /// A policy of these domains, whose names differ.
+    /// Makes a policy of these domains. Their names must differ.
     pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
         let mut domains: Vec<_> = domains.into_iter().collect();
-        // So that limits have the same numbers in every run.
+        // Sorted, so that the indexes of limits are the same in every run.
         domains.sort_by(|a, b| a.name.cmp(&b.name));
         let mut limits = 0;
         let (mut default, mut named) = (None, HashMap::default());
@@ -83,51 +84,52 @@ impl Policy {
         }
     }
 
-    /// The same under these rules, for what they say of its domains and of those that it does not define.
+    /// Applies `rules.denies_specs`, for the domains that do not set `limit_spec` and for undefined ones.
     #[must_use]
     pub fn under(self, rules: &Rules) -> Self {
         Self { denies_specs: rules.denies_specs, ..self }
     }
 
-    /// The same policy under these overrides, in place of others.
+    /// Returns the same policy with these overrides, which replace all others.
     #[must_use]
     pub fn overridden(&self, overrides: Overrides) -> Self {
         Self { domains: Arc::clone(&self.domains), overrides, ..*self }
     }
 
-    /// The overrides.
+    /// Returns the overrides.
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Whether requests in this domain (`None`: one that is not defined) may bring limits of their own.
+    /// Whether requests in this domain (`None`: an undefined one) may have limits of their own.
     pub fn allows_spec(&self, domain: Option<&Domain>) -> bool {
         domain.and_then(|domain| domain.allows_spec).unwrap_or(!self.denies_specs)
     }
 
-    /// Whether this stands for a policy that has not been received yet ([`Loaded::awaited`]): it defines no domain at all.
+    /// Whether this is the placeholder for a policy that has not been received yet ([`Loaded::awaited`]): without any
+    /// domain.
     pub fn is_awaited(&self) -> bool {
         self.domains.default.is_none() && self.domains.named.is_empty()
     }
 
-    /// The domain of this name.
+    /// Returns the domain of this name.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
-        // No look-up for the usual one: to compare empty names, libc reads nothing from an address that is none, and that
-        // takes some processors 100 ns.
+        // No look-up of the default domain: a comparison of empty names passes a dangling pointer to memcmp with
+        // length 0, which takes 100 ns on some CPUs.
         if name.is_empty() { self.domains.default.as_ref() } else { self.domains.named.get(name) }
     }
 
-    /// The domains, in no order; [`Domain::index`] numbers them from 0 without a gap.
+    /// Returns the domains, in no order; [`Domain::index`] numbers them from 0 without gaps.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.default.iter().chain(self.domains.named.values())
     }
 
-    /// Every limit with its domain; [`Limit::index`] numbers them from 0 without a gap.
+    /// Returns every limit with its domain; [`Limit::index`] numbers them from 0 without gaps.
     pub fn limits(&self) -> impl Iterator<Item = (&Domain, &Limit)> {
         self.domains().flat_map(|domain| domain.limits().map(move |limit| (domain, limit)))
     }
 
-    /// How many limits there are.
+    /// Returns the number of limits.
     pub fn limit_count(&self) -> usize {
         self.limits as usize
     }

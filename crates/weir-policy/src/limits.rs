@@ -1,5 +1,5 @@
-//! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a map without an
-//! algorithm's name in a form that `legacy` or `o1s` knows.
+//! Reading of limits: a map with one algorithm, the positional `[max_burst, count, seconds]`, or a map without an
+//! algorithm's name in the format of `legacy` or `o1s`.
 
 use super::{
     lease::{self, Lease},
@@ -16,45 +16,45 @@ use weir_settings::{
     suggest,
 };
 
-/// Longest name of a limit, in bytes.
+/// Maximum length of a limit's name, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 /// The keys of a limit beside its algorithm.
 pub const LIMIT_KEYS: &[&str] = &["name", "shadow", "lease"];
-/// The name suffix of the second limit that a legacy bucket becomes.
+/// The suffix of the name of the second limit that a legacy bucket becomes.
 const INTERVAL: &str = "-interval";
 
-/// The name of the second limit that a legacy bucket of this name becomes.
+/// Returns the name of the second limit that a legacy bucket of this name becomes.
 ///
 /// # Errors
-/// What is wrong with the name of the first.
+/// A message, if the name is too long for the suffix or invalid.
 pub fn interval_name(name: &str) -> Result<String, String> {
     let most = MAX_NAME_BYTES - INTERVAL.len();
     let message = || format!("with min_interval a name is at most {most} bytes, since a second limit adds {INTERVAL}");
     Some(format!("{name}{INTERVAL}")).filter(|name| is_name(name)).ok_or_else(message)
 }
 
-/// A limit as it was written, before it has a place.
+/// A parsed limit, before it is assigned to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenLimit {
-    /// Where in the file; nowhere for that of a message.
+    /// The position in the file; the default for a limit of a message.
     pub mark: Mark,
-    /// Its name, where it was given one.
+    /// The name, if it has one.
     pub name: Option<String>,
-    /// How many segments it covers, 0 for all; only in requests.
+    /// The number of segments that it covers, 0 for all; set only in requests.
     pub depth: u32,
-    /// Whether it only watches.
+    /// Whether it only counts, and never refuses.
     pub shadow: bool,
-    /// Whether units of it are leased, where it says so; else as its domain does.
+    /// Its `lease`; `None`: the default of its domain.
     pub lease: Option<Lease>,
-    /// The rule.
+    /// The algorithm with its parameters.
     pub params: Params,
 }
 
-/// Reads `limits`: a list of limit maps, of positional triples, or one bare triple. With `with_depth` a map may say its
-/// depth, as in a request. What is wrong goes to `problems`, and is left out.
+/// Reads `limits`: a list of limit maps or positional triples, or one bare triple. `with_depth`: a map may have a
+/// `depth`, as in requests. Invalid limits are reported in `problems` and left out.
 ///
-/// A bucket of the older form may become two limits. The second ones stand behind all others, so that those are numbered as
-/// they are written.
+/// A legacy bucket may become two limits. The second ones come after all others, so that the ordinals of the others
+/// follow the order of the file.
 pub fn read_limits(
     node: &Node,
     field: &str,
@@ -98,7 +98,7 @@ pub fn read_limits(
     limits
 }
 
-/// `[max_burst, count, seconds]`: one `gcra`.
+/// Reads `[max_burst, count, seconds]` as a `gcra`.
 fn read_triple(
     node: &Node,
     items: &[Node],
@@ -131,7 +131,7 @@ impl Source for Map<'_> {
     }
 }
 
-/// A limit map as its limit; a bucket of the older form may be two.
+/// Reads a limit map as one limit; a legacy bucket may become two.
 fn read_map(
     node: &Node,
     entries: &[Entry],
@@ -148,7 +148,7 @@ fn read_map(
         match entry.key.as_str() {
             "name" => name = read_name(entry, &field, problems),
             "shadow" => shadow = read_flag(&entry.value, &field, problems),
-            // Requests may bring the limits of one call. A lease is for many.
+            // A limit of a request applies to one call, a lease to many.
             "lease" if !with_depth => leased = Some(lease::read(&entry.value, &field, problems)),
             "depth" if with_depth => depth = read_depth(&entry.value, &field, problems),
             key => match algorithm::find(key) {
@@ -172,17 +172,17 @@ fn read_map(
     [written(name, first)].into_iter().chain(second).collect()
 }
 
-/// The keys of a limit map that say what its rule is.
+/// The keys of a limit map that determine its algorithm.
 #[derive(Default)]
 struct Keys<'a> {
     rules: Vec<(&'a Entry, &'static algorithm::Entry)>,
-    /// Those of a form without an algorithm's name.
+    /// Keys of a format without an algorithm's name.
     bucket: Vec<&'a Entry>,
     unknown: Vec<&'a Entry>,
 }
 
 impl Keys<'_> {
-    /// The rule, and the second one that a bucket of the older form may need.
+    /// Reads the parameters, and those of the second limit that a legacy bucket may need.
     fn read(
         &self,
         node: &Node,
@@ -261,7 +261,7 @@ fn read_params(
     }
 }
 
-/// One of the `known` values, by its name; the first, with a problem, where it is unknown.
+/// Reads one of the `known` values by its name; an unknown name is a problem, and gives the first value.
 pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems: &mut Problems) -> T {
     let text = scalar(&entry.value);
     if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {
@@ -273,7 +273,7 @@ pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems:
     known[0].1
 }
 
-/// The value of `anchor`, a number of segments; `None`, with a problem, where it is not one.
+/// Reads `anchor`, a number of segments; `None`, with a problem, if it is invalid.
 pub(crate) fn read_anchor(entry: &Entry, problems: &mut Problems) -> Option<u8> {
     let anchor = scalar(&entry.value).and_then(|text| text.parse().ok());
     let anchor = anchor.filter(|anchor| (1..=MAX_SEGMENTS as u8).contains(anchor));
@@ -284,7 +284,7 @@ pub(crate) fn read_anchor(entry: &Entry, problems: &mut Problems) -> Option<u8> 
     anchor
 }
 
-/// The entries of a map. Keys that are neither known nor ignored are reported.
+/// Returns the entries of a map. Keys that are neither known nor ignored are problems.
 pub(crate) fn read_entries<'a>(
     node: &'a Node,
     what: &str,
@@ -305,7 +305,7 @@ pub(crate) fn read_entries<'a>(
     Some(entries)
 }
 
-/// The text of a single value.
+/// Returns the text of a scalar.
 pub fn scalar(node: &Node) -> Option<&str> {
     match &node.value {
         Value::Scalar(text) => Some(text),
@@ -313,7 +313,7 @@ pub fn scalar(node: &Node) -> Option<&str> {
     }
 }
 
-/// Whether a name may be shown: 1 to 256 bytes, none of them a control character.
+/// Whether a text is valid as a name: 1 to 256 bytes without control characters.
 pub fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
@@ -347,12 +347,13 @@ fn read_depth(node: &Node, field: &str, problems: &mut Problems) -> u32 {
     depth.unwrap_or_default()
 }
 
-/// The names of all algorithms.
+/// Returns the names of all algorithms.
 pub(crate) fn names() -> Vec<&'static str> {
     algorithm::LIST.iter().map(|entry| entry.name).collect()
 }
 
-/// `beside`: the algorithm of the same map; without one the key may have been meant as one, or as a key of a bucket.
+/// Makes the message for an unknown key. `beside` is the algorithm of the same map; without one, algorithms and keys
+/// of the formats without an algorithm's name are suggested too.
 fn unknown_key(key: &str, with_depth: bool, beside: Option<&algorithm::Entry>) -> String {
     let mut known: Vec<_> = LIMIT_KEYS.iter().copied().filter(|key| !with_depth || *key != "lease").collect();
     known.extend(with_depth.then_some("depth"));

@@ -1,4 +1,4 @@
-//! Warnings about a valid policy, and the effect of a change.
+//! Warnings about a valid policy, and the effect of a change on counts.
 
 use super::{
     Policy,
@@ -6,15 +6,15 @@ use super::{
 };
 use weir_core::{domain::Charge, plan::Limit};
 
-/// A node of a domain with the pattern that leads to it.
+/// A node of a domain, with its pattern.
 pub struct PolicyNode<'a> {
-    /// The segments from the root, `*` where any name fits.
+    /// The segments from the root, with `*` for any name.
     pub pattern: Vec<&'a str>,
     /// The node.
     pub(crate) node: NodeId,
 }
 
-/// Every node of a domain but the root, in the order of their patterns.
+/// Returns every node of a domain except the root, sorted by pattern.
 pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
     let mut found = Vec::new();
     let mut open = vec![PolicyNode { pattern: Vec::new(), node: 0 }];
@@ -32,9 +32,11 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
     found
 }
 
-/// Warnings: in files of descriptors ignored keys; in others limits above the anchor with others below them, which a store that is spread over
-/// several nodes cannot decide in one step, names with a `*` that is not a pattern, limits that only a name keeps apart, limits that
-/// never refuse beside others, limits that are to be leased and cannot be, and concurrency limits whose slots cannot be taken.
+/// Returns the warnings, sorted. In all domains: several unnamed limits of one algorithm and time base at a node. In
+/// domains of descriptors: the notes of the reader, such as ignored keys. In others: names with a `*` that is not a
+/// pattern, leases that cannot be granted, concurrency limits whose slots cannot be taken, limits that never refuse
+/// because of others, and limits above the anchor that have limits below them, which a Redis Cluster cannot decide in
+/// one step.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
@@ -44,7 +46,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
             nodes.iter().filter_map(|policy_node| Some(format!("{shown}: {}", unnamed_kin(domain, policy_node)?))),
         );
         if let Some(descriptors) = &domain.descriptors {
-            // Their patterns are patterns, and no request meets limits of two nodes on one way.
+            // Here a `*` in a value is a pattern, and a request meets only the limits of its last node.
             warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
             continue;
         }
@@ -58,7 +60,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
         if domain.charge == Charge::AllOrNothing {
             warnings.extend(idle(domain, &nodes).iter().map(|limit| format!("{shown}: {limit}")));
         }
-        // Sorted by pattern, the nodes below a node come right behind it.
+        // In this order the descendants of a node directly follow it.
         let limited: Vec<_> =
             nodes.iter().filter(|policy_node| !domain.limits_at(policy_node.node).is_empty()).collect();
         for pair in limited.windows(2) {
@@ -76,8 +78,8 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
     warnings
 }
 
-/// The limits that never refuse, since every request that they are charged for is also charged to another one, at their place
-/// or above it, which admits no more than they do. One in shadow keeps nothing from others.
+/// Returns the limits that never refuse: each request that one is charged for is also charged to another limit, at
+/// its node or above, that admits no more. A shadow limit refuses nothing, so it does not count as the other one.
 fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
     let at = |pattern: &[&str]| {
         let found = nodes.binary_search_by(|policy_node| policy_node.pattern.as_slice().cmp(pattern));
@@ -91,7 +93,7 @@ fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
             .flat_map(|above| domain.limits_at(above.node))
             .collect();
         for (index, limit) in own.iter().enumerate() {
-            // Of two that admit the same the second one is idle.
+            // Of two limits that admit the same, the second one is idle.
             let beside = own.iter().enumerate().filter(|(other, beside)| {
                 *other != index && (*other < index || !beside.params.is_idle_beside(&limit.params))
             });
@@ -108,8 +110,8 @@ fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
     found
 }
 
-/// The limits that are to be leased and cannot be, with the reason. A request is decided from leases only where all its limits
-/// can be.
+/// Returns the limits with a lease that cannot be leased, with the reason. A request is decided from leases only if
+/// all its limits can be leased.
 fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
     let limits = nodes.iter().flat_map(|policy_node| domain.limits_at(policy_node.node));
     limits.filter(|limit| limit.lease().is_some()).filter_map(|limit| {
@@ -121,8 +123,8 @@ fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Itera
     })
 }
 
-/// The concurrency limits that meet limits of which nothing can be reserved, with the reason: a reservation is of all limits on
-/// the path.
+/// Returns the concurrency limits whose slots cannot be taken, with the reason. A slot is a reservation of all limits
+/// on the path, and some limits cannot be reserved.
 fn not_reservable<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
     let limits = nodes.iter().flat_map(|it| domain.limits_at(it.node).iter().map(move |limit| (it, limit)));
     limits.filter(|(_, limit)| limit.params.as_concurrency().is_some()).filter_map(move |(own, limit)| {
@@ -141,7 +143,7 @@ fn not_reservable<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl I
     })
 }
 
-/// Several unnamed limits of one algorithm and time base at a node.
+/// Warns about several unnamed limits of one algorithm and time base at a node.
 fn unnamed_kin(domain: &Domain, policy_node: &PolicyNode<'_>) -> Option<String> {
     let limits = domain.limits_at(policy_node.node);
     let kin = |limit: &&Limit| limits.iter().filter(|other| other.is_kin(limit)).count() > 1;
@@ -157,14 +159,14 @@ fn unnamed_kin(domain: &Domain, policy_node: &PolicyNode<'_>) -> Option<String> 
 /// The effect of a new policy on the counts of the old one.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Those of which no limit goes on, or another one than before.
+    /// Counts that no limit continues, or that another limit takes over.
     pub forgotten: Vec<String>,
-    /// Those that go on under other parameters, or under another limit.
+    /// Counts that continue with other parameters, or under another limit.
     pub moved: Vec<String>,
 }
 
 impl Changes {
-    /// From `old` to `new`.
+    /// Computes the changes from `old` to `new`.
     pub fn between(old: &Policy, new: &Policy) -> Self {
         let mut changes = Self::default();
         for before in old.domains() {
@@ -237,8 +239,8 @@ fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
     )
 }
 
-/// The nodes of `after` that the keys of a pattern of `before` lead to, each with its path. A `*` also stands for names that
-/// only `after` knows; those that `before` knew had a place of their own.
+/// Returns the nodes of `after` that keys of a pattern of `before` reach, each with its path. A `*` also matches
+/// names that only `after` has; names that `before` has are nodes of their own there.
 fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Option<NodeId>)> {
     let mut ends = vec![(String::new(), Some(0), Some(0))];
     for segment in pattern {

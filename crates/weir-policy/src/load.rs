@@ -1,4 +1,4 @@
-//! From a path to a policy: one file, or a directory of them.
+//! Loading of a policy from a file or a directory.
 
 use std::{
     collections::HashMap,
@@ -15,38 +15,38 @@ use weir_settings::{
     file as settings_file,
 };
 
-/// Most bytes of the files of a policy together.
+/// Maximum size of all files of a policy together, in bytes.
 const MAX_POLICY_BYTES: u64 = 64 << 20;
-/// Most entries of a directory of policy files.
+/// Maximum number of entries of a policy directory.
 const MAX_ENTRIES: usize = 100_000;
-/// The line of YAML that ends a document, for files that must have it.
+/// The last line of a complete file, where `require_end_marker` is set: YAML's end of a document.
 const END_MARKER: &str = "...";
-/// What is wrong with a file that is empty, or has comments only.
+/// The problem of a file that is empty, or has comments only.
 pub const HOLDS_NOTHING: &str = "the file holds nothing; to lift all limits write `schema: {}`";
 
-/// The policy at a path.
+/// A loaded policy.
 #[derive(Debug)]
 pub struct Loaded {
     /// The policy.
     pub policy: Policy,
     /// Entries of the directory that are not policy files.
     pub skipped: Vec<PathBuf>,
-    /// Files that hold nothing, as one does while it is being written, where the rules allow them. They bring no domain.
+    /// Empty files, such as one that is being written, where the rules allow them. They define no domain.
     pub empty: Vec<PathBuf>,
-    /// The tests that stand in its files, in the order of the files.
+    /// The tests in its files, in the order of the files.
     pub tests: Vec<Tests>,
-    /// 16 hexadecimal digits that tell its text from others: the same wherever the same files are read in the same order.
+    /// Hash of the text, 16 hexadecimal digits: the same wherever the same files are read in the same order.
     pub hash: String,
 }
 
-/// The section `tests` of a file, as it is written: what checks must be answered. Only who runs them reads it.
+/// The section `tests` of a file: checks with their expected decisions, not parsed yet.
 #[derive(Debug)]
 pub struct Tests {
     /// The file.
     pub path: PathBuf,
     /// Its domain.
     pub domain: Box<str>,
-    /// What the section holds.
+    /// The content of the section.
     pub node: Node,
 }
 
@@ -61,21 +61,21 @@ impl Tests {
 }
 
 impl Loaded {
-    /// The policy of no files: [`Policy::empty`].
+    /// Makes the policy of no files: [`Policy::empty`].
     pub fn nothing(rules: &Rules) -> Self {
         Self::of(Policy::empty().under(rules), TextHash::default())
     }
 
-    /// The policy before the first one has been received: no domain is defined.
+    /// Makes the policy before the first one is received: without any domain.
     pub fn awaited(rules: &Rules) -> Self {
         Self::of(Policy::new([]).under(rules), TextHash::default())
     }
 
-    /// The policy of documents that stand in no files, each with the name by which problems call it. `text` is the hash of what
-    /// they were made of.
+    /// Compiles a policy from documents that are not files, each with a name for its problems. `text` is the hash of
+    /// their sources.
     ///
     /// # Errors
-    /// All that is wrong in all documents.
+    /// All problems of all documents.
     pub fn compile(
         documents: impl IntoIterator<Item = (PathBuf, Node)>,
         rules: &Rules,
@@ -96,25 +96,25 @@ impl Loaded {
 /// Rules for policy files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
-    /// The bounds on limits.
+    /// Bounds on the parameters of limits.
     pub bounds: Bounds,
-    /// Several files of descriptors may be of one domain, to which each adds its own.
+    /// Whether several files of descriptors may define one domain together.
     pub merge_domains: bool,
-    /// How files of descriptors charge that do not say it; `None`: every descriptor for itself.
+    /// The `charge` of files of descriptors that do not set it; `None`: `independent`.
     pub descriptors_charge: Option<Charge>,
-    /// Each file ends with a line `...`, so that the beginning of a file is never taken for all of it.
+    /// Whether each file must end with a line `...`, so that a half-written file is rejected.
     pub require_end_marker: bool,
-    /// Requests may not bring limits of their own, where their domain does not say otherwise.
+    /// Whether limits of requests are rejected, in domains that do not set `limit_spec`.
     pub denies_specs: bool,
-    /// A directory may have no policy file, and a file may hold nothing: the policy is empty then.
+    /// Whether a directory without policy files and a file without content are valid, as an empty policy.
     pub allows_empty: bool,
 }
 
-/// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, anything else
-/// is listed in [`Loaded::skipped`]. Blocks meanwhile.
+/// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, other entries
+/// are listed in [`Loaded::skipped`]. Blocks on file I/O.
 ///
 /// # Errors
-/// All that is wrong in all files.
+/// All problems of all files.
 pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     if files.is_empty() && !rules.allows_empty {
@@ -144,7 +144,7 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
 /// Reads the text of one policy file, in either format.
 ///
 /// # Errors
-/// All that is wrong with it, each with its place.
+/// All problems, each with its position.
 pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
     match document_of(text)? {
         None => Ok(Policy::empty()),
@@ -155,7 +155,7 @@ pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
     }
 }
 
-/// The document of a file: strict, but for files of descriptors, which are read as envoyproxy/ratelimit reads them.
+/// Parses the document of a file: strictly, except for descriptors, which are read as envoyproxy/ratelimit reads them.
 pub(crate) fn document_of(text: &str) -> Result<Option<Node>, Problems> {
     let Some((document, duplicates)) = document::parse_lenient(text)? else { return Ok(None) };
     if descriptors::file::is_one(&document) {
@@ -172,7 +172,7 @@ fn domain_of(document: &Node, rules: &Rules) -> Result<Domain, Problems> {
     }
 }
 
-/// The domains of the files read so far, each with the first that defines it.
+/// The domains of the files read so far, each with the first file that defines it.
 struct Domains {
     found: HashMap<Box<str>, (Domain, PathBuf)>,
     rules: Rules,
@@ -213,7 +213,7 @@ impl Domains {
         Ok(())
     }
 
-    /// The domain that a document of descriptors adds to, taken out.
+    /// Removes the domain that a document of descriptors is to be merged with, and returns it.
     fn take_for_merge(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
         let name = descriptors::file::domain_of(document)?;
         let is_theirs = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
@@ -221,9 +221,9 @@ impl Domains {
     }
 }
 
-/// Reads the files of a policy one after the other.
+/// The reader of the files of a policy, one after the other.
 struct Reader {
-    /// What is left of [`MAX_POLICY_BYTES`].
+    /// The rest of [`MAX_POLICY_BYTES`].
     bytes_left: u64,
     require_end_marker: bool,
     text: TextHash,
@@ -234,7 +234,7 @@ impl Reader {
         Self { bytes_left: MAX_POLICY_BYTES, require_end_marker, text: TextHash::default() }
     }
 
-    /// The document of a file; `None` where the file holds nothing.
+    /// Reads the document of a file; `None` for a file without content.
     fn read(&mut self, path: &Path) -> Result<Option<Node>, Problems> {
         let wrong = |what: String| Problems::of_file(path, what);
         let text = settings_file::read_text(path, self.bytes_left).map_err(|error| match error.kind() {
@@ -252,29 +252,29 @@ impl Reader {
     }
 }
 
-/// Tells the text of a policy from others.
+/// The hash of a policy's text.
 #[derive(Default)]
 pub struct TextHash(blake3::Hasher);
 
 impl TextHash {
-    /// Adds the next part.
+    /// Adds the next part, preceded by its length.
     pub fn add(&mut self, text: &[u8]) {
         self.0.update(&(text.len() as u64).to_le_bytes()).update(text);
     }
 
-    /// The first 64 bits, in hexadecimal.
+    /// Returns the first 64 bits in hexadecimal.
     pub fn finish(&self) -> String {
         self.0.finalize().to_hex()[..16].to_owned()
     }
 }
 
-/// The entries of a directory of policy files that [`load`] skips; hidden ones do not count.
+/// Returns the entries of a policy directory that [`load`] skips, without hidden ones.
 pub fn skipped(path: &Path) -> Vec<PathBuf> {
     files(path).map(|(_, skipped)| skipped).unwrap_or_default()
 }
 
-/// The policy files at a path, sorted by name, and the other entries. An entry that is named like a policy file but cannot
-/// be read, such as a FIFO or a dangling link, is among the first: ignoring it would lift its limits.
+/// Returns the policy files at a path, sorted by name, and the other entries. An entry with the name of a policy file
+/// that cannot be read, such as a FIFO or a dangling link, is among the files: skipping it would lift its limits.
 pub(super) fn files(path: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     if !fs::metadata(path)?.is_dir() {
         return Ok((vec![path.to_owned()], Vec::new()));

@@ -1,4 +1,4 @@
-//! What a policy limits near a key that meets no limit, and near a domain that it does not define: for hints to people.
+//! Suggestions for a key that meets no limit, and for a domain that is not defined.
 
 use std::collections::VecDeque;
 
@@ -9,30 +9,30 @@ use super::{
     tree::{Found, NodeId},
 };
 
-/// Most nodes that a search visits and names that it compares, so that it takes at most a few milliseconds.
+/// Maximum number of nodes and names that a search visits, so that it takes a few milliseconds at most.
 const MAX_STEPS: usize = 2_000;
-/// Longest name that is compared, in bytes.
+/// Maximum length of a name that is compared, in bytes.
 const MAX_NAME_BYTES: usize = 64;
-/// Most names that are tried in place of a segment.
+/// Maximum number of names that are tried in place of a segment.
 const MAX_NAMES: usize = 3;
-/// Most patterns of a hint.
+/// Maximum number of patterns in a suggestion.
 const MAX_PATTERNS: usize = 5;
-/// Most domains of a hint.
+/// Maximum number of domains in a suggestion.
 const MAX_DOMAINS: usize = 10;
-/// What people write between the segments of a key.
+/// Characters that users write between the segments of a key.
 const SEPARATORS: [char; 3] = ['/', ':', ' '];
 
-/// What is limited near a key.
+/// The limited keys near a key.
 #[derive(Debug, Default, PartialEq)]
 pub struct Near {
-    /// A key that is few typing errors away and meets a limit; empty: none was found.
+    /// A key that meets a limit and is a few typing errors away; empty: none was found.
     pub key: Vec<String>,
-    /// Keys that meet a limit, with `*` for any segment: first those that begin as the key does.
+    /// Keys that meet a limit, with `*` for any segment, from the node that shares the longest prefix with the key.
     pub patterns: Vec<Vec<String>>,
 }
 
 impl Policy {
-    /// The names of domains, those first that are few typing errors away from `name`; at most ten.
+    /// Returns at most ten domain names, those that are the fewest typing errors away from `name` first.
     pub fn domains_near(&self, name: &str) -> Vec<&str> {
         let mut names: Vec<_> = self.domains().map(|domain| &*domain.name).collect();
         names.sort_unstable();
@@ -44,7 +44,7 @@ impl Policy {
 }
 
 impl Domain {
-    /// What is limited near a key that meets no limit.
+    /// Returns the limited keys near a key that meets no limit.
     pub fn near<T: AsRef<str>>(&self, key: &[T]) -> Near {
         let segments: Vec<_> = key.iter().map(AsRef::as_ref).collect();
         let split: Vec<_> =
@@ -58,7 +58,7 @@ impl Domain {
         Near { key, patterns: self.patterns(if was_split { &split } else { &segments }) }
     }
 
-    /// Keys that meet a limit: those that begin with as many segments of `key` as there are any for.
+    /// Returns patterns of limited keys below the deepest node on the path of `key` that has any.
     fn patterns(&self, key: &[&str]) -> Vec<Vec<String>> {
         let steps: Vec<_> = self.walk_along(key.iter().map(|segment| segment.as_bytes())).collect();
         let below = |depth: usize, node| self.limited_below(node, &key[..depth]);
@@ -89,7 +89,7 @@ impl Domain {
     }
 }
 
-/// A search for the key that is the fewest typing errors away.
+/// A search for the limited key that is the fewest typing errors away.
 struct Search<'d> {
     domain: &'d Domain,
     steps: usize,
@@ -134,7 +134,7 @@ impl<'d> Search<'d> {
         }
     }
 
-    /// The children whose names are few typing errors away.
+    /// Returns the children whose names are a few typing errors away from `segment`.
     fn names_near(&mut self, node: NodeId, segment: &str) -> Vec<(usize, &'d str, NodeId)> {
         let mut near = Vec::new();
         for (name, child) in self.domain.children(node).take(MAX_STEPS.saturating_sub(self.steps)) {

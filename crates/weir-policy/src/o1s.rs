@@ -1,13 +1,13 @@
-//! Limits as `@o1s/rate-limiter` names them: maps without an algorithm's name. Each is a `sliding_buckets` under other names,
-//! and its plain numbers are seconds, as that package's callers give them.
+//! The limit format of `@o1s/rate-limiter`: maps without an algorithm's name. Each is a `sliding_buckets` with other
+//! key names, and plain numbers are seconds, as in that package.
 
 use super::limits::scalar;
 use weir_core::algorithm::{self, Bounds, Params, Source};
 use weir_settings::{document::Entry, problem::Problems};
 
-/// The algorithm that such a limit becomes.
+/// The algorithm of such a limit.
 const BECOMES: &str = "sliding_buckets";
-/// Every key, with the parameter that it is. The package spells the first one with one `c`.
+/// Every key, with its parameter. The package spells the first one with one `c`.
 pub const KEYS: [(&str, &str); 4] = [
     ("maxOcurrences", "count"),
     ("maxOccurrences", "count"),
@@ -15,17 +15,17 @@ pub const KEYS: [(&str, &str); 4] = [
     ("durationResolution", "resolution"),
 ];
 
-/// The parameter that a key is; `None`: it is none of these keys.
+/// Returns the parameter of a key; `None`: not a key of this format.
 pub(crate) fn known(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|(spelling, _)| *spelling == key).map(|(_, name)| *name)
 }
 
-/// The key for a parameter, as the package spells it.
+/// Returns the package's key for a parameter.
 fn key_of(parameter: &str) -> &'static str {
     KEYS.iter().find(|(_, name)| *name == parameter).map_or("", |(spelling, _)| spelling)
 }
 
-/// A hint for such a key within the algorithm that it belongs to.
+/// Returns a hint for a key of this format among the parameters of `sliding_buckets`.
 pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
     let name = known(key).filter(|_| algorithm.name == BECOMES)?;
     Some(format!("`{key}` is `{name}` within {BECOMES}; it stands in a limit without an algorithm's name"))
@@ -39,7 +39,7 @@ impl Source for Renamed<'_> {
     }
 }
 
-/// Reads the entries of a limit map of which at least one is [`known`].
+/// Reads the entries of a limit map. At least one key must be [`known`].
 pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &mut Problems) -> Option<Params> {
     let before = problems.0.len();
     for (index, entry) in entries.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Limits that a request brings along.
+//! Limits that a request has of its own (`limit_spec`).
 
 use thiserror::Error;
 
@@ -12,25 +12,25 @@ use weir_core::{
     plan::{Level, Levels, Limit, Origin, identify},
 };
 
-/// The pattern of the deepest key.
+/// The pattern of a key of maximum depth.
 const ANY: &str = "*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*/*";
 const _: () = assert!(ANY.len() == 2 * MAX_SEGMENTS - 1);
 
-/// The pattern that every key of this depth matches.
+/// Returns the pattern that every key of this depth matches.
 fn pattern(depth: usize) -> &'static str {
     &ANY[..2 * depth - 1]
 }
 
-/// A request's own limits, made fit for its key.
+/// The limits of a request, resolved for its key.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Root first, each with its depth.
+    /// The limits, root first, each with its depth.
     limits: Vec<(u8, Limit)>,
     /// Whether a refusal by one limit keeps the others from being charged.
     pub charge: Charge,
 }
 
-/// Why a request's limits cannot be used.
+/// The reason why the limits of a request are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// More than [`MAX_LEVELS`].
@@ -39,23 +39,23 @@ pub enum SpecError {
     /// A limit covers more segments than the key has.
     #[error("depth {depth} is beyond the key's {segments} segments")]
     Depth {
-        /// Which limit.
+        /// The index of the limit.
         index: usize,
         /// Its depth.
         depth: u32,
         /// The key's depth.
         segments: usize,
     },
-    /// A name cannot be shown.
+    /// A name has control characters, or is too long or empty.
     #[error("a name is at most {MAX_NAME_BYTES} bytes without control characters")]
     Name(usize),
-    /// Two limits would share a count but do not agree.
+    /// Two limits would share a count but differ.
     #[error("two limits of that name at that depth share their count, so they must be the same")]
     Clash(usize),
 }
 
 impl SpecError {
-    /// The same, about limits of which `sources` tells where each was written.
+    /// Returns the error with its index replaced by `sources[index]`.
     #[must_use]
     pub fn renumbered(self, sources: &[usize]) -> Self {
         let source = |index: usize| sources.get(index).copied().unwrap_or(index);
@@ -67,7 +67,7 @@ impl SpecError {
         }
     }
 
-    /// The field at fault, within the message that holds the limits.
+    /// Returns the invalid field, within the message that holds the limits.
     pub fn field(&self) -> String {
         match self {
             Self::Count(_) => "limits".to_owned(),
@@ -78,7 +78,7 @@ impl SpecError {
 }
 
 impl Spec {
-    /// The limits as they apply to `key`.
+    /// Resolves limits for `key`.
     ///
     /// # Errors
     /// [`SpecError`] for more limits than one path may have, a depth beyond the key, a bad name, or two limits that
@@ -112,7 +112,7 @@ impl Spec {
         Ok(Self { limits, charge })
     }
 
-    /// Whether there are none.
+    /// Whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }

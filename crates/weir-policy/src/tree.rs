@@ -1,4 +1,4 @@
-//! A compiled domain: a tree that a key walks down, meeting limits.
+//! A compiled domain: a tree of nodes with limits, walked along a key.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -9,36 +9,36 @@ use weir_core::{
     plan::{Level, Levels, Limit, identify},
 };
 
-/// How many segments name the place where states live, where a policy does not say.
+/// Default number of leading segments that determine where states are stored.
 pub const DEFAULT_ANCHOR: u8 = 2;
 
 /// A named policy.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// Its name; the default domain's is empty.
+    /// The name; empty for the default domain.
     pub name: Box<str>,
-    /// Its number among the domains of its policy.
+    /// The index among the domains of its policy.
     pub index: u32,
     /// Whether a refusal by one limit keeps the others from being charged.
     pub charge: Charge,
-    /// How to decide while the shared store is unavailable.
+    /// The rule for decisions while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// Whether requests may bring limits of their own, where this domain says so; see [`crate::Policy::allows_spec`].
+    /// Whether requests may have limits of their own, if the domain sets it; see [`crate::Policy::allows_spec`].
     pub allows_spec: Option<bool>,
-    /// How many segments name the place where states live; above 0.
+    /// Number of leading segments that determine where states are stored; above 0.
     pub anchor: u8,
-    /// Whether its limits are decided and counted as always, but every request passes.
+    /// Whether its limits are decided and counted as usual, but every request passes.
     pub shadow: bool,
-    /// How much later than needed retries are told at most, as a part of the wait.
+    /// Maximum jitter of `retry_after`, as a fraction of it.
     pub retry_jitter: f64,
-    /// The rules of a file of descriptors. In such a domain only the limits of the node that the whole key
-    /// reaches count, not those on the way.
+    /// The rules of a file of descriptors. In such a domain only the limits of the last node of a key apply, and only
+    /// if the whole key matches.
     pub descriptors: Option<Box<Descriptors>>,
     nodes: Vec<Node>,
     limits: Vec<Limit>,
 }
 
-/// A node's number in its domain. The root is 0.
+/// The index of a node in its domain. The root is 0.
 pub type NodeId = u32;
 
 #[derive(Clone, Debug, Default)]
@@ -47,21 +47,21 @@ struct Node {
     patterns: Vec<(Pattern, NodeId)>,
     any: Option<NodeId>,
     limits: Range<u32>,
-    /// A factor of 0 lifts its limits.
+    /// Whether a factor of 0 lifts its limits.
     is_lifted: bool,
 }
 
-/// A segment with `*` in it, each standing for any bytes.
+/// A segment with `*`, each of which matches any bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern(Box<str>);
 
 impl Pattern {
-    /// A pattern as it is written.
+    /// Makes a pattern from its text.
     pub(crate) fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Whether the whole segment fits.
+    /// Whether it matches the whole segment.
     pub(crate) fn matches(&self, segment: &[u8]) -> bool {
         let mut parts = self.0.as_bytes().split(|byte| *byte == b'*');
         let Some(mut rest) = parts.next().and_then(|first| segment.strip_prefix(first)) else { return false };
@@ -77,19 +77,19 @@ impl Pattern {
     }
 }
 
-/// How a segment found its node.
+/// The way in which a segment matched a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// By its own name.
+    /// An exact name.
     Exact,
-    /// By a pattern.
+    /// A pattern.
     Pattern,
-    /// By `*`.
+    /// `*`, which matches any segment.
     Any,
 }
 
 impl Domain {
-    /// A domain of this name without limits.
+    /// Makes a domain without limits.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -106,7 +106,7 @@ impl Domain {
         }
     }
 
-    /// Adds a child of that exact name, or for `*` the one for every other name. Returns the one that is already there.
+    /// Adds the child for a name, or for `*` the one for all other names. Returns an existing child unchanged.
     pub(crate) fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
         match segment {
             "*" => self.add_any(parent),
@@ -114,14 +114,15 @@ impl Domain {
         }
     }
 
-    /// Adds the child for every name that no other fits. Returns the one that is already there.
+    /// Adds the child for all names without a child of their own or a matching pattern. Returns an existing child
+    /// unchanged.
     pub(crate) fn add_any(&mut self, parent: NodeId) -> NodeId {
         let next = self.nodes.len() as NodeId;
         let id = *self.nodes[parent as usize].any.get_or_insert(next);
         self.grow_to(id)
     }
 
-    /// Adds a child of exactly that name, `*` too. Returns the one that is already there.
+    /// Adds the child for exactly this name, also for `*`. Returns an existing child unchanged.
     pub(crate) fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
         let next = self.nodes.len() as NodeId;
         let id = *self.nodes[parent as usize].children.entry(segment.as_bytes().into()).or_insert(next);
@@ -135,8 +136,8 @@ impl Domain {
         id
     }
 
-    /// Adds a child for the segments that fit a pattern. Patterns are tried in the order in which they were added, after
-    /// the exact names and before `*`.
+    /// Adds a child for the segments that match a pattern. Patterns are tried in the order in which they were added,
+    /// after exact names and before `*`.
     pub(crate) fn add_pattern(&mut self, parent: NodeId, pattern: Pattern) -> NodeId {
         let next = self.nodes.len() as NodeId;
         self.nodes[parent as usize].patterns.push((pattern, next));
@@ -149,7 +150,7 @@ impl Domain {
         self.nodes[parent as usize].patterns.iter().any(|(pattern, _)| &*pattern.0 == text)
     }
 
-    /// Gives a node its limits.
+    /// Sets the limits of a node.
     pub(crate) fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
         let start = self.limits.len() as u32;
         self.limits.extend(limits);
@@ -157,7 +158,7 @@ impl Domain {
         self.nodes[node as usize].limits = start..self.limits.len() as u32;
     }
 
-    /// A factor of 0 lifts the limits of a node.
+    /// Marks the limits of a node as lifted by a factor of 0.
     pub(crate) fn lift(&mut self, node: NodeId) {
         self.nodes[node as usize].is_lifted = true;
     }
@@ -167,7 +168,7 @@ impl Domain {
         self.nodes[node as usize].is_lifted
     }
 
-    /// Every limit.
+    /// Returns every limit.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.limits.iter()
     }
@@ -176,13 +177,13 @@ impl Domain {
         self.limits.iter_mut()
     }
 
-    /// The limits of one node.
+    /// Returns the limits of one node.
     pub fn limits_at(&self, node: NodeId) -> &[Limit] {
         let Range { start, end } = self.nodes[node as usize].limits.clone();
         &self.limits[start as usize..end as usize]
     }
 
-    /// The child that a segment leads to: of its own name, else by the first pattern that fits, else `*`.
+    /// Returns the child for a segment: by its name, else by the first pattern that matches, else `*`.
     pub(crate) fn child(&self, node: NodeId, segment: &[u8]) -> Option<(Found, NodeId)> {
         let node = &self.nodes[node as usize];
         if let Some(id) = node.children.get(segment) {
@@ -194,12 +195,14 @@ impl Domain {
         node.any.map(|id| (Found::Any, id))
     }
 
-    /// The nodes on a key's way, until none fits: depth, how it was found, and which it is. Without backtracking.
+    /// Walks the tree along a key, up to the first segment without a match, without backtracking. Yields the depth,
+    /// the kind of match and the node.
     pub fn walk(&self, key: &Key) -> impl Iterator<Item = (usize, Found, NodeId)> {
         self.walk_along(key.segments())
     }
 
-    /// Whether a key of which long segments are hashes ([`Key::of_name`]) goes the same way as the key that was asked for.
+    /// Whether a key whose long segments are hashes ([`Key::of_name`]) certainly reaches the same nodes as the
+    /// original key.
     pub fn is_certain(&self, key: &Key) -> bool {
         let mut node = 0;
         (0..key.depth()).all(|index| {
@@ -214,7 +217,7 @@ impl Domain {
         })
     }
 
-    /// The same for the segments of a key.
+    /// Walks the tree along the segments of a key; see [`Self::walk`].
     pub fn walk_along<'s>(
         &self,
         segments: impl Iterator<Item = &'s [u8]>,
@@ -227,7 +230,7 @@ impl Domain {
         })
     }
 
-    /// The limits that a request meets, root first; those that a factor of 0 lifts are left out. Allocates nothing
+    /// Returns the limits that a request meets, root first, without those that a factor of 0 lifts. Allocates nothing
     /// for a factor of 1 and up to four limits.
     ///
     /// # Errors
@@ -238,10 +241,10 @@ impl Domain {
         Ok(levels)
     }
 
-    /// Adds them to others.
+    /// Adds the limits that a request meets to `levels`; see [`Self::levels`].
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Self::levels`].
     #[inline]
     pub fn add_levels<'a>(
         &'a self,
@@ -265,13 +268,13 @@ impl Domain {
         Ok(())
     }
 
-    /// Whether a key meets any limit, also one that a factor of 0 lifts, the policy's or the request's, or a descriptor that
-    /// says `unlimited`.
+    /// Whether a key meets any limit, including one that a factor of 0 lifts (the policy's or the request's), or a
+    /// descriptor with `unlimited`.
     pub fn is_matched(&self, key: &Key) -> bool {
         self.are_matched(key.segments(), key.depth())
     }
 
-    /// The same for the segments of a key.
+    /// Like [`Self::is_matched`], for the segments of a key.
     pub(crate) fn are_matched<'s>(&self, segments: impl Iterator<Item = &'s [u8]>, depth: usize) -> bool {
         let mut walk = self.walk_along(segments);
         match &self.descriptors {
@@ -280,14 +283,14 @@ impl Domain {
         }
     }
 
-    /// Whether a node has limits, or says that there are none.
+    /// Whether a node has limits, or is explicitly without.
     fn decides_at(&self, node: NodeId) -> bool {
         let rule = self.descriptors.as_deref().and_then(|descriptors| descriptors.rule(node));
         let is_unlimited = rule.is_some_and(|rule| rule.unlimited);
         is_unlimited || self.is_lifted(node) || !self.limits_at(node).is_empty()
     }
 
-    /// The limits that a request meets in a domain of descriptors.
+    /// Adds the limits that a request meets in a domain of descriptors.
     fn add_levels_of_last<'a>(
         &'a self,
         levels: &mut Levels<'a>,
@@ -308,12 +311,12 @@ impl Domain {
         Ok(())
     }
 
-    /// How many nodes there are; they are numbered from 0 without a gap.
+    /// Returns the number of nodes; their ids count from 0 without gaps.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The children of a node with the names under which they are found.
+    /// Returns the children of a node with their names.
     pub fn children(&self, node: NodeId) -> impl Iterator<Item = (&str, NodeId)> {
         let node = &self.nodes[node as usize];
         let exact = node.children.iter().filter_map(|(name, id)| Some((std::str::from_utf8(name).ok()?, *id)));

@@ -1,11 +1,11 @@
-//! Watches the files of a policy.
+//! Watching of policy files.
 
 use std::path::Path;
 
 use super::load::files;
 use weir_settings::FileWatch;
 
-/// Watches the files of the policy at `path`.
+/// Makes a watch on the files of the policy at `path`.
 pub fn watch(path: &Path) -> FileWatch {
     let path = path.to_owned();
     FileWatch::new(move || files(&path).map(|(files, _)| files).unwrap_or_default())
@@ -17,7 +17,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks until a change has settled or twice nothing was new.
+    /// Polls until a change has settled; false if two polls find nothing.
     fn changed(watch: &mut FileWatch) -> bool {
         watch.settled_change() || watch.settled_change()
     }

@@ -1,4 +1,4 @@
-//! Answers every request with a greeting, until Ctrl-C; then ends connections gracefully.
+//! Answers every request with a greeting until Ctrl-C, then closes connections gracefully.
 
 use std::{error::Error, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The requests in flight on a connection, and since when there are none.
+//! Requests in flight on a connection, and its idle time.
 
 use std::{
     sync::{
@@ -10,16 +10,16 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Whether a connection has requests in flight, and since when not.
+/// The number of requests in flight on a connection, and the time since the last one.
 #[derive(Debug)]
 pub(crate) struct Activity {
     begun: Instant,
     under_way: AtomicUsize,
-    /// Since the last [`Self::take_use`].
+    /// Whether there was a request since the last [`Self::take_use`].
     was_used: AtomicBool,
     /// Whether [`Self::quiet_since`] is recorded.
     is_timed: bool,
-    /// When the last request ended, in microseconds since `begun`.
+    /// Time at which the last request ended, in microseconds since `begun`.
     quiet_since: AtomicU64,
 }
 
@@ -28,24 +28,24 @@ pub(crate) struct Activity {
 pub(crate) enum Use {
     /// Requests are in flight.
     UnderWay,
-    /// None are, but some were since the last look.
+    /// No requests are in flight, but there were some since the last [`Activity::take_use`].
     SinceLast,
-    /// None are, nor were.
+    /// No requests are in flight, and there were none since the last [`Activity::take_use`].
     Idle,
 }
 
-/// A request in flight, until this is dropped.
+/// A request in flight, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Activity>);
 
 impl Activity {
-    /// For a new connection; `is_timed` records [`Self::quiet_since`].
+    /// Makes the activity of a new connection; `is_timed`: [`Self::quiet_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
         let (under_way, was_used, quiet_since) = Default::default();
         Self { begun: Instant::now(), under_way, was_used, is_timed, quiet_since }
     }
 
-    /// A request begins.
+    /// Counts the start of a request.
     #[inline]
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// Its use since the last call of this.
+    /// Returns the use since the last call of this function.
     pub(crate) fn take_use(&self) -> Use {
         let was_used = self.was_used.swap(false, Ordering::Relaxed);
         match self.under_way.load(Ordering::Acquire) {
@@ -65,14 +65,14 @@ impl Activity {
         }
     }
 
-    /// A request has ended.
+    /// Counts the end of a request.
     pub(crate) fn ended(&self, at: Instant) {
         let since = u64::try_from((at - self.begun).as_micros()).unwrap_or(u64::MAX);
         self.quiet_since.fetch_max(since, Ordering::Relaxed);
         self.under_way.fetch_sub(1, Ordering::Release);
     }
 
-    /// Since when no request is in flight; `now` while one is.
+    /// Returns the time since which no request is in flight; `now` while one is.
     pub(crate) fn quiet_since(&self, now: Instant) -> Instant {
         if self.under_way.load(Ordering::Acquire) > 0 {
             return now;

@@ -1,4 +1,4 @@
-//! An address to listen on or to call.
+//! Addresses to listen on or to connect to.
 
 use std::{
     fmt,
@@ -11,31 +11,31 @@ use std::{
 use serde::{Deserialize, Serialize};
 use socket2::TcpKeepalive;
 
-/// A peer whose machine is gone is noticed within a minute, also on a connection that carries nothing.
+/// TCP keepalive that detects a dead peer within a minute, also on an idle connection.
 pub(crate) const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
 
-/// Most bytes of the path of a unix socket: `sun_path` holds a zero byte too.
+/// Maximum length of a unix socket's path in bytes: `sun_path` also holds a terminating zero byte.
 const MAX_PATH_BYTES: usize = 107;
 
 /// An address as it is configured: `host:port` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Listen {
-    /// A host, by name or number, and a port; port 0 takes any.
+    /// A host, by name or IP address, and a port; port 0 takes any free port.
     Tcp(String),
     /// A unix socket.
     Unix(PathBuf),
 }
 
 impl Listen {
-    /// A port of the loopback interface.
+    /// Returns the address of a port on the loopback interface.
     pub fn loopback(port: u16) -> Self {
         Self::Tcp(format!("127.0.0.1:{port}"))
     }
 
-    /// Whether only one of both can be listened on, as far as that is known without resolving names: a wildcard address has the
-    /// others too.
+    /// Whether only one of both can be listened on, as far as can be decided without name resolution: a wildcard
+    /// address includes all others.
     pub fn overlaps(&self, other: &Self) -> bool {
         let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
         let socket = |listen: &Self| match listen {
@@ -56,7 +56,7 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            // As a URL with an empty host too.
+            // The form of a URL with an empty host is accepted too.
             return match path.strip_prefix("//").unwrap_or(path) {
                 "" => Err(format!("`{text}` names no path")),
                 path if path.len() > MAX_PATH_BYTES => {

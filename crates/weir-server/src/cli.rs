@@ -1,10 +1,10 @@
-//! What commands have in common: why one failed, and the signals that end it early.
+//! Shared parts of the commands: their error, and the signals that interrupt them.
 
 use std::{fmt::Display, future::pending, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Why a command failed, as it is printed.
+/// The error of a command, as it is printed.
 pub struct Failure(pub String);
 
 impl<E: Display> From<E> for Failure {
@@ -13,20 +13,20 @@ impl<E: Display> From<E> for Failure {
     }
 }
 
-/// SIGINT and SIGTERM. By default they end the process.
+/// SIGINT and SIGTERM, which end the process unless they are listened to.
 #[derive(Default)]
 pub struct Signals(Option<[Signal; 2]>);
 
 impl Signals {
-    /// From here on they do not end the process.
+    /// Installs the handlers: from now on these signals do not end the process.
     ///
     /// # Errors
-    /// The system refuses a handler.
+    /// The system rejects a handler.
     pub fn listen() -> io::Result<Self> {
         Ok(Self(Some([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?])))
     }
 
-    /// Waits for the next one, and returns its exit code.
+    /// Waits for the next signal, and returns its exit code.
     pub async fn next(&mut self) -> u8 {
         let Some([interrupt, terminate]) = &mut self.0 else { return pending().await };
         tokio::select! {

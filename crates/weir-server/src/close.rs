@@ -1,4 +1,4 @@
-//! The end of what goes on for long on one connection: that of the service, or the connection's own.
+//! The signal that ends long-lived streams of a connection: the service's drain, or the connection's own close.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{drain::Drain, lifetime::CloseReason};
 
-/// Tells the streams of one connection that they must end.
+/// The close signal for the streams of one connection.
 #[derive(Clone, Debug)]
 pub struct CloseSignal {
     drain: Drain,
@@ -18,24 +18,24 @@ pub struct CloseSignal {
 
 #[derive(Debug, Default)]
 struct Own {
-    /// Cheaper to look at than the token, which is for waiting.
+    /// Cheaper to read than the token, which is for waiting.
     closed: AtomicBool,
     token: CancellationToken,
 }
 
 impl CloseSignal {
-    /// Given by this drain, or by [`CloseSignal::close`].
+    /// Makes the signal that this drain or [`CloseSignal::close`] gives.
     pub fn new(drain: Drain) -> Self {
         Self { drain, own: Arc::default() }
     }
 
-    /// Tells the streams of this connection alone.
+    /// Closes the streams of this connection only.
     pub fn close(&self) {
         self.own.closed.store(true, Ordering::Relaxed);
         self.own.token.cancel();
     }
 
-    /// Why streams must end, once they must: [`CloseReason::Drain`] or [`CloseReason::Age`].
+    /// Returns why streams must end: [`CloseReason::Drain`] or [`CloseReason::Age`]; `None`: they need not.
     #[inline]
     pub fn closed(&self) -> Option<CloseReason> {
         if self.drain.has_begun() {
@@ -47,7 +47,7 @@ impl CloseSignal {
         }
     }
 
-    /// Waits until streams must end, and tells why.
+    /// Waits until streams must end, and returns why.
     pub async fn wait(self) -> CloseReason {
         tokio::select! {
             biased;

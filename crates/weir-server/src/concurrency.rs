@@ -15,19 +15,19 @@ pub struct ConcurrencyLimit {
     refused: Counter,
 }
 
-/// One of its permits, returned on drop.
+/// A permit of the limit, returned on drop.
 #[derive(Debug)]
 pub struct Permit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ConcurrencyLimit {
-    /// At most `count` at once. Further requests are rejected with this `overload`, and counted.
+    /// Makes a limit of `count` permits. Further requests are rejected with `overload`, and counted in `refused`.
     pub fn new(count: usize, overload: Overload, refused: Counter) -> Self {
         Self { permits: Some(Arc::new(Semaphore::new(count))), overload, refused }
     }
 
-    /// No limit.
+    /// Makes a limit that always has a permit.
     pub fn unbounded() -> Self {
         Self { permits: None, overload: Overload::Concurrency, refused: Counter::noop() }
     }

@@ -1,4 +1,4 @@
-//! A connection as its service sees it, and the count of its requests.
+//! The interface of a connection to its service, with the count of its requests.
 
 use std::{
     net::SocketAddr,
@@ -30,61 +30,61 @@ use crate::{
     unread::{self, Unread, UnreadAnswer},
 };
 
-/// Most calls that a client may take back before the service has looked at them, at once and then a second. A connection with
-/// more is closed: such calls cost CPU time and are never answered (rapid reset).
-// A client whose deadlines pass while this thread stands still takes back all it has under way at once, a few hundred, and must
-// not lose its connection for it.
+/// Maximum number of calls that a client may reset before the service has read them: as a burst, and then per second. A
+/// connection with more is closed: such calls cost CPU time and are never answered (rapid reset).
+// A client whose deadlines pass while this thread is stalled resets all its calls in flight at once, a few hundred, and
+// must not lose its connection for that.
 const MAX_TAKEN_BACK: NonZeroU32 = NonZeroU32::new(256).unwrap();
 
 /// A connection, as the service of its requests sees it.
 #[derive(Clone)]
 pub struct Connected {
-    /// Unique among the connections of this process.
+    /// The id, unique among the connections of this process.
     pub number: u64,
     /// The client's address; `None` for a unix socket.
     pub peer: Option<SocketAddr>,
-    /// When its streams must end.
+    /// The signal that its streams must end.
     pub close: CloseSignal,
-    /// How many requests it may make, where that is bounded.
+    /// The maximum rate of its requests, if bounded.
     pub rate: Option<Arc<Rate>>,
     /// The identity in the client certificate, if any.
     pub bearer: Option<Arc<Bearer>>,
-    /// Cancelled once that certificate is not accepted any more.
+    /// Cancelled once that certificate is no longer accepted.
     pub revoked: CancellationToken,
     pub(crate) is_authenticated: Arc<AtomicBool>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) unread: Arc<Unread>,
-    /// The rate of calls that are taken back, and the token that is cancelled when they are too many.
+    /// The rate of calls that the client resets, and the token that is cancelled when they are too many.
     pub(crate) taken_back: Arc<(Rate, CancellationToken)>,
     pub(crate) meter: Option<Arc<ListenerMeter>>,
 }
 
-/// Why a request is rejected before it is looked at.
+/// Why a request is rejected before it is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
-    /// Its connection makes too many a second; the next one passes after this time.
+    /// Too many requests per second on its connection; the next one is admitted after this time.
     Rate(Duration),
-    /// Too many decisions of the listener wait.
+    /// Too many decisions of the listener are waiting.
     Concurrency,
-    /// Too many calls are open that ask nothing of anyone yet.
+    /// Too many calls are open whose message has not arrived yet.
     Open,
-    /// Too many answers are not read.
+    /// Too many answers are unread.
     Unread,
 }
 
-/// One of the requests in flight of its listener, until this is dropped: keep it as long as the body of the answer.
+/// A request in flight, counted until this is dropped: keep it as long as the body of the answer.
 #[derive(Default)]
 pub struct InFlight {
     _busy: Option<Busy>,
 }
 
 impl Connected {
-    /// A connection without bounds, which ends with this drain.
+    /// Makes a connection without bounds, closed by this drain.
     pub fn new(drain: Drain) -> Self {
         Self::with(drain, Arc::new(Activity::new(false)), Unread::new(&unread::of_port()))
     }
 
-    /// The same with these counts of its requests and answers.
+    /// Makes a connection with these counts of its requests and answers.
     pub(crate) fn with(drain: Drain, activity: Arc<Activity>, unread: Arc<Unread>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -105,7 +105,7 @@ impl Connected {
     /// Counts a request against the rate of its connection.
     ///
     /// # Errors
-    /// [`Overload::Rate`] when it comes too early.
+    /// [`Overload::Rate`] if it exceeds the rate.
     #[inline]
     pub fn pace(&self) -> Result<(), Overload> {
         let Some(rate) = &self.rate else { return Ok(()) };
@@ -117,13 +117,13 @@ impl Connected {
         })
     }
 
-    /// A request begins.
+    /// Counts the start of a request.
     #[inline]
     pub fn begin(&self) -> InFlight {
         InFlight { _busy: Some(self.activity.begin()) }
     }
 
-    /// A call was taken back before anything but its head was read.
+    /// Counts a call that the client has reset before more than its head was read.
     pub fn taken_back(&self) {
         let (rate, too_many) = &*self.taken_back;
         if rate.take().is_err() {
@@ -131,9 +131,9 @@ impl Connected {
         }
     }
 
-    /// A call is answered without reading more than its head; it may have been taken back by now.
+    /// Counts a call that is answered from its head alone, if the client has reset it by now.
     pub fn answered_by_its_head(&self, request: Request<Incoming>) {
-        // To look at the body of another version may ask the client for it.
+        // In HTTP/1, polling the body may ask the client to send it.
         if request.version() == Version::HTTP_2 {
             let mut body = request.into_body();
             let looked = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
@@ -143,10 +143,10 @@ impl Connected {
         }
     }
 
-    /// Counts an answer of so many bytes as unread.
+    /// Counts an answer of `bytes` as unread.
     ///
     /// # Errors
-    /// [`Overload::Unread`] where there is no room for it.
+    /// [`Overload::Unread`] if there is no room for it.
     #[inline]
     pub fn unread(&self, bytes: usize) -> Result<Arc<UnreadAnswer>, Overload> {
         self.unread.add(bytes).map_err(|Full| {
@@ -157,12 +157,12 @@ impl Connected {
         })
     }
 
-    /// Closes the connection when it is cancelled, as one whose client does not read its answers.
+    /// Returns the token that closes the connection, as one whose client leaves its answers unread.
     pub fn left_unread(&self) -> CancellationToken {
         self.unread.too_many().clone()
     }
 
-    /// A client of this connection has shown who it is, or need not.
+    /// Records that a client of this connection is authenticated, or need not be.
     #[inline]
     pub fn authenticate(&self) {
         if !self.is_authenticated() {
@@ -170,7 +170,7 @@ impl Connected {
         }
     }
 
-    /// Whether one has.
+    /// Whether a client of this connection is authenticated.
     #[inline]
     pub fn is_authenticated(&self) -> bool {
         self.is_authenticated.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
+//! One connection: TLS if the port has it, then HTTP until the connection ends, its lifetime is over, or the service
+//! drains.
 
 use std::{
     convert::Infallible, future::pending, io, mem::MaybeUninit, net::SocketAddr, num::NonZeroU32, pin::pin, sync::Arc,
@@ -41,78 +42,79 @@ use crate::{
     unread::Unread,
 };
 
-/// How long a client may take for the head of an HTTP/1 request.
+/// Timeout for the head of an HTTP/1 request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Grace period of a connection after GOAWAY.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection without a request is left open when the service ends: its first call may be on its way from a
-/// client that was held up, and a client cannot tell that what it sent to a connection that closes was not carried out.
+/// Time for which a connection without a request stays open while the service drains: its first call may be on its way
+/// from a delayed client, which cannot tell that a call sent to a closing connection was not carried out.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may let a write wait that its socket has no room for.
+/// Timeout of a write while the socket has no room.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest head of a request over HTTP/2.
+/// Maximum size of a request's header list over HTTP/2.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// Most bytes that are read ahead over HTTP/1, where the head of a request has to fit in.
+/// Maximum read buffer over HTTP/1, in bytes; the head of a request must fit in it.
 const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
-/// Most bytes of requests that a connection holds for streams that do not read them, as their answers are not read: four streams
-/// that are not read hold up the others. A large batch from far away takes a round trip for each 64 KiB.
+/// Flow-control window of a connection, in bytes: held for streams that do not read their requests because their
+/// answers are not read. Four such streams block all others. For a distant client a large batch takes a round trip for
+/// each 64 KiB.
 pub const MAX_HELD_REQUEST_BYTES: u32 = 256 << 10;
-/// Those of one stream, what HTTP/2 begins with.
+/// Flow-control window of a stream, in bytes: the default of HTTP/2.
 const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
-/// Bytes of answers that wait in a stream for a reader that is slow, beyond which it makes no more.
+/// Bytes of answers that a stream buffers for a slow reader before it stops producing.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
-/// Most calls of a connection that h2 lets be taken back before it has told of them: more than a turn has room for, as
+/// Maximum number of reset calls of a connection that h2 holds before it reports them: more than fit in a turn, since
 /// [`Connected::taken_back`] counts those of all turns.
 const MAX_PENDING_RESETS: usize = 1_024;
-/// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
-/// requests that cross a GOAWAY.
+/// Maximum number of calls that are reset for protocol errors, in the lifetime of a connection. Correct clients cause
+/// none, except by requests that cross a GOAWAY.
 const MAX_RESETS_FOR_ERRORS: usize = 1_024;
 /// The header of the last HTTP/1 response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// What serves a connection.
+/// A connection, with everything that serves it.
 pub(crate) struct Connection<R> {
     /// The service.
     pub(crate) service: R,
     /// The bounds of its listener.
     pub(crate) settings: ConnectionSettings,
-    /// When the service ends.
+    /// The signal of the graceful shutdown.
     pub(crate) drain: Drain,
-    /// How it is encrypted, and the slot of its handshake.
+    /// TLS, with the slot of the handshake.
     pub(crate) tls: Option<(Arc<Tls>, Slot)>,
-    /// The clients that are known by their certificates.
+    /// The clients that are identified by certificates.
     pub(crate) clients: Option<Arc<dyn Clients>>,
     /// Its metrics.
     pub(crate) meter: Arc<ListenerMeter>,
     /// Its requests in flight.
     pub(crate) activity: Arc<Activity>,
-    /// The answers that are not read.
+    /// The unread answers.
     pub(crate) unread: Arc<Unread>,
-    /// Its place among the open ones.
+    /// Its seat among the open connections.
     pub(crate) seat: Seat,
-    /// When it is read.
+    /// The queue in which it takes turns to read.
     pub(crate) turns: Turns,
 }
 
 /// An accepted connection, not yet bound to a runtime.
 pub(crate) enum Accepted {
-    /// By TCP, from this address.
+    /// A TCP connection from this address.
     Tcp(std::net::TcpStream, SocketAddr),
-    /// By a unix socket.
+    /// A connection to a unix socket.
     Unix(std::os::unix::net::UnixStream),
 }
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl<R: Serve> Connection<R> {
-    /// Serves it to its end.
+    /// Serves the connection until it ends.
     ///
     /// # Errors
     /// The error that ended it, which affects no other connection.
     pub(crate) async fn serve(self, accepted: Accepted) -> Served {
         match accepted {
             Accepted::Tcp(stream, peer) if self.tls.is_some() => {
-                // Boxed, so that what is not encrypted does not carry the room for it around.
+                // Boxed, so that the future of a plain connection has no room for TLS.
                 Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?, peer)).await
             }
             Accepted::Tcp(stream, peer) => {
@@ -134,8 +136,8 @@ impl<R: Serve> Connection<R> {
         }
     }
 
-    /// Waits until the client sends something, as every client of HTTP does first: until then a connection takes no buffers.
-    /// `true`: it does not, and is over.
+    /// Waits for the first bytes of the client, which speaks first in HTTP: until then a connection has no buffers.
+    /// `true`: there are none, and the connection is over.
     async fn is_silent(&self, readable: impl Future<Output = io::Result<()>>, socket: SockRef<'_>) -> bool {
         tokio::select! {
             biased;
@@ -143,7 +145,7 @@ impl<R: Serve> Connection<R> {
                 Ok(bytes) => bytes == 0,
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             },
-            // Its first call may be on its way.
+            // The first call may be on its way.
             () = self.drain.begun() => false,
             () = self.seat.evicted() => {
                 count(CloseReason::Evicted, &self.meter);
@@ -185,7 +187,7 @@ impl<R: Serve> Connection<R> {
         self.http(stream, connected, until_revoked).await
     }
 
-    /// The connection as its service sees it.
+    /// Makes the interface of the connection to its service.
     fn connected(&self, peer: Option<SocketAddr>) -> Connected {
         let rate = NonZeroU32::new(self.settings.traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
@@ -193,7 +195,8 @@ impl<R: Serve> Connection<R> {
         Connected { peer, rate, meter: Some(Arc::clone(&self.meter)), ..unbounded }
     }
 
-    /// Serves until the connection ends, or something closes it: the drain, its own time, or `until_revoked`, which ends it soon.
+    /// Serves until the connection ends or is closed by the drain, its lifetime, a bound on abuse, or `until_revoked`,
+    /// which closes it soon.
     async fn http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -223,7 +226,7 @@ impl<R: Serve> Connection<R> {
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
         if why == CloseReason::Age && lifetime.requests().are_http1() {
-            // Closed between two requests, it might lose the second. So the answer to the next one says that it is the last.
+            // A close between two requests might lose the second one, so the answer to the next request announces it.
             lifetime.requests().end();
             tokio::select! {
                 biased;
@@ -251,7 +254,7 @@ impl<R: Serve> Connection<R> {
     }
 }
 
-/// Waits until the connection does too much harm to go on, and returns which.
+/// Waits until the connection exceeds a bound on abuse, and returns which.
 async fn harmful(unread: &Unread, taken_back: &CancellationToken) -> CloseReason {
     tokio::select! {
         () = unread.too_many().cancelled() => CloseReason::Unread,
@@ -270,13 +273,13 @@ fn count(why: CloseReason, meter: &ListenerMeter) {
     }
 }
 
-/// Waits for the grace period after GOAWAY.
+/// Waits for `end` and the grace period after GOAWAY.
 async fn soon_after(end: impl Future<Output = ()>) {
     end.await;
     sleep(GOODBYE_TIMEOUT).await;
 }
 
-/// Waits until a connection must be closed after GOAWAY, and ends its streams before.
+/// Waits until a connection must be closed after GOAWAY. Its streams are ended before.
 async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, requests: &Requests) {
     // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
     if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
@@ -305,7 +308,7 @@ async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSign
     }
 }
 
-/// The service of a connection.
+/// Makes the service of a connection, which records requests and announces the last HTTP/1 response.
 fn answering<R: Serve>(
     service: Arc<R>,
     requests: Arc<Requests>,

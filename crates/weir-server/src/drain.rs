@@ -1,4 +1,4 @@
-//! The end of service, in steps: listeners close; then every connection and stream can see that it is to finish, and that it is cut.
+//! Graceful shutdown, in steps: listeners close; connections and streams are told to finish; the rest is cut.
 
 use std::{
     sync::{
@@ -13,13 +13,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use weir_settings::Time;
 
-/// How the service ends.
+/// Settings of the graceful shutdown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownSettings {
-    /// How long to go on serving after health says no, so that balancers look elsewhere first.
+    /// Time for which the service goes on serving with failing readiness, so that load balancers stop sending requests
+    /// first.
     pub delay: Time,
-    /// How long calls under way may take to finish before they are cut.
+    /// Timeout for calls in flight to finish before they are cut.
     pub timeout: Time,
 }
 
@@ -29,10 +30,10 @@ impl Default for ShutdownSettings {
     }
 }
 
-/// Tells listeners to close and connections to finish, and counts those that have not.
+/// The signals of the graceful shutdown to listeners and connections, with the count of open connections.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
-    /// Cheaper to look at than the token, which is for waiting.
+    /// Cheaper to read than the token, which is for waiting.
     begun: Arc<AtomicBool>,
     close: CancellationToken,
     begin: CancellationToken,
@@ -41,38 +42,39 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Whether it has begun.
+    /// Whether connections have been told to finish.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Closes listeners. It comes first, so that a client that receives GOAWAY finds no listener that takes its next
-    /// connection and then drops it unheard.
+    /// Closes the listeners. This comes first, so that the next connection of a client that receives GOAWAY is not
+    /// accepted here and then dropped unserved.
     pub fn close(&self) {
         self.close.cancel();
     }
 
-    /// Waits until listeners are to close.
+    /// Waits until listeners must close.
     pub(crate) async fn closing(&self) {
         self.close.cancelled().await;
     }
 
-    /// Waits until it begins.
+    /// Waits until connections must finish.
     pub(crate) async fn begun(&self) {
         self.begin.cancelled().await;
     }
 
-    /// Waits until what is left is to be cut.
+    /// Waits until the remaining connections are cut.
     pub(crate) async fn cut(&self) {
         self.cut.cancelled().await;
     }
 
-    /// Counts a connection until the future is done.
+    /// Counts a connection until its future completes.
     pub(crate) fn track<F: Future>(&self, connection: F) -> impl Future<Output = F::Output> + use<F> {
         self.connections.track_future(connection)
     }
 
-    /// Begins, waits at most `timeout` for all connections to finish, then cuts the rest. `true`: none had to be cut.
+    /// Tells connections to finish, waits at most `timeout` for all of them, then cuts the rest. `true`: none had to be
+    /// cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
         self.close.cancel();
         self.begun.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! The network side of a service that stays up, whatever it serves: a gRPC and HTTP listener with a runtime for each core,
-//! bounds on connections and requests, TLS whose files may change, connections that end gracefully (GOAWAY), and a drain. It
-//! knows neither paths nor messages: a [`Serve`] answers.
+//! A gRPC and HTTP listener for long-running services, independent of their protocol: a runtime for each core, bounds
+//! on connections and requests, TLS with reloadable files, connections that are closed gracefully (GOAWAY), and a
+//! drain. It interprets neither paths nor messages: a [`Serve`] answers.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 

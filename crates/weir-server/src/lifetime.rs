@@ -1,4 +1,4 @@
-//! When a connection is closed: without a first request, idle, evicted, or at its maximum age.
+//! The lifetime of a connection: it is closed without a first request, when idle, when evicted, or at its maximum age.
 
 use std::{
     future::pending,
@@ -16,17 +16,17 @@ use weir_settings::Time;
 
 use crate::{Traffic, activity::Activity, seats::Seat};
 
-/// How long a client may hold a connection without ever asking anything.
+/// Timeout for the first request of a connection.
 pub(crate) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// By how much of its age a connection may end sooner or later than others, so that those of one moment do not come back in one.
+/// Jitter of the maximum age, as a fraction of it, so that connections of one moment do not reconnect in one moment.
 const JITTER: f64 = 0.1;
 
 /// Why a connection is closed gracefully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The service ends.
+    /// The service drains.
     Drain,
-    /// Its certificate is not accepted any more.
+    /// Its client certificate is no longer accepted.
     Revoked,
     /// It never sent a request.
     Silent,
@@ -34,7 +34,7 @@ pub enum CloseReason {
     Evicted,
     /// Its client left too many answers unread.
     Unread,
-    /// Its client took back too many calls as soon as they were made.
+    /// Its client reset too many calls as soon as they were made.
     TakenBack,
     /// It has been idle for too long.
     Idle,
@@ -55,7 +55,7 @@ const HTTP_1: u8 = 1;
 const HTTP_2: u8 = 2;
 
 impl Requests {
-    /// Notes a request. `true`: HTTP/1, where only a response can announce the connection's end.
+    /// Records a request. `true`: HTTP/1, where only a response can announce the end of the connection.
     #[inline]
     pub(crate) fn note(&self, version: Version) -> bool {
         let protocol = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
@@ -63,12 +63,12 @@ impl Requests {
         protocol == HTTP_1
     }
 
-    /// Whether there was one.
+    /// Whether there was a request.
     pub(crate) fn any(&self) -> bool {
         self.protocol.load(Ordering::Relaxed) != NOTHING
     }
 
-    /// Waits until a new connection needs the seat of this one.
+    /// Waits until this connection is evicted for a new one.
     pub(crate) async fn evicted(&self) {
         match &self.seat {
             Some(seat) => seat.evicted().await,
@@ -76,7 +76,7 @@ impl Requests {
         }
     }
 
-    /// Whether they use HTTP/1.
+    /// Whether requests use HTTP/1.
     pub(crate) fn are_http1(&self) -> bool {
         self.protocol.load(Ordering::Relaxed) == HTTP_1
     }
@@ -102,7 +102,7 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// For a new connection.
+    /// Makes the lifetime of a new connection.
     pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, seat: Option<Seat>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
@@ -114,7 +114,7 @@ impl Lifetime {
         }
     }
 
-    /// Its requests so far.
+    /// Returns its requests so far.
     pub(crate) fn requests(&self) -> &Arc<Requests> {
         &self.requests
     }
@@ -141,13 +141,13 @@ impl Lifetime {
         }
     }
 
-    /// The next moment at which it may be over.
+    /// Returns the next time at which the connection may be over, with the reason.
     fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
         let requests = self.requests.any();
         let silent = (!requests).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
         let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
         let idle = self.idle_timeout.map(|timeout| {
-            // Before the first request this is only the time of the next look.
+            // Before the first request this is only the time of the next evaluation.
             let since = if requests { self.activity.quiet_since(now) } else { now };
             (since + timeout, CloseReason::Idle)
         });
@@ -155,7 +155,7 @@ impl Lifetime {
     }
 }
 
-/// An age, a tenth more or less.
+/// Returns the age with a jitter of a tenth in either direction.
 fn jittered(age: Duration) -> Duration {
     age.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
 }
@@ -177,7 +177,7 @@ mod tests {
         )
     }
 
-    /// When it is over and why, polled from `since` on at the returned moments.
+    /// Returns when and why it is over, evaluated from `since` on at the times that `next_end` returns.
     fn over(lifetime: &Lifetime, since: Instant) -> Option<(CloseReason, Duration)> {
         let mut now = since;
         for _ in 0..1_000 {

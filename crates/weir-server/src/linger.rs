@@ -1,4 +1,5 @@
-//! Closes a connection without losing what was sent last: writes end at once, reads when the client closes too.
+//! Lingering close: writes end at once, reads continue until the client closes too, so that the last bytes are not
+//! lost.
 
 use std::{
     io,
@@ -12,16 +13,17 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long a client may take to close its side.
+/// Timeout for the client to close its side.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How much is discarded at once.
+/// Size of one discarding read.
 const DISCARD_BYTES: usize = 4 << 10;
-/// How much is discarded in all: what a client may have sent before it was told to stop. One that goes on is not waited for.
+/// Maximum number of discarded bytes: those that a client may have sent before it received the close. A client that
+/// sends more is not waited for.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 
 /// A shutdown that waits until the client has closed its side.
-// A client may send a call in the moment in which it is told that its connection takes no more (GOAWAY). Were the socket
-// closed by then, that write would fail, and the client could not tell that the call was not carried out.
+// A client may send a call just as it receives GOAWAY. If the socket were closed by then, that write would fail, and
+// the client could not tell that the call was not carried out.
 #[derive(Default)]
 pub(crate) struct Linger {
     timeout: Option<Pin<Box<Sleep>>>,
@@ -50,7 +52,7 @@ impl Linger {
             let mut discarded = ReadBuf::new(&mut bytes);
             match ready!(Pin::new(&mut *io).poll_read(cx, &mut discarded)) {
                 Ok(()) if !discarded.filled().is_empty() => *discarded_bytes += discarded.filled().len(),
-                // The client has closed its side, or has gone.
+                // The client has closed its side or disconnected.
                 Ok(()) | Err(_) => break,
             }
         }

@@ -1,4 +1,4 @@
-//! Where the service listens: a TCP address or a unix socket.
+//! Listening sockets: a TCP address or a unix socket.
 
 use std::{
     fs, io,
@@ -14,18 +14,18 @@ use tokio::net::{TcpListener, UnixListener, lookup_host};
 
 use crate::{Listen, address::KEEPALIVE, connection::Accepted};
 
-/// Backlog of connections that the system accepts before we do.
+/// Backlog of connections that the kernel accepts before this process does.
 const BACKLOG: i32 = 4_096;
 
-/// A socket that listens.
+/// A listening socket.
 pub enum Listener {
-    /// On TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
-    /// On a unix socket, whose file goes when this does.
+    /// A unix socket, whose file is removed on drop.
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// The file of a unix socket; removed on drop, where it is still that one.
+/// The file of a unix socket, removed on drop if it is still the same file.
 pub struct SocketFile {
     path: PathBuf,
     /// Its device and inode.
@@ -40,24 +40,24 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another process may have been started with it.
+        // Another process may have replaced it.
         if file(&self.path).is_ok_and(|file| file == self.file) {
-            // Already gone is as good.
+            // It may be gone already.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The device and the inode of a file.
+/// Returns the device and the inode of a file.
 fn file(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Listener {
-    /// Listens. A stale socket file is replaced.
+    /// Listens on an address. A stale socket file is replaced.
     ///
     /// # Errors
-    /// When the address cannot be resolved or is taken.
+    /// The address cannot be resolved or is in use.
     pub async fn bind(listen: &Listen) -> io::Result<Self> {
         match listen {
             Listen::Tcp(address) => bind_tcp(address).await,
@@ -83,15 +83,16 @@ impl Listener {
     /// Removes the file of a unix socket, so that no further client connects.
     pub(crate) fn close(&mut self) {
         if let Self::Unix(_, file) = self {
-            // Later there may be a successor's at the same path.
+            // Later there may be a successor's file at the same path.
             *file = None;
         }
     }
 
-    /// Accepts a connection of the backlog, if there is one, by asking the system and not what the runtime has noticed.
+    /// Accepts a connection of the backlog, if there is one. Asks the kernel instead of relying on the readiness that
+    /// the runtime has seen.
     ///
     /// # Errors
-    /// `WouldBlock` without one, and those of the system.
+    /// `WouldBlock` if there is none, and the errors of `accept`.
     pub(crate) fn accept_now(&self) -> io::Result<Accepted> {
         let (socket, peer) = match self {
             Self::Tcp(listener) => SockRef::from(listener).accept()?,
@@ -104,7 +105,7 @@ impl Listener {
         })
     }
 
-    /// The address, with the port that was taken.
+    /// Returns the address, with the actual port.
     pub fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
@@ -136,7 +137,7 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {}
-        // Connecting to it is refused as well, and it is not ours to remove.
+        // Connecting to it would fail as well, and it must not be removed.
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket")),
         Err(_) => return Ok(()),
     }

@@ -55,16 +55,16 @@ pub struct ListenerMeter {
     pub(crate) taken_back: Counter,
     pub(crate) too_fast: Counter,
     pub(crate) unread: Counter,
-    /// Requests refused for want of a place.
+    /// Requests rejected at the limit on concurrency.
     pub too_many: Counter,
-    /// Calls refused or ended because too many were open.
+    /// Calls rejected or ended because too many were open.
     pub too_many_open: Counter,
-    /// Calls ended because their message did not come in time.
+    /// Calls ended because their message did not arrive in time.
     pub message_timeout: Counter,
 }
 
 impl ListenerMeter {
-    /// The meter of the listener of this name.
+    /// Makes the meter of the listener with this name.
     pub fn new(registry: &Registry, listener: &str) -> Self {
         let counter = |name, reason| registry.counter(name, &[("listener", listener), ("reason", reason)]);
         Self {
@@ -84,7 +84,7 @@ impl ListenerMeter {
     }
 }
 
-/// Why handshakes fail.
+/// Reasons of failed handshakes.
 const REASONS: [&str; 5] = ["certificate", "closed", "evicted", "protocol", "timeout"];
 
 /// The counters of a listener with TLS.
@@ -97,7 +97,7 @@ pub struct TlsMeter {
 }
 
 impl TlsMeter {
-    /// The meter of the listener of this name.
+    /// Makes the meter of the listener with this name.
     pub fn new(registry: &Registry, listener: &str) -> Self {
         let of_listener = [("listener", listener)];
         Self {
@@ -108,13 +108,13 @@ impl TlsMeter {
         }
     }
 
-    /// Handshakes that failed for this reason; for one that there is not, those of the last.
+    /// Returns the counter of handshakes that failed for this reason; for an unknown reason that of the last one.
     pub(crate) fn failed(&self, reason: &str) -> &Counter {
         let at = REASONS.iter().position(|known| *known == reason);
         &self.failed[at.unwrap_or(REASONS.len() - 1)]
     }
 
-    /// A certificate that ends then is in force.
+    /// Records the expiry of the certificate in force.
     pub(crate) fn in_force(&self, end: SystemTime) {
         self.expiry.set(end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
     }

@@ -1,4 +1,4 @@
-//! How many requests a connection may make a second: a second's worth at once, then evenly. The limit is a GCRA of ours.
+//! The request rate of a connection: a burst of one second's requests, then evenly spaced, by weir-core's GCRA.
 
 use std::{
     num::NonZeroU32,
@@ -19,32 +19,32 @@ use weir_core::{
     domain::{Ask, Micros},
 };
 
-/// The requests that one connection may make.
+/// The rate limit of one connection's requests.
 #[derive(Debug)]
 pub struct Rate {
     meter: Meter,
-    /// Moments of `state` are counted from here.
+    /// Origin of the times in `state`.
     begun: Instant,
     state: Mutex<Option<Tat>>,
 }
 
 impl Rate {
-    /// At most `count` in this period, with a burst of as many.
+    /// Allows `count` requests per period, with a burst of `count`.
     pub fn new(count: NonZeroU32, period: Micros) -> Self {
         let count = u64::from(count.get());
         let meter = Meter::new(count, span::Rate::new(count, period));
         Self { meter, begun: Instant::now(), state: Mutex::default() }
     }
 
-    /// Makes a request.
+    /// Takes one request.
     ///
     /// # Errors
-    /// How long until one may be made.
+    /// Time until a request is admitted.
     pub(crate) fn take(&self) -> Result<(), Duration> {
         self.take_at(|| self.begun.elapsed().as_micros() as Micros)
     }
 
-    /// The clock is read under the lock, so that moments come in order.
+    /// Reads the clock under the lock, so that times are in order.
     fn take_at(&self, now: impl FnOnce() -> Micros) -> Result<(), Duration> {
         let mut state = self.state.lock();
         let ask = Ask { now: now(), cost: 1, max_wait: None, phase: 0 };
@@ -57,7 +57,7 @@ impl Rate {
     }
 }
 
-/// Holds a stream to the rate of its connection: what is beyond it is not read before its time.
+/// The pacing of a stream by the rate of its connection: messages beyond it are read later (backpressure).
 #[derive(Debug)]
 pub struct Pace {
     rate: Arc<Rate>,
@@ -65,12 +65,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Held to this rate.
+    /// Makes the pacing by this rate.
     pub fn new(rate: Arc<Rate>) -> Self {
         Self { rate, wait: None }
     }
 
-    /// Waits until a message may be read, which is then to be done: it is counted.
+    /// Waits until a message may be read. It is counted, so the caller must read one.
     pub fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(wait) = &mut self.wait {

@@ -1,4 +1,5 @@
-//! The open connections of a listener. Where there are too many, one that has nothing in flight gives its seat to a new one.
+//! The open connections of a listener. When all seats are taken, a connection without requests in flight is evicted for
+//! a new one.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::{Activity, Use};
 
-/// How many connections are looked at for an idle one, so that a flood of new ones costs no more than that each.
+/// Maximum number of connections that are inspected for an idle one, which bounds the cost of each connection of a
+/// flood.
 const MAX_LOOKS: usize = 64;
 
-/// How many connections can be open where `max_connections` have seats: some are still ending that have given theirs up.
+/// Returns the maximum number of open connections for `max_connections` seats: evicted connections may still be
+/// closing.
 pub const fn max_open(max_connections: usize) -> usize {
     max_connections.saturating_add(max_connections / 8 + 64)
 }
@@ -26,18 +29,18 @@ pub const fn max_open(max_connections: usize) -> usize {
 pub(crate) struct Seats {
     max_seats: usize,
     taken: Mutex<Taken>,
-    /// Connections that have given up their seat and are not gone.
+    /// Evicted connections that are still open.
     ending: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// In the order in which they are looked at.
+    /// The connections, in the order of inspection.
     seats: BTreeMap<u64, Arc<Occupant>>,
     next: u64,
 }
 
-/// A connection.
+/// A connection that has a seat.
 #[derive(Debug)]
 struct Occupant {
     activity: Arc<Activity>,
@@ -45,7 +48,7 @@ struct Occupant {
     number: AtomicU64,
 }
 
-/// One seat, free again when this is dropped.
+/// One seat, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Arc<Seats>,
@@ -53,14 +56,14 @@ pub(crate) struct Seat {
 }
 
 impl Seats {
-    /// At most so many.
+    /// Makes this many seats.
     pub(crate) fn new(max_seats: usize) -> Arc<Self> {
         Arc::new(Self { max_seats, taken: Mutex::default(), ending: AtomicUsize::new(0) })
     }
 
-    /// Takes a seat for a connection. Where there is none, one that has nothing in flight is evicted, if possible one that was not
-    /// used since it was looked at last (second chance, which comes near to the least recently used). `None`: all that were looked
-    /// at have requests in flight.
+    /// Takes a seat for a connection. If none is free, a connection without requests in flight is evicted, preferably
+    /// one that was not used since its last inspection (second chance, which approximates least recently used). `None`:
+    /// all inspected connections have requests in flight.
     pub(crate) fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Seat> {
         let mut taken = self.taken.lock();
         if taken.seats.len() >= self.max_seats {
@@ -78,7 +81,7 @@ impl Seats {
 }
 
 impl Taken {
-    /// Gives a connection the last place in the order.
+    /// Puts a connection last in the order.
     fn seat(&mut self, occupant: Arc<Occupant>) {
         occupant.number.store(self.next, Ordering::Relaxed);
         self.seats.insert(self.next, occupant);
@@ -105,7 +108,7 @@ impl Taken {
 }
 
 impl Seat {
-    /// Waits until the connection has to give it up.
+    /// Waits until the connection is evicted.
     pub(crate) async fn evicted(&self) {
         self.occupant.evicted.cancelled().await;
     }

@@ -1,4 +1,4 @@
-//! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
+//! Accepts connections, bounds their number, and serves HTTP on each until it or the service ends.
 
 use std::{
     io,
@@ -32,11 +32,11 @@ use crate::{
     workers::Worker,
 };
 
-/// How long to wait when the system has no more sockets to give.
+/// Backoff of `accept` when the system has no more sockets.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-/// How often to log that it has none.
+/// Interval between log lines about failing `accept` calls.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Most connections that are still taken, of those that wait when the listener closes.
+/// Maximum number of connections that are accepted from the backlog when the listener closes.
 const MAX_LAST_CONNECTIONS: usize = 4_096;
 
 /// Bounds on the connections of one listener.
@@ -44,30 +44,33 @@ const MAX_LAST_CONNECTIONS: usize = 4_096;
 pub struct ConnectionSettings {
     /// The listener's name in logs and metrics.
     pub name: &'static str,
-    /// Only HTTP/2, as gRPC is; otherwise HTTP/1 too.
+    /// Whether only HTTP/2 is served, as for gRPC; otherwise HTTP/1 too.
     pub http2_only: bool,
-    /// Most connections. For a further one the oldest is closed that has not asked anything yet; where there is none, the new one.
+    /// Maximum number of connections. For a further one a connection without requests in flight is evicted; if there is
+    /// none, the new one is closed.
     pub max_connections: usize,
-    /// Most concurrent requests of one connection.
+    /// Maximum number of concurrent requests of one connection.
     pub max_streams: u32,
-    /// Bounds on connections in time, and on requests in number.
+    /// Bounds on the lifetime of connections and the rate of requests.
     pub traffic: Traffic,
 }
 
 /// The service of a listener.
 pub trait Serve: Clone + Send + Sync + 'static {
-    /// The body of its answers.
+    /// The body of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
-    /// The same for the requests of this connection, which it admits by [`Connected::pace`] and counts by [`Connected::begin`].
+    /// Returns the service for the requests of this connection. It admits them by [`Connected::pace`] and counts them
+    /// by [`Connected::begin`].
     #[must_use]
     fn on(self, connected: Connected) -> Self;
 
-    /// Answers one request. `self` is the connection's own, so that to count its owners concerns no other thread.
+    /// Answers one request. `self` belongs to the connection, so that its reference count is not shared between
+    /// threads.
     fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// One listener with all that serves it.
+/// One listener with everything that serves it.
 pub struct Server<R> {
     /// The listener.
     pub listener: Listener,
@@ -75,19 +78,19 @@ pub struct Server<R> {
     pub service: R,
     /// The workers.
     pub workers: Vec<Worker>,
-    /// The bounds.
+    /// The bounds of its connections.
     pub settings: ConnectionSettings,
     /// Its metrics.
     pub meter: ListenerMeter,
-    /// When to end.
+    /// The signal of the graceful shutdown.
     pub drain: Drain,
-    /// How connections are encrypted, where they are.
+    /// TLS, where the port has it.
     pub tls: Option<Arc<Tls>>,
-    /// The clients that are known by their certificates, where there are any.
+    /// The clients that are identified by certificates, if any.
     pub clients: Option<Arc<dyn Clients>>,
 }
 
-/// How much the connections of a listener may be together.
+/// The resources that the connections of a listener share.
 struct Room {
     seats: Arc<Seats>,
     unread: Arc<Slots>,
@@ -95,10 +98,10 @@ struct Room {
 }
 
 impl<R: Serve> Server<R> {
-    /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
+    /// Accepts connections until listeners close, then those in the backlog. Connections continue on their own.
     ///
-    /// The first worker accepts, each connection after all others of it had their turn: a thread of its own would take the CPU time
-    /// of calls whenever many connect.
+    /// The first worker accepts one connection at a time, and runs its other tasks in between: a separate thread would
+    /// take CPU time from calls whenever many clients connect.
     pub fn start(self) -> JoinHandle<()> {
         let runtime = self.workers.first().map_or_else(Handle::current, |first| first.runtime().clone());
         runtime.spawn(self.run())
@@ -116,7 +119,7 @@ impl<R: Serve> Server<R> {
             };
             match accepted {
                 Ok(accepted) => self.take(accepted, &room),
-                // A client that has gone again must not keep the others waiting.
+                // A client that has already disconnected must not delay the others.
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     if warnings.allows(Instant::now()) {
@@ -137,7 +140,7 @@ impl<R: Serve> Server<R> {
         }
     }
 
-    /// Has a connection served, where there is room.
+    /// Serves a connection, if there is room.
     fn take(&self, accepted: Accepted, room: &Room) {
         let activity = Arc::new(Activity::new(self.settings.traffic.idle_timeout.0 > 0));
         let Some(seat) = room.seats.take(Arc::clone(&activity)) else {
@@ -145,7 +148,7 @@ impl<R: Serve> Server<R> {
             return;
         };
         let Some(worker) = Worker::least_loaded(&self.workers) else { return };
-        // A unix socket is not encrypted.
+        // Unix sockets do not use TLS.
         let tls = self.tls.as_ref().filter(|_| matches!(accepted, Accepted::Tcp(..)));
         let Ok(tls) = tls.map(|tls| tls.slot().map(|slot| (Arc::clone(tls), slot))).transpose() else {
             room.meter.refused.increment(1);
@@ -183,7 +186,7 @@ fn is_of_one_client(error: &io::Error) -> bool {
     )
 }
 
-/// Counts an open connection while it lives.
+/// The gauge of open connections, incremented while this lives.
 struct OpenGauge(metrics::Gauge);
 
 impl OpenGauge {

@@ -1,6 +1,7 @@
-//! Slots for what has not shown yet that it is honest: a handshake, a call whose message has not come. An honest client keeps such
-//! a slot for milliseconds. Where all together are too large, the oldest of the owner that has the most is evicted, so that an
-//! owner with few does not lose them to owners with many (max-min fairness).
+//! Slots for unfinished work that a client could hold open to abuse the service: a handshake, a call whose message has
+//! not arrived. A well-behaved client holds such a slot for milliseconds. When all slots together are too large, the
+//! oldest slot of the owner with the most is evicted, so that owners with many cannot take those of an owner with few
+//! (max-min fairness).
 
 use std::{
     cmp::Reverse,
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-/// Slots of bounded size together.
+/// Slots with a bounded total size.
 #[derive(Debug)]
 pub struct Slots {
     max_size: usize,
@@ -27,10 +28,10 @@ pub struct Slots {
 #[derive(Debug, Default)]
 struct Taken {
     owners: HashMap<u64, Owned>,
-    /// The owners, the one to be evicted from last: it has the most, and of those that have as much the oldest slot.
+    /// The owners, in the order of eviction, the next one last: by size, then by the age of their oldest slot.
     order: BTreeSet<(usize, Reverse<u64>, u64)>,
     size: usize,
-    /// With that of evicted slots which have not been dropped yet.
+    /// Total size, including evicted slots that have not been dropped yet.
     size_with_evicted: usize,
     next: u64,
 }
@@ -39,11 +40,11 @@ struct Taken {
 #[derive(Debug, Default)]
 struct Owned {
     size: usize,
-    /// By their age.
+    /// The slots, oldest first.
     slots: BTreeMap<u64, (usize, CancellationToken)>,
 }
 
-/// One slot, free again when this is dropped.
+/// One slot, freed on drop.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
@@ -53,13 +54,14 @@ pub struct Slot {
     evicted: CancellationToken,
 }
 
-/// No slot is free: the owner has the most already, or evicted slots have not been dropped yet.
+/// The error when no slot is free: the owner has the most already, or evicted slots have not been dropped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("all slots are taken")]
 pub struct Full;
 
 impl Slots {
-    /// At most of this size together, and of that one with those that are evicted and not dropped yet.
+    /// Makes slots of at most `max_size` together, and of at most `max_size_with_evicted` including evicted slots that
+    /// have not been dropped yet.
     pub fn new(max_size: usize, max_size_with_evicted: usize) -> Arc<Self> {
         Arc::new(Self { max_size, max_size_with_evicted, next_owner: AtomicU64::new(0), taken: Mutex::default() })
     }
@@ -70,12 +72,12 @@ impl Slots {
         owners.is_empty() && order.is_empty() && *size == 0 && *size_with_evicted == 0
     }
 
-    /// A new owner.
+    /// Returns the id of a new owner.
     pub fn owner(&self) -> u64 {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes a slot of this size, and evicts others where all are taken.
+    /// Takes a slot of this size, and evicts others if all are taken.
     ///
     /// # Errors
     /// [`Full`].
@@ -83,7 +85,7 @@ impl Slots {
         self.take_for(owner, size, CancellationToken::new())
     }
 
-    /// The same for the one slot of an owner, who is told by this token when it is evicted.
+    /// Like [`Self::take`], for the only slot of an owner; `evicted` is cancelled when it is evicted.
     pub(crate) fn take_for(
         self: &Arc<Self>,
         owner: u64,
@@ -93,7 +95,7 @@ impl Slots {
         let mut taken = self.taken.lock();
         let owned = taken.owners.get(&owner).map_or(0, |owned| owned.size);
         let owners = taken.owners.len() + usize::from(owned == 0);
-        // Room that is kept for owners within their share: others cannot use it up by being evicted.
+        // Reserved for owners within their share, so that others cannot use it up by being evicted.
         let reserve = if owned + size <= self.max_size / owners { 0 } else { self.reserve() };
         let has_most = owned > 0 && taken.order.last().is_some_and(|&(most, ..)| owned >= most);
         if taken.size_with_evicted + size + reserve > self.max_size_with_evicted
@@ -155,7 +157,7 @@ impl Owned {
 }
 
 impl Slot {
-    /// Makes it larger by so much, and evicts others, or itself, where all are taken.
+    /// Makes the slot larger, and evicts others, or this one, if all are taken.
     ///
     /// # Errors
     /// [`Full`].
@@ -163,7 +165,7 @@ impl Slot {
         self.resize(self.size + more)
     }
 
-    /// Makes it this large, as [`Self::grow`] does. A smaller size always has room.
+    /// Sets the size, like [`Self::grow`]. A smaller size always succeeds.
     pub(crate) fn resize(&mut self, size: usize) -> Result<(), Full> {
         let mut taken = self.slots.taken.lock();
         let size_with_evicted = taken.size_with_evicted - self.size + size;
@@ -181,7 +183,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Cancelled once it is evicted.
+    /// Returns the token that is cancelled once the slot is evicted.
     pub fn evicted(&self) -> &CancellationToken {
         &self.evicted
     }

@@ -6,23 +6,23 @@ use weir_core::domain::{
 };
 use weir_settings::Time;
 
-/// Shortest time that a connection may be given, where it is given one.
+/// Minimum of an age or idle timeout that is set.
 const SHORTEST: Micros = SECOND / 10;
-/// Longest time of every kind.
+/// Maximum of an age or idle timeout.
 const LONGEST: Micros = 366 * DAY;
-/// Largest rate limit: a larger one would bound nothing in practice.
+/// Maximum request rate: a higher one would bound nothing in practice.
 const MAX_REQUESTS: u32 = 10_000_000;
 
-/// Bounds on connections in time, and on requests in number. 0 means none.
+/// Bounds on the lifetime of connections and the rate of requests. 0 means none.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    /// How old a connection gets, a tenth more or less.
+    /// Maximum age of a connection, with a jitter of a tenth in either direction.
     pub max_connection_age: Time,
-    /// How long what is under way on it may take then.
+    /// Timeout for calls in flight at that age.
     pub max_connection_age_grace: Time,
-    /// How long a connection that has asked something may ask nothing more.
+    /// Idle timeout of a connection that has had a request.
     pub idle_timeout: Time,
-    /// Most requests of one connection a second.
+    /// Maximum number of requests per second of one connection.
     pub max_requests_per_second: u32,
 }
 
@@ -38,7 +38,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Checks bounds; `section` is where these settings stand.
+    /// Checks bounds; `section` is the name of the section of these settings.
     ///
     /// # Errors
     /// A sentence that names the key.

@@ -1,7 +1,8 @@
-//! Turns among the connections of a worker (fair queueing): one that sends much cannot delay those that send little. The first
-//! bytes that come on an idle connection are read at once, and more while all connections together have not read too much since the
-//! last turn. What is beyond it waits in a queue, from which one connection goes on at a time, each after all other tasks of the
-//! worker and its sockets had their turn. These portions are small while there are connections that send little, which gain by it.
+//! Fair queueing among the connections of a worker: a connection that sends much cannot delay those that send little.
+//! The first bytes on an idle connection are read at once, and more while all connections together stay within a shared
+//! budget since the last turn. Beyond it a connection waits in a queue, from which one connection continues at a time,
+//! each after all other tasks and sockets of the worker had their turn. The portions are small while there are
+//! connections that send little, which benefit from that.
 
 use std::{
     io::{self, IoSlice},
@@ -22,39 +23,42 @@ use tokio::{
 
 use crate::linger::Linger;
 
-/// How many bytes connections read at a time.
+/// Sizes of reads, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Portions {
-    /// What an idle connection reads at once in any case. When many become busy in the same moment, others wait for so much of each.
+    /// Bytes that an idle connection always reads at once. When many become busy in the same moment, others wait for
+    /// this much of each.
     first: u64,
-    /// Most that connections read at once beyond that, together, until the next turn.
+    /// Bytes beyond that which all connections together read at once, until the next turn.
     shared: u64,
-    /// Most that a connection reads in a turn.
+    /// Maximum number of bytes that a connection reads in a turn.
     turn: u64,
 }
 
-/// For throughput: 20 calls, and turns of 150 to 200. A turn costs a connection another pair of system calls.
+/// For throughput: first about 20 calls, then turns of 150 to 200. A turn costs a connection another pair of system
+/// calls.
 const LARGE: Portions = Portions { first: 1 << 10, shared: 8 << 10, turn: 12 << 10 };
-/// While there are connections that send little: a turn of 30 calls takes 0.1 to 0.2 ms.
+/// For latency, while there are connections that send little: a turn of 30 calls takes 0.1 to 0.2 ms.
 const SMALL: Portions = Portions { first: 256, shared: 1 << 10, turn: 2 << 10 };
-/// A connection sends little whose reads had at most [`Portions::first`] of [`SMALL`], so many of them in a row.
+/// Number of consecutive reads of at most [`Portions::first`] of [`SMALL`] after which a connection counts as one that
+/// sends little.
 const LITTLE_READS: u32 = 8;
-/// How many turns are small after a read of a connection that sends little.
+/// Number of small turns after a read of a connection that sends little.
 const SMALL_TURNS: u64 = 64;
 
 /// The queue of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
-    // It holds each connection at most once.
+    // Holds each connection at most once.
     queue: mpsc::UnboundedSender<oneshot::Sender<()>>,
     state: Arc<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Bytes of [`Portions::shared`] that are left until the next turn.
+    /// Rest of [`Portions::shared`] until the next turn, in bytes.
     shared: AtomicU64,
-    /// How many turns are small from now on.
+    /// Number of small turns still to come.
     small_turns: AtomicU64,
 }
 
@@ -71,7 +75,7 @@ impl State {
 }
 
 impl Turns {
-    /// For the connections that this runtime serves.
+    /// Starts the queue for the connections of this runtime.
     pub(crate) fn start(runtime: &Handle) -> Self {
         let (queue, mut next) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
         let state = Arc::new(State { shared: AtomicU64::new(LARGE.shared), small_turns: AtomicU64::new(0) });
@@ -79,9 +83,9 @@ impl Turns {
         runtime.spawn(async move {
             while let Some(turn) = next.recv().await {
                 turns.begin_turn();
-                // Otherwise the connection has gone.
+                // Fails if the connection is closed.
                 if turn.send(()).is_ok() {
-                    // This goes on after all tasks that are ready have run and the sockets have been polled.
+                    // Continues after all tasks that are ready have run and the sockets have been polled.
                     yield_now().await;
                 }
             }
@@ -89,25 +93,25 @@ impl Turns {
         Self { queue, state }
     }
 
-    /// Takes what is left of the bytes that connections share.
+    /// Takes the rest of the shared budget.
     fn take_shared(&self) -> u64 {
         self.state.shared.swap(0, Ordering::Relaxed)
     }
 
-    /// Returns those that were not read. A turn may have been given meanwhile, so they may be too many.
+    /// Returns unread bytes to the shared budget, up to its size: a turn may have begun meanwhile.
     fn return_shared(&self, bytes: u64) {
         let left = self.state.shared.load(Ordering::Relaxed) + bytes;
         self.state.shared.store(left.min(self.state.portions().shared), Ordering::Relaxed);
     }
 
-    /// A connection that sends little has read.
+    /// Makes the next turns small, after a read of a connection that sends little.
     fn keep_small(&self) {
         self.state.small_turns.store(SMALL_TURNS, Ordering::Relaxed);
     }
 
     fn wait(&self) -> oneshot::Receiver<()> {
         let (turn, wait) = oneshot::channel();
-        // A runtime that has ended gives no turns, and polls nothing.
+        // Fails only after the end of the runtime, which then polls nothing.
         let _ = self.queue.send(turn);
         wait
     }
@@ -115,21 +119,21 @@ impl Turns {
 
 /// A stream that is read in turns, and whose shutdown waits for the client's.
 pub(crate) struct InTurns<I> {
-    /// With what is left of the turn.
+    /// The stream, limited to the rest of the turn.
     io: Take<I>,
     turns: Turns,
     turn: Turn,
-    /// The reads with little, since one with more.
+    /// Number of consecutive reads with little.
     little_reads: u32,
     linger: Linger,
 }
 
 enum Turn {
-    /// All that came has been read.
+    /// All received bytes have been read.
     Idle,
-    /// The first bytes, at most so many.
+    /// Reading the first bytes, at most this many.
     First(u64),
-    /// Of the shared bytes, all that were left.
+    /// Reading the rest of the shared budget.
     Shared,
     Reading,
     Waiting(oneshot::Receiver<()>),
@@ -175,7 +179,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for InTurns<I> {
                     return read;
                 }
                 Turn::Waiting(ref mut wait) => {
-                    // An error means that the runtime ends.
+                    // An error means that the runtime is ending.
                     let _ = ready!(Pin::new(wait).poll(cx));
                     io.set_limit(turns.state.portions().turn);
                     *turn = Turn::Reading;

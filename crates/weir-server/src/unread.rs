@@ -1,5 +1,5 @@
-//! Answers of a port that their clients have not read. Flow control lets a client leave them all here, so they are bounded
-//! together, and where they are too many the connection that has the most is closed.
+//! Unread answers of a port. HTTP/2 flow control lets a client leave all its answers unread, so their total is bounded,
+//! and beyond it the connection with the most is closed.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::slots::{Full, Slot, Slots};
 
-/// Most bytes of the answers of a port that are not read before a connection is closed for a further one.
+/// Maximum bytes of unread answers of a port before a connection is closed for a further one.
 const MAX_BYTES: usize = 32 << 20;
-/// Most, with those of connections that are closed and not gone.
+/// Maximum bytes including those of evicted connections that are still open.
 pub const MAX_UNREAD_BYTES: usize = 48 << 20;
-/// So many of each connection are not among them: what a client reads as it comes takes no slot.
+/// Bytes of each connection that are not counted: a client that reads as answers arrive takes no slot.
 pub const FREE_UNREAD_BYTES: usize = 16 << 10;
-/// An answer up to this is no larger than what its call takes by itself, and not counted.
+/// Size up to which an answer is not counted, since it is no larger than the memory of its call.
 pub const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
-/// How much memory an answer takes. For the extensions of a response whose body does not tell.
+/// Memory that an answer takes, as an extension of responses whose body does not state it.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerBytes(pub usize);
 
-/// The answers of a connection that its client has not read.
+/// The unread answers of a connection.
 #[derive(Debug)]
 pub(crate) struct Unread {
     slots: Arc<Slots>,
@@ -34,24 +34,24 @@ pub(crate) struct Unread {
 #[derive(Debug, Default)]
 struct Answers {
     bytes: usize,
-    /// Of those that are not free.
+    /// The slot of the bytes beyond [`FREE_UNREAD_BYTES`].
     slot: Option<Slot>,
 }
 
-/// An answer that is not read, until this is dropped.
+/// One unread answer, counted until this is dropped.
 #[derive(Debug)]
 pub struct UnreadAnswer {
     unread: Arc<Unread>,
     bytes: usize,
 }
 
-/// Those of a port.
+/// Makes the slots for the unread answers of a port.
 pub(crate) fn of_port() -> Arc<Slots> {
     Slots::new(MAX_BYTES, MAX_UNREAD_BYTES)
 }
 
 impl Unread {
-    /// None yet, of a connection of this port.
+    /// Makes the count of a new connection of this port.
     pub(crate) fn new(port: &Arc<Slots>) -> Arc<Self> {
         let (slots, owner) = (Arc::clone(port), port.owner());
         Arc::new(Self { slots, owner, answers: Mutex::default(), too_many: CancellationToken::new() })
@@ -60,10 +60,10 @@ impl Unread {
     /// Counts an answer.
     ///
     /// # Errors
-    /// [`Full`]: too many are not read, or the connection is to be closed.
+    /// [`Full`] if too many answers are unread, or the connection is to be closed.
     pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<Arc<UnreadAnswer>, Full> {
         let mut answers = self.answers.lock();
-        // One that was evicted takes no further slot.
+        // An evicted connection takes no further slot.
         if self.too_many.is_cancelled() {
             return Err(Full);
         }
@@ -77,14 +77,14 @@ impl Unread {
         Ok(Arc::new(UnreadAnswer { unread: Arc::clone(self), bytes }))
     }
 
-    /// Cancelled once the connection has to be closed.
+    /// Returns the token that is cancelled once the connection must be closed.
     pub(crate) fn too_many(&self) -> &CancellationToken {
         &self.too_many
     }
 }
 
 impl UnreadAnswer {
-    /// Bytes of the answer, which is not read before they are dropped.
+    /// Wraps bytes of the answer, so that it counts as unread until they are dropped.
     pub fn with(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         struct Owned(Bytes, #[expect(dead_code, reason = "it is dropped with the bytes")] Arc<UnreadAnswer>);
         impl AsRef<[u8]> for Owned {

@@ -1,5 +1,5 @@
-//! The threads that serve connections: a current-thread runtime each, so that a request never moves between cores; or, where
-//! the settings say so, one runtime over all of them, whose threads take work from each other.
+//! The threads that serve connections: a current-thread runtime each, so that a request never moves between cores; or,
+//! by setting, one work-stealing runtime on all of them.
 
 use std::{
     io,
@@ -17,21 +17,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::turns::Turns;
 
-/// How long the threads of a runtime over several may take to end; what they run has ended before.
+/// Timeout for the threads of a multi-thread runtime to end. Their tasks have ended before.
 const END: Duration = Duration::from_secs(1);
 
-/// How serving threads share connections.
+/// The distribution of connections over threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeKind {
-    /// A connection stays on the thread that had the fewest when it came.
+    /// A connection stays on the thread that had the fewest connections when it was accepted.
     #[default]
     PerCore,
-    /// Any thread goes on with any connection's calls.
+    /// Any thread may run the calls of any connection.
     MultiThread,
 }
 
-/// A number of serving threads.
+/// The serving threads.
 pub struct Workers {
     workers: Vec<Worker>,
     count: usize,
@@ -43,7 +43,7 @@ enum Running {
     MultiThread(Runtime),
 }
 
-/// Where to start a connection, and how many are there.
+/// A runtime that serves connections, with the number of its connections.
 #[derive(Clone, Debug)]
 pub struct Worker {
     runtime: Handle,
@@ -57,12 +57,12 @@ impl Worker {
         Self { turns: Turns::start(&runtime), runtime, connections: Arc::default() }
     }
 
-    /// What runs its connections.
+    /// Returns the runtime of its connections.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// In which its connections are read.
+    /// Returns the queue in which its connections take turns to read.
     pub(crate) fn turns(&self) -> Turns {
         self.turns.clone()
     }
@@ -77,13 +77,14 @@ impl Worker {
         });
     }
 
-    /// The worker with the fewest connections: a few fat ones are the normal case, and they should not share.
+    /// Returns the worker with the fewest connections: a few busy connections are the normal case, and they should not
+    /// share a worker.
     pub(crate) fn least_loaded(workers: &[Self]) -> Option<&Self> {
         workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
     }
 }
 
-/// Counts a connection out, also when it panics.
+/// A guard that decrements the number of connections, also after a panic.
 struct Done(Arc<AtomicUsize>);
 
 impl Drop for Done {
@@ -96,7 +97,7 @@ impl Workers {
     /// Starts `count` threads, at least one; their names begin with `name`.
     ///
     /// # Errors
-    /// When the system has no thread or reactor to give.
+    /// The system cannot create a thread or a reactor.
     pub fn start(name: &str, count: usize, kind: RuntimeKind) -> io::Result<Self> {
         let count = count.max(1);
         match kind {
@@ -120,17 +121,17 @@ impl Workers {
         Ok(Self { workers, count, running: Running::PerCore(threads, stop) })
     }
 
-    /// The workers, for a server to choose from.
+    /// Returns the workers, for a server to choose from.
     pub fn handles(&self) -> Vec<Worker> {
         self.workers.clone()
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Ends the threads; what still runs on them is dropped.
+    /// Stops the threads. Tasks that still run are dropped.
     pub fn stop(self) {
         match self.running {
             Running::PerCore(threads, stop) => {

@@ -1,4 +1,4 @@
-//! Prints where the keys of a document are, and what a misspelt one was probably meant to be.
+//! Prints the position of each key of a document, with a suggestion for a misspelt one.
 
 use weir_settings::{document, document::Value, suggest};
 

@@ -1,4 +1,4 @@
-//! YAML (and so JSON) as a tree whose nodes know where they stand.
+//! YAML (and so JSON) as a tree of nodes with their positions.
 
 use std::collections::{HashMap, hash_map};
 
@@ -6,50 +6,50 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::problem::{Mark, Problems};
 
-/// How large a document may be made.
+/// Bounds on the size of a document.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// Nodes, those that aliases repeat included.
+    /// Maximum number of nodes, including those that aliases repeat.
     pub nodes: usize,
-    /// Bytes of text that aliases repeat.
+    /// Maximum length of the text that aliases repeat, in bytes.
     pub repeated_bytes: usize,
 }
 
-/// The bounds of an operator's file.
+/// The bounds of files that operators write.
 const MOST: Most = Most { nodes: 4_000_000, repeated_bytes: 64 << 20 };
-/// Longest text that an error message quotes, in bytes.
+/// Maximum length of a text that an error message quotes, in bytes.
 const MAX_SHOWN_BYTES: usize = 64;
-/// Deepest nesting of a document.
+/// Maximum nesting depth of a document.
 const MAX_DEPTH: usize = 128;
 
-/// A value and its place.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where it begins.
+    /// The position of its start.
     pub mark: Mark,
     /// Its value.
     pub value: Value,
-    /// A single value without quotes, so that its text may mean a number or a truth.
+    /// Whether it is a scalar without quotes, so that its text may be a number or a boolean.
     pub plain: bool,
 }
 
-/// A node's value. Scalars are kept as text; the reader gives them a type.
+/// The value of a node. Scalars are kept as text; the reader gives them a type.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// Nothing, `~` or `null`.
+    /// Empty, `~` or `null`.
     Null,
-    /// Any other single value.
+    /// Any other scalar.
     Scalar(String),
     /// A sequence.
     List(Vec<Node>),
-    /// A mapping, in the order of the file; without a key twice, but for [`parse_lenient`].
+    /// A mapping, in the order of the file, without duplicate keys except in [`parse_lenient`].
     Map(Vec<Entry>),
 }
 
-/// One line of a mapping.
+/// An entry of a mapping.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where the key stands.
+    /// The position of the key.
     pub mark: Mark,
     /// The key's text.
     pub key: String,
@@ -58,7 +58,7 @@ pub struct Entry {
 }
 
 impl Node {
-    /// Its kind, for error messages.
+    /// Returns the kind of value, for error messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Its text in backquotes, as far as that is short, or else its kind, for error messages.
+    /// Returns a short text in backquotes, or else the kind of value, for error messages.
     pub fn shown(&self) -> String {
         match &self.value {
             Value::Scalar(text) if text.len() <= MAX_SHOWN_BYTES => format!("`{}`", text.escape_debug()),
@@ -77,7 +77,7 @@ impl Node {
     }
 }
 
-/// Reads the one document of a YAML text; `None` when it holds none.
+/// Parses the only document of a YAML text; `None` if there is none.
 ///
 /// # Errors
 /// Invalid YAML, a duplicate key, a second document, and exceeded bounds on size and depth.
@@ -85,10 +85,10 @@ pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
     parse_within(text, MOST)
 }
 
-/// The same where less is allowed than in a file of an operator's.
+/// Like [`parse`], within other bounds than those of operators' files.
 ///
 /// # Errors
-/// As [`parse`].
+/// As for [`parse`].
 pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
     match read(text, most)? {
         Some((_, duplicates)) if !duplicates.0.is_empty() => Err(duplicates),
@@ -96,10 +96,10 @@ pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
     }
 }
 
-/// The same as [`parse`], and the keys that stand twice in a map, which are in the document twice.
+/// Like [`parse`], but returns duplicate keys, which are also in the document.
 ///
 /// # Errors
-/// As [`parse`], but for duplicate keys.
+/// As for [`parse`], except for duplicate keys.
 pub fn parse_lenient(text: &str) -> Result<Option<(Node, Problems)>, Problems> {
     read(text, MOST)
 }
@@ -139,14 +139,14 @@ struct Builder {
     repeated_bytes: usize,
 }
 
-/// An anchored node. Its size is known without walking it, so that one which would be too deep or too large is
-/// never made.
+/// An anchored node. Its size is known without a walk, so that a copy that would be too deep or too large is never
+/// made.
 struct Anchored {
     node: Node,
     size: Size,
 }
 
-/// How many values a node is, how many levels deep, and how much text.
+/// The size of a node: number of values, depth in levels, and length of its text in bytes.
 #[derive(Clone, Copy, Default)]
 struct Size {
     nodes: usize,
@@ -154,7 +154,7 @@ struct Size {
     bytes: usize,
 }
 
-/// A list or map whose end has not come yet.
+/// A list or map that has not ended yet.
 struct Open {
     node: Node,
     anchor: usize,
@@ -224,7 +224,7 @@ impl Builder {
         self.add(node, 0, inside)
     }
 
-    /// Adds a complete node, `inside` being the size of what it holds.
+    /// Adds a complete node; `inside` is the size of its content.
     fn add(&mut self, node: Node, anchor: usize, inside: Size) -> Step {
         let size = Size { nodes: inside.nodes + 1, depth: inside.depth + 1, ..inside };
         self.nodes += if anchor > 0 { size.nodes } else { 1 };
@@ -281,7 +281,7 @@ impl Most {
 }
 
 impl From<serde_json::Value> for Node {
-    /// A JSON value as the node that the same text in a YAML file would be, without a place.
+    /// Converts a JSON value to the node of the same text in YAML, without positions.
     fn from(value: serde_json::Value) -> Self {
         use serde_json::Value as Json;
         let plain = matches!(value, Json::Null | Json::Bool(_) | Json::Number(_));

@@ -1,7 +1,7 @@
-//! Reads the files that settings name: regular files only, each up to a bound. Writes a file whole or not at all.
+//! Access to the files that settings name: reads of regular files only, each up to a bound, and atomic replacement.
 //!
-//! A FIFO waits for a writer, a device never ends, and a file may grow while it is read. So any other than a regular file is an
-//! error, and no more is read than may be there.
+//! Opening a FIFO blocks until it has a writer, a device may never end, and a file may grow while it is read. So
+//! anything but a regular file is an error, and reads end at the bound.
 
 use std::{
     fs::{self, File, Metadata},
@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most links in a row, as on Linux. Where there are more, the file cannot be opened.
+/// Maximum number of consecutive symbolic links, as on Linux. With more, the file cannot be opened.
 const MAX_LINKS: usize = 40;
 
-/// Whether a setting names a file: an empty path is none.
+/// Whether a setting names a file; an empty path means none.
 pub fn is_set(path: &Path) -> bool {
     !path.as_os_str().is_empty()
 }
@@ -23,18 +23,19 @@ pub fn is_set(path: &Path) -> bool {
 /// # Errors
 /// The system's error, or that it is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Before it is opened, because opening a FIFO waits for its writer; and after, because the path may lead elsewhere by then.
+    // Before it is opened, because opening a FIFO blocks until it has a writer; and after, because the path may lead
+    // elsewhere by then.
     check_regular(&fs::metadata(path)?)?;
     let file = File::open(path)?;
     check_regular(&file.metadata()?)?;
     Ok(file)
 }
 
-/// Reads a regular file of at most `max_bytes`. Blocks meanwhile.
+/// Reads a regular file of at most `max_bytes`. Blocks on file I/O.
 ///
 /// # Errors
-/// The system's error, that it is not a regular file, or that it is longer ([`ErrorKind::FileTooLarge`]). None shows
-/// what is in it.
+/// The system's error, that it is not a regular file, or that it is longer ([`ErrorKind::FileTooLarge`]). No error
+/// shows the contents.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -44,11 +45,11 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a regular file of at most `max_bytes` in UTF-8. Blocks meanwhile.
+/// Reads a regular file of at most `max_bytes` in UTF-8. Blocks on file I/O.
 ///
 /// # Errors
 /// The system's error, that it is not a regular file, that it is longer ([`ErrorKind::FileTooLarge`]), or the number of
-/// the first line that is not UTF-8. None shows what is in it.
+/// the first line that is not UTF-8. No error shows the contents.
 pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     String::from_utf8(read(path, max_bytes)?).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -57,11 +58,11 @@ pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     })
 }
 
-/// Replaces a file by one with these contents, which only its owner can read: after a crash it has these or the previous ones.
-/// Blocks meanwhile.
+/// Replaces a file atomically by one with these contents and mode 0600: after a crash it has these or the previous
+/// contents. Blocks on file I/O.
 ///
 /// # Errors
-/// The system's error; then the file is as it was.
+/// The system's error. The file is unchanged, unless only the sync of its directory failed.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".tmp");
@@ -73,7 +74,7 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Syncs the directory of a file to the disk, so that the file is there after a crash. Blocks meanwhile.
+/// Syncs the directory of a file to the disk, so that the file exists after a crash. Blocks on file I/O.
 ///
 /// # Errors
 /// The system's error.
@@ -81,7 +82,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder_of(path))?.sync_all()
 }
 
-/// Follows symbolic links at the path of a file, which need not exist: a file that is replaced is not to replace a link to it.
+/// Follows symbolic links at the path of a file, which need not exist: replacing a file must not replace a link to it.
 pub fn follow_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
@@ -91,7 +92,7 @@ pub fn follow_links(path: &Path) -> PathBuf {
     path
 }
 
-/// The directory that a file is in.
+/// Returns the directory of a file.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| is_set(folder)).unwrap_or(Path::new("."))
 }

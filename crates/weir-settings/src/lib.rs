@@ -1,5 +1,5 @@
-//! Reading operators' files: bounded reads of regular files, YAML whose nodes know their line and column,
-//! durations, secrets that are never printed, and the check whether a file has changed.
+//! Reading of operators' files: bounded reads of regular files, YAML with line and column of each node, durations,
+//! secrets that are never printed, and the detection of changed files.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
@@ -18,10 +18,10 @@ pub use secret::Secret;
 pub use time::Time;
 pub use watch::FileWatch;
 
-/// Checks a setting.
+/// Checks a condition on a setting.
 ///
 /// # Errors
-/// `otherwise`, a sentence that names the setting, where the condition does not hold.
+/// `otherwise`, a sentence that names the setting, if the condition does not hold.
 pub fn ensure(condition: bool, otherwise: impl Into<String>) -> Result<(), String> {
     if condition { Ok(()) } else { Err(otherwise.into()) }
 }

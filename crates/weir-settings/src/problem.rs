@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A place in a file: line and column, both from 1. Line 0: no place.
+/// A position in a file: line and column, both from 1. Line 0: no position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// The line, from 1.
@@ -14,16 +14,16 @@ pub struct Mark {
     pub column: usize,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file; empty where there is none.
+    /// The file; empty if there is none.
     pub file: PathBuf,
-    /// Where in the file.
+    /// The position in the file.
     pub mark: Mark,
-    /// The field at fault, as in `limits[0].gcra.count`; empty where the place says it all.
+    /// The invalid field, such as `limits[0].gcra.count`; empty if the position is enough.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// A message: what is wrong, and what would be right.
     pub message: String,
 }
 
@@ -40,22 +40,22 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong that was found; never empty when it is an error.
+/// All problems that were found; never empty as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
-/// Most problems reported for one file.
+/// Maximum number of problems reported for one file.
 const MAX_PROBLEMS: usize = 50;
 
 impl Problems {
-    /// Adds a problem at `mark`, whose file is filled in by [`Problems::in_file`].
+    /// Adds a problem at `mark`. [`Problems::in_file`] sets its file.
     pub fn add(&mut self, mark: Mark, field: impl Into<String>, message: impl Into<String>) {
         if self.0.len() < MAX_PROBLEMS {
             self.0.push(Problem { file: PathBuf::new(), mark, field: field.into(), message: message.into() });
         }
     }
 
-    /// Says that they are all in `file`.
+    /// Sets the file of all problems.
     #[must_use]
     pub fn in_file(mut self, file: &Path) -> Self {
         for problem in &mut self.0 {
@@ -64,7 +64,7 @@ impl Problems {
         self
     }
 
-    /// The one problem of a whole file.
+    /// Makes the only problem of a file, without a position.
     pub fn of_file(file: &Path, message: impl Into<String>) -> Self {
         let mut problems = Self::default();
         problems.add(Mark::default(), "", message);

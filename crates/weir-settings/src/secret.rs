@@ -1,22 +1,22 @@
-//! A text that nothing but its user may see.
+//! A text that is never printed.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A password. Shown as `***`, wherever it is shown: [`Debug`], [`fmt::Display`] and [`Serialize`]. An empty one is none,
-/// and shown as empty.
+/// A password. [`Debug`], [`fmt::Display`] and [`Serialize`] show `***`, or nothing for an empty one, which means that
+/// there is none.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself.
+    /// Returns the text.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether there is no secret.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

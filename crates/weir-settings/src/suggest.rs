@@ -1,16 +1,16 @@
-//! "Did you mean": what was probably meant by an unknown word.
+//! "Did you mean": suggestions for an unknown word.
 
-/// Most typing errors that are taken for such.
+/// Maximum number of typing errors in a word.
 const MAX_ERRORS: usize = 3;
-/// Most words that are suggested at once.
+/// Maximum number of words in a suggestion.
 const MAX_WORDS: usize = 3;
 
-/// ``unknown key `x`; did you mean `y`?``, or else the list of what is known.
+/// Formats ``unknown key `x`; did you mean `y`?``, or else the list of known words.
 pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     unknown_or(what, word, &meant(word, known), known)
 }
 
-/// The same where the caller knows which words may have been `meant`.
+/// Like [`unknown`], where the caller has computed the words to suggest (`meant`).
 pub fn unknown_or(what: &str, word: &str, meant: &[&str], known: &[&str]) -> String {
     match meant {
         [] => format!("unknown {what} `{word}`; known are {}", known.join(", ")),
@@ -18,13 +18,13 @@ pub fn unknown_or(what: &str, word: &str, meant: &[&str], known: &[&str]) -> Str
     }
 }
 
-/// ``charge is `a` or `b`, not `c` ``, `found` being written as it is shown.
+/// Formats ``charge is `a` or `b`, not `c` ``; `found` is quoted already.
 pub fn not_one_of(key: &str, known: &[&str], found: &str) -> String {
     format!("{key} is {}, not {found}", either(known))
 }
 
-/// The known word that is few typing errors away, or else those of which the word is a part, as `window` is of
-/// `fixed_window`.
+/// Returns the known word that is a few typing errors away, or else those of which the word is a part, as `window` is
+/// of `fixed_window`.
 pub fn meant<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     let near = known.iter().filter_map(|known| Some((distance(word, known)?, *known)));
     if let Some((_, near)) = near.min_by_key(|(distance, _)| *distance) {
@@ -35,10 +35,10 @@ pub fn meant<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     if whole.len() <= MAX_WORDS { whole } else { Vec::new() }
 }
 
-/// How many typing errors are between a word and a known one; `None`: too many for it to be meant.
+/// Returns the number of typing errors between a word and a known one; `None`: too many for a suggestion.
 pub fn distance(word: &str, known: &str) -> Option<usize> {
     let distance = strsim::damerau_levenshtein(word, known);
-    // With more errors `window` would be taken for `shadow`.
+    // With more errors `window` would match `shadow`.
     (distance <= (known.len().max(3) / 3).min(MAX_ERRORS)).then_some(distance)
 }
 

@@ -1,4 +1,4 @@
-//! A length of time as a setting.
+//! Durations in settings.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use weir_core::domain::{
     time::{SECOND, format_duration, parse_duration},
 };
 
-/// A length of time as files and flags write it: `10s`, `250ms`, or whole seconds.
+/// A duration as files and flags write it: `10s`, `250ms`, or whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "Text")]
 pub struct Time(pub Micros);
 
-/// A text, or the number that a file takes a text of digits for.
+/// A text, or a number where a file has only digits.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -22,12 +22,12 @@ enum Text {
 }
 
 impl Time {
-    /// So many seconds.
+    /// Makes a duration of whole seconds.
     pub const fn seconds(seconds: i64) -> Self {
         Self(seconds * SECOND)
     }
 
-    /// As the standard library takes it.
+    /// Converts to the standard library's type.
     pub fn duration(self) -> Duration {
         Duration::from_micros(self.0.unsigned_abs())
     }

@@ -1,5 +1,5 @@
-//! Many counters that checks add to on all threads, each in numbers of its own; the exporter's counters begin with the first
-//! count and learn of the others when they are read.
+//! Sharded counters: checks on all threads add to them, each thread in its own shard. The exporter's counters begin
+//! with the first count, and receive the increments when they are read.
 
 use std::{
     collections::HashMap,
@@ -14,23 +14,24 @@ use parking_lot::Mutex;
 
 use crate::thread_shard::{self, SHARDS};
 
-/// Numbers that move between processors together.
+/// Number of counters that share a cache line pair.
 const LINE: usize = 16;
 
 /// Sharded counters in front of [`Counter`]s, by their positions.
 pub struct ShardedCounters {
     len: usize,
     begin: Box<Begin>,
-    /// Those that have begun.
+    /// The counters that have begun.
     counters: Mutex<HashMap<usize, Total>>,
-    /// The increments of each thread since the last flush; nothing where it has not counted yet.
+    /// The increments of each shard since the last flush; allocated at its first count.
     shards: [OnceLock<Box<[Line]>>; SHARDS],
 }
 
-/// The counters, by their positions, that begin with the first count at a position. It is asked again for others of them.
+/// Returns the counters that begin with the first count at a position, each with its position. Those that have begun
+/// already are ignored.
 type Begin = dyn Fn(usize) -> Vec<(usize, Counter)> + Send + Sync;
 
-/// A counter, and what was added to it.
+/// A counter, and the sum of its increments.
 struct Total {
     counter: Counter,
     count: u64,
@@ -41,23 +42,23 @@ struct Total {
 struct Line([AtomicU64; LINE]);
 
 impl ShardedCounters {
-    /// Nothing added yet to any of `len`.
+    /// Makes `len` counters at zero.
     pub(crate) fn new(len: usize, begin: Box<Begin>) -> Self {
         Self { len, begin, counters: Mutex::default(), shards: [const { OnceLock::new() }; SHARDS] }
     }
 
-    /// The same of counters that have begun.
+    /// Makes counters that have all begun.
     pub(crate) fn of(counters: Vec<Counter>) -> Self {
         Self::new(counters.len(), Box::new(move |index| vec![(index, counters[index].clone())]))
     }
 
-    /// Adds one to the counter at `index`. One that is not there is not counted.
+    /// Adds one to the counter at `index`. An index out of range is ignored.
     #[inline]
     pub fn add(&self, index: usize) {
         self.add_many(index, 1);
     }
 
-    /// Adds `count` likewise.
+    /// Adds `count` to the counter at `index`. An index out of range is ignored.
     #[inline]
     pub fn add_many(&self, index: usize, count: u64) {
         let shard = self.shards[thread_shard::mine()].get_or_init(|| self.shard());
@@ -71,12 +72,13 @@ impl ShardedCounters {
         (0..self.len.div_ceil(LINE)).map(|_| Line::default()).collect()
     }
 
-    /// Tells the counters what was added since the last time.
+    /// Flushes the increments to the exporter's counters.
     pub(crate) fn settle(&self) {
         let mut counters = self.counters.lock();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             for (index, number) in shard.iter().flat_map(|line| &line.0).take(self.len).enumerate() {
-                // Read first: most are idle, and writing would take their lines from who counts there.
+                // Read first: most are zero, and a write would take their cache lines from the threads that count
+                // there.
                 if number.load(Ordering::Relaxed) == 0 {
                     continue;
                 }
@@ -94,7 +96,7 @@ impl ShardedCounters {
         }
     }
 
-    /// The total of each counter, by position.
+    /// Returns the total of each counter, by position.
     pub fn totals(&self) -> Vec<u64> {
         self.settle();
         let mut totals = vec![0; self.len];

@@ -1,5 +1,5 @@
-//! Durations and sizes in fixed buckets. The exporter's own histograms keep every sample until they are scraped; these keep
-//! nothing, and threads do not share a cache line.
+//! Histograms of durations and sizes with fixed buckets. The exporter's own histograms keep every sample until they are
+//! scraped; these keep none, and threads do not share a cache line.
 
 use std::{
     fmt::Write,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::thread_shard::{self, SHARDS};
 
-/// Most bounds of a histogram; one more bucket holds what is above them all.
+/// Maximum number of bounds; one more bucket counts values above them all.
 const MAX_BOUNDS: usize = 24;
 
 /// Unit and buckets of a histogram.
@@ -21,10 +21,10 @@ pub struct Scale {
     unit: f64,
 }
 
-/// Recorded in nanoseconds, exported in seconds, for what memory does: from 250 ns to 10 s.
+/// Durations of work in memory: recorded in nanoseconds, exported in seconds, from 250 ns to 10 s.
 pub const SHORT_DURATIONS: Scale = Scale { bounds: &NANOSECONDS, unit: 1e9 };
 
-/// The same for what goes over a network: from 10 µs to 10 s.
+/// Durations over a network: recorded in nanoseconds, exported in seconds, from 10 µs to 10 s.
 pub const DURATIONS: Scale = Scale { bounds: NANOSECONDS.split_at(5).1, unit: 1e9 };
 
 const NANOSECONDS: [u64; MAX_BOUNDS] = [
@@ -73,22 +73,22 @@ struct Shard {
 }
 
 impl Histogram {
-    /// An empty histogram of such numbers.
+    /// Makes an empty histogram.
     pub fn new(scale: Scale) -> Self {
         Self { scale, shards: Box::new(std::array::from_fn(|_| Shard::default())) }
     }
 
-    /// Counts one duration.
+    /// Records one duration.
     pub fn record(&self, duration: Duration) {
         self.record_times(duration, 1);
     }
 
-    /// Counts a duration so many times.
+    /// Records a duration `times` times.
     pub fn record_times(&self, duration: Duration, times: u32) {
         self.add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), times.into());
     }
 
-    /// Counts one number.
+    /// Records one number.
     pub fn record_number(&self, number: u64) {
         self.add(number, 1);
     }
@@ -100,12 +100,12 @@ impl Histogram {
         shard.sum.fetch_add(number.wrapping_mul(times), Ordering::Relaxed);
     }
 
-    /// The upper bounds of the buckets, in the exported unit; one more bucket holds what is above them all.
+    /// Returns the upper bounds of the buckets, in the exported unit; one more bucket counts values above them all.
     pub fn bounds(&self) -> impl ExactSizeIterator<Item = f64> {
         self.scale.bounds.iter().map(|bound| *bound as f64 / self.scale.unit)
     }
 
-    /// What each bucket has counted.
+    /// Returns the count of each bucket, not cumulative.
     pub fn counts(&self) -> Vec<u64> {
         let count = |index: usize| self.shards.iter().map(|shard| shard.buckets[index].load(Ordering::Relaxed)).sum();
         (0..=self.scale.bounds.len()).map(count).collect()

@@ -1,5 +1,5 @@
-//! Telemetry primitives: counters and histograms whose threads share no cache line, the
-//! registry that renders them as Prometheus text, the context of the request at hand, and a rate limit for log lines.
+//! Telemetry primitives: counters and histograms whose threads share no cache line, the registry that renders them as
+//! Prometheus text, the context of the current request, and a rate limit for log lines.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 

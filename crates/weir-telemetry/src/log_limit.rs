@@ -1,17 +1,17 @@
-//! Rate limit of log lines about what may happen with every request.
+//! Rate limit for log lines about events that every request may cause.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-/// Lets one log line through in a while, by default in a second.
+/// A limit of one log line per interval, one second by default.
 #[derive(Debug)]
 pub struct LogLimit {
     start: Instant,
-    /// The least time between two lines.
+    /// Minimum interval between two lines.
     pause: Duration,
-    /// Milliseconds after the start from which the next line may be logged.
+    /// Time from which the next line may be logged, in milliseconds since `start`.
     next_millis: AtomicU64,
 }
 
@@ -22,12 +22,12 @@ impl Default for LogLimit {
 }
 
 impl LogLimit {
-    /// With at least so long between two lines.
+    /// Makes a limit with this minimum interval.
     pub fn every(pause: Duration) -> Self {
         Self { start: Instant::now(), pause, next_millis: AtomicU64::new(0) }
     }
 
-    /// Whether a line may be logged now; if so, the next one has to wait.
+    /// Whether a line may be logged now; if so, starts the next interval.
     pub fn allows(&self, now: Instant) -> bool {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let now = millis(now.saturating_duration_since(self.start));

@@ -1,4 +1,4 @@
-//! Every series of a process, rendered as Prometheus text: the exporter's counters and gauges, and what renders itself.
+//! All series of a process as Prometheus text: the exporter's counters and gauges, and series that render themselves.
 
 use std::{
     borrow::Cow,
@@ -14,13 +14,13 @@ use crate::{ShardedCounters, text::sorted};
 /// Names of metrics with their HELP texts.
 pub(crate) type Help = [(&'static str, &'static str)];
 
-/// Series that are not the exporter's.
+/// Series that render themselves.
 pub trait Render: Send + Sync {
-    /// Appends them in Prometheus text, HELP and TYPE lines included.
+    /// Appends the series as Prometheus text, including HELP and TYPE lines.
     fn render(&self, out: &mut String);
 }
 
-/// A registry with nothing counted yet.
+/// The registry of all series.
 pub struct Registry {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
@@ -36,7 +36,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Says what these counters and gauges mean.
+    /// Sets the HELP texts of counters and gauges.
     pub fn describe(&self, counters: &Help, gauges: &Help) {
         for (name, text) in counters {
             self.recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
@@ -46,23 +46,23 @@ impl Registry {
         }
     }
 
-    /// A counter; the same one for the same name and labels.
+    /// Returns a counter; the same one for the same name and labels.
     pub fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.recorder.register_counter(&key(name, labels), &metadata())
     }
 
-    /// A gauge; the same one for the same name and labels.
+    /// Returns a gauge; the same one for the same name and labels.
     pub fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.recorder.register_gauge(&key(name, labels), &metadata())
     }
 
-    /// Counts for these counters, which learn of it when they are rendered or what is returned goes.
+    /// Makes sharded counters in front of these, which receive the increments at each rendering and on drop.
     pub fn sharded(&self, counters: Vec<Counter>) -> Arc<ShardedCounters> {
         self.remember(ShardedCounters::of(counters))
     }
 
-    /// Counts for `len` counters likewise, that begin with the first count: `begin` gives those, each with its position below
-    /// `len`, that begin with the first count at a position.
+    /// Makes `len` sharded counters that begin with the first count: `begin` returns the counters that begin with the
+    /// first count at a position, each with its own position below `len`.
     pub fn sharded_from_first_count(
         &self,
         len: usize,
@@ -79,12 +79,12 @@ impl Registry {
         sharded
     }
 
-    /// Renders this too from now on.
+    /// Adds series to the rendering.
     pub fn add(&self, series: Arc<dyn Render>) {
         self.rendered.lock().push(series);
     }
 
-    /// All of it in Prometheus text, the families by name and the series of each in order.
+    /// Renders all series as Prometheus text, the families by name and the series of each in order.
     pub fn render(&self) -> String {
         self.sharded.lock().iter().filter_map(Weak::upgrade).for_each(|counters| counters.settle());
         self.handle.run_upkeep();

@@ -1,18 +1,19 @@
-//! How often files were loaded again.
+//! Metrics of file reloads.
 
 use metrics::{Counter, Gauge};
 
 use crate::Registry;
 
-/// Reloads of files by result, and whether the last one succeeded. Both series are there from the start, so that the first reload is
-/// seen as an increase.
+/// Reloads of files by result, and whether the last one succeeded. Both series exist from the start, so that the first
+/// reload is an increase.
 pub struct Reloads {
     counted: [Counter; 2],
     in_force: Gauge,
 }
 
 impl Reloads {
-    /// Counted by `total` with the label `result`; `in_force` is 1 while what is on disk is in force.
+    /// Makes the metrics: `total` counts reloads by the label `result`; `in_force` is 1 while the files on disk are in
+    /// force.
     pub fn new(
         registry: &Registry,
         total: &'static str,
@@ -28,7 +29,7 @@ impl Reloads {
         Self { counted, in_force }
     }
 
-    /// They were loaded again, or could not be.
+    /// Counts a reload.
     pub fn count(&self, success: bool) {
         self.counted[usize::from(success)].increment(1);
         self.in_force.set(f64::from(u8::from(success)));

@@ -1,4 +1,4 @@
-//! Prometheus text.
+//! Prometheus text format.
 
 use std::fmt::Write;
 
@@ -13,7 +13,8 @@ pub fn single(out: &mut String, name: &str, kind: &str, help: &str, value: f64) 
     let _ = writeln!(out, "{name} {value}");
 }
 
-/// The families of a text by name, and the series of each in order. Those of a histogram stay as they are: by their bounds.
+/// Sorts the families of a text by name, and the series of each family. The series of a histogram stay in order, by
+/// their bounds.
 pub(crate) fn sorted(text: &str) -> String {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {

@@ -1,8 +1,8 @@
-//! Which of several places a thread counts in, so that threads which count the same share no cache line.
+//! The shard in which each thread counts, so that threads that count the same thing do not share a cache line.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many threads count apart; more share.
+/// Number of shards; with more threads, several share one.
 pub(crate) const SHARDS: usize = 64;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -11,7 +11,7 @@ thread_local! {
     static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
 
-/// The shard of the calling thread, below [`SHARDS`].
+/// Returns the shard of the calling thread, below [`SHARDS`].
 #[inline]
 pub(crate) fn mine() -> usize {
     MINE.with(|shard| *shard)

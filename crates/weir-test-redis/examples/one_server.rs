@@ -1,4 +1,4 @@
-//! Starts a server, asks it, and ends it.
+//! Starts a server, sends one command, and stops it.
 
 use weir_test_redis::{Options, Server};
 

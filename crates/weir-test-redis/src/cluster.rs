@@ -1,4 +1,4 @@
-//! A Cluster: its masters and replicas, slots that move, a master that dies.
+//! A Redis Cluster: masters and replicas, slot migrations, failovers.
 
 use std::process::Command;
 
@@ -6,17 +6,17 @@ use crc16::{State, XMODEM};
 
 use super::{Options, Reply, Server, eventually, sentinel::follows};
 
-/// Keys that one `MIGRATE` moves.
+/// Number of keys that one `MIGRATE` moves.
 const KEYS_AT_ONCE: &str = "100";
 
-/// What a Cluster is made of.
+/// The size and settings of a Cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// Masters; at least three.
+    /// Number of masters, at least three.
     pub masters: usize,
-    /// Replicas of each.
+    /// Number of replicas of each master.
     pub replicas: usize,
-    /// Lines of every node's `redis.conf`.
+    /// Settings of every node's `redis.conf`.
     pub settings: Vec<(String, String)>,
 }
 
@@ -26,14 +26,14 @@ impl Default for ClusterOptions {
     }
 }
 
-/// A Cluster. Nodes are known by their place in `nodes`.
+/// A running Cluster. Nodes are identified by their index in `nodes`.
 pub struct Cluster {
-    /// All nodes. At first the masters come before the replicas.
+    /// All nodes. After the start, masters come before replicas.
     pub nodes: Vec<Server>,
     ids: Vec<String>,
 }
 
-/// What one node says of another.
+/// One line of `CLUSTER NODES`.
 struct Line {
     id: String,
     is_master: bool,
@@ -42,7 +42,7 @@ struct Line {
 }
 
 impl Cluster {
-    /// Starts it, and waits until every node is content and every replica follows.
+    /// Starts a Cluster, and waits until every node reports it as ok and every replica is in sync.
     pub fn start(options: &ClusterOptions) -> Self {
         let mut node = Options::node().set("cluster-node-timeout", "1000").set("cluster-replica-validity-factor", "0");
         for (name, value) in &options.settings {
@@ -60,26 +60,26 @@ impl Cluster {
         cluster
     }
 
-    /// Its form of `store.url`, naming two of the nodes; without user and password.
+    /// Returns its `store.url`, with two of the nodes, without user and password.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().take(2).map(|node| format!("127.0.0.1:{}", node.port())).collect();
         format!("redis-cluster://{}", hosts.join(","))
     }
 
-    /// The slot of a key.
+    /// Returns the hash slot of a key.
     pub fn slot(&self, key: &[u8]) -> u16 {
         let after = |text: &[u8], brace| text.iter().position(|byte| *byte == brace);
         let tag = after(key, b'{').map(|at| &key[at + 1..]).and_then(|rest| Some(&rest[..after(rest, b'}')?]));
         State::<XMODEM>::calculate(tag.filter(|tag| !tag.is_empty()).unwrap_or(key)) % 16_384
     }
 
-    /// The node that serves a slot, as the nodes that live say.
+    /// Returns the node that serves a slot, once all running nodes agree.
     pub fn owner(&self, slot: u16) -> usize {
         let serves = |line: &Line| line.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
         eventually("a slot's owner", || self.find(serves))
     }
 
-    /// The nodes that serve slots.
+    /// Returns the nodes that serve slots.
     pub fn masters(&self) -> Vec<usize> {
         let lines = eventually("a node that answers", || self.table());
         lines.iter().filter(|line| !line.slots.is_empty()).filter_map(|line| self.by_id(&line.id)).collect()
@@ -92,7 +92,7 @@ impl Cluster {
         migration.finish();
     }
 
-    /// Begins to move a slot: from here on its owner answers ASK for keys it does not have.
+    /// Begins the migration of a slot: from now on its owner answers ASK for keys that it does not have.
     pub fn begin_migration(&self, slot: u16, to: usize) -> Migration<'_> {
         let from = self.owner(slot);
         let migration = Migration { cluster: self, slot, from, to };
@@ -103,20 +103,21 @@ impl Cluster {
         migration
     }
 
-    /// Kills a master (SIGKILL) and waits until a replica of it serves its slots and all who live agree. Tells which.
+    /// Kills a master (SIGKILL) and waits until one of its replicas serves its slots and all running nodes agree.
+    /// Returns the new master.
     pub fn fail_over(&mut self, master: usize) -> usize {
         let id = self.ids[master].clone();
         let lines = eventually("a node that answers", || self.table());
         let replicas: Vec<_> = lines.iter().filter(|line| line.master == id).map(|line| line.id.clone()).collect();
         self.nodes[master].kill();
-        // Which slots it serves, a node may not know yet that have moved just before.
+        // The exact slots are not compared: a node may not know yet of those that have moved just before.
         let takes_over = |line: &Line| replicas.contains(&line.id) && line.is_master && !line.slots.is_empty();
         let new = eventually("a replica takes over", || self.find(takes_over));
         self.wait_until_ok(self.nodes.len());
         new
     }
 
-    /// Waits until every node that lives knows `known` nodes and finds all slots served.
+    /// Waits until every running node knows `known` nodes and finds all slots served.
     pub fn wait_until_ok(&self, known: usize) {
         for node in &self.nodes {
             eventually("the Cluster is content", || {
@@ -131,7 +132,7 @@ impl Cluster {
         }
     }
 
-    /// The node with this line, as every node that lives says.
+    /// Returns the node whose line matches, if all running nodes agree.
     fn find(&self, is_it: impl Fn(&Line) -> bool) -> Result<usize, String> {
         let mut found = None;
         for node in self.nodes.iter().filter(|node| node.is_running()) {
@@ -154,18 +155,18 @@ impl Cluster {
     }
 }
 
-/// A slot on its way.
+/// The migration of a slot.
 pub struct Migration<'c> {
     cluster: &'c Cluster,
     slot: u16,
-    /// Where it was.
+    /// The old owner.
     pub from: usize,
-    /// Where it goes.
+    /// The new owner.
     pub to: usize,
 }
 
 impl Migration<'_> {
-    /// Moves up to `most` of the slot's keys, and tells how many.
+    /// Moves at most `most` of the slot's keys, and returns their number.
     pub fn move_some(&self, most: &str) -> usize {
         let from = &self.cluster.nodes[self.from];
         let slot = self.slot.to_string();
@@ -183,7 +184,7 @@ impl Migration<'_> {
         keys.len()
     }
 
-    /// Gives the slot to its new owner; its keys must have moved.
+    /// Assigns the slot to its new owner. Its keys must have moved.
     pub fn finish(self) {
         let Self { cluster, from, to, .. } = self;
         let others = cluster.masters().into_iter().filter(|node| *node != from && *node != to);
@@ -193,8 +194,8 @@ impl Migration<'_> {
         assert_eq!(cluster.owner(self.slot), to);
     }
 
-    /// Brings back the keys that have moved, and leaves the slot where it was. Meanwhile a key may be in neither place,
-    /// so no client may ask for it.
+    /// Moves the keys back, and leaves the slot with its old owner. Meanwhile a key may be on neither node, so no
+    /// client may request it.
     pub fn give_back(self) {
         self.set(self.from, &["STABLE"]);
         let back = Migration { cluster: self.cluster, slot: self.slot, from: self.to, to: self.from };
@@ -221,7 +222,7 @@ fn table_of(node: &Server) -> Result<Vec<Line>, String> {
     node.try_cli(&["CLUSTER", "NODES"])?.lines().map(|line| parsed(line).ok_or_else(|| line.to_owned())).collect()
 }
 
-/// `id address flags master ping pong epoch link slots…`; slots on their way stand in brackets.
+/// Parses `id address flags master ping pong epoch link slots…`; migrating slots are in brackets and skipped.
 fn parsed(line: &str) -> Option<Line> {
     let mut words = line.split(' ');
     let (id, _address, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);

@@ -1,6 +1,6 @@
-//! Real Redis servers for tests: one, one with replica and Sentinels, a Cluster. Each lives in a directory of its own
-//! below the system's directory for temporary files, listens on free loopback ports and a unix socket, keeps nothing on
-//! disk, and ends with the value that started it, or with the test's process, however that ends.
+//! Real Redis servers for tests: a single one, a master with replica and Sentinels, a Cluster. Each has a directory of
+//! its own below the system's directory for temporary files, listens on free loopback ports and a unix socket, does not
+//! persist, and ends when its value is dropped or the test's process ends, however that happens.
 
 #![allow(clippy::expect_used)]
 #![cfg_attr(not(test), warn(unreachable_pub))]
@@ -23,12 +23,12 @@ pub use silent::{Endless, Greeter, Silent};
 pub use single::{HARNESS, Options, Server, TlsFiles};
 pub use wire::Reply;
 
-/// How long anything may take before a test fails; far above what is needed, for machines that are busy.
+/// Timeout of every wait before a test fails; far above what is needed, for busy machines.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// Interval between polls of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls until there is a value; after [`TIMEOUT`] the test fails with what was seen last.
+/// Polls until there is a value; after [`TIMEOUT`] the test fails with the last error.
 pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Result<T, String>) -> T {
     let since = Instant::now();
     loop {

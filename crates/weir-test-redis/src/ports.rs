@@ -6,21 +6,23 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Where they are looked for. They stay below those that systems give to outgoing connections: a client that keeps
-/// dialling a port of those while its server is down can end up connected to itself. A Cluster's bus is 10,000 above.
+/// The range of ports. It is below the ephemeral ports of outgoing connections: a client that keeps connecting to one
+/// of those while its server is down can end up connected to itself. The bus of a Cluster node is 10,000 above its
+/// port.
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 10_000;
 const BUS: u16 = 10_000;
 
-/// Where the next search starts: another place in every process.
+/// Offset at which the next search starts; it differs between processes.
 static NEXT: AtomicU16 = AtomicU16::new(u16::MAX);
 
-/// A port that nothing listens on. Others may take it at any time, so starting a server on it may fail.
+/// Returns a port that nothing listens on. Another process may take it at any time, so starting a server on it may
+/// fail.
 pub fn free() -> u16 {
     search(is_free)
 }
 
-/// A port of which the Cluster bus is free too.
+/// Returns a port whose Cluster bus port is free too.
 pub(crate) fn free_with_bus() -> u16 {
     search(|port| is_free(port) && is_free(port + BUS))
 }

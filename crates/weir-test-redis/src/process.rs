@@ -9,8 +9,9 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Becomes the program, with a watcher beside it that kills it on a line on standard input; and on its end, which comes
-/// with the end of whoever started it, also removes the directory, as no other process is left to do so.
+/// Shell script that becomes the program, with a watcher beside it. A line on standard input makes the watcher kill the
+/// program; the end of standard input, which comes when the parent process ends, makes it also remove the directory,
+/// since no other process is left to do so.
 const LEASH: &str = r#"
 dir=$1
 shift
@@ -28,14 +29,14 @@ exec 3<&-
 exec "$@"
 "#;
 
-/// A running process, killed when this is dropped.
+/// A running process, killed on drop.
 pub struct Process {
     child: Child,
     leash: ChildStdin,
 }
 
 impl Process {
-    /// Starts a program, which tells what it tells in `log`. `dir` goes when the test's process dies.
+    /// Starts a program whose output goes to `log`. `dir` is removed when the test's process dies.
     pub fn start(program: &[&str], dir: &Path, log: &File) -> Self {
         let out = || log.try_clone().expect("a handle of the log");
         let mut command = Command::new("sh");
@@ -46,19 +47,20 @@ impl Process {
         Self { child, leash }
     }
 
-    /// Whether it has ended by itself. Its number stays taken, so that the watcher never kills another.
+    /// Whether it has ended on its own. It stays a zombie, so that its pid is not reused and the watcher cannot kill
+    /// another process.
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(self.pid()), options).expect("our child").is_some()
     }
 
-    /// Stops it where it is (SIGSTOP); returns when it stands.
+    /// Stops the process (SIGSTOP), and waits until it has stopped.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).expect("our child");
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues the process (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -73,9 +75,9 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// SIGKILL, which ends a stopped process too.
+    /// Kills the process with SIGKILL, which also ends a stopped one.
     fn drop(&mut self) {
-        // The watcher may be gone with everything else of its group.
+        // The watcher may have died with its process group.
         let _ = self.leash.write_all(b"\n");
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,16 +1,16 @@
-//! A master with a replica, and Sentinels that watch them.
+//! A master with a replica, monitored by Sentinels.
 
 use super::{Options, Server, eventually};
 
-/// The name of the master among Sentinels.
+/// The name of the master in Sentinel.
 pub(crate) const MASTER: &str = "mymaster";
 
-/// What is watched, and how.
+/// The options of the servers and Sentinels.
 #[derive(Clone, Debug)]
 pub struct SentinelOptions {
-    /// How many Sentinels; more than half of them must agree.
+    /// Number of Sentinels; more than half of them must agree.
     pub sentinels: usize,
-    /// Lines of every data server's `redis.conf`.
+    /// Settings of every data server's `redis.conf`.
     pub settings: Vec<(String, String)>,
     /// The password of the data servers.
     pub password: Option<String>,
@@ -33,7 +33,7 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them, and waits until all know of each other and the replica follows.
+    /// Starts all servers, and waits until the Sentinels know each other and the replica is in sync.
     pub fn start(options: &SentinelOptions) -> Self {
         let mut data = Options::port();
         for (name, value) in &options.settings {
@@ -49,7 +49,7 @@ impl Sentinels {
         let sentinels = (0..options.sentinels).map(|_| Server::start(watching.clone())).collect();
         let all = Self { data: [master, replica], sentinels };
         for sentinel in &all.sentinels {
-            // They look at what they watch every ten seconds, which is long for a test.
+            // By default Sentinels poll every ten seconds, which is long for a test.
             sentinel.cli(&["SENTINEL", "DEBUG", "INFO-PERIOD", "300", "PUBLISH-PERIOD", "300", "ASK-PERIOD", "300"]);
         }
         for sentinel in &all.sentinels {
@@ -63,19 +63,20 @@ impl Sentinels {
         all
     }
 
-    /// Its form of `store.url`, without user and password.
+    /// Returns its `store.url`, without user and password.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
         format!("redis-sentinel://{}/{MASTER}", hosts.join(","))
     }
 
-    /// Which of the data servers the Sentinels call master.
+    /// Returns the data server that the Sentinels report as master.
     pub fn master(&self) -> usize {
         let port = master_port(&self.sentinels[0]).expect("a Sentinel answers");
         self.data.iter().position(|server| server.port().to_string() == port).expect("one of ours")
     }
 
-    /// Kills the master, and waits until the other has taken over and every Sentinel says so. Tells which died.
+    /// Kills the master, and waits until the replica has taken over and every Sentinel reports it. Returns the killed
+    /// server.
     pub fn fail_over(&mut self) -> usize {
         let old = self.master();
         self.data[old].kill();
@@ -83,17 +84,18 @@ impl Sentinels {
         old
     }
 
-    /// Has the Sentinels change the roles while both live: the old master becomes a read-only replica. Tells which it is.
+    /// Makes the Sentinels swap the roles while both servers run: the old master becomes a read-only replica. Returns
+    /// the old master.
     pub fn switch(&self) -> usize {
         let old = self.promote_the_other();
         eventually("the old master is a replica", || self.data[old].info("role").and_then(|role| is(&role, "slave")));
         old
     }
 
-    /// The same, but for minutes the old master stays one, to which clients must not connect.
+    /// Like [`Self::switch`], but the old master remains a master for minutes; clients must not connect to it.
     pub fn leave_behind(&self) -> usize {
         for sentinel in &self.sentinels {
-            // They wait for four of these before they see to it.
+            // Sentinels wait for four publish periods before they reconfigure it.
             sentinel.cli(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "60000"]);
         }
         self.promote_the_other()
@@ -137,14 +139,14 @@ fn master_port(sentinel: &Server) -> Result<String, String> {
     Ok(address.lines().nth(1).unwrap_or_default().to_owned())
 }
 
-/// What a Sentinel knows of the master.
+/// Returns a field of a Sentinel's information about the master.
 fn fact(sentinel: &Server, name: &str) -> Result<String, String> {
     let facts = sentinel.try_cli(&["SENTINEL", "MASTER", MASTER])?;
     let mut facts = facts.lines().skip_while(|line| *line != name);
     facts.nth(1).map(str::to_owned).ok_or_else(|| format!("no {name}"))
 }
 
-/// Waits until a replica is in step with its master.
+/// Waits until a replica is in sync with its master.
 pub(super) fn follows(replica: &Server) {
     eventually("the replica follows", || replica.info("master_link_status").and_then(|status| is(&status, "up")));
 }

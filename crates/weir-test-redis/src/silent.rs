@@ -1,4 +1,5 @@
-//! Servers that accept connections and do not answer, or not for long, or without an end. Their threads end with the process.
+//! Servers that accept connections and never answer, stop answering, or never end an answer. Their threads end with the
+//! process.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +10,7 @@ use std::{
     },
 };
 
-/// The system accepts for it and takes what is sent; no process ever reads it.
+/// A server whose connections the kernel accepts and buffers; no process reads them.
 pub struct Silent(TcpListener);
 
 impl Silent {
@@ -18,18 +19,18 @@ impl Silent {
         Self(listener())
     }
 
-    /// Where it listens.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.0.local_addr().expect("it listens").port()
     }
 
-    /// Its form of `store.url`.
+    /// Returns its `store.url`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
     }
 }
 
-/// Answers the first command of each connection, `HELLO`, with nothing about itself, and no other.
+/// A server that answers the first command of each connection, `HELLO`, with an empty array, and no other command.
 pub struct Greeter(SocketAddr);
 
 impl Greeter {
@@ -47,13 +48,13 @@ impl Greeter {
         Self(address)
     }
 
-    /// Where it listens.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.0.port()
     }
 }
 
-/// Answers each connection with one string that never ends.
+/// A server that answers each connection with one endless string.
 pub struct Endless {
     address: SocketAddr,
     most: Arc<AtomicU64>,
@@ -78,12 +79,12 @@ impl Endless {
         Self { address, most }
     }
 
-    /// Its form of `store.url`.
+    /// Returns its `store.url`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// The most bytes that were sent on one connection until its client closed it.
+    /// Returns the maximum number of bytes sent on one connection before its client closed it.
     pub fn most_sent(&self) -> u64 {
         self.most.load(Ordering::Acquire)
     }

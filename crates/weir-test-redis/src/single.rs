@@ -1,4 +1,4 @@
-//! One server.
+//! A single server.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,12 +11,12 @@ use super::{
     wire::{self, Reply},
 };
 
-/// How often a server is started anew because another process took its port first.
+/// Maximum number of starts, since another process may take the port first.
 const MOST_TRIES: usize = 20;
-/// The lines of a log that are shown when a test fails.
+/// Number of log lines that are printed when a test fails.
 const LINES_SHOWN: usize = 30;
 
-/// The user of this harness, with all rights and without a password, whatever the test sets or changes.
+/// The user of this harness, with all rights and without a password, independent of the test's settings.
 pub const HARNESS: &str = "harness";
 
 /// Certificates of a server, as paths of PEM files.
@@ -26,9 +26,9 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The certificate's key.
     pub key: PathBuf,
-    /// The authority that it and its clients trust.
+    /// The CA certificate that the server and its clients trust.
     pub ca: PathBuf,
-    /// Clients need a certificate of the same authority.
+    /// Whether clients need a certificate of the same CA.
     pub clients_too: bool,
 }
 
@@ -39,7 +39,7 @@ enum Role {
     Node,
 }
 
-/// A server to be started.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     role: Role,
@@ -49,33 +49,32 @@ pub struct Options {
 }
 
 impl Options {
-    /// On a unix socket only: the quickest, and there is no port to lose.
+    /// Makes a server on a unix socket only: the fastest, and no port can be taken by another process.
     pub fn socket() -> Self {
         Self { role: Role::Data, tcp: false, tls: None, settings: Vec::new() }
     }
 
-    /// On a loopback port, besides the socket.
+    /// Makes a server on a loopback port and the socket.
     pub fn port() -> Self {
         Self { tcp: true, ..Self::socket() }
     }
 
-    /// On a loopback port that speaks TLS.
+    /// Makes a server on a loopback port with TLS.
     pub fn tls(files: TlsFiles) -> Self {
         Self { tls: Some(files), ..Self::port() }
     }
 
-    /// A Sentinel, which `set("sentinel monitor", …)` tells what to watch.
+    /// Makes a Sentinel; `set("sentinel monitor", …)` configures the monitored master.
     pub fn sentinel() -> Self {
         Self { role: Role::Sentinel, ..Self::port() }
     }
 
-    /// A node of a Cluster, which serves no slots yet.
+    /// Makes a node of a Cluster, without slots.
     pub fn node() -> Self {
         Self { role: Role::Node, ..Self::port() }
     }
 
-    /// With a line of `redis.conf`, as it would stand there: `set("maxmemory", "2mb")`,
-    /// `set("user", "weir on >word ~weir:* +@all")`.
+    /// Adds a setting of `redis.conf`: `set("maxmemory", "2mb")`, `set("user", "weir on >word ~weir:* +@all")`.
     #[must_use]
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
@@ -119,7 +118,7 @@ impl Options {
     }
 }
 
-/// A running server, ended when this is dropped.
+/// A running server, stopped on drop.
 pub struct Server {
     options: Options,
     port: u16,
@@ -128,7 +127,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it, and waits until it answers.
+    /// Starts a server, and waits until it answers.
     pub fn start(options: Options) -> Self {
         let dir = tempfile::Builder::new().prefix("weir-redis-").tempdir().expect("a directory").keep();
         let mut server = Self { options, port: 0, dir, process: None };
@@ -142,19 +141,19 @@ impl Server {
         panic!("no port was free for long enough");
     }
 
-    /// Kills it (SIGKILL), stopped or not.
+    /// Kills the server (SIGKILL), also a paused one.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again, also after [`Server::kill`]: same port, empty, with the settings that it was started with. Of a
-    /// Cluster or under Sentinels it keeps the part it played last.
+    /// Restarts the server, also after [`Server::kill`]: same port, empty, with its initial settings. In a Cluster or
+    /// under Sentinels it keeps its last role.
     pub fn restart(&mut self) {
         self.kill();
         eventually("its port is free again", || self.run().then_some(()).ok_or_else(|| "taken".to_owned()));
     }
 
-    /// Whether it answers before it ends for lack of its port.
+    /// Starts the process. `true`: it answers; `false`: it has ended because its port was taken.
     fn run(&mut self) -> bool {
         let _ = fs::remove_file(self.socket());
         let log = OpenOptions::new().append(true).create(true).open(self.log_path()).expect("a log");
@@ -180,17 +179,17 @@ impl Server {
         true
     }
 
-    /// Stops it where it is (SIGSTOP): connections stay, nothing is answered.
+    /// Pauses the server (SIGSTOP): connections stay open, nothing is answered.
     pub fn pause(&self) {
         self.process().pause();
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues the server (SIGCONT).
     pub fn resume(&self) {
         self.process().resume();
     }
 
-    /// Whether it was not killed, nor has it ended by itself. It may be paused.
+    /// Whether it was not killed and has not ended on its own. It may be paused.
     pub fn is_running(&self) -> bool {
         self.process.as_ref().is_some_and(|process| !process.has_ended())
     }
@@ -199,7 +198,7 @@ impl Server {
         self.process.as_ref().expect("it was not killed")
     }
 
-    /// Its form of `store.url`: the port where it has one, else the socket. Without user and password.
+    /// Returns its `store.url`: the port if it has one, else the socket. Without user and password.
     pub fn url(&self) -> String {
         match (&self.options, self.port) {
             (_, 0) => format!("redis+unix://{}", self.socket().display()),
@@ -208,31 +207,31 @@ impl Server {
         }
     }
 
-    /// Its port; 0 where it has none.
+    /// Returns its port; 0 if it has none.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The path of its socket.
+    /// Returns the path of its socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("redis.sock")
     }
 
-    /// Its own directory.
+    /// Returns its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The reply to a command, with every right, whatever passwords the test has set.
+    /// Sends a command with all rights, whatever passwords the test has set, and returns the reply.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The server does not answer.
     pub fn try_command<W: AsRef<[u8]>>(&self, words: &[W]) -> std::io::Result<Reply> {
         let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
         wire::ask(&self.socket(), &[&[b"AUTH", HARNESS.as_bytes(), b""], &words])
     }
 
-    /// The reply to a command, which must come and not be an error.
+    /// Sends a command and returns the reply. Panics without a reply and on an error.
     pub fn command<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
         let said = || words.iter().map(|word| String::from_utf8_lossy(word.as_ref())).collect::<Vec<_>>().join(" ");
         match self.try_command(words) {
@@ -242,12 +241,12 @@ impl Server {
         }
     }
 
-    /// The reply to a command as a text, a line a value; it must come and not be an error.
+    /// Sends a command and returns the reply as text, one value per line. Panics without a reply and on an error.
     pub fn cli(&self, words: &[&str]) -> String {
         wire::text(&self.command(words))
     }
 
-    /// The same where it may be down or refuse: the reply or the error, as a text.
+    /// Like [`Self::cli`], for a server that may be down or answer an error: returns the reply or the error as text.
     pub fn try_cli(&self, words: &[&str]) -> Result<String, String> {
         match self.try_command(words) {
             Ok(Reply::ServerError(error)) => Err(wire::words(&error)),
@@ -256,17 +255,17 @@ impl Server {
         }
     }
 
-    /// A field of `INFO`, such as `role`; empty where it is not there.
+    /// Returns a field of `INFO`, such as `role`; empty if it is missing.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The server does not answer.
     pub fn info(&self, field: &str) -> Result<String, String> {
         let info = self.try_cli(&["INFO", "everything"])?;
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(value.unwrap_or_default().trim().to_owned())
     }
 
-    /// What it has told.
+    /// Returns its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }

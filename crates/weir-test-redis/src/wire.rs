@@ -1,4 +1,4 @@
-//! One command to a server, by the socket that no setting under test concerns.
+//! Commands to a server through its unix socket, which no setting under test affects.
 
 use std::{
     io::{self, Write},
@@ -9,16 +9,16 @@ use std::{
 
 use deadpool_redis::redis::{Parser, ServerError, Value};
 
-/// What a server answers.
+/// A reply of a server.
 pub type Reply = Value;
 
-/// How long a server may take for one command.
+/// Read timeout of a reply.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Sends commands on one connection, and gives the reply to the last.
+/// Sends commands on one connection, and returns the reply to the last one.
 ///
 /// # Errors
-/// The server is not there, does not answer in time, or does not speak the protocol.
+/// The server is not reachable, does not answer in time, or does not speak the protocol.
 pub(crate) fn ask(socket: &Path, commands: &[&[&[u8]]]) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(DEADLINE))?;
@@ -41,12 +41,12 @@ fn encoded(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// An error as the server writes it.
+/// Formats an error as the server sent it.
 pub(crate) fn words(error: &ServerError) -> String {
     [Some(error.code()), error.details()].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// A reply as a person reads it: one line a value.
+/// Formats a reply, one value per line.
 pub(crate) fn text(reply: &Reply) -> String {
     match reply {
         Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).trim_end().to_owned(),

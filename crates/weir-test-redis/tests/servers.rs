@@ -1,4 +1,4 @@
-//! The servers do what the tests that use them believe.
+//! Tests of the servers' own behaviour, on which other tests rely.
 
 #![allow(clippy::expect_used)]
 

@@ -76,7 +76,7 @@ impl FromStr for OwnLimit {
 }
 
 impl CheckArgs {
-    /// The key, with [`NUMBER`] as placeholder.
+    /// Returns the key, with [`NUMBER`] as placeholder.
     pub(crate) fn key(&self, call: Call) -> String {
         match (&self.key, self.depth, call) {
             (Some(key), ..) => key.clone(),
@@ -91,12 +91,12 @@ impl CheckArgs {
         }
     }
 
-    /// The number of keys.
+    /// Returns the number of keys.
     pub(crate) fn keys(&self, call: Call) -> u64 {
         self.keys.unwrap_or(if self.key(call).contains(NUMBER) { KEYS } else { 1 })
     }
 
-    /// What all checks have in common.
+    /// Returns what all checks have in common.
     ///
     /// # Errors
     /// A sentence, for options that contradict each other.
@@ -137,10 +137,10 @@ impl CheckArgs {
         }
     }
 
-    /// Requests of `checks` checks each.
+    /// Makes requests of `checks` checks each.
     ///
     /// # Errors
-    /// For an invalid distribution.
+    /// An invalid distribution.
     pub(crate) fn requests(&self, spec: &CheckSpec, call: Call, checks: usize) -> Result<Requests, ZipfError> {
         let count = self.keys(call);
         let keys = Keys::new(count, self.distribution, self.exponent)?;

@@ -68,7 +68,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 }
 
 impl Call {
-    /// The path of the method.
+    /// Returns the path of the method.
     pub(crate) fn method(self) -> &'static str {
         match self {
             Call::Unary | Call::Envoy => self.single_method(),
@@ -77,7 +77,7 @@ impl Call {
         }
     }
 
-    /// The path of the method with a single check.
+    /// Returns the path of the method with a single check.
     pub(crate) fn single_method(self) -> &'static str {
         match self {
             Call::Envoy => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -85,7 +85,7 @@ impl Call {
         }
     }
 
-    /// The type of answers.
+    /// Returns the type of answers.
     pub(crate) fn kind(self) -> Kind {
         match self {
             Call::Unary | Call::Stream => Kind::Check,
@@ -96,15 +96,15 @@ impl Call {
 }
 
 impl LoadArgs {
-    /// Checks of a call.
+    /// Returns the number of checks in a call.
     pub(crate) fn checks(&self) -> usize {
         if self.call == Call::Batch { usize::from(self.batch) } else { 1 }
     }
 
-    /// How the load is load, with random numbers from this seed.
+    /// Returns the parameters of the load; `seed` is for its random numbers.
     ///
     /// # Errors
-    /// A sentence, for too many checks in flight.
+    /// A sentence, for too many checks in flight or a duration of 0.
     pub(crate) fn load(&self, seed: u64) -> Result<Load, String> {
         let window = (self.call == Call::Stream).then_some(usize::from(self.window));
         let (connections, streams) = (usize::from(self.connections), usize::from(self.streams));

@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     pub client: Options,
 }
 
-/// The options of the report in the help.
+/// The heading of the report options in the help.
 const REPORT: &str = "Report";
 
 fn parse_number(text: &str, is_good: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
@@ -55,7 +55,7 @@ fn parse_number(text: &str, is_good: impl Fn(f64) -> bool, wanted: &str) -> Resu
 }
 
 impl Bench {
-    /// What the report says of the load.
+    /// Returns the parameters of the load for the report.
     pub(crate) fn info(&self, load: &Load, address: String) -> LoadInfo {
         LoadInfo {
             address,

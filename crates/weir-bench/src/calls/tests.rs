@@ -1,4 +1,4 @@
-//! Loops in virtual time: what is real is all but the clock and the service.
+//! Loops in virtual time: only the clock and the service are simulated.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MS;
 
-/// Time that goes on when nothing else does.
+/// A virtual clock that advances when nothing else can proceed.
 #[derive(Clone, Default)]
 struct Virtual(Arc<Mutex<State>>);
 
@@ -51,7 +51,7 @@ impl Virtual {
         .await;
     }
 
-    /// Goes on to the next alarm.
+    /// Advances to the next alarm.
     fn advance(&self) {
         let mut state = self.0.lock();
         let ((at, _), waker) = state.alarms.pop_first().expect("something is waited for");
@@ -91,7 +91,7 @@ impl Timer for Virtual {
     }
 }
 
-/// A service that says when it answers what was sent at a moment.
+/// A simulated service. `answers_at` maps the time at which a call was sent to that of its answer.
 struct Service {
     time: Virtual,
     answers_at: fn(Nanos) -> Nanos,
@@ -114,7 +114,7 @@ struct Load {
     callers: usize,
     measured_from: Nanos,
     end: Nanos,
-    /// When it is interrupted.
+    /// Time of the interrupt.
     interrupted: Option<Nanos>,
     answers_at: fn(Nanos) -> Nanos,
     is_reachable: bool,
@@ -194,7 +194,7 @@ fn assert_about(found_ns: Nanos, wanted_ns: Nanos) {
     assert!(found_ns.abs_diff(wanted_ns) <= wanted_ns / 20, "{found_ns} is not about {wanted_ns}");
 }
 
-/// The service answers in a millisecond, but for the second second, in which it answers nothing.
+/// The service answers within a millisecond, except for a stall of one second after the first second.
 const STALLS: Load = Load {
     measured_from: SECOND,
     end: 2 * SECOND + 50 * MS,

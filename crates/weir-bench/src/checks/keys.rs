@@ -14,7 +14,7 @@ pub(crate) enum Distribution {
     Zipf,
 }
 
-/// Numbers of keys, drawn by a distribution.
+/// A distribution of key numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
     /// Numbers below this, all equally likely.
@@ -24,10 +24,10 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Numbers from 0 to below `count`.
+    /// Makes a distribution of the numbers from 0 to below `count`.
     ///
     /// # Errors
-    /// For a Zipf distribution with `count` 0 or a negative exponent.
+    /// A Zipf distribution with `count` 0 or a negative exponent.
     pub(crate) fn new(count: u64, distribution: Distribution, exponent: f64) -> Result<Self, ZipfError> {
         match distribution {
             Distribution::Uniform => Ok(Self::Uniform(count)),
@@ -35,12 +35,12 @@ impl Keys {
         }
     }
 
-    /// The number of the next key.
+    /// Draws the number of the next key.
     pub(crate) fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
         match self {
             Self::Uniform(1) => 0,
             Self::Uniform(count) => rng.random_range(..*count),
-            // Ranks begin at 1, and rounding may reach past the last.
+            // Ranks begin at 1, and rounding may exceed the last one.
             Self::Zipf(count, zipf) => (rng.sample(zipf) as u64).clamp(1, *count) - 1,
         }
     }
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// How often each of `count` keys is drawn in 200,000 draws, as a share.
+    /// Returns the share of each of `count` keys in 200,000 draws.
     fn shares(count: u64, exponent: f64) -> Vec<f64> {
         const DRAWS: usize = 200_000;
         let (keys, mut rng) = (Keys::new(count, Distribution::Zipf, exponent).unwrap(), ChaCha8Rng::seed_from_u64(1));

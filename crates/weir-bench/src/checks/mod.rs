@@ -20,7 +20,7 @@ use super::wire::{PREFIX, answers::Kind};
 use weir_core::domain::time::{DAY, format_duration};
 use weir_core::proto::{CheckBatchRequest, CheckRequest, Gcra, Limit, LimitSpec, limit::Algorithm};
 
-/// Bytes that are allocated at once for bodies.
+/// Size of the allocations for bodies, in bytes.
 const CHUNK: usize = 64 << 10;
 /// Prefix of the number in keys whose limits are exhausted.
 const EXHAUSTED: &str = "exhausted-";
@@ -30,7 +30,7 @@ const MAX_EXHAUSTED_KEYS: u64 = 100;
 /// Placeholder of the number in a key.
 pub(crate) const NUMBER: &str = "{}";
 
-/// A limit that requests carry: `burst` + 1 at once, then `count` each `period`.
+/// A limit of requests: `burst` + 1 at once, then `count` per `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnLimit {
     pub burst: u64,
@@ -55,33 +55,33 @@ impl OwnLimit {
     }
 }
 
-/// What all checks of a load have in common.
+/// The common part of all checks of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckSpec {
     pub domain: String,
-    /// The key's segments, in which [`NUMBER`] stands for the number.
+    /// The segments of the key, with [`NUMBER`] in place of the number.
     pub key: Vec<String>,
     /// Units; `None`: the service's default, which is 1.
     pub cost: Option<i64>,
-    /// The limit that requests carry; `None`: the service's policy decides.
+    /// The limit of the requests; `None`: the service's policy decides.
     pub limit: Option<OwnLimit>,
-    /// How many levels have it, from the whole key upwards.
+    /// Number of levels that have the limit, from the whole key upwards.
     pub levels: usize,
     pub summary_only: bool,
 }
 
 impl CheckSpec {
-    /// The key with `digits` as its number.
+    /// Returns the key with `digits` as its number.
     fn key(&self, digits: &str) -> Vec<String> {
         self.key.iter().map(|segment| segment.replace(NUMBER, digits)).collect()
     }
 
-    /// Units of a check.
+    /// Returns the units of a check.
     pub(crate) fn units(&self) -> i64 {
         self.cost.unwrap_or(1)
     }
 
-    /// A check of `key` with these limits.
+    /// Makes a check of `key` with these limits.
     fn check(&self, key: Vec<String>, limits: Option<Vec<Limit>>) -> CheckRequest {
         CheckRequest {
             domain: self.domain.clone(),
@@ -93,7 +93,7 @@ impl CheckSpec {
         }
     }
 
-    /// The limits, root first. With `is_exhausted` the deepest one allows one check a day.
+    /// Returns the limits, root first. With `is_exhausted` the deepest one allows one check a day.
     fn limits(&self, is_exhausted: bool) -> Option<Vec<Limit>> {
         let limit = self.limit?;
         let depths = self.key.len() + 1 - self.levels..=self.key.len();
@@ -106,13 +106,13 @@ impl CheckSpec {
         Some(limits)
     }
 
-    /// A check of the key with this number, or of one whose limit is exhausted before the load.
+    /// Makes a check of the key with this number, or of one whose limit is exhausted before the load.
     pub(crate) fn native(&self, digits: &str, is_exhausted: bool) -> CheckRequest {
         let key = if is_exhausted { self.key(&format!("{EXHAUSTED}{digits}")) } else { self.key(digits) };
         self.check(key, self.limits(is_exhausted))
     }
 
-    /// The same as Envoy's request: segments are the keys and values of one descriptor.
+    /// Makes the same check as Envoy's request: segments are the keys and values of one descriptor.
     pub(crate) fn envoy(&self, digits: &str, is_exhausted: bool) -> RateLimitRequest {
         let segments = self.native(digits, is_exhausted).key;
         let entries = segments.chunks(2).map(|pair| Entry {
@@ -128,7 +128,7 @@ impl CheckSpec {
     }
 }
 
-/// A message with its gRPC prefix.
+/// Encodes a message with its gRPC prefix.
 pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     let mut bytes = vec![0; PREFIX];
     message.encode_raw(&mut bytes);
@@ -142,15 +142,15 @@ pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
 pub(crate) struct Requests {
     /// The type of answers.
     pub kind: Kind,
-    /// Checks of a call.
+    /// Number of checks in a call.
     pub checks: usize,
     live: (Keys, Template),
-    /// Checks of exhausted keys, and their share.
+    /// Checks of exhausted keys, and their share of all checks.
     exhausted: Option<(Keys, Template, f64)>,
 }
 
 impl Requests {
-    /// Requests of `checks` checks each, of which the share `refusals` (0 to 1) is to be refused.
+    /// Makes requests of `checks` checks each; the share `refusals` (0 to 1) of them is to be refused.
     pub(crate) fn new(spec: &CheckSpec, kind: Kind, checks: usize, keys: Keys, count: u64, refusals: f64) -> Self {
         let template = |count, is_exhausted| {
             Template::new(count, |digits| match kind {
@@ -175,12 +175,12 @@ impl Requests {
     }
 }
 
-/// How many keys are exhausted, for a load on `keys` keys.
+/// Returns the number of exhausted keys, for a load on `keys` keys.
 pub(crate) fn exhausted_keys(keys: u64) -> u64 {
     keys.min(MAX_EXHAUSTED_KEYS)
 }
 
-/// Writes request bodies, with its own random numbers.
+/// A writer of request bodies, with random numbers of its own.
 pub(crate) struct RequestWriter {
     requests: Arc<Requests>,
     rng: ChaCha8Rng,
@@ -188,19 +188,19 @@ pub(crate) struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// For one of several callers; each has its own stream of the same seed.
+    /// Makes the writer of one caller; each caller has its own stream of the same seed.
     pub(crate) fn new(requests: Arc<Requests>, seed: u64, caller: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(caller);
         Self { requests, rng, buffer: BytesMut::new() }
     }
 
-    /// Checks of a call, and the type of its answer.
+    /// Returns the number of checks in a call, and the type of its answer.
     pub(crate) fn call(&self) -> (u64, Kind) {
         (self.requests.checks as u64, self.requests.kind)
     }
 
-    /// The body of the next call.
+    /// Writes the body of the next call.
     pub(crate) fn body(&mut self) -> Bytes {
         if self.requests.kind != Kind::Batch {
             return self.messages(1);
@@ -215,7 +215,7 @@ impl RequestWriter {
         self.buffer.split().freeze()
     }
 
-    /// `count` messages of a stream.
+    /// Writes `count` messages of a stream.
     pub(crate) fn messages(&mut self, count: usize) -> Bytes {
         self.reserve(count);
         for _ in 0..count {
@@ -254,7 +254,7 @@ mod tests {
         RequestWriter::new(Arc::new(requests), 1, 0)
     }
 
-    /// The messages within a body.
+    /// Splits a body into its messages.
     fn unframed(mut body: Bytes) -> Vec<Bytes> {
         let mut messages = Vec::new();
         while !body.is_empty() {

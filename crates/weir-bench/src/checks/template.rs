@@ -1,26 +1,27 @@
-//! Encoded messages in which only the number of the key changes.
+//! Encoded messages in which only the number of the key differs.
 
 use bytes::BytesMut;
 
 /// Maximum number of digits.
 const MAX_DIGITS: usize = 20;
 
-/// A message that is encoded once. Each use copies it and patches the number in.
+/// A message that is encoded once. Each use copies it and patches the number.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     bytes: Vec<u8>,
     /// Offsets of the numbers.
     offsets: Vec<usize>,
-    /// Digits of each number, zero-padded, so that all messages are equally long.
+    /// Digits of each number, zero-padded, so that all messages have the same length.
     digits: usize,
 }
 
 impl Template {
-    /// For numbers from 0 to below `count`. `write` encodes the message with these digits as the number.
+    /// Makes a template for numbers from 0 to below `count`. `write` encodes the message with these digits as the
+    /// number.
     pub(super) fn new(count: u64, write: impl Fn(&str) -> Vec<u8>) -> Self {
         let digits = count.saturating_sub(1).to_string().len().min(MAX_DIGITS);
         let [bytes, other] = ["0", "1"].map(|digit| write(&digit.repeat(digits)));
-        // The two differ in the digits alone.
+        // The two differ only in the digits.
         let (mut offsets, mut at) = (Vec::new(), 0);
         while at < bytes.len() {
             if bytes[at] == other[at] {
@@ -33,7 +34,7 @@ impl Template {
         Self { bytes, offsets, digits }
     }
 
-    /// The length of every message, in bytes.
+    /// Returns the length of every message, in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! When callers start their calls: at once in a closed loop, by a schedule in an open one.
+//! Start times of calls: at once in a closed loop, by a schedule in an open one.
 
 mod schedule;
 mod stop;
@@ -22,7 +22,7 @@ pub(crate) use self::{
 };
 use super::recorder;
 
-/// Tells callers when to start their next call.
+/// The pacer of a caller's calls.
 #[derive(Clone)]
 pub(crate) struct Pacer<C> {
     clock: C,
@@ -32,30 +32,30 @@ pub(crate) struct Pacer<C> {
 
 #[derive(Clone)]
 enum Loop {
-    /// A free caller starts at once, until this time.
+    /// A free caller starts the next call at once, until this time.
     Closed(Nanos),
-    /// Calls start by a schedule. A free caller takes the first that is due. A call that finds no free caller waits, and its
-    /// latency counts from when it was due.
+    /// Calls start by a schedule. A free caller takes the first due call. A due call waits for a free caller, and its
+    /// latency counts from its due time.
     Open(Arc<DueCalls>),
 }
 
 impl<C: Clock> Pacer<C> {
-    /// A closed loop, which ends at `end` or when `stop` is set.
+    /// Makes a closed loop, which ends at `end` or when `stop` is set.
     pub(crate) fn closed(clock: C, end: Nanos, stop: Stop) -> Self {
         Self { clock, stop, loop_: Loop::Closed(end) }
     }
 
-    /// An open loop.
+    /// Makes an open loop.
     pub(crate) fn open(clock: C, queue: Arc<DueCalls>, stop: Stop) -> Self {
         Self { clock, stop, loop_: Loop::Open(queue) }
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// Waits for the next call and returns when it is due. `None`: the load has ended.
+    /// Waits for the next call, and returns its due time. `None`: the load has ended.
     pub(crate) async fn next(&self) -> Option<Nanos> {
         match &self.loop_ {
             Loop::Closed(_) => self.next_now(),
@@ -66,7 +66,7 @@ impl<C: Clock> Pacer<C> {
         }
     }
 
-    /// The next call, if one is due now.
+    /// Returns the due time of the next call, if one is due now.
     pub(crate) fn next_now(&self) -> Option<Nanos> {
         match &self.loop_ {
             Loop::Closed(end) => {
@@ -91,27 +91,27 @@ impl<C: Clock> Pacer<C> {
 /// The calls of an open loop that no caller has taken yet.
 pub(crate) struct DueCalls {
     schedule: Schedule,
-    /// A permit for each that is due.
+    /// A permit for each due call.
     due: Semaphore,
     taken: AtomicU64,
     given_back: AtomicU64,
 }
 
-/// How well the schedule of an open loop was kept, without its warm-up.
+/// Deviations from the schedule of an open loop, without its warm-up.
 #[derive(Debug)]
 pub(crate) struct ScheduleStats {
-    /// Calls that were due.
+    /// Number of due calls.
     pub due: u64,
-    /// Those of them that were never sent, because the load ended first.
+    /// Number of due calls that were never sent, because the load ended first.
     pub unsent: u64,
-    /// Most calls that were due and waited for a free caller.
+    /// Maximum number of due calls that waited for a free caller.
     pub most_waiting: u64,
-    /// By how much the schedule itself was late, for lack of CPU. In nanoseconds.
+    /// Delays of the schedule itself, for lack of CPU, in nanoseconds.
     pub behind: Histogram<u64>,
 }
 
 impl ScheduleStats {
-    /// Zero calls.
+    /// Makes statistics of zero calls.
     ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
@@ -119,7 +119,7 @@ impl ScheduleStats {
         Ok(Self { due: 0, unsent: 0, most_waiting: 0, behind: recorder::histogram()? })
     }
 
-    /// Adds what another thread recorded.
+    /// Adds the statistics of another thread.
     ///
     /// # Errors
     /// Never; all histograms have the same bounds.
@@ -140,11 +140,11 @@ impl DueCalls {
         self.schedule.due(self.taken.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes calls due, each at its time, until the schedule ends at `end` or `stop` is set. What was due before
-    /// `measured_from` is not counted.
+    /// Makes calls due, each at its time, until the schedule ends at `end` or `stop` is set. Calls due before
+    /// `measured_from` are not counted.
     ///
     /// # Errors
-    /// If the system's timer fails.
+    /// The system's timer fails.
     pub(crate) async fn pace(
         &self,
         clock: impl Clock,
@@ -185,7 +185,7 @@ impl DueCalls {
         Ok(())
     }
 
-    /// Calls that were due and never sent; final once the last caller has ended.
+    /// Returns the number of due calls that were never sent; final once the last caller has ended.
     pub(crate) fn unsent(&self) -> u64 {
         self.due.available_permits() as u64 + self.given_back.load(Ordering::Relaxed)
     }

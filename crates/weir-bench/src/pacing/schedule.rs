@@ -1,12 +1,12 @@
 //! The schedule of an open loop: start times that do not depend on earlier calls.
 
-/// Nanoseconds since the load began.
+/// Nanoseconds since the start of the load.
 pub(crate) type Nanos = u64;
 
 /// Nanoseconds in a second.
 pub(crate) const SECOND: f64 = 1e9;
 
-/// The calls of one thread, evenly spaced.
+/// The due times of one thread's calls, evenly spaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     /// Time between two calls, in nanoseconds.
@@ -18,19 +18,19 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// The share of `thread` (from 0) of `rate` calls a second (above 0) until `end`. The shares of all threads together are evenly
-    /// spaced.
+    /// Makes the share of `thread` (from 0) of `rate` calls per second (above 0) until `end`. The shares of all threads
+    /// together are evenly spaced.
     pub(crate) fn new(rate: f64, thread: usize, threads: usize, end: Nanos) -> Self {
         let spacing = SECOND / rate;
         Self { period: spacing * threads as f64, offset: spacing * thread as f64, end }
     }
 
-    /// When the call with this number (from 0) is due.
+    /// Returns the due time of a call, by its number (from 0).
     pub(crate) fn due(&self, call: u64) -> Nanos {
         (self.offset + call as f64 * self.period) as Nanos
     }
 
-    /// How many calls are due at or before `now`.
+    /// Returns the number of calls due at or before `now`.
     pub(crate) fn due_by(&self, now: Nanos) -> u64 {
         let now = now.min(self.end.saturating_sub(1));
         if self.end == 0 {
@@ -47,7 +47,7 @@ impl Schedule {
         count
     }
 
-    /// How many calls there are in all.
+    /// Returns the number of all calls.
     pub(crate) fn calls(&self) -> u64 {
         self.due_by(self.end)
     }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio_util::sync::CancellationToken;
 
-/// No call starts once it is set.
+/// The stop signal. No call starts once it is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     /// Read before each call; cheaper than the token.

@@ -1,4 +1,4 @@
-//! Time since the load began, in nanoseconds.
+//! Time since the start of the load, in nanoseconds.
 
 use std::{future::Future, io, time::Instant};
 
@@ -6,16 +6,16 @@ use super::schedule::Nanos;
 
 /// A clock. Tests have a virtual one.
 pub(crate) trait Clock: Clone + Send + Sync + 'static {
-    /// The current time.
+    /// Returns the current time.
     fn now(&self) -> Nanos;
 }
 
-/// Sleeps until a time.
+/// A timer that sleeps until a time.
 pub(crate) trait Timer: Send {
     /// Returns at `at` or later.
     ///
     /// # Errors
-    /// If the system's timer fails.
+    /// The system's timer fails.
     fn until(&mut self, at: Nanos) -> impl Future<Output = io::Result<()>> + Send;
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct WallClock {
 }
 
 impl WallClock {
-    /// A clock that reads 0 at `start`.
+    /// Makes a clock that reads 0 at `start`.
     pub(crate) fn new(start: Instant) -> Self {
         Self { start }
     }
@@ -40,7 +40,7 @@ impl Clock for WallClock {
 
 pub(crate) use system::SystemTimer;
 
-/// timerfd: tokio's timer has a resolution of one millisecond, longer than most calls take.
+/// A timer by timerfd: tokio's timer has a resolution of one millisecond, longer than most calls take.
 #[cfg(target_os = "linux")]
 mod system {
     use std::{io, time::Duration};
@@ -52,7 +52,7 @@ mod system {
 
     use super::{Clock, Nanos, Timer, WallClock};
 
-    /// See the module.
+    /// The timer by timerfd.
     pub(crate) struct SystemTimer {
         clock: WallClock,
         /// Readable (eight bytes) once the timer has expired.
@@ -60,10 +60,10 @@ mod system {
     }
 
     impl SystemTimer {
-        /// A timer of the current runtime.
+        /// Makes a timer of the current runtime.
         ///
         /// # Errors
-        /// If the system refuses a timer.
+        /// The system cannot create a timer.
         pub(crate) fn new(clock: WallClock) -> io::Result<Self> {
             let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
             Ok(Self { clock, fd: Receiver::from_owned_fd_unchecked(fd)? })
@@ -93,18 +93,18 @@ mod system {
     }
 }
 
-/// tokio's timer, with a resolution of one millisecond.
+/// A timer by tokio, with a resolution of one millisecond.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use std::{io, time::Duration};
 
     use super::{Clock, Nanos, Timer, WallClock};
 
-    /// See the module.
+    /// The timer by tokio.
     pub struct SystemTimer(WallClock);
 
     impl SystemTimer {
-        /// A timer of the current runtime.
+        /// Makes a timer of the current runtime.
         ///
         /// # Errors
         /// Never.

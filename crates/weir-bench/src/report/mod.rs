@@ -10,21 +10,21 @@ use weir_core::proto::code_name;
 
 use super::{pacing::ScheduleStats, recorder::Counts, wire::connection::Lost};
 
-/// CPU use of the generator's threads from which the generator counts as the bottleneck.
+/// CPU use of the generator's threads above which the generator counts as the bottleneck.
 const BUSY: f64 = 0.95;
-/// Share of unsent calls above which the report warns; those of the last moment are always unsent.
+/// Share of unsent calls above which the report warns; those due at the very end are always unsent.
 const UNSENT: f64 = 0.001;
-/// p99 of how late the schedule is, in microseconds, above which the report warns.
+/// p99 of the delay of the schedule, in microseconds, above which the report warns.
 const BEHIND_US: f64 = 1_000.0;
 /// Difference between the requested and the measured share of refusals above which the report warns.
 const REFUSALS_OFF: f64 = 0.02;
 
-/// The parameters of a load: what is needed to repeat it.
+/// The parameters of a load, sufficient to repeat it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LoadInfo {
     pub address: String,
     pub call: &'static str,
-    /// Checks a second of an open loop; absent: a closed loop.
+    /// Checks per second of an open loop; absent: a closed loop.
     #[serde(rename = "rate_checks_per_s")]
     pub rate: Option<f64>,
     pub threads: usize,
@@ -47,25 +47,25 @@ pub(crate) struct LoadInfo {
 /// The CPU time of a process during the measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct CpuTime {
-    /// For each check with an answer, in microseconds.
+    /// CPU time per answered check, in microseconds.
     pub us_per_check: f64,
-    /// In cores.
+    /// Average number of cores in use.
     pub cores: f64,
 }
 
-/// What was measured.
+/// The results of a measurement.
 pub(crate) struct Measured {
     pub recorder: Counts,
-    /// How well the schedule of an open loop was kept.
+    /// Deviations from the schedule of an open loop.
     pub schedule: Option<ScheduleStats>,
     pub lost: Lost,
     /// Checks before the load that exhausted limits.
     pub before: u64,
-    /// How long calls were started.
+    /// Time during which calls were started.
     pub duration: Duration,
-    /// From the start of the measurement to the last answer, at least `duration`.
+    /// Time from the start of the measurement to the last answer, at least `duration`.
     pub elapsed: Duration,
-    /// CpuTime time of this process, and of the service where that is known.
+    /// CPU time of this process, and of the service if its process is known.
     pub generator: Duration,
     pub server: Option<Duration>,
     pub interrupted: bool,
@@ -122,7 +122,7 @@ struct OpenLoop {
     schedule_behind_us: Latency,
 }
 
-/// Percentiles, in microseconds.
+/// Percentiles and mean, in microseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     mean: f64,
@@ -136,13 +136,13 @@ pub(crate) struct Latency {
     pub max: f64,
 }
 
-/// Nanoseconds as microseconds, to the tenth.
+/// Converts nanoseconds to microseconds, rounded to a tenth.
 fn us(nanos: f64) -> f64 {
     (nanos / 100.0).round() / 10.0
 }
 
 impl Latency {
-    /// Percentiles of nanoseconds.
+    /// Reads the percentiles of a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |percentile| us(histogram.value_at_percentile(percentile) as f64);
         Self {
@@ -165,7 +165,7 @@ impl fmt::Display for Latency {
     }
 }
 
-/// Microseconds in a readable unit.
+/// Formats microseconds in a readable unit.
 pub(crate) fn readable(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.0}us"),
@@ -186,7 +186,7 @@ impl CpuTime {
 }
 
 impl Report {
-    /// The report of a load.
+    /// Makes the report of a load.
     pub(crate) fn new(load: LoadInfo, measured: &Measured) -> Self {
         let Measured { recorder, elapsed, .. } = measured;
         let (answered, failed) = (recorder.answered(), recorder.failed());
@@ -231,7 +231,7 @@ impl Report {
         self.allowed + self.refused > 0
     }
 
-    /// Reasons not to take the figures at face value.
+    /// Returns the reasons why the figures may be misleading.
     fn warnings(&self, lost: &Lost) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.is_answered() {

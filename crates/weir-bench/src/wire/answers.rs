@@ -3,7 +3,7 @@
 use prost::Message;
 use tonic::Code;
 
-/// Why a check or call failed.
+/// The error of a check or call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The gRPC status code.
@@ -17,7 +17,7 @@ impl Fault {
         Self { code, message: message.into() }
     }
 
-    /// The connection broke.
+    /// Makes the error of a broken connection.
     pub(crate) fn unavailable(cause: impl ToString) -> Self {
         Self::new(Code::Unavailable, cause.to_string())
     }
@@ -37,7 +37,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// `checks` checks failed for the same reason.
+    /// Makes the answers of `checks` checks that failed for the same reason.
     pub(crate) fn failed(checks: u64, fault: Fault) -> Self {
         Self { faults: vec![(checks, fault)], ..Self::default() }
     }

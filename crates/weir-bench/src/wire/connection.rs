@@ -13,22 +13,22 @@ use super::{
     dial::{Connection, Sender, Target},
 };
 
-/// Time before each attempt to reconnect.
+/// Pause before each attempt to reconnect.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// How many.
+    /// Number of lost connections.
     pub count: u64,
-    /// Why the last one broke, or could not be reopened.
+    /// Reason why the last one broke, or could not be reopened.
     pub last: String,
 }
 
 /// Lost connections of all threads.
 pub(crate) type Losses = Arc<Mutex<Lost>>;
 
-/// A caller's handle of a connection that others share.
+/// A caller's handle of a shared connection.
 #[derive(Clone)]
 pub(crate) struct SharedConnection {
     connection: watch::Receiver<Option<Sender>>,
@@ -38,7 +38,7 @@ pub(crate) struct SharedConnection {
 }
 
 impl SharedConnection {
-    /// Shares an open connection. The future drives and reopens it; it must be polled and never ends.
+    /// Shares an open connection. The future drives and reopens it; it must be polled, and never ends.
     pub(crate) fn new(
         target: Arc<Target>,
         (sender, connection): (Sender, Connection),

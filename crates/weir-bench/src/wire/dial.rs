@@ -15,9 +15,9 @@ use weir_server::dial::{Destination, Transport};
 /// Flow-control windows of a stream and of a connection, in bytes.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Bytes of received frames that may wait to be read; answers are small and many.
+/// Maximum bytes of received frames that wait to be read; answers are small and many.
 const FRAME_BUDGET: usize = 64 << 20;
-/// Concurrent streams before the server's SETTINGS arrive.
+/// Maximum number of concurrent streams before the server's SETTINGS arrive.
 const FIRST_STREAMS: usize = 100;
 
 /// The service under load.
@@ -33,17 +33,17 @@ pub(crate) type Connection = h2::client::Connection<Box<dyn Transport>, Bytes>;
 pub(crate) type Sender = SendRequest<Bytes>;
 
 impl Target {
-    /// `timeout` bounds each connect and each answer.
+    /// Makes a target; `timeout` bounds each connect and each answer.
     pub(crate) fn new(destination: Destination, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
         Self { destination, authorization, timeout }
     }
 
-    /// Maximum time to connect or to answer.
+    /// Returns the timeout of a connect and of an answer.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
     /// A sentence, if the service cannot be reached in time.
@@ -61,10 +61,10 @@ impl Target {
         handshake.await.map_err(|error| format!("cannot reach a service at {self}: {error}"))
     }
 
-    /// The request headers of calls to `method`.
+    /// Returns the request headers of calls to `method`.
     ///
     /// # Errors
-    /// If the address is not a valid URI.
+    /// The address is not a valid URI.
     pub(crate) fn head(&self, method: &str) -> Result<Head, hyper::http::Error> {
         let (scheme, authority) = (self.destination.scheme(), self.destination.authority());
         let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(method).build()?;
@@ -83,7 +83,7 @@ impl fmt::Display for Target {
 pub(crate) struct Head(Uri, Option<HeaderValue>);
 
 impl Head {
-    /// The request of one call.
+    /// Makes the request of one call.
     pub(crate) fn request(&self) -> Request<()> {
         const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
         const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");

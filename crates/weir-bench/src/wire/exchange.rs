@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::{PREFIX, answers::Fault};
 
-/// Maximum length of an answer in bytes; a thousand checks with all their levels are far below.
+/// Maximum length of an answer in bytes, far above that of a thousand checks with all their levels.
 const MAX_ANSWER: usize = 64 << 20;
 
 /// The response of a call as it arrives. `next` is cancel-safe.
@@ -20,7 +20,7 @@ pub(crate) enum Incoming {
 }
 
 impl Incoming {
-    /// The next bytes; `None` after the last, if the status is OK.
+    /// Returns the next bytes; `None` after the last ones, if the status is OK.
     ///
     /// # Errors
     /// [`Fault`] for any other status, or if the connection breaks.
@@ -57,14 +57,15 @@ impl Incoming {
     }
 }
 
-/// The single message of a unary response, without its prefix.
+/// Reads the single message of a unary response, without its prefix.
 ///
 /// # Errors
 /// [`Fault`] for an error status or a malformed response.
 pub(crate) async fn one_message(incoming: &mut Incoming) -> Result<Bytes, Fault> {
     let mut message = Bytes::new();
     while let Some(bytes) = incoming.next().await? {
-        // A message that arrives whole is below the stream window: nothing need be released before the end.
+        // A message that arrives in one piece is smaller than the stream window: no capacity must be released before
+        // the end.
         if !message.is_empty() || bytes.len() < PREFIX || bytes.len() < PREFIX + length(&bytes) {
             incoming.release(bytes.len());
         }
@@ -79,12 +80,12 @@ pub(crate) async fn one_message(incoming: &mut Incoming) -> Result<Bytes, Fault>
     Ok(message.split_off(PREFIX))
 }
 
-/// The length of a message, from its prefix.
+/// Returns the length of a message, from its prefix.
 fn length(bytes: &[u8]) -> usize {
     bytes[1..PREFIX].iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
-/// Splits a byte stream into messages.
+/// A splitter of a byte stream into messages.
 #[derive(Default)]
 pub(crate) struct Messages {
     /// The start of an incomplete message.
@@ -109,7 +110,7 @@ impl Messages {
     }
 }
 
-/// Calls `each` with every complete message; returns the length of them all.
+/// Calls `each` with every complete message, and returns the length of all of them.
 fn cut(bytes: &[u8], each: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
     let mut at = 0;
     while let Some(prefix) = bytes.get(at..at + PREFIX) {
@@ -124,7 +125,7 @@ fn cut(bytes: &[u8], each: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
     Ok(at)
 }
 
-/// The status in these headers, if any.
+/// Returns the status in these headers, if any.
 fn status(headers: &HeaderMap) -> Option<Result<(), Fault>> {
     let code = headers.get("grpc-status")?.as_bytes();
     if code == b"0" {
@@ -134,7 +135,7 @@ fn status(headers: &HeaderMap) -> Option<Result<(), Fault>> {
     Some(Err(Fault::new(Code::from_bytes(code), message.unwrap_or_default())))
 }
 
-/// The gRPC code of an HTTP status without `grpc-status`, by gRPC's http-grpc-status-mapping.
+/// Returns the gRPC code of an HTTP status without `grpc-status`, by gRPC's http-grpc-status-mapping.
 fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
         400 => Code::Internal,

@@ -1,4 +1,5 @@
-//! A minimal gRPC client on `h2`: a client that decodes whole messages costs more CPU than the service it measures.
+//! A minimal gRPC client on `h2`. A client that decodes whole messages would use more CPU time than the service under
+//! test.
 
 pub(crate) mod answers;
 pub(crate) mod connection;

@@ -9,15 +9,15 @@ use std::{
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timeout whose timer keeps running from one wait to the next and is reset only when it fires, so a wait that ends in time
-/// costs no timer operation.
+/// A timeout whose timer keeps running from one wait to the next and is reset only when it fires, so a wait that ends
+/// in time costs no timer operation.
 pub(crate) struct Timeout {
     bound: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Timeout {
-    /// A timeout of `bound`.
+    /// Makes a timeout of `bound`.
     pub(crate) fn new(bound: Duration) -> Self {
         Self { bound, timer: Box::pin(sleep_until(Instant::now() + bound)) }
     }
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Maximum time of the test.
+    /// Timeout of the test.
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]

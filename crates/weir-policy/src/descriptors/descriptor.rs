@@ -1,4 +1,4 @@
-//! One descriptor of a file, and those in it.
+//! Reading of one descriptor of a file, with its nested descriptors.
 
 use super::{
     file::Reader,
@@ -13,7 +13,7 @@ use weir_core::{
 };
 use weir_settings::document::{Entry, Node, Value};
 
-/// Deepest nesting: no key has more segments, two for each entry.
+/// Maximum nesting depth: each entry is two segments of a key.
 const MAX_ENTRIES: usize = MAX_SEGMENTS / 2;
 
 const DESCRIPTOR_KEYS: &[&str] = &[
@@ -28,7 +28,7 @@ const DESCRIPTOR_KEYS: &[&str] = &[
     "share_threshold",
     "metadata",
 ];
-/// The place of a list of descriptors.
+/// The parent of a list of descriptors.
 pub(super) struct Above<'a> {
     node: NodeId,
     pattern: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct Above<'a> {
 }
 
 impl Above<'_> {
-    /// That of the file itself.
+    /// The parent of the top-level list of a file.
     pub(crate) const ROOT: Self = Self { node: 0, pattern: "", depth: 0 };
 }
 
@@ -86,7 +86,7 @@ impl Reader {
         }
     }
 
-    /// The node of a descriptor; `None` where there is one already.
+    /// Adds the node of a descriptor; `None`: the descriptor is a duplicate.
     fn add_node(&mut self, above: NodeId, key: &str, value: &Written) -> Option<NodeId> {
         let below = self.domain.add_exact(above, key);
         let node = match value {
@@ -98,7 +98,7 @@ impl Reader {
         (!self.rules.rules.contains_key(&node)).then_some(node)
     }
 
-    /// Reads what a descriptor says, and gives its node the limits.
+    /// Reads the options and limits of a descriptor, and sets the limits of its node.
     fn rule(&mut self, node: &Node, entries: &[Entry], value: Written, place: (NodeId, &str)) -> Rule {
         let find = |key: &str| entries.iter().find(|entry| entry.key == key);
         let mut flag = |key: &str| find(key).is_some_and(|entry| self.flag(entry));
@@ -176,7 +176,7 @@ impl Reader {
         found
     }
 
-    /// The rule of each limit, with the limit itself where it is one.
+    /// Returns the rule of each `rate_limit`, with its limit unless it is unlimited.
     fn limits(&mut self, read: Vec<RateLimit>, pattern: &str, shadow: bool) -> Vec<(RuleLimit, Option<Limit>)> {
         let mut made: Vec<(RuleLimit, Option<Limit>)> = Vec::new();
         let mut algorithms = Vec::new();

@@ -1,5 +1,5 @@
-//! A file of descriptors as a whole. A key that their service knows may stand anywhere, as there, and means nothing in a wrong
-//! place; lint tells of it.
+//! Reading of a file of descriptors. As in envoyproxy/ratelimit, a known key is accepted in every map and ignored
+//! where it is misplaced; lint reports it.
 
 use super::{descriptor::Above, rate_limit, rule::Descriptors};
 use crate::{
@@ -20,7 +20,7 @@ use weir_settings::{
 };
 
 const FILE_KEYS: &[&str] = &["domain", "descriptors", "charge", "on_store_failure", "anchor"];
-/// Keys that are allowed everywhere.
+/// Keys of envoyproxy/ratelimit, accepted in every map.
 const THEIR_KEYS: &[&str] = &[
     "domain",
     "descriptors",
@@ -45,7 +45,7 @@ pub(crate) fn is_one(document: &Node) -> bool {
     find(document, "descriptors").is_some()
 }
 
-/// The domain that a document names.
+/// Returns the domain name in a document.
 pub(crate) fn domain_of(document: &Node) -> Option<&str> {
     scalar(&find(document, "domain")?.value)
 }
@@ -58,33 +58,33 @@ fn find<'a>(document: &'a Node, key: &str) -> Option<&'a Entry> {
 /// Reads one file's document into its domain.
 ///
 /// # Errors
-/// All that is wrong with it, each with its place.
+/// All problems of the document, each with its position.
 pub fn read(document: &Node, rules: &Rules) -> Result<Domain, Problems> {
     let mut domain = Domain::new(domain_of(document).unwrap_or_default());
     domain.descriptors = Some(Box::default());
-    // No two limits of one key count together, so nothing is gained by keeping more than a key together.
+    // Only the limits of the last entry's node apply to a key, so a shorter anchor has no benefit.
     domain.anchor = MAX_SEGMENTS as u8;
     let mut reader = Reader::new(domain, rules);
     reader.head(document, true);
     reader.finish(document)
 }
 
-/// Adds the descriptors of another file of the same domain, which says the same of the domain as a whole.
+/// Adds the descriptors of another file of the same domain. The settings of the domain must be the same in both files.
 ///
 /// # Errors
-/// All that is wrong with it, each with its place. Then the domain is of no use.
+/// All problems of the document, each with its position. The domain is dropped.
 pub fn add(domain: Domain, document: &Node, rules: &Rules) -> Result<Domain, Problems> {
     let mut reader = Reader::new(domain, rules);
     reader.head(document, false);
     reader.finish(document)
 }
 
-/// Reads one file into a domain.
+/// The reader of one file into a domain.
 pub(super) struct Reader {
     pub(crate) domain: Domain,
     pub(crate) rules: Descriptors,
     pub(crate) bounds: Bounds,
-    /// How a file charges that does not say it.
+    /// The `charge` of a file that does not set it.
     charge: Charge,
     pub(crate) problems: Problems,
 }
@@ -109,7 +109,7 @@ impl Reader {
         Ok(self.domain)
     }
 
-    /// The domain's attributes; `first`: of the first file.
+    /// Reads the settings of the domain; `first`: from its first file.
     fn head(&mut self, document: &Node, first: bool) {
         let entries = self.map(document, "a file of descriptors", FILE_KEYS).unwrap_or_default();
         match domain_of(document) {
@@ -145,7 +145,8 @@ impl Reader {
         rate_limit::flag(entry, &mut self.problems)
     }
 
-    /// The text of a key that may be missing or hold nothing; `None` where it is not a single value.
+    /// Returns the text of an entry, empty where the entry is missing or null; `None`, with a problem, for a list or
+    /// a map.
     pub(crate) fn text<'a>(&mut self, entry: Option<&'a Entry>) -> Option<&'a str> {
         let Some(entry) = entry else { return Some("") };
         match &entry.value.value {
@@ -159,7 +160,7 @@ impl Reader {
         }
     }
 
-    /// The entries of a map; unknown keys are errors, ignored ones are noted.
+    /// Returns the entries of a map. Unknown keys are problems, misplaced ones are noted.
     pub(crate) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
         let entries = read_entries(node, what, known, THEIR_KEYS, &mut self.problems)?;
         self.misplaced(node, known);
@@ -183,7 +184,7 @@ impl Reader {
     }
 }
 
-/// Whether a key that their service knows may stand anywhere.
+/// Whether envoyproxy/ratelimit accepts this key in every map.
 pub(super) fn is_theirs(key: &str) -> bool {
     THEIR_KEYS.contains(&key)
 }

@@ -1,4 +1,4 @@
-//! The metadata of a descriptor, for readers of the response.
+//! The `metadata` of a descriptor, which responses return.
 
 use serde_json::{Map, Number, Value as Json};
 
@@ -9,10 +9,10 @@ use weir_settings::{
 
 use super::yaml::{integer, truth};
 
-/// A map of anything, as JSON; `None` where it holds nothing.
+/// Converts a map to JSON; `None` for null.
 ///
 /// # Errors
-/// Where something else stands in its place.
+/// The position and a message, where the node is a list or a single value.
 pub(crate) fn read(node: &Node) -> Result<Option<Json>, (Mark, String)> {
     match &node.value {
         Value::Null => Ok(None),
@@ -33,7 +33,7 @@ fn json(node: &Node) -> Json {
     }
 }
 
-/// The value of an unquoted scalar.
+/// Converts an unquoted scalar.
 fn plain(text: &str) -> Json {
     if let Some(truth) = truth(text) {
         return Json::Bool(truth);

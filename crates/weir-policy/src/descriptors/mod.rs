@@ -1,9 +1,9 @@
-//! Domains in the format of envoyproxy/ratelimit: [`mod@file`] reads it, [`rule`] is what it says beside its limits, and
-//! [`mod@resolve`] finds what a request's descriptor meets.
+//! Domains in the format of envoyproxy/ratelimit: [`mod@file`] reads it, [`rule`] holds the options beside the
+//! limits, and [`mod@resolve`] matches the descriptors of requests.
 //!
-//! Such a domain is a tree like any other. An entry of a descriptor is two segments: its key is found by name; its value by
-//! name, else by the first pattern that fits, else by the descriptor without a value. Only the limits of the last entry's
-//! node count.
+//! Such a domain is a tree like any other. An entry of a descriptor is two segments. Its key is matched exactly; its
+//! value is matched exactly, else by the first pattern that fits, else by the descriptor without a value. Only the
+//! limits of the last entry's node apply.
 
 mod descriptor;
 pub mod file;

@@ -1,4 +1,4 @@
-//! One `rate_limit` of a descriptor: how many in which time, and by which algorithm.
+//! One `rate_limit` of a descriptor: its count, period and algorithm.
 
 use super::{
     file::is_theirs,
@@ -22,25 +22,25 @@ use weir_settings::{
     suggest,
 };
 
-/// Longest name: envoyproxy/ratelimit has no bound.
+/// Maximum length of a name in bytes; envoyproxy/ratelimit has no maximum.
 const MAX_NAME_BYTES: usize = 4_096;
-/// Its keys, beside the parameters of a named algorithm.
+/// Keys of a `rate_limit`, beside the parameters of a named algorithm.
 pub(crate) const KEYS: &[&str] =
     &["unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "period", "algorithm"];
 
-/// A `rate_limit` before it has a place.
+/// A parsed `rate_limit`, before it is assigned to a node.
 pub(crate) struct RateLimit {
     pub(crate) mark: Mark,
     pub(crate) name: Option<Box<str>>,
     pub(crate) replaces: Box<[Box<str>]>,
     /// `None`: unlimited.
     pub(crate) params: Option<Params>,
-    /// How many pass is not said, which means none.
+    /// Whether `requests_per_unit` is missing, which means 0.
     pub(crate) says_no_number: bool,
 }
 
-/// Reads one. What is wrong goes to `problems`, and makes it `None`. Without an algorithm it is a window, which charges what
-/// is denied if `charge_denied`.
+/// Reads a `rate_limit`; `None`, with the reason in `problems`, where it is invalid. Without an algorithm it is a
+/// fixed window, which charges refused requests too if `charge_denied`.
 pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: &mut Problems) -> Option<RateLimit> {
     let Value::Map(entries) = &node.value else {
         problems.add(node.mark, "rate_limit", format!("rate_limit is a map or a list of them, not {}", node.kind()));
@@ -63,7 +63,7 @@ pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: 
     })
 }
 
-/// Reads a truth, in any of the words that YAML has for one.
+/// Reads a boolean in any YAML 1.1 spelling.
 pub(crate) fn flag(entry: &Entry, problems: &mut Problems) -> bool {
     match (&entry.value.value, scalar(&entry.value).and_then(truth)) {
         (Value::Null, _) => false,
@@ -87,7 +87,7 @@ struct Reader<'a> {
     problems: &'a mut Problems,
 }
 
-/// The parameters of an algorithm that stand beside its name.
+/// The parameters of an algorithm that is given by name: its other parameters are keys of the `rate_limit`.
 struct Beside<'a> {
     entries: &'a [Entry],
     count: &'a str,
@@ -105,12 +105,12 @@ impl Source for Beside<'_> {
 }
 
 impl<'a> Reader<'a> {
-    /// A key that holds something.
+    /// Returns the entry of a key, unless it is null.
     fn entry(&self, key: &str) -> Option<&'a Entry> {
         self.entries.iter().find(|entry| entry.key == key && !matches!(entry.value.value, Value::Null))
     }
 
-    /// The algorithm that is named, without parameters of its own.
+    /// Returns the algorithm that is given by name alone.
     fn named(&self) -> Option<&'static algorithm::Entry> {
         self.entry("algorithm").and_then(|entry| algorithm::find(scalar(&entry.value)?))
     }
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         names.into()
     }
 
-    /// Unlimited, and so without a time. An invalid unit is ignored, as there.
+    /// Reports the keys that contradict `unlimited`. An invalid unit is ignored, as in envoyproxy/ratelimit.
     fn nothing_else(&mut self) -> Option<Params> {
         let unit =
             self.entry("unit").filter(|entry| scalar(&entry.value).is_some_and(|name| Unit::named(name).is_some()));
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `algorithm: { gcra: { burst: 5, count: 10, period: 1s } }`
+    /// Reads the full form, `algorithm: { gcra: { burst: 5, count: 10, period: 1s } }`.
     fn in_full(&mut self, entry: &Entry, inner: &[Entry]) -> Option<Params> {
         for key in ["unit", "requests_per_unit", "unit_multiplier", "period"] {
             if let Some(other) = self.entry(key) {
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
         read_limits(&list, "algorithm", false, self.bounds, self.problems).pop().map(|written| written.params)
     }
 
-    /// `algorithm: sliding_log`, with what else it takes beside it.
+    /// Reads the short form, `algorithm: sliding_log`, whose other parameters are keys of the `rate_limit`.
     fn by_name(&mut self, entry: &Entry) -> Option<Params> {
         let Some(algorithm) = self.named() else {
             let message = suggest::unknown("algorithm", scalar(&entry.value).unwrap_or_default(), &names());
@@ -251,7 +251,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many in each period, where that is said.
+    /// Reads `requests_per_unit`; `Some(None)`: not set, `None`: invalid.
     fn count(&mut self) -> Option<Option<u32>> {
         let Some(entry) = self.entry("requests_per_unit") else { return Some(None) };
         let count = scalar(&entry.value).and_then(integer).and_then(|count| u32::try_from(count).ok());
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
         count.map(Some)
     }
 
-    /// The period, and the bounds that hold for it: units may be longer than the service's own.
+    /// Reads the period, with the bounds for it: a unit may be longer than the setting `max_period`.
     fn period(&mut self) -> Option<(Micros, Bounds)> {
         if let Some(entry) = self.entry("period") {
             for key in ["unit", "unit_multiplier"] {

@@ -1,4 +1,4 @@
-//! From a request's descriptor to the rule that it meets.
+//! Resolution of a request's descriptor to its rule.
 
 use smallvec::SmallVec;
 
@@ -11,20 +11,20 @@ use weir_core::{domain::Key, plan::Limit};
 pub struct Met<'a> {
     /// Its rule in the file.
     pub rule: &'a Rule,
-    /// The node's limits, as they stand alone.
+    /// The limits of its node, for a request with this descriptor alone; see [`Rule::among_others`].
     pub limits: &'a [Limit],
 }
 
-/// One entry on the way of a descriptor through the tree.
+/// A matched entry of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The node that it leads to.
+    /// The node of its value.
     pub node: NodeId,
     /// Its rule in the file.
     pub rule: &'a Rule,
 }
 
-/// The way of a descriptor through the tree, entry by entry, until none fits.
+/// Walks the tree along the entries of a descriptor, up to the first entry without a match.
 pub fn steps<'a>(
     domain: &'a Domain,
     descriptors: &'a Descriptors,
@@ -53,8 +53,8 @@ pub fn resolve<'a>(
     (entries.count() == reached).then(|| Met { rule, limits: domain.limits_at(node) })
 }
 
-/// The key of a descriptor's states: its own entries, but the pattern in place of a value that counts together with others.
-/// The descriptor is one that meets a rule.
+/// Returns the key of a descriptor's states: its entries, with the pattern in place of a value that shares its count
+/// (`share_threshold`). The descriptor must match a rule.
 pub fn key<'a>(
     domain: &'a Domain,
     descriptors: &'a Descriptors,
@@ -68,8 +68,8 @@ pub fn key<'a>(
     Key::of_any(&domain.name, segments)
 }
 
-/// The way of a descriptor as metrics show it where the file asks for the request's values; `None` where it does not. The
-/// descriptor is one that meets a rule.
+/// Returns a descriptor's path for metrics, where the file exposes request values (`detailed_metric`,
+/// `value_to_metric`); else `None`. The descriptor must match a rule.
 pub fn values_in_metrics<'a>(
     domain: &'a Domain,
     descriptors: &'a Descriptors,

@@ -1,4 +1,4 @@
-//! The rules of a file of descriptors, beside the limits of its tree.
+//! The rules of a file of descriptors: its options beside the limits of the tree.
 
 use std::{collections::HashMap, path::Path};
 
@@ -6,13 +6,13 @@ use crate::tree::{Domain, NodeId};
 use weir_core::{domain::Key, plan::Limit};
 use weir_settings::problem::{Problem, Problems};
 
-/// The domain of a file of descriptors.
+/// The rules of a domain of descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
     pub(super) rules: HashMap<NodeId, Rule, foldhash::fast::RandomState>,
-    /// Whether any state is shared by several values.
+    /// Whether any rule has `share_threshold`.
     pub(super) shares: bool,
-    /// Whether metrics show any value of requests.
+    /// Whether any rule has `detailed_metric` or `value_to_metric`.
     pub(super) shows_values: bool,
     /// Warnings with their positions.
     pub(super) notes: Problems,
@@ -21,52 +21,52 @@ pub struct Descriptors {
 /// One descriptor of a file.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// How its value is written.
+    /// The value, as the file writes it.
     pub value: Written,
-    /// One for each `rate_limit`, in order: those of the node's limits, or the one that says `unlimited`.
+    /// One for each `rate_limit`, in order: those of the node's limits, or a single `unlimited` one.
     pub limits: Box<[RuleLimit]>,
-    /// It has no limit, and says so.
+    /// `unlimited`: explicitly without a limit.
     pub unlimited: bool,
-    /// Its limits are counted, and what is over them passes.
+    /// `shadow_mode`: its limits count but never refuse.
     pub shadow: bool,
-    /// A request is refused by such descriptors only when all of them are over.
+    /// `quota_mode`: descriptors with it refuse a request only when all of them are over limit.
     pub quota: bool,
-    /// All values that its pattern fits count together.
+    /// `share_threshold`: all values that match the pattern share one count.
     pub share_threshold: bool,
-    /// Metrics show the values of the request.
+    /// `detailed_metric`: metrics show the request's values of all entries.
     pub detailed_metric: bool,
-    /// Metrics show the value of the request for this entry, where the file has a pattern or nothing.
+    /// `value_to_metric`: metrics show the request's value of this entry, where the file has a pattern or no value.
     pub value_to_metric: bool,
-    /// Its metadata in responses, when it is not over limit.
+    /// The metadata for responses, while the descriptor is not over limit.
     pub metadata: Option<serde_json::Value>,
-    /// The limits as they stand among those of other descriptors, where not as they stand alone.
+    /// The limits in a plan over several descriptors, where they differ from those of the node.
     pub(super) among_others: Option<Box<[Limit]>>,
 }
 
-/// How a file writes a descriptor's value.
+/// The value of a descriptor, as a file writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Not at all: any value.
+    /// No value: matches any.
     Any,
-    /// As it is.
+    /// An exact value.
     Exact(Box<str>),
-    /// With `*`, each standing for any text.
+    /// A value with `*`, each of which matches any text.
     Pattern(Box<str>),
 }
 
 /// One `rate_limit` of a descriptor, without its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleLimit {
-    /// Its name, where it has one.
+    /// The name, if it has one.
     pub name: Option<Box<str>>,
-    /// The same, or else its algorithm with the ordinal among those of its kind.
+    /// The name, or else the algorithm with its ordinal among the limits of that algorithm.
     pub kind: Box<str>,
-    /// The names of limits that do not count in requests that meet this one.
+    /// The names of limits that do not apply to requests that meet this one.
     pub replaces: Box<[Box<str>]>,
 }
 
 impl Written {
-    /// As names of limits show it.
+    /// Returns the value as names of limits show it.
     pub fn text(&self) -> &str {
         match self {
             Self::Any => "*",
@@ -76,7 +76,7 @@ impl Written {
 }
 
 impl Rule {
-    /// Whether the files of both say the same here, but for the parameters of limits.
+    /// Whether both rules are the same, except for the parameters of limits.
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         let flags = |rule: &Self| {
             let Self { unlimited, shadow, quota, share_threshold, detailed_metric, value_to_metric, .. } = rule;
@@ -88,17 +88,17 @@ impl Rule {
 }
 
 impl Descriptors {
-    /// The rule of a node; `None` for nodes between a key and its values.
+    /// Returns the rule of a node; `None` for the nodes of keys, between an entry and its values.
     pub fn rule(&self, node: NodeId) -> Option<&Rule> {
         self.rules.get(&node)
     }
 
-    /// Warnings with their positions.
+    /// Returns the warnings, with their positions.
     pub(crate) fn notes(&self) -> &[Problem] {
         &self.notes.0
     }
 
-    /// Says that what was noted without a file stands in this one.
+    /// Sets the file of the notes that have none yet.
     pub(crate) fn noted_in(&mut self, file: &Path) {
         for note in self.notes.0.iter_mut().filter(|note| note.file.as_os_str().is_empty()) {
             note.file = file.to_owned();
@@ -107,7 +107,7 @@ impl Descriptors {
 }
 
 impl Rule {
-    /// What replaces its value in the key.
+    /// Returns the pattern that replaces the value in the key (`share_threshold`).
     pub(super) fn shared(&self) -> Option<&str> {
         match &self.value {
             Written::Pattern(pattern) if self.share_threshold => Some(pattern),
@@ -115,17 +115,19 @@ impl Rule {
         }
     }
 
-    /// The limits as a plan over several descriptors has them: `alone` are those of the node. What refuses there is for
-    /// whoever asks to say, so where each descriptor is charged for itself none of them is a shadow; where a refusal charges
-    /// nothing, those of quotas are shadows too, as none of them refuses by itself.
+    /// Returns the limits for a plan over several descriptors; `alone` are the limits of the node. The caller derives
+    /// the refusal from the levels, so where each descriptor is charged on its own none of these limits is a shadow.
+    /// Under `all_or_nothing` the limits of `quota_mode` descriptors are shadows too, since none of them refuses on
+    /// its own.
     pub fn among_others<'a>(&'a self, alone: &'a [Limit]) -> &'a [Limit] {
         self.among_others.as_deref().unwrap_or(alone)
     }
 }
 
 impl Domain {
-    /// The key under which `key` counts together with others; `None` where that is its own. It has the same way through the
-    /// tree: a pattern fits itself, and one before it that did would have fitted the value.
+    /// Returns the key under which `key` is counted together with others (`share_threshold`); `None`: under `key`
+    /// itself. Both keys reach the same nodes: a pattern matches itself, and an earlier pattern that matched it would
+    /// match the value too.
     pub fn shared_key(&self, key: &Key) -> Option<Key> {
         let descriptors = self.descriptors.as_ref().filter(|descriptors| descriptors.shares)?;
         let (mut segments, mut shares) = (Vec::new(), false);
@@ -138,7 +140,7 @@ impl Domain {
         if shares { Key::new(&self.name, &segments).ok() } else { None }
     }
 
-    /// Gives the copies of limits the numbers of what they are copies of.
+    /// Gives the copies of limits the indexes of their originals.
     pub(crate) fn number_copies(&mut self) {
         let Some(mut descriptors) = self.descriptors.take() else { return };
         for (node, rule) in &mut descriptors.rules {

@@ -16,7 +16,7 @@ fn text_of(problems: &weir_settings::Problems) -> String {
     problems.0.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The limits that a descriptor meets, each as its name with what it says.
+/// Returns the limits that a descriptor meets, each as its name and parameters.
 pub fn limits(domain: &Domain, entries: &[(&str, &str)]) -> Vec<String> {
     let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied());
     let shown = |limit: &weir_core::plan::Limit| format!("{} {}", limit.name, limit.params.describe());
@@ -27,7 +27,7 @@ pub fn rule<'a>(domain: &'a Domain, entries: &'a [(&str, &str)]) -> &'a Rule {
     resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied()).expect("a rule").rule
 }
 
-/// One `rate_limit`, in one line.
+/// Returns a file with one `rate_limit`, which is on line 4.
 fn one(rate_limit: &str) -> String {
     format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {rate_limit}")
 }
@@ -42,7 +42,7 @@ fn errors_have_the_line_number() {
         format!("domain: d\ndescriptors:\n{open}")
     };
     for (text, expected) in [
-        // Their errors.
+        // Errors of envoyproxy/ratelimit.
         ("domain: d\ndescriptors: [".to_owned(), "not valid YAML"),
         ("domain: d\ndescriptors:\n  - ke: k".to_owned(), "3: unknown key `ke`; did you mean `key`?"),
         ("domain: d\ndescriptors:\n  - 7: k".to_owned(), "3: unknown key `7`"),

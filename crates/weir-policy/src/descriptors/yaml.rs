@@ -1,10 +1,10 @@
-//! YAML as envoyproxy/ratelimit reads it: its reader, yaml.v2 of Go, has the habits of YAML 1.1.
+//! YAML as envoyproxy/ratelimit reads it, with yaml.v2 of Go: YAML 1.1 semantics.
 
 use std::collections::HashMap;
 
 use weir_settings::document::{Entry, Node, Value};
 
-/// The document as that reader has it: `<<` merges maps, the later value of a key that stands twice counts, `Null` is nothing.
+/// Converts a document to what yaml.v2 reads: `<<` merges maps, the last of duplicate keys counts, `Null` is null.
 pub(crate) fn as_theirs(Node { mark, value, plain }: Node) -> Node {
     let value = match value {
         Value::Scalar(text) if plain && matches!(&*text, "Null" | "NULL") => Value::Null,
@@ -21,7 +21,7 @@ fn merged(entries: Vec<Entry>) -> Vec<Entry> {
         let value = as_theirs(value);
         match value.value {
             Value::Map(inner) if key == "<<" => inner.into_iter().for_each(|entry| map.put(entry)),
-            // Those that stand first count.
+            // The first map takes precedence, so it is merged last.
             Value::List(items) if key == "<<" && items.iter().all(|item| matches!(item.value, Value::Map(_))) => {
                 for item in items.into_iter().rev() {
                     let Value::Map(inner) = item.value else { continue };
@@ -34,7 +34,7 @@ fn merged(entries: Vec<Entry>) -> Vec<Entry> {
     map.entries
 }
 
-/// Entries of which the later one of a key counts; of two maps, each of their entries.
+/// Map entries where the last of duplicate keys counts; two maps under one key are merged, one level deep.
 #[derive(Default)]
 struct Merged {
     entries: Vec<Entry>,
@@ -65,7 +65,7 @@ impl Merged {
     }
 }
 
-/// A whole number: decimal, hexadecimal (`0x10`), octal (`017`, `0o17`) or binary (`0b1`), with `_` anywhere.
+/// Parses a whole number: decimal, hexadecimal (`0x10`), octal (`017`, `0o17`) or binary (`0b1`), with `_` anywhere.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let text = text.replace('_', "");
     let (sign, digits) = match text.strip_prefix('-') {
@@ -83,7 +83,7 @@ pub(super) fn integer(text: &str) -> Option<i64> {
     is_number.then(|| i64::from_str_radix(&format!("{sign}{digits}"), radix).ok()).flatten()
 }
 
-/// A word for true or false.
+/// Parses a boolean in any YAML 1.1 spelling.
 pub(super) fn truth(text: &str) -> Option<bool> {
     match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(true),
@@ -129,7 +129,7 @@ descriptors:
             "real": 1000.0, "text": "017", "word": "no_", "seven": 8.0 })
             )
         );
-        // What is merged stands where it is merged, so that it counts over what stands before it.
+        // A merge applies at its position, so it overrides the keys before it.
         assert!(read(text).unwrap_err().contains("duplicate descriptor `a without a value`"));
         for text in ["domain: d\nschema: { a: {}, a: {} }", "domain: d\ncharge: independent\ncharge: independent"] {
             assert!(

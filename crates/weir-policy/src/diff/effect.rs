@@ -1,4 +1,4 @@
-//! What a key may do under a limit, and under what it has become.
+//! The change of burst and rate when a limit gets other parameters.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use weir_core::{
 /// Units at once and over time, before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
-    /// Units at once, of a key that was not used.
+    /// Units that an unused key may spend at once.
     pub at_once: [u64; 2],
-    /// Units a second in the long run; of slots there is no such number.
+    /// Units per second in the long run; `None` if either is a concurrency limit.
     pub per_second: Option<[f64; 2]>,
 }
 
 impl Effect {
-    /// From one limit to another.
+    /// Computes the change from one limit to another.
     pub fn of(one: &Params, other: &Params) -> Self {
         let at_once = [one, other].map(at_once);
         let per_second = per_second(one).zip(per_second(other)).map(|(one, other)| [one, other]);
@@ -59,7 +59,7 @@ impl fmt::Display for Effect {
     }
 }
 
-/// `30 -> 60 a minute (twice as much)`, or `30 a minute as before`
+/// Formats a comparison: `30 -> 60 a minute (twice as much)`, or `30 a minute as before`.
 fn compared([before, after]: [f64; 2], unit: &str) -> String {
     let ratio = ratio(before, after);
     if is_same(ratio) {
@@ -68,7 +68,7 @@ fn compared([before, after]: [f64; 2], unit: &str) -> String {
     format!("{} -> {} {unit} ({})", number(before), number(after), times(ratio))
 }
 
-/// The shortest unit in which there is at least one, and its seconds.
+/// Returns the shortest unit that has at least one, and its length in seconds.
 fn unit_of(per_second: f64) -> (&'static str, f64) {
     let day = (DAY / SECOND) as f64;
     let units = [("a second", 1.0), ("a minute", 60.0), ("an hour", 3_600.0), ("a day", day)];
@@ -79,7 +79,7 @@ fn is_same(ratio: f64) -> bool {
     (ratio - 1.0).abs() < 1e-9
 }
 
-/// `twice as much`, `half as much`, `1.5 times as much`
+/// Formats a ratio: `twice as much`, `half as much`, `1.5 times as much`.
 fn times(ratio: f64) -> String {
     match ratio {
         _ if !ratio.is_finite() => "there was none".to_owned(),
@@ -91,7 +91,7 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// With at most three digits behind the point, and none that are 0 at the end.
+/// Formats a number with at most three decimals, without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -7,15 +7,15 @@ use crate::{
 };
 use weir_core::domain::key::domain_label;
 
-/// The keys of a node, and the limits that they meet in one of the policies alone.
+/// The keys of a node, with the limits that they meet in only one of the policies.
 pub(super) struct Hidden<'a> {
-    /// `api:user/root`
+    /// The name, such as `api:user/root`.
     pub name: String,
     pub limits: Vec<Item<'a>>,
 }
 
-/// The keys that meet limits in `one`, and in `other` a node that hides these limits and has none. Domains of descriptors have
-/// none of them: each of their descriptors is compared.
+/// Returns the keys that meet limits in `one`, and in `other` a node that hides these limits and has none. Domains of
+/// descriptors are skipped: each of their descriptors is compared.
 pub(super) fn hidden<'a>(one: &'a Policy, other: &Policy) -> Vec<Hidden<'a>> {
     let mut found = Vec::new();
     for domain in one.domains().filter(|domain| domain.descriptors.is_none()) {
@@ -27,7 +27,7 @@ pub(super) fn hidden<'a>(one: &'a Policy, other: &Policy) -> Vec<Hidden<'a>> {
     found
 }
 
-/// A walk through both trees at once.
+/// A walk through both trees in parallel.
 struct Descent<'a, 'f> {
     one: &'a Domain,
     other: &'f Domain,
@@ -37,7 +37,7 @@ struct Descent<'a, 'f> {
 #[derive(Clone)]
 struct Path<'p> {
     names: Vec<&'p str>,
-    /// Whether a `*` of `one` stands for a name that is a node in `other`.
+    /// Whether a `*` of `one` matches a name that is a node in `other`.
     is_hidden: bool,
 }
 
@@ -61,7 +61,8 @@ impl<'a, 'f> Descent<'a, 'f> {
                 self.visit(in_one, Some(child), &path.with(name, !is_by_name(found, name)));
             }
         }
-        // Where nothing is hidden, a limit of `one` at a node that is not in `other` is a difference by its own name.
+        // Where nothing is hidden, a limit of `one` at a node that `other` lacks is a difference with a name of its
+        // own.
         for (name, child) in one.children(node).filter(|_| path.is_hidden) {
             let in_other = other.and_then(|other| other_domain.child(other, name.as_bytes()));
             if !in_other.is_some_and(|(found, _)| is_by_name(found, name)) {

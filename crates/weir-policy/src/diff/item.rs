@@ -1,4 +1,4 @@
-//! What a policy says, by name.
+//! The named items of a policy, which a diff compares.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use weir_core::{
     plan::Limit,
 };
 
-/// One thing that a policy says, and where.
+/// One item of a policy, with its node.
 pub(super) struct Item<'a> {
     domain: &'a Domain,
     /// The segments of its node.
@@ -23,13 +23,13 @@ pub(super) struct Item<'a> {
 }
 
 enum Said<'a> {
-    /// Of the domain as a whole.
+    /// The settings of the domain.
     Settings,
     Limit(&'a Limit),
     Rule(&'a Rule),
 }
 
-/// All that a policy says, by name. Limits of one name at one place stand together.
+/// Returns all items of a policy by name. Limits of one name at one node share an entry.
 pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
     let mut items = BTreeMap::<_, Vec<_>>::new();
     for domain in policy.domains() {
@@ -51,7 +51,7 @@ pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
     items
 }
 
-/// `api:user/*#per-user`, or where a limit has no name `api:user/*#gcra0`.
+/// Returns the name of a limit: `api:user/*#per-user`, or `api:user/*#gcra0` for an unnamed one.
 fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
     if limit.is_named() {
         format!("{domain}:{}#{}", policy_node.pattern.join("/"), limit.name)
@@ -61,19 +61,18 @@ fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
 }
 
 impl<'a> Item<'a> {
-    /// A limit, whatever its node.
+    /// Makes the item of a limit, without its node.
     pub(super) fn limit(domain: &'a Domain, limit: &'a Limit) -> Self {
         Self { domain, pattern: Vec::new(), said: Said::Limit(limit) }
     }
 }
 
 impl Item<'_> {
-    /// Whether it is a limit.
     pub(super) fn is_limit(&self) -> bool {
         matches!(self.said, Said::Limit(_))
     }
 
-    /// Whether keys of its node meet a limit in this policy. In a file of descriptors that is not told.
+    /// Whether keys of its node meet a limit in this policy; always true in a domain of descriptors.
     pub(super) fn is_limited_in(&self, policy: &Policy) -> bool {
         let Some(domain) = policy.domain(&self.domain.name) else { return false };
         let mut node = 0;
@@ -87,7 +86,7 @@ impl Item<'_> {
         domain.descriptors.is_some()
     }
 
-    /// In a line.
+    /// Formats the item in one line.
     pub(super) fn says(&self) -> String {
         match self.said {
             Said::Settings => settings(self.domain).map(|(name, value)| format!("{name}: {value}")).join(", "),
@@ -105,7 +104,7 @@ impl Item<'_> {
         }
     }
 
-    /// What changes for keys when it says something else, a line each.
+    /// Describes the effect on keys of a change to `other`, a line each.
     pub(super) fn becomes(&self, other: &Self) -> Vec<String> {
         match (&self.said, &other.said) {
             (Said::Settings, Said::Settings) => {
@@ -118,7 +117,7 @@ impl Item<'_> {
         }
     }
 
-    /// What a key may do under a limit that has other parameters.
+    /// Returns the change of burst and rate, if the parameters of a limit differ.
     pub(super) fn effect_of(&self, other: &Self) -> Option<Effect> {
         match (&self.said, &other.said) {
             (Said::Limit(one), Said::Limit(other)) => {
@@ -146,7 +145,7 @@ fn limit_becomes(one: &Limit, other: &Limit) -> Vec<String> {
     lines
 }
 
-/// What a domain says besides its limits.
+/// Returns the settings of a domain.
 fn settings(domain: &Domain) -> [(&'static str, String); 6] {
     let spec = match domain.allows_spec {
         None => "by default",
@@ -163,7 +162,7 @@ fn settings(domain: &Domain) -> [(&'static str, String); 6] {
     ]
 }
 
-/// Whether both say the same, wherever that is.
+/// Equality of the values, not of the nodes.
 impl PartialEq for Item<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.said, &other.said) {
@@ -171,7 +170,7 @@ impl PartialEq for Item<'_> {
                 let (one, other) = (self.domain, other.domain);
                 settings(one) == settings(other) && one.descriptors.is_some() == other.descriptors.is_some()
             }
-            // Not by its number, which changes with those before it.
+            // Without `index`, which changes with the limits before it.
             (Said::Limit(one), Said::Limit(other)) => {
                 (one.shadow, one.lease(), &one.params, one.written())
                     == (other.shadow, other.lease(), &other.params, other.written())

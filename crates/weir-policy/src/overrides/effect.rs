@@ -1,24 +1,24 @@
-//! What an override does to the limits of a policy, to be shown before it acts and when it is set.
+//! The effect of an override on the limits of a policy, for previews and for the answer when it is set.
 
 use super::{ANY, Change, Override};
 use crate::{Domain, Policy, tree::NodeId};
 use weir_core::{algorithm::Params, plan::Limit};
 
-/// Most limits of which an effect is told.
+/// Maximum number of limits in an answer.
 pub const MAX_EFFECTS: usize = 32;
 
-/// What an override does to one limit.
+/// The effect of an override on one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     /// The limit's name.
     pub limit: String,
-    /// Its algorithm and parameters by the policy.
+    /// Algorithm and parameters in the policy.
     pub before: String,
-    /// Under the override.
+    /// Algorithm and parameters under the override, or its effect in words.
     pub after: String,
 }
 
-/// What an override does to the limits of this policy at its pattern and below; of the first 32.
+/// Returns the effects of an override on the limits at its pattern and below, for the first 32 limits.
 pub fn effects(policy: &Policy, one: &Override) -> Vec<Effect> {
     let mut effects = Vec::new();
     if let Some(domain) = policy.domain(&one.domain) {
@@ -28,7 +28,7 @@ pub fn effects(policy: &Policy, one: &Override) -> Vec<Effect> {
     effects
 }
 
-/// Adds those of the limits below a node that the rest of a pattern matches.
+/// Adds the effects on the limits at and below a node that the rest of a pattern matches.
 fn add(domain: &Domain, node: NodeId, pattern: &[Box<str>], change: &Change, effects: &mut Vec<Effect>) {
     if effects.len() >= MAX_EFFECTS {
         return;
@@ -52,7 +52,7 @@ fn add(domain: &Domain, node: NodeId, pattern: &[Box<str>], change: &Change, eff
 }
 
 impl Effect {
-    /// `None`: the change is of other limits.
+    /// Describes the effect; `None`: the change is for other limits.
     fn new(limit: &Limit, change: &Change) -> Option<Self> {
         let shown = |params: &Params, shadow: bool| {
             format!("{} {}{}", params.name(), params.describe(), if shadow { ", shadow" } else { "" })
@@ -67,7 +67,7 @@ impl Effect {
             },
             Change::Limits(limits) => match change.of(limit) {
                 Some(limit) => shown(&limit.params, limit.shadow),
-                // It is of another algorithm.
+                // The change has this name but another algorithm.
                 None if limits.targets().any(|(name, _)| name == Some(&*limit.name)) => before.clone(),
                 None => return None,
             },

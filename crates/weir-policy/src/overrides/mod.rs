@@ -1,4 +1,4 @@
-//! Overrides: what an operator puts over the limits of a policy, for one key or all that a pattern matches, for a time.
+//! Overrides: changes by operators to the limits of a policy, for one key or all that a pattern matches, for a time.
 
 mod effect;
 #[cfg(test)]
@@ -31,99 +31,99 @@ use weir_settings::{
 
 /// The segment of a pattern that matches any segment.
 pub const ANY: &str = "*";
-/// What overrides change, as metrics, logs and people name it.
+/// The kinds of change, as metrics and logs name them.
 pub const CHANGES: [&str; 5] = ["factor", "limits", "unlimited", "shadow", "ban"];
-/// Most bytes of a reason.
+/// Maximum length of a reason, in bytes.
 pub const MAX_REASON_BYTES: usize = 1_024;
-/// Most bytes of the limits that an override changes.
+/// Maximum length of the text of changed limits, in bytes.
 const MAX_LIMITS_BYTES: usize = 16 << 10;
-/// Most limits of which an override changes the parameters.
+/// Maximum number of limits in a change of parameters.
 pub const MAX_LIMITS: usize = 16;
-/// The factors that an override may have.
+/// Valid factors.
 pub const FACTORS: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 /// An override.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// Its id, which no other has had.
+    /// The id, which no other override has had.
     pub id: Box<str>,
     /// The domain.
     pub domain: Box<str>,
-    /// The keys: those whose first segments are these, where [`ANY`] matches each. Without any, all of the domain.
+    /// The pattern of the keys: their first segments, where [`ANY`] matches each segment. Empty: the whole domain.
     pub pattern: Box<[Box<str>]>,
-    /// What it changes, of the limits at the pattern's depth and below.
+    /// The change, for the limits at the pattern's depth and below.
     pub change: Change,
-    /// Why, in the operator's words.
+    /// The reason, in the operator's words.
     pub reason: Box<str>,
-    /// Who set it.
+    /// The operator who set it.
     pub author: Box<str>,
-    /// When, by the store's clock.
+    /// Time at which it was set, by the store's clock.
     pub set_at: Micros,
-    /// From then on, by the store's clock.
+    /// Start, by the store's clock.
     pub start: Micros,
-    /// Until then, exclusive; `None`: until it is ended.
+    /// End, exclusive, by the store's clock; `None`: until it is removed.
     pub end: Option<Micros>,
 }
 
-/// What an override changes.
+/// The change of an override.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Divides the limits, with the policy's factor and the request's.
+    /// A divisor of the counts of limits, multiplied with the factors of the policy and the request.
     Factor(f64),
-    /// Gives limits other parameters.
+    /// Other parameters for limits.
     Limits(LimitChanges),
-    /// Lifts the limits.
+    /// No limits.
     Unlimited,
-    /// The limits are evaluated and counted, and refuse nothing.
+    /// Limits are evaluated and counted, but refuse nothing.
     Shadow,
-    /// Every request is refused, also one that brings limits of its own.
+    /// Every request is refused, including those with limits of their own.
     Ban,
 }
 
-/// Other parameters for limits, as a policy file writes limits.
+/// Other parameters for limits, in the syntax of policy files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitChanges {
     text: Box<str>,
     changes: Vec<LimitChange>,
 }
 
-/// Other parameters for limits.
+/// Other parameters for the limits of one name or algorithm.
 #[derive(Clone, Debug, PartialEq)]
 struct LimitChange {
-    /// The limit's name; `None`: every limit of the same algorithm.
+    /// The name of the limit; `None`: every limit of the same algorithm.
     name: Option<Box<str>>,
-    /// Its parameters.
+    /// The new parameters.
     params: Params,
 }
 
-/// What is wrong with an override.
+/// The reason why an override is invalid.
 #[derive(Debug, Error)]
 pub enum OverrideError {
     /// Too many segments.
     #[error("a pattern has at most {MAX_SEGMENTS} segments, this one has {0}")]
     Depth(usize),
-    /// A segment that no key has.
+    /// A segment that is empty or too long.
     #[error("a segment has 1 to {MAX_SEGMENT_BYTES} bytes, the one at {0} has {1}")]
     Segment(usize, usize),
-    /// The name of the domain is longer than any.
+    /// A domain name that is too long.
     #[error("the domain has {0} bytes, the most is {MAX_SEGMENT_BYTES}")]
     Domain(usize),
     /// A factor out of bounds.
     #[error("a factor is {least} to {most}, not {0}", least = FACTORS.start(), most = FACTORS.end())]
     Factor(f64),
-    /// Limits that cannot be read, or none, or too many.
+    /// Limits that are invalid, none, or too many.
     #[error("{0}")]
     Limits(String),
-    /// No reason, or one that is too long.
+    /// A reason that is empty or too long.
     #[error("a reason has 1 to {MAX_REASON_BYTES} bytes, this one has {0}")]
     Reason(usize),
-    /// It ends before it starts.
+    /// An end that is not after the start.
     #[error("it ends before it starts")]
     End,
 }
 
 impl OverrideError {
-    /// The field of an override that is wrong, as in the API.
+    /// Returns the name of the invalid field, as in the API.
     pub fn field(&self) -> String {
         match self {
             Self::Depth(_) => "key".to_owned(),
@@ -138,10 +138,10 @@ impl OverrideError {
 }
 
 impl Override {
-    /// Says what is wrong with it.
+    /// Checks the bounds of its fields.
     ///
     /// # Errors
-    /// [`OverrideError`] names the field.
+    /// [`OverrideError`] names the invalid field.
     pub fn check_bounds(&self) -> Result<(), OverrideError> {
         if self.domain.len() > MAX_SEGMENT_BYTES {
             return Err(OverrideError::Domain(self.domain.len()));
@@ -167,8 +167,8 @@ impl Override {
         Ok(())
     }
 
-    /// Whether it acts at that time. One that was set without a start does until its end, also where the clock is behind the
-    /// moment at which it was set.
+    /// Whether it is in force at a time. One that was set without a start is in force until its end, even where the
+    /// clock is behind the time at which it was set.
     pub fn acts_at(&self, now: Micros) -> bool {
         (self.start <= now || self.start == self.set_at) && self.end.is_none_or(|end| now < end)
     }
@@ -182,10 +182,10 @@ impl Override {
 }
 
 impl LimitChanges {
-    /// Reads a list of limit maps in YAML, or one map. A limit without a name stands for all of its algorithm.
+    /// Reads a list of limit maps in YAML, or one map. A limit without a name applies to all limits of its algorithm.
     ///
     /// # Errors
-    /// [`OverrideError::Limits`] says what is wrong.
+    /// [`OverrideError::Limits`] with the problems.
     pub fn parse(text: &str, bounds: &Bounds) -> Result<Self, OverrideError> {
         let wrong = |problems: Problems| OverrideError::Limits(problems.to_string());
         if text.len() > MAX_LIMITS_BYTES {
@@ -213,19 +213,19 @@ impl LimitChanges {
         Ok(Self { text: text.into(), changes: written.into_iter().map(change).collect() })
     }
 
-    /// The limits that get other parameters: the name, or `None` for all of the algorithm, and the algorithm.
+    /// Returns the limits that get other parameters: the name, or `None` for all of the algorithm, and the algorithm.
     pub fn targets(&self) -> impl Iterator<Item = (Option<&str>, &'static str)> {
         self.changes.iter().map(|change| (change.name.as_deref(), change.params.name()))
     }
 
-    /// As it was written.
+    /// Returns the text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
 impl Change {
-    /// What it is, of [`CHANGES`].
+    /// Returns the kind of change, one of [`CHANGES`].
     pub fn name(&self) -> &'static str {
         let [factor, limits, unlimited, shadow, ban] = CHANGES;
         match self {
@@ -237,7 +237,7 @@ impl Change {
         }
     }
 
-    /// A limit under it; `None` where it stays as it is: another one is changed, or it would leave its bounds.
+    /// Returns the changed limit; `None`: no change, since it is not a target or would leave its bounds.
     fn of(&self, limit: &Limit) -> Option<Limit> {
         match self {
             Self::Factor(factor) => limit.under_further_factor(*factor).ok(),
@@ -273,10 +273,11 @@ impl Display for Change {
     }
 }
 
-/// An override with the limits that it has changed so far.
+/// An override with its cache of changed limits.
 struct Active {
     what: Arc<Override>,
-    /// By the numbers of the policy's limits, and whether they are in shadow, as a rule of descriptors has copies that are not; `None`: as it is. Made when a request first meets them: most overrides meet few.
+    /// Changed limits by index and shadow: a rule of descriptors has copies of its limits that differ in shadow.
+    /// `None`: no change. Filled when a request first meets a limit, since most overrides meet few.
     limits: FrozenMap<(u32, bool), Box<Option<Limit>>>,
 }
 
@@ -285,7 +286,7 @@ impl Active {
         Self { what, limits: FrozenMap::new() }
     }
 
-    /// A limit of the policy under it; `None`: as it is.
+    /// Returns a limit of the policy under this override; `None`: no change.
     fn changed(&self, limit: &Limit) -> Option<&Limit> {
         let number = (limit.index, limit.shadow);
         let known = self.limits.get(&number);

@@ -43,7 +43,8 @@ fn limits(text: &str) -> Change {
     Change::Limits(LimitChanges::parse(text, &Bounds::default()).unwrap())
 }
 
-/// What a request meets: the most of each level with a `~` in shadow, and the id of the override; of a ban its end.
+/// Returns what a request meets: the maximum of each level, with `~` in shadow, and the id of the override; for a ban
+/// its end.
 fn met(overrides: Vec<Override>, key: &str, factor: f64) -> (Vec<String>, String) {
     met_at(overrides, key, factor, Arc::new(ManualClock::new(0)))
 }
@@ -166,7 +167,7 @@ fn an_override_acts_from_its_start_to_its_end() {
             "{at}"
         );
     }
-    // Set without a start, it acts although the clock has stepped back.
+    // An override that was set without a start acts although the clock has stepped back.
     clock.set(0);
     let at_once = Override { set_at: ban.start, ..ban };
     let (_, acting) = met_at(vec![at_once], "user/alex", 1.0, clock as Arc<dyn Clock>);

@@ -1,4 +1,4 @@
-//! The overrides of all domains, found by a key.
+//! The overrides of all domains, looked up by key.
 
 use std::{
     fmt::{self, Debug, Formatter},
@@ -17,28 +17,30 @@ use super::{ANY, Active, Change, Override};
 
 type Map<K, V> = HashTrieMap<K, V, ArcTK, foldhash::fast::RandomState>;
 
-/// The overrides over one policy. A copy shares what is not changed, so that a change takes as long for many as for few.
+/// The overrides of one policy, in persistent maps: copies share structure, so a change costs the same for many
+/// overrides as for few.
 ///
-/// At each level the override of the most segments acts, of those that are not longer than what the limit covers; of several
-/// of one length the first with an exact segment where the others have [`ANY`]. A ban acts whatever else does.
+/// At each level the override with the longest pattern acts, among those whose pattern is not longer than the prefix
+/// that the limit covers; among patterns of one length the first with an exact segment where the others have [`ANY`].
+/// A ban acts whatever else does.
 #[derive(Clone)]
 pub struct Overrides {
-    /// Those of the default domain, which most services have alone.
+    /// The overrides of the default domain, often the only one in use.
     default: Node,
     domains: Map<Box<str>, Node>,
     clock: Option<Arc<dyn Clock>>,
 }
 
-/// Overrides by their patterns.
+/// A node of the tree of patterns.
 #[derive(Clone, Default)]
 struct Node {
     exact: Map<Box<[u8]>, Arc<Node>>,
     any: Option<Arc<Node>>,
-    /// The override whose pattern ends here.
+    /// The override whose pattern ends at this node.
     own: Option<Arc<Active>>,
 }
 
-/// The overrides that act on a key: of each length at most one, the shortest first.
+/// The overrides that act on a key: at most one of each length, the shortest first.
 pub struct Acting<'a> {
     found: SmallVec<[&'a Active; 4]>,
     ban: Option<&'a Active>,
@@ -46,23 +48,23 @@ pub struct Acting<'a> {
 }
 
 impl Overrides {
-    /// None.
+    /// Makes an empty set without a clock.
     pub fn none() -> Self {
         Self { default: Node::default(), domains: Map::default(), clock: None }
     }
 
-    /// None yet. The clock says which act.
+    /// Makes an empty set; the clock decides which overrides are in force.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock: Some(clock), ..Self::none() }
     }
 
-    /// Adds one, in place of the one for the same keys.
+    /// Adds an override, or replaces the one with the same pattern.
     pub fn put(&mut self, one: Arc<Override>) {
         let (domain, pattern) = (one.domain.clone(), one.pattern.clone());
         self.set(domain, &pattern, Some(Arc::new(Active::new(one))));
     }
 
-    /// Takes out the one of this pattern.
+    /// Removes the override with this pattern.
     pub fn remove(&mut self, domain: &str, pattern: &[Box<str>]) {
         self.set(domain.into(), pattern, None);
     }
@@ -80,7 +82,7 @@ impl Overrides {
         }
     }
 
-    /// The same, for another policy: what they have made of its limits is not theirs any more.
+    /// Returns the same overrides for another policy, without the changed limits that are cached for this one.
     #[must_use]
     pub fn anew(&self) -> Self {
         let mut anew = Self { clock: self.clock.clone(), ..Self::none() };
@@ -89,7 +91,7 @@ impl Overrides {
         anew
     }
 
-    /// Those that act on a key now.
+    /// Returns the overrides that act on a key now.
     #[inline]
     pub fn acting<'k>(&self, domain: &str, segments: impl Iterator<Item = &'k [u8]> + Clone) -> Option<Acting<'_>> {
         let tree = match domain {
@@ -117,7 +119,7 @@ impl Debug for Overrides {
 }
 
 impl Node {
-    /// The same, with this at a pattern.
+    /// Returns a copy with this override at a pattern.
     fn with(&self, pattern: &[Box<str>], own: Option<Arc<Active>>) -> Self {
         let mut node = self.clone();
         let Some((segment, rest)) = pattern.split_first() else { return Self { own, ..node } };
@@ -145,7 +147,7 @@ impl Node {
         self.exact.values().chain(&self.any).for_each(|node| node.each(visit));
     }
 
-    /// Adds what acts at this node and below it, exact segments first.
+    /// Adds the overrides in force at this node and below it, exact segments first.
     fn find<'a, 'k>(
         &'a self,
         mut segments: impl Iterator<Item = &'k [u8]> + Clone,
@@ -173,21 +175,21 @@ impl<'a> Acting<'a> {
         if one.what.change == Change::Ban {
             self.ban = self.ban.or(Some(one));
         }
-        // The more exact one of this length was found before.
+        // A more exact override of this length was found before.
         if self.found.iter().all(|found| found.what.pattern.len() != one.what.pattern.len()) {
             self.found.push(one);
         }
     }
 
-    /// The refusal, where it is one.
+    /// Returns the refusal, if one of them is a ban.
     pub fn ban(&self) -> Option<Overridden<'a>> {
         let Override { id, reason, end, .. } = &*self.ban?.what;
         let ban = Ban { reason, ends_after: end.map(|end| end - self.now) };
         Some(Overridden { id, change: Change::Ban.name(), ban: Some(ban) })
     }
 
-    /// Changes the levels of a request of this factor; those that are lifted are left out, unless they are `kept`, because what
-    /// is held of them is given back. The override that acts on the deepest level that it changes.
+    /// Changes the levels of a request with this factor, and returns the override of the deepest changed level.
+    /// Lifted levels are removed, unless `kept`: units that are held of them are to be given back.
     pub fn change(&self, levels: &mut SmallVec<[Level<'a>; 4]>, factor: f64, kept: bool) -> Option<Overridden<'a>> {
         let mut deepest = None;
         levels.retain(|level| {
@@ -209,7 +211,7 @@ impl<'a> Acting<'a> {
         deepest
     }
 
-    /// What becomes of a limit of the policy that covers so many segments.
+    /// Returns the effect on a limit of the policy that covers `depth` segments.
     pub fn at(&self, depth: u8, limit: &Limit) -> Applied<'a> {
         let mut found = self.found.iter().rev();
         let Some(one) = found.find(|one| one.what.pattern.len() <= depth.into()) else { return Applied::Unchanged };
@@ -221,12 +223,12 @@ impl<'a> Acting<'a> {
     }
 }
 
-/// What becomes of a limit, and by which override.
+/// The effect of overrides on a limit, with the override.
 pub enum Applied<'a> {
-    /// It stays as it is.
+    /// No change.
     Unchanged,
-    /// It does not count.
+    /// The limit does not apply.
     Lifted(Overridden<'a>),
-    /// This stands in its place.
+    /// Another limit applies in its place.
     Changed(&'a Limit, Overridden<'a>),
 }

@@ -1,4 +1,4 @@
-//! How a process reaches a gRPC service: the one place where such connections are made.
+//! Client connections to a gRPC service. All of them are opened here.
 
 #[cfg(feature = "cli")]
 mod options;
@@ -22,11 +22,11 @@ pub use options::Options;
 use crate::{Listen, address::KEEPALIVE};
 use unexpected::{Plain, Unexpected, explained};
 
-/// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
+/// An address in the user's notation: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]
 pub struct Address {
     listen: Listen,
-    /// Whether it says that it is encrypted; `None`: it does not say.
+    /// Whether the address requires TLS (`https://`) or excludes it (`http://`); `None`: neither.
     encrypted: Option<bool>,
 }
 
@@ -52,7 +52,7 @@ impl FromStr for Address {
     }
 }
 
-/// What is missing in an address, where that is clear.
+/// Returns what an address lacks, where that is clear.
 fn refined(text: &str) -> Option<String> {
     let is_host = |text: &str| !text.is_empty() && !text.contains(['/', ':', ' ']);
     match text.rsplit_once(':') {
@@ -67,7 +67,7 @@ fn refined(text: &str) -> Option<String> {
 }
 
 impl Address {
-    /// Whether a connection to it may be encrypted, as far as it says.
+    /// Whether a connection to it may use TLS.
     #[cfg(feature = "cli")]
     pub(crate) fn may_be_encrypted(&self) -> bool {
         self.encrypted != Some(false) && matches!(self.listen, Listen::Tcp(_))
@@ -77,9 +77,9 @@ impl Address {
 /// CA bundle, client certificate and server name of a TLS connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Trust<'a> {
-    /// Its PEM files.
+    /// The PEM files.
     pub paths: Paths<'a>,
-    /// The name to expect, where it is not the host that is called; empty: that host.
+    /// The server name to expect; empty: the host of the address.
     pub server_name: &'a str,
 }
 
@@ -90,7 +90,7 @@ impl Trust<'_> {
     }
 }
 
-/// A service, and the way to it.
+/// The destination of connections: an address, with TLS or without.
 #[derive(Clone)]
 pub struct Destination {
     listen: Listen,
@@ -104,7 +104,8 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
 impl Destination {
-    /// The service at this address. It is encrypted where the address or anything of `trust` says so. Reads files.
+    /// Makes the destination of an address. It uses TLS if the address requires it, or by default if `trust` has any
+    /// value. Reads files.
     ///
     /// # Errors
     /// A sentence that names the option or the file.
@@ -126,10 +127,10 @@ impl Destination {
         Ok(Self { tls: Some((Arc::new(config).into(), name)), listen, unexpected: Unexpected::default() })
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// When there is none.
+    /// The connection or its TLS handshake fails.
     pub async fn connect(&self) -> io::Result<Box<dyn Transport>> {
         let stream = match &self.listen {
             Listen::Tcp(address) => TcpStream::connect(address).await?,
@@ -146,17 +147,17 @@ impl Destination {
         })
     }
 
-    /// Why it cannot be called without TLS, if one of the connections has shown that.
+    /// Returns why the service cannot be called without TLS, if a connection has shown that.
     pub fn unexpected(&self) -> Option<&str> {
         self.unexpected.get().map(String::as_str)
     }
 
-    /// The scheme of its URIs.
+    /// Returns the scheme of its URIs.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// The authority of its URIs.
+    /// Returns the authority of its URIs.
     pub fn authority(&self) -> &str {
         match &self.listen {
             Listen::Tcp(address) => address,

@@ -1,4 +1,4 @@
-//! The options by which a command says which service it means, for every command alike.
+//! The connection options that all commands share.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ pub struct Options {
     /// The service: host:port, https://host:port or unix:PATH; default: WEIR_ADDR, else 127.0.0.1:8081
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<Address>,
-    /// How long to wait for an answer
+    /// Time to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_timeout)]
     timeout: Duration,
     /// CA bundle (PEM) that verifies the server; default: WEIR_TLS_CA, else the system's. Enables TLS, as https:// does
@@ -39,12 +39,12 @@ pub struct Options {
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8081";
 
-/// A variable of the environment; an empty one is not set.
+/// Returns an environment variable; an empty one counts as not set.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// The options of security in the help.
+/// The heading of the security options in the help.
 const SECURITY: &str = "TLS and authorization";
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
@@ -56,10 +56,10 @@ fn parse_token(text: &str) -> Result<Secret, String> {
 }
 
 impl Options {
-    /// Where the service is, and how to get there.
+    /// Returns the destination.
     ///
-    /// Options override variables: those say how to get to a service that no option names, and no more than who vouches for
-    /// one that an option names without saying that it is not encrypted.
+    /// Options override environment variables. With `--addr` the only other variable that applies is `WEIR_TLS_CA`, and
+    /// only if the address may use TLS.
     ///
     /// # Errors
     /// A sentence that names the option, the variable or the file.
@@ -87,10 +87,10 @@ impl Options {
         Destination::new(&address, trust)
     }
 
-    /// The `authorization` header of calls; `None` without a token.
+    /// Returns the `authorization` header of calls; `None` without a token.
     ///
     /// # Errors
-    /// A sentence where no header can hold the token, without it.
+    /// A sentence without the token, if no header can hold the token.
     pub fn authorization(&self) -> Result<Option<HeaderValue>, String> {
         if self.token.is_empty() {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Options {
         Ok(Some(value))
     }
 
-    /// How long to wait for an answer.
+    /// Returns the timeout of a call.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }

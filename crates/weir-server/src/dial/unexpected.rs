@@ -1,4 +1,4 @@
-//! Says what is wrong where the server speaks another protocol than the client expects.
+//! Error messages for a server that speaks another protocol than the client expects.
 
 use std::{
     io::{self, ErrorKind},
@@ -13,19 +13,20 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The content types of TLS records with which a server answers what is not TLS.
+/// Content types of the TLS records with which a server answers bytes that are not TLS.
 const TLS_ALERT: u8 = 21;
 const TLS_HANDSHAKE: u8 = 22;
-/// How an answer in HTTP/1 begins. HTTP/2 begins with the length of its first frame, which is far below.
+/// The first byte of an HTTP/1 response. HTTP/2 begins with the length of a frame, whose first byte is far lower.
 const HTTP_1: u8 = b'H';
 
-/// What was unexpected of a server, once it is known. An HTTP/2 client may hide the error of its connection behind another one.
+/// The protocol mismatch, once it is detected. An HTTP/2 client may hide the error of its connection behind another
+/// one.
 pub(super) type Unexpected = Arc<OnceLock<String>>;
 
 /// A connection without TLS, whose first byte shows whether the server speaks HTTP/2.
 pub(super) struct Plain {
     stream: TcpStream,
-    /// Until the first byte: the server's address.
+    /// The server's address, until the first byte.
     authority: Option<String>,
     found: Unexpected,
 }
@@ -35,7 +36,7 @@ impl Plain {
         Self { stream, authority: Some(authority.to_owned()), found }
     }
 
-    /// What is wrong with a server whose answer begins with this byte, or ends before the first.
+    /// Returns the error for a server whose answer begins with this byte, or that closes before the first byte.
     fn unexpected(&mut self, first: Option<u8>) -> Option<io::Error> {
         let authority = self.authority.take()?;
         let https = format!("write https://{authority} (--tls-ca FILE for a CA of your own)");
@@ -43,17 +44,17 @@ impl Plain {
             Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} wants TLS: {https}"),
             Some(HTTP_1) => format!("{authority} answers in HTTP/1, which is not gRPC"),
             Some(_) => return None,
-            // The last words of a server may be lost with its connection.
+            // The last bytes of a server may be lost with its connection.
             None => format!("{authority} closed the connection without an answer; if it wants TLS, {https}"),
         };
         Some(io::Error::new(ErrorKind::InvalidData, self.found.get_or_init(|| found).as_str()))
     }
 
-    /// The reason why nothing can be written: a server that has closed the connection may have said why.
+    /// Returns the reason of a failed write: a server that has closed the connection may have answered before.
     fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
-        // Whatever it comes to, there is a byte or there is none.
+        // Whatever the result, there is a byte or there is none.
         let _ = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         self.unexpected(buffer.filled().first().copied()).unwrap_or(error)
     }
@@ -99,7 +100,7 @@ impl AsyncWrite for Plain {
     }
 }
 
-/// Why a TLS handshake failed, with what to do where that is clear.
+/// Adds a hint to the error of a TLS handshake, where the remedy is clear.
 pub(super) fn explained(error: io::Error) -> io::Error {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     let hint = match error.get_ref().and_then(|cause| cause.downcast_ref()) {

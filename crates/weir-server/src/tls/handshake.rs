@@ -1,4 +1,4 @@
-//! An encrypted port: handshakes, bounded in number and time, and certificates that may stop being accepted.
+//! The TLS of a port: handshakes, bounded in number and time, and the revocation of client certificates.
 
 use std::{
     io,
@@ -24,7 +24,7 @@ use crate::{
     slots::{Full, Slot, Slots},
 };
 
-/// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
+/// Maximum wait for the expiry of a certificate before the clock is read again, since it may have been set.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The TLS acceptor of a port.
@@ -37,16 +37,16 @@ pub struct Tls {
     warnings: LogLimit,
 }
 
-/// The clients that a service knows by their certificates.
+/// The clients that a service identifies by certificates.
 pub trait Clients: Send + Sync {
-    /// Told whenever [`Clients::knows`] may say something else.
+    /// Returns a receiver that is notified whenever [`Clients::knows`] may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Whether a client has a certificate that says this.
+    /// Whether a client has a certificate with this identity.
     fn knows(&self, bearer: &Bearer) -> bool;
 }
 
-/// Why a handshake failed, as the label of its counter.
+/// Returns why a handshake failed, as the label of its counter.
 fn reason(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
         Some(TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented) => "certificate",
@@ -56,7 +56,7 @@ fn reason(error: &io::Error) -> &'static str {
 }
 
 impl Tls {
-    /// With these files, as they were loaded.
+    /// Makes the acceptor with the loaded files.
     pub fn new(settings: &ListenerTls, loaded: Loaded, meter: TlsMeter) -> Self {
         meter.in_force(loaded.end);
         Self {
@@ -69,7 +69,7 @@ impl Tls {
         }
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub fn loaded(&self) -> Arc<Loaded> {
         self.loaded.load_full()
     }
@@ -81,13 +81,13 @@ impl Tls {
         self.changes.send_replace(());
     }
 
-    /// Counts and tells what the files of this port do.
+    /// Returns the metrics of the TLS files and handshakes.
     pub fn meter(&self) -> &TlsMeter {
         &self.meter
     }
 
-    /// Waits until the certificate of a connection is not accepted any more: it has ended, those who vouch for clients have
-    /// changed and do not vouch for it, or its name belongs to no client any more.
+    /// Waits until the certificate of a connection is no longer accepted: it has expired, the CA bundle has changed and
+    /// does not verify it, or its name belongs to no client any more.
     pub(crate) async fn until_revoked(&self, shown: Shown, clients: Option<&dyn Clients>, listener: &str) {
         let bearer = Arc::clone(&shown.bearer);
         let why = shown.lost(self, clients).await;
@@ -95,11 +95,11 @@ impl Tls {
         self.meter.revoked.increment(1);
     }
 
-    /// The slot of a handshake. Taken as connections are accepted and not as their threads come to them, so that the oldest is
-    /// the one that has been silent for longest.
+    /// Takes the slot of a handshake. It is taken when the connection is accepted, not when its worker begins to serve
+    /// it, so that the oldest slot is the one that has been silent for longest.
     ///
     /// # Errors
-    /// [`Full`], which those that are evicted do not lead to: connections are bounded.
+    /// [`Full`]. Evicted slots do not cause it: connections are bounded.
     pub(crate) fn slot(&self) -> Result<Slot, Full> {
         self.handshakes.take(self.handshakes.owner(), 1)
     }
@@ -139,7 +139,7 @@ impl Tls {
     }
 }
 
-/// The certificate that a client has shown.
+/// The certificate of a client, with the configuration that verified it.
 pub(crate) struct Shown {
     chain: Vec<CertificateDer<'static>>,
     /// Its names and expiry.
@@ -149,12 +149,12 @@ pub(crate) struct Shown {
 
 impl Shown {
     fn new(chain: Vec<CertificateDer<'static>>, let_in_by: Arc<Loaded>) -> Option<Self> {
-        // One that cannot be read was not let in.
+        // A certificate that cannot be parsed was not accepted.
         let bearer = Arc::new(Bearer::of(chain.first()?).ok()?);
         Some(Self { chain, bearer, let_in_by })
     }
 
-    /// Waits until it is not accepted any more, and tells why.
+    /// Waits until the certificate is no longer accepted, and returns why.
     async fn lost(mut self, tls: &Tls, clients: Option<&dyn Clients>) -> &'static str {
         let mut files = tls.changes.subscribe();
         let mut known_clients = clients.map(|clients| clients.changes());

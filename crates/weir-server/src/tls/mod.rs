@@ -1,4 +1,4 @@
-//! The TLS of listeners: certificates and the names in them, handshakes, and certificates that stop being accepted.
+//! The TLS of listeners: certificates and their names, handshakes, and revocation.
 
 mod handshake;
 mod names;

@@ -1,4 +1,4 @@
-//! The identity in a certificate: names and expiry.
+//! The identity in a certificate: its names and its expiry.
 
 use std::{
     fmt,
@@ -8,9 +8,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use x509_parser::{extensions::GeneralName, parse_x509_certificate};
 
-/// Most names of one certificate that are looked at.
+/// Maximum number of names that are read from one certificate.
 const MAX_NAMES: usize = 128;
-/// Longest name in bytes, of a certificate or a pattern.
+/// Maximum length of a name in a certificate or a pattern, in bytes.
 const MAX_NAME_BYTES: usize = 2_048;
 /// The separator that marks a URI; host names do not contain it.
 const SCHEME_END: &str = "://";
@@ -19,11 +19,11 @@ const SCHEME_END: &str = "://";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bearer {
     names: Vec<Name>,
-    /// The first moment at which it is not valid any more.
+    /// The first time at which it is no longer valid.
     pub end: SystemTime,
 }
 
-/// One name: of a host or a plain one, or a URI.
+/// One name: a host name or plain text, or a URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Name {
     Plain(String),
@@ -31,15 +31,15 @@ enum Name {
 }
 
 impl Bearer {
-    /// Reads a certificate (DER). Its names are the DNS names and the URIs of its subjectAltName; where it has no such
-    /// extension, the common name of its subject.
+    /// Reads a certificate (DER). Its names are the DNS names and URIs of its subjectAltName; without that extension,
+    /// the common name of its subject.
     ///
     /// # Errors
-    /// A sentence where it cannot be read.
+    /// A sentence, if it cannot be parsed.
     pub(crate) fn of(certificate: &[u8]) -> Result<Self, String> {
         let (_, certificate) = parse_x509_certificate(certificate).map_err(|error| format!("no X.509: {error}"))?;
         let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
-        // The last second is within.
+        // `not_after` is inclusive.
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.saturating_add(1));
         let alternative = certificate.subject_alternative_name();
         let mut names: Vec<_> = match alternative.map_err(|error| format!("its subjectAltName: {error}"))? {
@@ -54,12 +54,12 @@ impl Bearer {
         Ok(Self { names, end })
     }
 
-    /// Whether one of its names is one of these.
+    /// Whether one of its names matches one of these patterns.
     pub(crate) fn is_any_of(&self, patterns: &[NamePattern]) -> bool {
         patterns.iter().any(|pattern| self.is(pattern))
     }
 
-    /// Whether one of its names is meant by this pattern.
+    /// Whether one of its names matches this pattern.
     pub fn is(&self, pattern: &NamePattern) -> bool {
         pattern.0 == Meant::All || self.names.iter().any(|name| pattern.0.covers(name))
     }
@@ -96,8 +96,8 @@ impl Name {
     }
 }
 
-/// Which names are meant: `host.example` (letters of either case), `*.example` (one label in the place of the star),
-/// `spiffe://example/service`, `spiffe://example/*` (all that begin so), or `*` (every certificate).
+/// A pattern for names: `host.example` (case-insensitive), `*.example` (one label in place of the star),
+/// `spiffe://example/service`, `spiffe://example/*` (all with this prefix), or `*` (every certificate).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct NamePattern(Meant);
@@ -106,7 +106,7 @@ pub struct NamePattern(Meant);
 enum Meant {
     All,
     Plain(String),
-    /// With the dot that follows the label.
+    /// The suffix, with the dot that follows the label.
     Label(String),
     Uri(String),
     Below(String),
@@ -127,7 +127,7 @@ impl Meant {
 }
 
 impl NamePattern {
-    /// Greater for patterns that name fewer.
+    /// Returns a number that is greater for patterns that match fewer names.
     pub fn precision(&self) -> usize {
         match &self.0 {
             Meant::All => 0,

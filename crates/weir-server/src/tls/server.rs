@@ -1,4 +1,4 @@
-//! The side that is called: its certificate, and whom it lets in.
+//! The TLS configuration of a port: its certificate, and the client certificates that it accepts.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -26,22 +26,22 @@ use super::{Bearer, ClientAuth, ListenerTls, NamePattern};
 pub struct Loaded {
     /// The rustls configuration.
     pub config: Arc<ServerConfig>,
-    /// When the certificate ends.
+    /// Expiry of the certificate.
     pub end: SystemTime,
     clients: Option<Arc<Clients>>,
 }
 
-/// Whom a port lets in.
+/// The client certificates that a port accepts.
 #[derive(Debug)]
 struct Clients {
-    /// The text of the authorities, to know whether it has changed.
+    /// The text of the CA bundle, to detect changes.
     ca: Vec<u8>,
     names: Vec<NamePattern>,
     authorities: Arc<dyn ClientCertVerifier>,
     own: OwnAuthorities,
 }
 
-/// A certificate that is good, and whose names are not listed.
+/// The error for a valid certificate whose names are not listed.
 #[derive(Debug)]
 struct NotListed;
 
@@ -54,8 +54,8 @@ impl fmt::Display for NotListed {
 impl std::error::Error for NotListed {}
 
 impl Loaded {
-    /// Reads the files of a port for these application protocols. Blocks meanwhile. Where the authorities are those of
-    /// `before`, whom they let in is the same, and can be compared.
+    /// Reads the files of a port for these application protocols (ALPN). Blocks on file I/O. If the CA bundle is the
+    /// same as in `before`, its verifier is shared, so that both can be compared.
     ///
     /// # Errors
     /// A sentence that names the file.
@@ -80,7 +80,7 @@ impl Loaded {
             error => about(&settings.key, error),
         })?;
         if clients.is_some() {
-            // A session that goes on is not verified again, and its certificate may have ended.
+            // A resumed session is not verified again, although its certificate may have expired.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -88,12 +88,12 @@ impl Loaded {
         Ok(Self { config: Arc::new(config), end, clients })
     }
 
-    /// Whether the certificate has ended.
+    /// Whether the certificate has expired.
     pub fn has_ended(&self) -> bool {
         self.end <= SystemTime::now()
     }
 
-    /// Whether both let the same clients in.
+    /// Whether both accept the same client certificates.
     pub(crate) fn lets_in_the_same(&self, other: &Self) -> bool {
         match (&self.clients, &other.clients) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -101,7 +101,7 @@ impl Loaded {
         }
     }
 
-    /// Whether a client with these certificates, its own first, is let in at this moment.
+    /// Whether a client with this chain, its own certificate first, is accepted now.
     pub(crate) fn lets_in(&self, chain: &[CertificateDer<'_>]) -> bool {
         match (&self.clients, chain.split_first()) {
             (Some(clients), Some((own, others))) => clients.verify_client_cert(own, others, UnixTime::now()).is_ok(),

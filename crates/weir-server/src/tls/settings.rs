@@ -1,4 +1,4 @@
-//! How a port is encrypted.
+//! The TLS settings of a port.
 
 use std::path::PathBuf;
 
@@ -10,23 +10,23 @@ use weir_settings::{Time, file::is_set};
 
 use crate::Listen;
 
-/// TLS of a port. Without a certificate it is off.
+/// TLS settings of a port. Without a certificate TLS is off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerTls {
-    /// The certificate (PEM), with what leads to its issuer.
+    /// The certificate (PEM), with its intermediate certificates.
     pub cert: PathBuf,
     /// The certificate's private key (PEM).
     pub key: PathBuf,
     /// CA bundle (PEM) that verifies client certificates; without it none is requested.
     pub client_ca: PathBuf,
-    /// Whether clients need a certificate, where they are asked for one.
+    /// Whether clients need a certificate, if `client_ca` is set.
     pub client_auth: ClientAuth,
-    /// The names of which a client's certificate must bear one; none: any name will do.
+    /// Names of which a client certificate must have one; empty: any name.
     pub client_names: Vec<NamePattern>,
-    /// How long a handshake may take.
+    /// Timeout of a handshake.
     pub handshake_timeout: Time,
-    /// Most handshakes under way; for a further one the oldest is given up.
+    /// Maximum number of handshakes in progress; for a further one the oldest is evicted.
     pub max_handshakes: usize,
 }
 
@@ -56,23 +56,23 @@ impl Default for ListenerTls {
 }
 
 impl ListenerTls {
-    /// Whether the port is encrypted.
+    /// Whether the port uses TLS.
     pub fn is_on(&self) -> bool {
         is_set(&self.cert)
     }
 
-    /// Whether clients are asked for certificates.
+    /// Whether client certificates are requested.
     pub fn asks_clients(&self) -> bool {
         self.is_on() && is_set(&self.client_ca)
     }
 
-    /// The files that are named.
+    /// Returns the configured files.
     pub fn files(&self) -> Vec<PathBuf> {
         [&self.cert, &self.key, &self.client_ca].into_iter().filter(|path| is_set(path)).cloned().collect()
     }
 
-    /// Checks bounds, and what contradicts itself, for a port that listens there and has so many connections;
-    /// `section` is where these settings stand.
+    /// Checks bounds and contradictions, for a port with this address and maximum number of connections; `section` is
+    /// the name of the section of these settings.
     ///
     /// # Errors
     /// A sentence that names the key.
@@ -92,7 +92,7 @@ impl ListenerTls {
         let times = SECOND / 10..=60 * SECOND;
         holds(times.contains(&self.handshake_timeout.0), "handshake_timeout is 100ms to 60s")?;
         holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes is 1 to 100000")?;
-        // Else those who say nothing could take all there are.
+        // Otherwise silent clients could take all connections.
         let room = !self.is_on() || self.max_handshakes < max_connections;
         holds(room, "max_handshakes is less than max_connections of the port")
     }

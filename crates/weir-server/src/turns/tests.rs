@@ -8,21 +8,21 @@ use tokio::{
 
 use super::*;
 
-/// Which connection read, and how much.
+/// Reads in order: the connection and the number of bytes.
 type Reads = Arc<Mutex<Vec<(usize, u64)>>>;
 
 fn turns() -> Turns {
     Turns::start(&Handle::current())
 }
 
-/// A connection on which so many bytes have come, with its client.
+/// Makes a connection that has received `bytes`, with its client.
 async fn connection(turns: &Turns, bytes: u64) -> (InTurns<DuplexStream>, DuplexStream) {
     let (server, mut client) = duplex(1 << 21);
     client.write_all(&vec![0; usize::try_from(bytes).unwrap()]).await.unwrap();
     (InTurns::new(server, turns.clone()), client)
 }
 
-/// Reads to the end.
+/// Reads until the end, in a task.
 fn read(number: usize, mut connection: InTurns<DuplexStream>, reads: &Reads) -> JoinHandle<()> {
     let reads = Arc::clone(reads);
     tokio::spawn(async move {
@@ -33,7 +33,7 @@ fn read(number: usize, mut connection: InTurns<DuplexStream>, reads: &Reads) -> 
     })
 }
 
-/// Who read how much in a row.
+/// Merges consecutive reads of one connection.
 fn in_a_row(reads: &Reads) -> Vec<(usize, u64)> {
     let mut rows: Vec<(usize, u64)> = Vec::new();
     for &(number, bytes) in &*reads.lock() {
@@ -87,7 +87,7 @@ async fn a_connection_that_sends_little_does_not_wait_for_a_turn_of_each_busy_on
         client.read_u8().await.unwrap();
         meanwhile.push(sum(&reads) - before);
     }
-    // The first includes the first turn of all.
+    // The first one includes the very first turn.
     assert!(meanwhile[1..].iter().all(|bytes| *bytes <= 2 * LARGE.turn), "{meanwhile:?}");
     assert!(meanwhile[20..].iter().all(|bytes| *bytes <= 2 * SMALL.turn), "{meanwhile:?}");
     let before = sum(&reads);

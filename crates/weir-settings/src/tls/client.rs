@@ -1,4 +1,4 @@
-//! The side that calls: whom it trusts, and what it shows.
+//! The TLS of clients: the CA certificates that they trust, and the certificate that they present.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,35 +13,35 @@ use super::{
     pem::{self, about},
 };
 
-/// How connections are encrypted. Paths are of PEM files, read for each new connection.
+/// TLS settings of client connections. Paths are of PEM files, read for each new connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSettings {
-    /// Whether connections are encrypted; for a store `rediss://` says so too.
+    /// Whether connections use TLS; the scheme `rediss://` of a store enables it too.
     pub enabled: bool,
-    /// CA certificates of servers; without it, those of the system.
+    /// CA bundle that verifies servers; empty: the system's.
     pub ca: PathBuf,
-    /// The certificate shown to servers, with what leads to its issuer.
+    /// The client certificate, with its intermediate certificates.
     pub cert: PathBuf,
     /// The certificate's private key.
     pub key: PathBuf,
-    /// The name that servers' certificates must bear; without it, the host that is called.
+    /// The name that servers' certificates must have; empty: the host of the connection.
     pub server_name: String,
 }
 
 impl TlsSettings {
-    /// Its files.
+    /// Returns the paths of its files.
     pub fn paths(&self) -> Paths<'_> {
         Paths { ca: &self.ca, cert: &self.cert, key: &self.key }
     }
 }
 
-/// PEM files; an empty path is none.
+/// Paths of PEM files; an empty path means none.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths<'a> {
     /// CA bundle that verifies servers; default: the system's.
     pub ca: &'a Path,
-    /// The certificate that is shown, with what leads to its issuer.
+    /// The client certificate, with its intermediate certificates.
     pub cert: &'a Path,
     /// Its private key.
     pub key: &'a Path,
@@ -59,7 +59,7 @@ pub struct Texts {
 }
 
 impl Paths<'_> {
-    /// Reads the files. Blocks meanwhile.
+    /// Reads the files. Blocks on file I/O.
     ///
     /// # Errors
     /// A sentence that names the file.
@@ -67,7 +67,7 @@ impl Paths<'_> {
         Ok(Texts { ca: pem::read(self.ca)?, cert: pem::read(self.cert)?, key: pem::read(self.key)? })
     }
 
-    /// The TLS configuration from these file contents.
+    /// Makes the TLS configuration from these file contents.
     ///
     /// # Errors
     /// A sentence that names the file.
@@ -91,16 +91,16 @@ impl Paths<'_> {
 
 fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    // Those that cannot be read are left out: a system often has one such, and the others do.
+    // Certificates that cannot be parsed are skipped: a system often has one, and the others suffice.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let none = "the system has no trusted CA certificates; set `ca`";
     if roots.is_empty() { Err(none.to_owned()) } else { Ok(roots) }
 }
 
-/// A name that a server's certificate may bear.
+/// Parses the name of a server as its certificate has it.
 ///
 /// # Errors
-/// A sentence where it is not such a name.
+/// A sentence, if it is not such a name.
 pub fn server_name(name: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is not a host name"))
 }

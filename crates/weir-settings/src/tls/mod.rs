@@ -1,4 +1,4 @@
-//! PEM files that settings name, and what a client makes of them.
+//! PEM files of settings, and the TLS configuration of clients.
 
 mod client;
 mod own;
@@ -11,7 +11,7 @@ use rustls::RootCertStore;
 pub use client::{Paths, Texts, TlsSettings, server_name};
 pub use own::OwnAuthorities;
 
-/// The certificate authorities of a file.
+/// Parses the CA certificates of a file.
 ///
 /// # Errors
 /// A sentence that names the file.

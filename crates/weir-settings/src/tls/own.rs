@@ -1,8 +1,8 @@
-//! Certificates that are themselves a configured authority.
+//! Peer certificates that are themselves in the CA bundle.
 //!
-//! `openssl req -x509` makes a self-signed certificate with CA:TRUE. webpki accepts none such as the peer's own, not even where
-//! it is what stands in the CA file. One that stands there byte for byte is accepted here: what remains to be verified is
-//! its time, its name, and in the handshake that the peer has its key.
+//! `openssl req -x509` makes a self-signed certificate with CA:TRUE. webpki rejects such a certificate as the peer's
+//! own, even if it is in the CA bundle. A certificate that is there byte for byte is accepted here. Its validity and
+//! its name are still verified, and in the handshake that the peer has its key.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use rustls::{
 };
 use x509_parser::{parse_x509_certificate, time::ASN1Time};
 
-/// The certificates of a CA file, of which a peer may have one itself.
+/// The certificates of a CA bundle, one of which may be the peer's own.
 #[derive(Debug)]
 pub struct OwnAuthorities(Vec<CertificateDer<'static>>);
 
 impl OwnAuthorities {
-    /// These.
+    /// Makes the list of these certificates.
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
         Self(certificates)
     }
 
-    /// Whether this is one of them; if so, whether it is valid at this moment.
+    /// Whether this is one of them; if so, checks its validity at this time.
     ///
     /// # Errors
-    /// It is over, or has not begun.
+    /// It has expired, or is not valid yet.
     pub fn verify(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> Result<bool, Error> {
         if !self.0.contains(certificate) {
             return Ok(false);
@@ -48,7 +48,7 @@ impl OwnAuthorities {
     }
 }
 
-/// Verifies servers by the certificates of a CA file: those that these sign, and these themselves.
+/// A verifier of servers by the certificates of a CA bundle: accepts these and those that they sign.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     signed: Arc<WebPkiServerVerifier>,
@@ -56,7 +56,7 @@ pub(super) struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// By these certificates, which are also in `roots`.
+    /// Makes the verifier of these certificates, which are also in `roots`.
     pub(crate) fn new(roots: RootCertStore, certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();

@@ -1,4 +1,4 @@
-//! PEM files as they are configured: certificates and keys. Every error names the file, and none shows what is in it.
+//! PEM files of settings: certificates and keys. Every error names the file, and none shows its contents.
 
 use std::{
     fmt,
@@ -14,10 +14,10 @@ use x509_parser::parse_x509_certificate;
 
 use crate::file;
 
-/// Longest PEM file in bytes.
+/// Maximum size of a PEM file, in bytes.
 const MAX_PEM_BYTES: u64 = 4 << 20;
 
-/// A file's bytes; `None` where the path is empty.
+/// Reads a file; `None` for an empty path.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -26,7 +26,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     named.map(|path| file::read(path, MAX_PEM_BYTES).map_err(|error| about(path, error))).transpose()
 }
 
-/// The certificates of a file, at least one.
+/// Parses the certificates of a file, at least one.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -38,7 +38,7 @@ pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'stati
     }
 }
 
-/// The last second of each certificate of a file.
+/// Returns the last valid second of each certificate of a file.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -51,7 +51,7 @@ pub fn expiries(path: &Path, pem: &[u8]) -> Result<Vec<SystemTime>, String> {
     certificates(path, pem)?.iter().map(expiry).collect()
 }
 
-/// The private key of a file.
+/// Parses the private key of a file.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -64,7 +64,7 @@ pub fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// An error without what it quotes of the file.
+/// Describes an error without quoting the file.
 fn fault(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "it is cut off: a section has no end",
@@ -75,7 +75,7 @@ fn fault(error: &Error) -> &'static str {
     }
 }
 
-/// A sentence about what is wrong with a file.
+/// Formats a sentence about a problem with a file.
 pub fn about(path: &Path, what: impl fmt::Display) -> String {
     format!("{}: {what}", path.display())
 }

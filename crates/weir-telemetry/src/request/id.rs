@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-/// Longest id that is taken from callers, in bytes.
+/// Maximum length of an id from a client, in bytes.
 const MAX_BYTES: usize = 128;
 
-/// The name of one request.
+/// The id of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(Box<str>);
 
 impl RequestId {
-    /// The id that a caller gives; `None` for one that is too long or has other than visible characters of ASCII without quotes.
+    /// Accepts the id of a client; `None` if it is empty, too long, or has other than visible ASCII characters without
+    /// quotes and backslashes.
     pub fn given(bytes: &[u8]) -> Option<Self> {
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'\\');
         if bytes.is_empty() || bytes.len() > MAX_BYTES || !bytes.iter().all(is_plain) {
@@ -19,12 +20,12 @@ impl RequestId {
         std::str::from_utf8(bytes).ok().map(|text| Self(text.into()))
     }
 
-    /// One that no other request has.
+    /// Makes a random id of 128 bits.
     pub(crate) fn make() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()).into())
     }
 
-    /// As it is written.
+    /// Returns the text of the id.
     pub fn as_str(&self) -> &str {
         &self.0
     }

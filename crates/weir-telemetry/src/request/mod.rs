@@ -1,7 +1,7 @@
-//! The context of the request at hand: its id, its trace, and a summary of what was decided. A log line about a request
-//! takes its id from here, however deep below the surface it is written.
+//! The context of the current request: its id, its trace, and a summary of its decisions. A log line about a request
+//! takes the id from here, at any depth below the surface.
 //!
-//! Only requests that may be logged or traced have one.
+//! Only requests that may be logged or traced have a context.
 
 mod id;
 mod outcome;
@@ -20,21 +20,21 @@ pub use outcome::{OTHER, Outcome};
 /// The called method. Its names are constants, never text of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// A call over gRPC.
+    /// A gRPC call.
     Grpc {
         /// The service's full name.
         service: &'static str,
-        /// The method's.
+        /// The method's name.
         method: &'static str,
     },
-    /// A request over HTTP.
+    /// An HTTP request.
     Http {
         /// Its method.
         method: &'static str,
         /// Its path.
         route: &'static str,
     },
-    /// Something else than a decision or a reset.
+    /// Anything but a decision or a reset.
     Other,
 }
 
@@ -48,15 +48,15 @@ impl fmt::Display for Surface {
     }
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// The client went away before there was an answer.
+    /// The client disconnected before there was an answer.
     #[default]
     Abandoned,
-    /// With this code of gRPC.
+    /// An answer with this gRPC code.
     Grpc(i32),
-    /// With this status of HTTP.
+    /// An answer with this HTTP status.
     Http(u16),
 }
 
@@ -71,27 +71,28 @@ impl RequestEnd {
     }
 }
 
-/// The decision on one request.
+/// The decisions of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSummary {
-    /// The domain, where all checks are of one: its name in the policy, or `other`.
+    /// The domain, if all checks have the same one: its name in the policy, or `other`.
     pub domain: Option<Box<str>>,
-    /// The limit that decided, where it was one check: its name in the policy, or `other`.
+    /// The binding limit, if there was one check: its name in the policy, or `other`.
     pub limit: Option<Box<str>>,
-    /// A check was decided without the shared store.
+    /// Whether a check was decided without the shared store.
     pub degraded: bool,
-    /// Checks.
+    /// The number of checks.
     pub checks: u32,
-    /// Those refused.
+    /// The number of refused checks.
     pub limited: u32,
-    /// Those that could not be decided.
+    /// The number of checks that could not be decided.
     pub failed: u32,
-    /// When the shared store was called, until when, and whether that failed.
+    /// Start and end of the calls to the shared store, and whether one failed.
     pub store: Option<(SystemTime, SystemTime, bool)>,
 }
 
 impl RequestSummary {
-    /// A check in this domain went so; `None`: the policy has no such domain. `limit` is the one that decided, if any.
+    /// Adds the outcome of a check. `domain` is `None` if the policy does not define it; `limit` is the binding one, if
+    /// any.
     pub fn check(&mut self, domain: Option<&str>, limit: Option<&str>, outcome: Outcome, degraded: bool) {
         let domain = domain.unwrap_or(OTHER);
         if self.checks == 0 {
@@ -106,13 +107,13 @@ impl RequestSummary {
         self.degraded |= degraded;
     }
 
-    /// How a request went that ended so: as its checks did, or else it is an error where it failed.
+    /// Returns the outcome of a request with this end: that of its checks, or else an error if it failed.
     pub fn outcome_of(&self, end: RequestEnd) -> Option<&'static str> {
         let failed = || end.has_failed().then_some(Outcome::Error);
         self.outcome().or_else(failed).map(Outcome::name)
     }
 
-    /// How the checks went together, where there are any: refused if one was.
+    /// Returns the outcome of all checks, if there are any: refused if one was, else failed if one did.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match self {
             Self { checks: 0, .. } => None,
@@ -123,14 +124,14 @@ impl RequestSummary {
     }
 }
 
-/// The context of one request, which spans and log lines are made of.
+/// The context of one request, the source of its spans and log lines.
 #[derive(Debug)]
 pub struct RequestContext {
     /// The called method.
     pub surface: Surface,
     since: Instant,
     id: OnceLock<RequestId>,
-    /// The id of the caller's trace, or of the one that begins with this request.
+    /// The id of the client's trace, or of the one that begins with this request.
     trace: Option<u128>,
     has_span: bool,
     connection: u64,
@@ -138,8 +139,8 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// For a new request on the connection of this number, under the id that its client gave it. `trace` is the one that it is
-    /// part of; it may have a span there.
+    /// Makes the context of a new request on a connection, with the request id that its client gave, if any. `trace` is
+    /// the id of its trace; `has_span`: the request has a span there.
     pub fn new(
         surface: Surface,
         connection: u64,
@@ -151,27 +152,27 @@ impl RequestContext {
         Self { surface, since: Instant::now(), id, trace, has_span, connection, summary: Mutex::default() }
     }
 
-    /// The request's id, made where it has none.
+    /// Returns the request's id, and makes one if there is none.
     pub fn id(&self) -> &RequestId {
         self.id.get_or_init(RequestId::make)
     }
 
-    /// The request's id, where the client gave it or a log line has shown it.
+    /// Returns the request's id, if the client gave one or a log line has used it.
     pub fn known_id(&self) -> Option<&RequestId> {
         self.id.get()
     }
 
-    /// The id of the trace that it is part of, as logs have it.
+    /// Returns the id of its trace in the format of logs.
     pub fn trace_id(&self) -> Option<String> {
         self.trace.map(|id| format!("{id:032x}"))
     }
 
-    /// How long it has taken.
+    /// Returns the time since the start of the request.
     pub fn took(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Takes the decision so far.
+    /// Takes the summary so far.
     pub fn take_summary(&self) -> RequestSummary {
         std::mem::take(&mut self.summary.lock())
     }
@@ -191,7 +192,7 @@ pub fn enter<T>(context: &Arc<RequestContext>, work: impl FnOnce() -> T) -> T {
     CURRENT.sync_scope(Arc::clone(context), work)
 }
 
-/// Runs `future` on another task in the current context, if any.
+/// Runs `future` in the current context, if any, for use on another task.
 pub fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let context = CURRENT.try_with(Arc::clone).ok();
     async {
@@ -202,32 +203,33 @@ pub fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// The id of the request at hand, for a log line about it.
+/// Returns the id of the current request, for a log line about it.
 pub fn request_id() -> Option<String> {
     CURRENT.try_with(|context| context.id().to_string()).ok()
 }
 
-/// The number of the connection that the request at hand came on.
+/// Returns the id of the current request's connection.
 pub fn connection() -> Option<u64> {
     CURRENT.try_with(|context| context.connection).ok()
 }
 
-/// The trace of the request at hand, where it has one.
+/// Returns the trace id of the current request, if it has one.
 pub fn trace_id() -> Option<String> {
     CURRENT.try_with(|context| context.trace_id()).ok().flatten()
 }
 
-/// Adds to the summary of the request at hand, where it has a context.
+/// Updates the summary of the current request, if it has a context.
 pub fn summarize(summarize: impl FnOnce(&mut RequestSummary)) {
     let _ = CURRENT.try_with(|context| summarize(&mut context.summary.lock()));
 }
 
-/// The moment at which the shared store is called, where the request at hand has a span.
+/// Returns the start time of a call to the shared store, if the current request has a span.
 pub fn store_call_began() -> Option<SystemTime> {
     CURRENT.try_with(|context| context.has_span).unwrap_or_default().then(SystemTime::now)
 }
 
-/// The shared store was called at that moment, and has answered or failed. Of several calls that overlap, the whole time counts.
+/// Records a call to the shared store that began at `at` and has ended. For several calls the time from the first start
+/// to the last end counts.
 pub fn store_call_ended(at: Option<SystemTime>, failed: bool) {
     let Some(at) = at else { return };
     summarize(|summary| {

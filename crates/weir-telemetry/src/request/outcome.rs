@@ -1,9 +1,9 @@
-//! How checks end.
+//! Outcomes of checks.
 
-/// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
+/// The label of everything without a name in metrics: unknown domains, limits of requests, series beyond the maximum.
 pub const OTHER: &str = "other";
 
-/// How a check went.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It passed.
@@ -15,10 +15,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every outcome; the position of each is its number.
+    /// Every outcome, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Allowed, Self::Limited, Self::Error];
 
-    /// Its label.
+    /// Returns its label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
