@@ -11,20 +11,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Result is the answer to one check of a batch: a decision, or why there is none. Of a Fallback the reason is Decision.Err.
+// Result is the answer to one check of a batch: a decision or an error. If the decision is a Fallback, Decision.Err is the reason.
 type Result struct {
 	Decision
 	Err error
 }
 
 // CheckBatch decides up to 1,000 checks in order, each by itself, in one call. The results are in the order of the requests; an invalid
-// one fails alone. The longest of their deadlines is the call's; that of a request without is the client's.
+// check fails alone. The call's deadline is the longest of the checks' deadlines; a check without one counts with the client's.
 func (c *Client) CheckBatch(ctx context.Context, requests ...Request) []Result {
 	requests = c.identified(requests)
 	message := &weirv1.CheckBatchRequest{}
 	malformed := make([]*Error, len(requests))
 	for i, request := range requests {
-		// One that cannot be encoded would fail the whole call.
+		// A check that cannot be encoded would fail the whole call.
 		if malformed[i] = request.malformed(); malformed[i] == nil {
 			message.Checks = append(message.Checks, request.message)
 		}
@@ -51,19 +51,19 @@ func (c *Client) CheckBatch(ctx context.Context, requests ...Request) []Result {
 	return results
 }
 
-// AllDecision is the answer to checks that pass together or not at all.
+// AllDecision is the answer to CheckAll: the checks pass together or not at all.
 type AllDecision struct {
-	// Allowed says that all may pass, and are charged. Else none is.
+	// Allowed reports whether all checks pass and are charged. If not, none is charged.
 	Allowed bool
-	// RetryAfter is, of a refusal, the time after which the same call passes. 0: no wait helps.
+	// RetryAfter is, if the call is refused, the time after which the same call passes. 0: no wait helps.
 	RetryAfter time.Duration
-	// Decisions are what each check's own limits say, in the order of the requests. Of a refused call some may be allowed; they are not
+	// Decisions are those of each check's own limits, in the order of the requests. In a refused call some may be allowed; they are not
 	// charged either.
 	Decisions []Decision
 }
 
-// CheckAll decides 1 to 32 checks of one domain together: either all are charged or none. It is retried only where none of them charges,
-// since such a call cannot have a RequestID. The first request's OnFailure is that of all.
+// CheckAll decides 1 to 32 checks of one domain together: either all are charged or none. The call cannot have a RequestID, so it is
+// retried only if none of the checks charges anything. The first request's OnFailure applies to the whole call.
 func (c *Client) CheckAll(ctx context.Context, requests ...Request) (AllDecision, error) {
 	message := &weirv1.CheckAllRequest{}
 	repeatable := true
@@ -96,7 +96,7 @@ func (c *Client) CheckAll(ctx context.Context, requests ...Request) (AllDecision
 	return all, nil
 }
 
-// retryOfAll is the longest retry; none where a check can never pass.
+// retryOfAll returns the longest RetryAfter; 0 if a check can never pass.
 func retryOfAll(decisions []Decision) (retry time.Duration) {
 	for _, decision := range decisions {
 		if decision.Never {
@@ -107,7 +107,8 @@ func retryOfAll(decisions []Decision) (retry time.Duration) {
 	return retry
 }
 
-// identified are copies of the requests with ids, by which they may be retried. The caller may use his again.
+// identified returns copies of the requests with request ids, so that the call may be retried. The caller's requests stay as they are, for
+// reuse.
 func (c *Client) identified(requests []Request) []Request {
 	if c.retries == 0 {
 		return requests
@@ -120,7 +121,7 @@ func (c *Client) identified(requests []Request) []Request {
 	return identified
 }
 
-// longest is the longest of the requests' deadlines, of which that of one without is the client's.
+// longest returns the longest of the requests' deadlines; a request without one counts with the client's.
 func (c *Client) longest(requests []Request) (deadline time.Duration) {
 	for _, request := range requests {
 		deadline = max(deadline, cmp.Or(request.deadline, c.deadline))

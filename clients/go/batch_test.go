@@ -28,7 +28,7 @@ func TestCheckBatch(t *testing.T) {
 	equal(t, "allowed", results[3].Allowed, false)
 	equal(t, "binding", results[4].Binding.Name, "trades")
 
-	// Requests may be used again: each call is charged.
+	// Requests may be reused: each call is charged.
 	again := client.CheckBatch(ctx, weir.NewRequest(many), weir.NewRequest(many))
 	equal(t, "remaining", again[1].Remaining, manyLimit-2)
 	one := []weir.Request{weir.NewRequest(many)}

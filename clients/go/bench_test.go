@@ -12,8 +12,8 @@ import (
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
 )
 
-// BenchmarkCheck measures checks from so many goroutines: nanoseconds a check by all of them (the inverse of checks a second), and
-// the latency that one check adds.
+// BenchmarkCheck measures checks from several goroutines: nanoseconds per check of all of them (the inverse of checks per second), and the
+// latency of a check.
 func BenchmarkCheck(b *testing.B) {
 	server := weirtest.Start(b, weirtest.Limits)
 	for _, goroutines := range []int{1, 64} {
@@ -45,7 +45,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// measure has so many goroutines share b.N checks, and returns how long each took.
+// measure runs b.N checks from several goroutines, and returns their latencies.
 func measure(b *testing.B, client *weir.Client, key weir.Key, goroutines int) []time.Duration {
 	latencies := make([]time.Duration, b.N)
 	var next atomic.Int64

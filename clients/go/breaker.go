@@ -9,11 +9,11 @@ import (
 type BreakerState int
 
 const (
-	// BreakerClosed lets all calls pass.
+	// BreakerClosed sends all calls.
 	BreakerClosed BreakerState = iota
-	// BreakerHalfOpen lets one call pass at a time, to find out whether the service is back.
+	// BreakerHalfOpen sends one call at a time, a probe of whether the service is available again.
 	BreakerHalfOpen
-	// BreakerOpen fails all calls at once.
+	// BreakerOpen fails all calls at once, without sending them.
 	BreakerOpen
 )
 
@@ -21,9 +21,9 @@ func (s BreakerState) String() string {
 	return [...]string{"closed", "half-open", "open"}[s]
 }
 
-// breaker opens after so many outages in a row.
+// breaker is a circuit breaker: it opens after maxFailures outages in a row.
 type breaker struct {
-	// 0: it never opens.
+	// 0: the circuit breaker never opens.
 	maxFailures int
 	pause       time.Duration
 
@@ -34,17 +34,17 @@ type breaker struct {
 	probing   bool
 }
 
-// outcome is what a call tells of the service.
+// outcome is what the result of a call says about the service.
 type outcome int
 
 const (
 	answered outcome = iota
 	outage
-	// The caller gave up.
+	// Nothing: the caller gave up, or the service did not serve the call.
 	unknown
 )
 
-// enter says whether a call may be sent. One that may must leave, with the same probe.
+// enter reports whether a call may be sent. A call that is sent must call leave afterwards, with the same probe.
 func (b *breaker) enter() (probe bool, err *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

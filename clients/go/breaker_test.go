@@ -33,7 +33,7 @@ func TestBreaker(t *testing.T) {
 		for range 4 {
 			call(outage)
 		}
-		// Not in a row.
+		// An answer resets the count.
 		call(answered)
 		for range 4 {
 			call(outage)
@@ -56,7 +56,7 @@ func TestBreaker(t *testing.T) {
 		rejected()
 
 		time.Sleep(time.Second)
-		// A probe that its caller gives up lets the next one try.
+		// A probe whose caller gives up lets the next call probe.
 		call(unknown)
 		call(answered)
 		in(BreakerClosed)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Client is a connection to Weir, for the whole process. It is safe for concurrent use.
+// Client is a connection to Weir for the whole process. It is safe for concurrent use.
 type Client struct {
 	conn      *grpc.ClientConn
 	service   weirv1.RateLimiterClient
@@ -23,7 +23,7 @@ type Client struct {
 	breaker   *breaker
 	telemetry *telemetry
 	log       *outageLog
-	// Nil: each check is a call of its own.
+	// Nil: each check is a unary call.
 	coalescer *coalescer
 	leases    *leases
 	// Whether checks without UseLease may use leases.
@@ -31,8 +31,9 @@ type Client struct {
 	closed atomic.Bool
 }
 
-// New connects to a target, without waiting for it: host:port, unix:PATH, dns:///NAME:PORT, or a list host:port,host:port. Calls are
-// balanced over all addresses. An error is one of the configuration: files that cannot be read, a target that is malformed.
+// New connects to a target without waiting for the connection. A target is host:port, unix:PATH, dns:///NAME:PORT, or a list
+// host:port,host:port. Calls are balanced over all addresses. New fails only for an invalid configuration: an unreadable file, a malformed
+// target.
 func New(target string, options ...Option) (*Client, error) {
 	config := defaults()
 	for _, option := range options {
@@ -56,7 +57,7 @@ func New(target string, options ...Option) (*Client, error) {
 		conn.Close()
 		return nil, fmt.Errorf("weir: %w", err)
 	}
-	// So that the first check need not wait for it.
+	// Connect now, so that the first check does not wait for it.
 	conn.Connect()
 	if config.inFlight > 0 {
 		c.coalescer = newCoalescer(c.service, bearer, config.inFlight, config.deadline/2)
@@ -65,8 +66,8 @@ func New(target string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close gives leases back, within the deadline of a call, and ends the connection. Calls in flight and later ones fail with
-// ErrUnavailable, so that OnFailure applies to them.
+// Close returns leased units to the service, within the deadline of a call, and closes the connection. Calls in flight and later
+// calls fail with ErrUnavailable, so OnFailure applies to them.
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	c.leases.close(c.deadline)
@@ -77,7 +78,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// BreakerState is the state of the circuit breaker.
+// BreakerState returns the state of the circuit breaker.
 func (c *Client) BreakerState() BreakerState {
 	return c.breaker.state()
 }
@@ -97,7 +98,7 @@ func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (De
 	return decision, err
 }
 
-// decide decides a check by a lease, where one may, or says how it is decided.
+// decide decides a check by a lease if it can, or returns the step that decides it.
 func (c *Client) decide(key Key, options []CheckOption) (Decision, leaseStep) {
 	domain, cost := "", int64(1)
 	leasable := c.lease
@@ -118,7 +119,7 @@ func (c *Client) decide(key Key, options []CheckOption) (Decision, leaseStep) {
 	return c.leases.decide(domain, key, cost)
 }
 
-// Requests from which options are read, so that a check which a lease decides need not make one.
+// scratch holds requests to apply options to, so that a check decided by a lease allocates none.
 var scratch = sync.Pool{New: func() any { return &Request{message: &weirv1.CheckRequest{}} }}
 
 // ask has the service decide, by the request of a lease or by a check.
@@ -129,7 +130,7 @@ func (c *Client) ask(ctx context.Context, request *Request, step *leaseStep) (an
 		if served {
 			return answer, failure
 		}
-		// 0 would be the client's.
+		// 0 would mean the client's deadline.
 		request.deadline = max(time.Until(until), 1)
 	}
 	answer, failure = c.check(ctx, request)
@@ -157,12 +158,12 @@ func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.Ch
 	return answer, failure
 }
 
-// Reset removes the state of a key: its next check finds it full, as if never used. It reports whether there was any.
+// Reset removes the state of a key: its next check finds it full, as if never used. It reports whether the key had state.
 func (c *Client) Reset(ctx context.Context, domain string, key Key) (removed bool, err error) {
 	return c.reset(ctx, &weirv1.ResetRequest{Domain: domain, Key: key})
 }
 
-// ResetSubtree removes the states of a key and of all keys below it. It reports whether there were any.
+// ResetSubtree removes the states of a key and of all keys below it. It reports whether any of them had state.
 func (c *Client) ResetSubtree(ctx context.Context, domain string, key Key) (removed bool, err error) {
 	return c.reset(ctx, &weirv1.ResetRequest{Domain: domain, Key: key, Subtree: true})
 }
@@ -176,7 +177,7 @@ func (c *Client) reset(ctx context.Context, request *weirv1.ResetRequest) (bool,
 	if failure != nil {
 		return false, failure
 	}
-	// Older services tell only of the key itself.
+	// Older servers set only existed, which is about the key itself.
 	return answer.GetRemoved() || answer.GetExisted(), nil
 }
 
@@ -187,7 +188,7 @@ func (c *Client) mode(request *Request) FailureMode {
 	return c.onFailure
 }
 
-// call sends a call, within the deadline (0: the client's), and again where it may be repeated and found no service.
+// call sends a call within the deadline (0: the client's). If it is repeatable, it is retried after UNAVAILABLE.
 func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bool,
 	send func(context.Context, ...grpc.CallOption) error) *Error {
 	probe, failure := c.breaker.enter()
@@ -201,17 +202,17 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 	defer cancel()
 	failure = asError(send(bounded))
 	for n := 0; n < c.retries && repeatable && failure != nil && failure.Code == codes.Unavailable; n++ {
-		// It waits for a connection, since the first attempt has not.
+		// A retry waits for a connection, since the first attempt failed without one.
 		again := asError(send(bounded, grpc.WaitForReady(true)))
 		if again != nil && bounded.Err() != nil {
-			// Why the first attempt failed says more than that there was no time for another.
+			// The first attempt's error says more than that no time was left for a retry.
 			break
 		}
 		failure = again
 	}
 	c.breaker.leave(probe, outcomeOf(ctx, failure))
 	if failure != nil && failure.Code == codes.Canceled && ctx.Err() == nil && c.closed.Load() {
-		// gRPC's status would be context.Canceled, though the caller has cancelled nothing.
+		// gRPC's status is Canceled, but the caller has cancelled nothing.
 		return asError(errClosed)
 	}
 	return failure

@@ -18,49 +18,49 @@ import (
 
 const (
 	minReopen = 10 * time.Millisecond
-	// Also after which a service that rejects the stream is asked for it again.
+	// Also the pause after the service rejected the stream.
 	maxReopen = time.Second
-	// A replica that begins no stream in this time is left for the next.
+	// A replica that does not open a stream in this time is given up for the next one.
 	openWithin = time.Second
 )
 
-// coalescer sends the checks of concurrent callers over one CheckStream, which it opens again whenever it ends.
+// coalescer sends the checks of concurrent callers over one CheckStream, and reopens it whenever it ends.
 type coalescer struct {
 	service weirv1.RateLimiterClient
-	// Nil: calls carry none.
+	// Nil: calls carry no token.
 	token       *token
 	maxInFlight int
-	// A stream that has answered nothing for so long when a check misses its deadline is replaced.
+	// When a check misses its deadline, a stream without an answer for at least this time is replaced.
 	stall  time.Duration
 	cancel context.CancelFunc
 	closed chan struct{}
-	// The streams that are not ended yet.
+	// The streams that have not ended yet.
 	running sync.WaitGroup
-	// Nil while there is none.
+	// Nil without an open stream.
 	current atomic.Pointer[pipeline]
 }
 
-// pipeline is one stream. Answers are in the order of the checks.
+// pipeline is one stream. Answers arrive in the order of the checks.
 type pipeline struct {
 	stream grpc.BidiStreamingClient[weirv1.CheckRequest, weirv1.CheckResponse]
-	// With which it was opened.
+	// The token with which the stream was opened.
 	token string
 	// enqueue holds it for reading, so that no check is queued once the pipeline is retired.
 	mu        sync.RWMutex
 	isRetired bool
-	// Closed when another stream takes the place of this one, which answers what it has.
+	// Closed when another stream replaces this one, which still answers the checks it has.
 	retired chan struct{}
-	// A place for each check that has no answer yet. The channels below have room for all of these, so that sending never blocks.
+	// One entry for each check in flight. The queues below have the same capacity, so sending to them never blocks.
 	places chan struct{}
 	queue  chan *entry
 	sent   chan *entry
 	// Closed once err is set.
 	ended chan struct{}
 	err   error
-	// Whether it has ever answered.
+	// Whether the stream has ever answered.
 	useful bool
 	cancel context.CancelFunc
-	// When it last answered, or began to wait for the first of these answers, since it began.
+	// progress is the time from began to the last answer, or to the moment when the first check in flight was queued, whichever is later.
 	began    time.Time
 	progress atomic.Int64
 	stalled  atomic.Bool
@@ -88,14 +88,14 @@ func (c *coalescer) close() {
 	<-c.closed
 }
 
-// check sends a check over the stream, unless there is none or it has no room.
+// check sends a check over the stream. It returns sent false without an open stream, or if the stream is full.
 func (c *coalescer) check(ctx context.Context, request *weirv1.CheckRequest) (answer *weirv1.CheckResponse, sent bool, err error) {
 	p := c.current.Load()
 	if p == nil || !encodable(request) {
 		return nil, false, nil
 	}
 	if p.token != c.token.current() {
-		// The service may not know the old one any more.
+		// The service may have revoked the old token.
 		p.retire()
 		return nil, false, nil
 	}
@@ -124,7 +124,7 @@ func (c *coalescer) check(ctx context.Context, request *weirv1.CheckRequest) (an
 	return answer, true, nil
 }
 
-// enqueue reports whether there was a place for a check.
+// enqueue reports whether the check was queued.
 func (p *pipeline) enqueue(e *entry) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -152,7 +152,8 @@ func (p *pipeline) retire() {
 	}
 }
 
-// encodable reports whether a check cannot end the stream, which belongs to all: protobuf has only text that is UTF-8.
+// encodable reports whether a check can be encoded for sure. One that cannot would end the stream for all callers: protobuf strings must be
+// UTF-8.
 func encodable(request *weirv1.CheckRequest) bool {
 	return request.LimitSpec == nil && utf8.ValidString(request.RequestId) && isText(request.Domain, request.Key)
 }
@@ -182,7 +183,7 @@ func (c *coalescer) run(ctx context.Context) {
 	}
 }
 
-// serve opens a stream and works until it ends or is retired. It reports whether the stream was of use, and whether the service rejected
+// serve opens a stream and works until it ends or is retired. It reports whether the stream was useful, and whether the service rejected
 // it.
 func (c *coalescer) serve(ctx context.Context) (useful, rejected bool) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -196,7 +197,7 @@ func (c *coalescer) serve(ctx context.Context) (useful, rejected bool) {
 	c.running.Go(func() {
 		defer cancel()
 		p.err = p.receive(ctx)
-		// Before it ends, so that a check which is repeated does not come to it again.
+		// First, so that the retry of a check does not find this stream again.
 		c.current.CompareAndSwap(p, nil)
 		close(p.ended)
 	})
@@ -209,17 +210,17 @@ func (c *coalescer) serve(ctx context.Context) (useful, rejected bool) {
 	}
 }
 
-// open returns nil where the service does not accept the stream.
+// open returns nil if the service does not accept the stream in time.
 func (c *coalescer) open(ctx context.Context, cancel context.CancelFunc) (p *pipeline, rejected bool) {
 	late := time.AfterFunc(openWithin, cancel)
 	defer late.Stop()
-	// Before the stream is opened, which reads it again.
+	// Read before the stream is opened, which reads the token again.
 	bearer := c.token.current()
 	stream, err := c.service.CheckStream(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, false
 	}
-	// A stream that the service rejects has no headers, and gets no checks.
+	// A stream that the service rejects has no headers, so no checks are sent over it.
 	if headers, err := stream.Header(); headers == nil || err != nil {
 		_, err = stream.Recv()
 		return nil, rejects(err)
@@ -240,7 +241,8 @@ func (c *coalescer) open(ctx context.Context, cancel context.CancelFunc) (p *pip
 	}, false
 }
 
-// rejects reports whether the service has rejected a stream that ended so without headers: then it has served nothing of it.
+// rejects reports whether the service has rejected a stream that ended with this error and without headers. The service has then carried
+// out nothing of it.
 func rejects(err error) bool {
 	code := status.Code(err)
 	return code != codes.Unavailable && code != codes.Canceled
@@ -269,12 +271,13 @@ func (p *pipeline) transmit(e *entry) {
 		return
 	}
 	p.sent <- e
-	// Where that fails, receive gets the reason.
+	// If Send fails, receive gets the error.
 	_ = p.stream.Send(e.request)
 }
 
-// receive answers the checks until the stream ends: why. Whatever the status, that is not the answer to a check: the service ends a
-// stream whose token is no more valid with UNAUTHENTICATED, while a call has another token. So checks are repeated as after UNAVAILABLE.
+// receive delivers the answers until the stream ends, and returns the error for the checks that are still in flight. The stream's status is
+// never the answer to a check: the service ends a stream whose token is not valid any more with UNAUTHENTICATED, while a retry may carry
+// another token. So the error is UNAVAILABLE, and the checks are retried.
 func (p *pipeline) receive(ctx context.Context) error {
 	for {
 		answer, err := p.stream.Recv()

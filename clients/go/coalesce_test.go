@@ -16,7 +16,7 @@ import (
 
 const streamed = `weir_checks_total{domain="default",transport="grpc_stream",outcome="allowed"}`
 
-// streaming waits until checks go over the stream.
+// streaming waits until checks use the stream.
 func streaming(t testing.TB, client *weir.Client, servers ...*weirtest.Server) {
 	t.Helper()
 	weirtest.Until(t, "a check over the stream", func() bool {
@@ -47,7 +47,7 @@ func TestCoalescedChecksAreAsOthers(t *testing.T) {
 	equal(t, "field", failed(t, err, weir.ErrInvalidRequest).Field, "key")
 	_, err = client.Check(ctx, trade, weir.Domain("unknown"))
 	failed(t, err, weir.ErrNotFound)
-	// Text that is not UTF-8 must not end the stream of all.
+	// A string that is not UTF-8 must not end the stream for all callers.
 	_, err = client.Check(ctx, weir.Key{"\xff"})
 	failed(t, err, weir.ErrInvalidRequest)
 	_, err = unary.Check(ctx, weir.Key{"\xff"})
@@ -70,7 +70,7 @@ func TestChecksOfAStreamThatEndsAreRepeated(t *testing.T) {
 
 func TestConcurrentCoalescedChecksGetTheirOwnAnswers(t *testing.T) {
 	server := weirtest.Start(t, weirtest.Limits)
-	// So few that many checks are calls of their own.
+	// So few that many checks are unary calls.
 	client := connect(t, server.Grpc, weir.WithCoalescing(4))
 	streaming(t, client, server)
 	var workers sync.WaitGroup
@@ -163,7 +163,7 @@ func TestARejectedStreamLeavesChecksAsTheyAre(t *testing.T) {
 		t.Errorf("the stream is asked for %v times", n)
 	}
 	equal(t, "checks over the stream", server.Metric(t, streamed), before)
-	// The stream is tried again.
+	// The stream is opened again.
 	succeeded(t, first.Close())
 	weirtest.Until(t, "a check over the stream", func() bool {
 		check(t, second, many)

@@ -14,11 +14,11 @@ import (
 
 const (
 	recipes = 14
-	// Before what each recipe prints.
+	// Printed before each recipe.
 	recipeMark = "==="
 )
 
-// docs/cookbook-code.md: each block of Go runs, with the cookbook's policies, and prints what stands below it.
+// Each Go block of docs/cookbook-code.md runs with the cookbook's policies, and prints the text below it.
 func TestEachRecipePrintsWhatThePageSays(t *testing.T) {
 	docs := filepath.Join(weirtest.Repository(t), "docs")
 	server := weirtest.Serve(t, cookbookLimits(t, docs))
@@ -45,7 +45,7 @@ func pageSections(t *testing.T, path string) []string {
 	return strings.Split(string(page), "\n## ")
 }
 
-// fenced are a section's blocks of code in a language.
+// fenced returns a section's code blocks in a language.
 func fenced(t *testing.T, section, language string) (blocks []string) {
 	t.Helper()
 	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(section, -1) {
@@ -57,7 +57,7 @@ func fenced(t *testing.T, section, language string) (blocks []string) {
 	return blocks
 }
 
-// cookbookLimits is a directory with the cookbook's policies.
+// cookbookLimits returns a directory with the cookbook's policies.
 func cookbookLimits(t *testing.T, docs string) string {
 	t.Helper()
 	limits := t.TempDir()
@@ -68,7 +68,7 @@ func cookbookLimits(t *testing.T, docs string) string {
 	return limits
 }
 
-// program has each recipe follow the introduction, in a function of its own.
+// program returns a program that runs each recipe, in a function of its own, after the introduction.
 func program(introduction string, recipes []string, address string) string {
 	imports, introduction, _ := strings.Cut(introduction, ")\n")
 	// Longer than a decision takes on a busy machine.
@@ -84,7 +84,7 @@ func program(introduction string, recipes []string, address string) string {
 	return source.String()
 }
 
-// runProgram builds a program with this module's sources, and returns what it prints.
+// runProgram builds a program with this module's sources, and returns its output.
 func runProgram(t *testing.T, source string) string {
 	t.Helper()
 	directory := t.TempDir()

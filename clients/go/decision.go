@@ -6,15 +6,15 @@ import (
 	"github.com/OWNER/weir/clients/go/weirv1"
 )
 
-// Source is who decided.
+// Source says who decided.
 type Source int
 
 const (
-	// Service is Weir.
+	// Service: Weir decided.
 	Service Source = iota
-	// Fallback is OnFailure, in an outage.
+	// Fallback: OnFailure decided, during an outage.
 	Fallback
-	// Lease is the client itself, by units that it holds: see WithLease.
+	// Lease: the client decided, with units that it leases. See WithLease.
 	Lease
 )
 
@@ -22,69 +22,69 @@ func (s Source) String() string {
 	return [...]string{"service", "fallback", "lease"}[s]
 }
 
-// Decision is the answer to a check. The summary, up to NextAfter, is taken over all limits on the key's path, each field by itself;
-// the numbers of the limit that decided are in Binding.
+// Decision is the answer to a check. The summary, up to NextAfter, is taken over all limits on the key's path, each field by itself, so its
+// numbers may come from different limits. Binding has the numbers of the limit that decided.
 type Decision struct {
-	// Allowed says whether the request may pass.
+	// Allowed reports whether the request may pass.
 	Allowed bool
-	// Limit is the lowest limit on the path; 0 where nothing is limited.
+	// Limit is the lowest limit on the path; 0 if nothing is limited.
 	Limit uint64
-	// Remaining is the largest cost that would still pass. Of a Lease it is what the client still holds.
+	// Remaining is the largest cost that would still pass now. If Source is Lease, it is the units that the client holds.
 	Remaining uint64
-	// RetryAfter is, of a refusal, the time after which the same check passes. 0: no wait helps. Of a Lease whose service has not told that
-	// it is the time after which the service is asked again.
+	// RetryAfter is, if refused, the time after which the same check passes. 0: no wait helps. If Source is Lease and the service has not
+	// sent that time, it is the time after which the client asks the service again.
 	RetryAfter time.Duration
 	// ResetAfter is the time until every limit is full again.
 	ResetAfter time.Duration
-	// Wait is how much later an allowed request must start. 0 without MaxWait.
+	// Wait is how much later an allowed request must start (traffic shaping). 0 without MaxWait.
 	Wait time.Duration
-	// NextAfter is, with nothing left, the time after which a unit is left. 0 where something is left.
+	// NextAfter is, if nothing is left, the time after which a unit is left. 0 if something is left.
 	NextAfter time.Duration
-	// Never says of a refusal that no wait helps: the cost is above what a limit can ever allow.
+	// Never reports that the check is refused and no wait helps: the cost is above what a limit can ever allow.
 	Never bool
-	// Degraded says that the service decided without its shared store.
+	// Degraded reports that the service decided without its shared store.
 	Degraded bool
-	// Leased says that a replica, or the client, decided by units that it holds, without asking the shared store.
+	// Leased reports that a replica or the client decided with units that it leases, without a call of the shared store.
 	Leased bool
-	// Repeated says that this is the answer to an earlier request of the same RequestID.
+	// Repeated reports that this is the answer to an earlier request with the same RequestID. This one charged nothing.
 	Repeated bool
-	// Override is the id of the operator's override that acted, or of the ban that refused the check.
+	// Override is the id of the operator's override in force, or of the ban that refused the check.
 	Override string
-	// BanReason is, of a refusal by an operator's ban, why, in the operator's words. Never says that the ban has no end.
+	// BanReason is the operator's reason for the ban that refused the check. If the ban has no end, Never is true.
 	BanReason string
-	// Binding is the limit that decided. Nil without the option Levels, and where nothing is limited.
+	// Binding is the limit that decided. Nil without the option Levels, and if nothing is limited.
 	Binding *Level
 	// Levels are all limits on the path, root first. Nil without the option Levels.
 	Levels []Level
-	// Source is who decided. Of a Fallback all numbers above are 0; a Lease has Remaining and RetryAfter alone.
+	// Source says who decided. Of a Fallback, all numbers above are 0; of a Lease, only Remaining and RetryAfter are set.
 	Source Source
-	// Err is why the service did not decide, of a Fallback.
+	// Err is, of a Fallback, the reason why the service did not decide.
 	Err error
 }
 
 // Level is the decision of one limit.
 type Level struct {
-	// Name is the limit's.
+	// Name is the limit's name.
 	Name string
-	// Depth is the number of the key's segments that it covers.
+	// Depth is the number of key segments that the limit covers.
 	Depth int
-	// Shadow limits never refuse.
+	// Shadow limits (dry run) never refuse.
 	Shadow bool
-	// Allowed and the other fields are those of Decision, of this limit alone.
+	// Allowed reports whether this limit alone allows the check.
 	Allowed bool
-	// Limit is the most units at once.
+	// Limit is the most units that it allows at once.
 	Limit uint64
-	// Remaining is the largest cost that it would still allow.
+	// Remaining is the largest cost that it would still allow now.
 	Remaining uint64
-	// RetryAfter is 0 where it allows the check, and where no wait helps.
+	// RetryAfter is, if refused, the time after which it would allow the check. 0 if allowed, and if no wait helps.
 	RetryAfter time.Duration
-	// ResetAfter is the time until it is full again.
+	// ResetAfter is the time until the limit is full again.
 	ResetAfter time.Duration
 	// Wait is how much later the request must start.
 	Wait time.Duration
-	// NextAfter is 0 where something is left, and where no wait helps.
+	// NextAfter is, if nothing is left, the time after which a unit is left. 0 if something is left, and if no wait helps.
 	NextAfter time.Duration
-	// Never says that no wait helps.
+	// Never reports that no wait helps.
 	Never bool
 }
 
@@ -132,7 +132,7 @@ func newLevel(level *weirv1.LevelResult) Level {
 	}
 }
 
-// settle makes an outage a decision, where the mode says so.
+// settle turns an outage into a Fallback if the mode says so.
 func settle(decision Decision, err *Error, mode FailureMode) (Decision, error) {
 	switch {
 	case err == nil:

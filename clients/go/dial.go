@@ -19,25 +19,25 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// The scheme of a list of addresses.
+// The resolver scheme for a list of addresses.
 const listScheme = "weir"
 
 var dialOptions = []grpc.DialOption{
-	// Every replica behind a DNS name (a headless service in Kubernetes) gets its share.
+	// Balance over every replica behind a DNS name (a headless service in Kubernetes).
 	grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-	// Retries in DNS records would charge twice. Those of this package do not.
+	// A retry policy in DNS records would charge twice. The retries of this package do not.
 	grpc.WithDisableServiceConfig(),
 	grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
-	// An idle connection is kept, so that no check waits for a new one.
+	// Keep idle connections, so that no check waits for a new one.
 	grpc.WithIdleTimeout(0),
-	// The default grows to two minutes, in which nothing would be limited after an outage.
+	// gRPC's default backoff grows to two minutes: after an outage nothing would be limited for that long.
 	grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: time.Second,
 	}),
 }
 
-// dial returns the token that calls carry, too; nil where they carry none.
+// dial also returns the token that calls carry; nil if there is none.
 func dial(target string, c *config) (*grpc.ClientConn, *token, error) {
 	options := dialOptions[:len(dialOptions):len(dialOptions)]
 	transport, err := transportCredentials(c.tls)
@@ -64,7 +64,7 @@ func dial(target string, c *config) (*grpc.ClientConn, *token, error) {
 	return conn, bearer, err
 }
 
-// newList resolves host:port,host:port to all of them.
+// newList builds a resolver that resolves host:port,host:port to all of these addresses.
 func newList(target string, files *TLS) (resolver.Builder, error) {
 	name := ""
 	if files != nil {
@@ -76,7 +76,7 @@ func newList(target string, files *TLS) (resolver.Builder, error) {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return nil, fmt.Errorf("target: %w", err)
 		}
-		// Also the authority of calls, in which an IPv6 address needs its brackets. TLS takes the host out of it.
+		// Also the :authority of calls, in which an IPv6 address needs its brackets. TLS verifies its host part.
 		one := resolver.Address{Addr: address, ServerName: cmp.Or(name, address)}
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{one}})
 	}
@@ -101,7 +101,7 @@ func transportCredentials(files *TLS) (credentials.TransportCredentials, error) 
 		}
 	}
 	if files.Cert != "" || files.Key != "" {
-		// A mistake is told at start, a renewed certificate used by the next connection.
+		// A wrong file fails at start; a renewed certificate is used by the next connection.
 		if _, err := tls.LoadX509KeyPair(files.Cert, files.Key); err != nil {
 			return nil, fmt.Errorf("TLS: %w", err)
 		}

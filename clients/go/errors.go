@@ -12,28 +12,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The kinds of errors, for errors.Is. Every error of the service is an *Error of one of them, or of none for codes that are not
-// expected; a cancelled context is context.Canceled.
+// The kinds of errors, for errors.Is. Every error of a call is an *Error of one of these kinds, or of none if its code is unexpected. A
+// cancelled context is context.Canceled.
 var (
-	// ErrInvalidRequest means that the request is malformed: Error.Field names what.
+	// ErrInvalidRequest means that the request is malformed. Error.Field names the invalid field.
 	ErrInvalidRequest = errors.New("invalid request")
-	// ErrUnauthenticated means that the token or the certificate is missing or not valid.
+	// ErrUnauthenticated means that the credentials (bearer token or client certificate) are missing or not valid.
 	ErrUnauthenticated = errors.New("unauthenticated")
-	// ErrPermissionDenied means that the client lacks the role, or that the policy forbids limits of the request's own.
+	// ErrPermissionDenied means that the client lacks the role, or that the domain's policy forbids the option Limits.
 	ErrPermissionDenied = errors.New("permission denied")
-	// ErrNotFound means that no policy defines the domain, or that a reservation has ended.
+	// ErrNotFound means that no policy defines the domain, or that a reservation is unknown, has expired or, for Extend, is settled.
 	ErrNotFound = errors.New("not found")
 	// ErrFailedPrecondition means that a limit on the path cannot be reserved, or can only be reserved.
 	ErrFailedPrecondition = errors.New("failed precondition")
-	// ErrUnavailable means that the service cannot be reached, shuts down, or has no store to decide by.
+	// ErrUnavailable means that the service cannot be reached, shuts down, or cannot decide without its store.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrDeadlineExceeded means that the service did not answer in time. Such an error is context.DeadlineExceeded too.
 	ErrDeadlineExceeded = errors.New("deadline exceeded")
-	// ErrOverloaded means that the service sheds load: Error.RetryAfter says when to come back.
+	// ErrOverloaded means that the service sheds load. Error.RetryAfter says when to retry.
 	ErrOverloaded = errors.New("overloaded")
-	// ErrInternal means a fault of the service.
+	// ErrInternal means an internal error of the service.
 	ErrInternal = errors.New("internal error")
-	// ErrCircuitOpen means that the call was not sent, because calls before it met an outage.
+	// ErrCircuitOpen means that the call was not sent: the circuit breaker is open after earlier outages.
 	ErrCircuitOpen = errors.New("circuit breaker open")
 )
 
@@ -52,19 +52,19 @@ var kinds = map[codes.Code]error{
 
 // Error says why the service did not decide. errors.Is compares it with the kinds above.
 type Error struct {
-	// Code is the status of the gRPC call, UNAVAILABLE where the circuit breaker is open.
+	// Code is the gRPC status code; UNAVAILABLE if the circuit breaker is open.
 	Code codes.Code
 	// Message is the service's, one sentence.
 	Message string
-	// Field is the invalid field, as in limit_spec.limits[0].gcra.count, where the service names one.
+	// Field is the invalid field, as in limit_spec.limits[0].gcra.count; empty if the service names none.
 	Field string
-	// RetryAfter is when to come back, where the service says so.
+	// RetryAfter is when to retry; 0 if the service does not say.
 	RetryAfter time.Duration
 
 	kind error
 }
 
-// Error is kind, field and message.
+// Error returns kind, field and message.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("weir: ")
@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// reason is the kind, or the code where that is not expected.
+// reason returns the kind, or the code if that is unexpected.
 func (e *Error) reason() string {
 	if e.kind == nil {
 		return e.Code.String()
@@ -91,8 +91,8 @@ func (e *Error) Is(target error) bool {
 	return target == e.kind || target == context.DeadlineExceeded && e.kind == ErrDeadlineExceeded
 }
 
-// Outage reports whether the error passes by itself: OnFailure applies to these alone. All others repeat until a configuration
-// or the code is corrected.
+// Outage reports whether the error is temporary. OnFailure applies only to these errors. All others repeat until the configuration or the
+// code is corrected.
 func (e *Error) Outage() bool {
 	switch e.Code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal:
@@ -111,7 +111,7 @@ func circuitOpen(pause time.Duration) *Error {
 	}
 }
 
-// asError is the error of a failed call, with the details that the service attaches.
+// asError returns the error of a failed call, with the details that the service attaches.
 func asError(err error) *Error {
 	if err == nil {
 		return nil
@@ -121,7 +121,7 @@ func asError(err error) *Error {
 	}
 	s := status.Convert(err)
 	if s.Code() == codes.Internal && strings.HasPrefix(s.Message(), "grpc: error while marshaling") {
-		// Text that is not UTF-8: a fault of the request, which must not open the circuit breaker.
+		// A string that is not UTF-8: the request is invalid, and this must not open the circuit breaker.
 		s = status.New(codes.InvalidArgument, s.Message())
 	}
 	e := &Error{Code: s.Code(), Message: s.Message(), kind: kinds[s.Code()]}
@@ -138,7 +138,7 @@ func asError(err error) *Error {
 	return e
 }
 
-// entryError is the error of one check of a batch or a stream.
+// entryError returns the error of one check of a batch or a stream.
 func entryError(e *weirv1.Error) *Error {
 	code := codes.Code(e.GetCode())
 	return &Error{Code: code, Message: e.GetMessage(), Field: e.GetField(), kind: kinds[code]}

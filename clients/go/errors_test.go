@@ -18,7 +18,7 @@ import (
 
 func TestMistakesOfARequest(t *testing.T) {
 	server, _ := started(t)
-	// None of these is an outage, so the mode does not hide them.
+	// None of these is an outage, so OnFailure does not apply.
 	client := connect(t, server.Grpc, weir.WithOnFailure(weir.Allow))
 	ctx := context.Background()
 
@@ -59,7 +59,7 @@ func TestUnavailable(t *testing.T) {
 	failed(t, err, weir.ErrUnavailable)
 }
 
-// silent accepts connections and says nothing.
+// silent accepts connections and never answers.
 func silent(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -103,7 +103,7 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, cancel)
 	_, err := client.Check(ctx, trade)
 	failed(t, err, context.Canceled)
-	// It tells nothing of the service.
+	// A cancelled call does not count as an outage.
 	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
 }
 
@@ -183,7 +183,7 @@ func TestCallsOfAClosedClient(t *testing.T) {
 	_, err = client.Check(gone, trade)
 	failed(t, err, context.Canceled)
 
-	// So are those in flight.
+	// Calls in flight fail in the same way.
 	for _, options := range [][]weir.Option{nil, {weir.WithCoalescing(0)}} {
 		client = connect(t, server.Grpc, options...)
 		if options != nil {

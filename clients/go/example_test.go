@@ -31,7 +31,7 @@ func Example() {
 	// Output: allowed, 5 of 6 left
 }
 
-// A cost that is known afterwards: an estimate is reserved for a call of a language model, and settled by what it used.
+// The cost of a call of a language model is known only afterwards: reserve an estimate, and settle it by the real cost.
 func ExampleClient_Reserve() {
 	client := exampleClient()
 	defer client.Close()
@@ -60,7 +60,7 @@ func model(_ context.Context, prompt string) (string, int64, error) {
 	return strings.ToUpper(prompt), 4, nil
 }
 
-// A key that is checked thousands of times a second: nearly all checks are decided in this process.
+// A hot key, checked thousands of times a second: nearly all checks are decided in this process.
 func ExampleWithLease() {
 	client, err := weir.New(os.Getenv("WEIR_ADDR"), weir.WithLease(), weir.WithDeadline(time.Minute))
 	if err != nil {
@@ -79,7 +79,7 @@ func ExampleWithLease() {
 	// Output: true
 }
 
-// A function of which only one runs at the same time for each tenant.
+// At most one export at the same time for each tenant.
 func ExampleClient_Slot() {
 	client := exampleClient()
 	defer client.Close()
@@ -130,7 +130,7 @@ func ExampleClient_CheckAll() {
 	// Output: false true true <nil>
 }
 
-// A limit that comes with the check, instead of the domain's policy.
+// The check brings its own limit, instead of the domain's policy.
 func ExampleLimits() {
 	client := exampleClient()
 	defer client.Close()
@@ -140,7 +140,7 @@ func ExampleLimits() {
 	// Output: 9 <nil>
 }
 
-// The key of a login is limited even in an outage.
+// Logins are refused during an outage (fail closed); all other requests pass (fail open).
 func ExampleOnFailure() {
 	client, err := weir.New("127.0.0.1:1", weir.WithOnFailure(weir.Allow))
 	if err != nil {

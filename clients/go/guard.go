@@ -11,32 +11,33 @@ import (
 	"unicode/utf8"
 )
 
-// The service takes no more.
+// The service's maxima.
 const (
 	maxSegments     = 32
 	maxSegmentBytes = 1024
 )
 
-// Verdict is what a server does with a request.
+// Verdict tells a server what to do with a request.
 type Verdict struct {
-	// Pass says that the request passes.
+	// Pass reports whether the request passes.
 	Pass bool
-	// Status of the answer to a request that does not pass: 429, or 503 where the service did not decide.
+	// Status is the HTTP status of the answer if the request does not pass: 429, or 503 if the service did not decide.
 	Status int
-	// Header has what to add to the answer, also where the request passes: RateLimit, RateLimit-Policy, Retry-After. Of an answer to a
-	// request that does not pass also its Content-Type.
+	// Header has the headers to add to the answer: RateLimit and RateLimit-Policy, also if the request passes; if it does not, Content-Type
+	// and Retry-After too.
 	Header http.Header
-	// Body is a problem document (RFC 9457), of a request that does not pass.
+	// Body is a problem document (RFC 9457) if the request does not pass.
 	Body []byte
-	// Decision is the decision; a Fallback, with the reason, where the service has not decided.
+	// Decision is the decision; a Fallback with the reason if the service did not decide.
 	Decision Decision
 }
 
-// Guard checks a request of a server. It never fails: without a decision requests pass (fail open), or, with OnFailure(Deny), are
-// refused with 503 (fail closed). Why is logged, at most once in ten seconds for each reason; a wrong configuration as an error.
+// Guard checks a request of a server. It never fails: if the service does not decide, the request passes (fail open), or is refused with
+// 503 with OnFailure(Deny) (fail closed). The reason is logged, at most once in ten seconds for each reason: outages as warnings, a wrong
+// configuration as an error.
 //
-// Users cannot make a check invalid, and so pass: empty and overlong segments of the key are repaired, those after the 32nd left out. An empty
-// key becomes "-". A user who hangs up does not end the check.
+// Users cannot bypass the limit by making a check invalid: empty and overlong segments of the key are repaired, those after the 32nd are
+// dropped, and an empty key becomes "-". A user who disconnects does not cancel the check.
 func (c *Client) Guard(ctx context.Context, key Key, options ...CheckOption) Verdict {
 	request := NewRequest(nil, options...)
 	mode := c.mode(&request)
@@ -78,7 +79,7 @@ func (v *Verdict) refuse(status int, retry seconds, problem string) {
 	if retry > 0 {
 		v.Header.Set("Retry-After", retry.String())
 	}
-	// It has no value that cannot be encoded.
+	// It cannot fail: all values can be encoded.
 	v.Body, _ = json.Marshal(map[string]any{
 		"type":   "https://iana.org/assignments/http-problem-types#" + problem,
 		"title":  http.StatusText(status),
@@ -86,7 +87,8 @@ func (v *Verdict) refuse(status int, retry seconds, problem string) {
 	})
 }
 
-// repaired is the key without what the service would refuse: bytes that are not UTF-8, empty segments, long ones, too many.
+// repaired returns the key without anything that the service would reject: bytes that are not UTF-8, empty segments, segments that are too
+// long, too many segments.
 func repaired(key Key) Key {
 	if len(key) == 0 {
 		return Key{"-"}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// setHeaders tells what the binding limit says, as draft-ietf-httpapi-ratelimit-headers-11 has it. Nothing where nothing is limited.
+// setHeaders sets RateLimit and RateLimit-Policy from the binding limit (draft-ietf-httpapi-ratelimit-headers-11). Without one it sets
+// nothing.
 func setHeaders(header http.Header, decision Decision) {
 	level := decision.Binding
 	if level == nil {
@@ -27,12 +28,12 @@ type seconds int64
 
 func (s seconds) String() string { return strconv.FormatInt(int64(s), 10) }
 
-// ceilSeconds rounds up, to 1 at least: who comes back then is not early.
+// ceilSeconds rounds up, to at least 1, so that a client that waits this long is not early.
 func ceilSeconds(d time.Duration) seconds {
 	return max(1, seconds((d+time.Second-1)/time.Second))
 }
 
-// structuredString is a string of RFC 9651, which has printable ASCII alone; the rest is percent-encoded.
+// structuredString encodes a string of RFC 9651, which allows only printable ASCII; all other bytes, and %, are percent-encoded.
 func structuredString(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

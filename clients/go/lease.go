@@ -13,24 +13,24 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// lease is one key's, with the machine that decides when to ask the service.
+// lease is the lease of one key, with the state machine that decides when to request units.
 type lease struct {
 	domain string
 	key    Key
 	hash   uint64
 	next   atomic.Pointer[lease]
-	// Drawn for each machine, since a machine numbers its leases from 1.
+	// Drawn for each state machine, since each numbers its leases from 1.
 	holder [16]byte
 	// The counters of leased checks: refused, allowed.
 	counted atomic.Pointer[[2][]metric.AddOption]
-	// Without the lock below.
+	// Spent without the lock below.
 	balance *hold.Balance
 
 	mu      sync.Mutex
 	machine *hold.Lease
-	// When a check of at least this cost passes, by the last refusal of the service, which began the present hold-off. 0: not known.
+	// When a check of at least this cost passes, from the last refusal of the service, which began the present hold-off. 0: unknown.
 	retryAt, retryCost int64
-	// It is in the table no more, or the client is closed.
+	// The lease is not in the table any more, or the client is closed.
 	dropped bool
 }
 
@@ -43,12 +43,11 @@ func newLease(domain string, key Key, hash uint64) *lease {
 	return l
 }
 
-// is reports whether this is the lease of a key.
 func (l *lease) is(domain string, key Key) bool {
 	return l.domain == domain && slices.Equal(l.key, key)
 }
 
-// timeout is the time for the answer to a request with which no check waits.
+// timeout returns the time for the answer to a request for which no check waits.
 func (l *lease) timeout() time.Duration {
 	const most = 100 * time.Millisecond
 	if ttl := l.machine.TTL(); ttl > 0 {
@@ -57,12 +56,12 @@ func (l *lease) timeout() time.Duration {
 	return most
 }
 
-// refused remembers when the service lets a check of this cost pass.
+// refused records when the service lets a check of this cost pass.
 func (l *lease) refused(cost int64, d *weirv1.CheckResponse, now int64) {
 	l.retryAt, l.retryCost = now+d.GetRetryAfter().AsDuration().Microseconds(), cost
 }
 
-// heard takes from an answer when a check passes. A renewal that was granted nothing does not tell.
+// heard takes from an answer when a check passes. A renewal that was granted nothing does not change it.
 func (l *lease) heard(cost int64, a *weirv1.LeaseResponse, now int64) {
 	switch {
 	case a.GetDecision() != nil && refusedForNow(a.GetDecision()) && cost > 0:
@@ -72,7 +71,7 @@ func (l *lease) heard(cost int64, a *weirv1.LeaseResponse, now int64) {
 	}
 }
 
-// retryAfter is the time after which a check passes that the hold-off refuses: not before the hold-off is over.
+// retryAfter returns the time after which a check passes that the hold-off refuses: at least the rest of the hold-off.
 func (l *lease) retryAfter(cost, heldOff, now int64) time.Duration {
 	if cost >= l.retryCost {
 		heldOff = max(heldOff, l.retryAt-now)
@@ -80,7 +79,7 @@ func (l *lease) retryAfter(cost, heldOff, now int64) time.Duration {
 	return time.Duration(heldOff) * time.Microsecond
 }
 
-// message is what carries a request.
+// message returns the LeaseRequest of a request.
 func (l *lease) message(r hold.Request, summaryOnly bool) *weirv1.LeaseRequest {
 	return &weirv1.LeaseRequest{
 		Check: &weirv1.CheckRequest{
@@ -96,12 +95,12 @@ func (l *lease) message(r hold.Request, summaryOnly bool) *weirv1.LeaseRequest {
 	}
 }
 
-// refusedForNow tells of a decision; a check that is never admitted is told so by the service, each time.
+// refusedForNow reports whether a check is refused, but may pass later. The service refuses one that can never pass, each time.
 func refusedForNow(d *weirv1.CheckResponse) bool {
 	return !d.GetAllowed() && !d.GetNever()
 }
 
-// leaseAnswer reads an answer.
+// leaseAnswer converts an answer.
 func leaseAnswer(a *weirv1.LeaseResponse) *hold.Answer {
 	read := &hold.Answer{Lease: int64(a.GetLease()), Sequence: int64(a.GetSequence())}
 	if d := a.GetDecision(); d != nil {
@@ -127,5 +126,5 @@ func leaseAnswer(a *weirv1.LeaseResponse) *hold.Answer {
 	return read
 }
 
-// units bounds a number of the service, so that sums of a few do not overflow.
+// units bounds a number from the service, so that a sum of a few does not overflow.
 func units(n uint64) int64 { return int64(min(n, 1<<60)) }

@@ -12,37 +12,37 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// leaseCall is a request of a lease on its way to its answer.
+// leaseCall is a request of a lease in flight.
 type leaseCall struct {
 	lease   *lease
 	request hold.Request
 	message *weirv1.LeaseRequest
-	// By when it must be answered.
+	// The answer must arrive by then.
 	deadline time.Time
 	// The circuit breaker's.
 	probe bool
-	// Why it is repeated.
+	// The error of the first attempt, if it is retried.
 	failed atomic.Pointer[Error]
 	// Closed once the answer, or the error, is set.
 	done    chan struct{}
 	answer  *weirv1.LeaseResponse
 	failure *Error
-	// The service did not serve it.
+	// The service rejected the stream, and did not serve the call.
 	rejected bool
 }
 
 func (c *leaseCall) expired() bool { return !time.Now().Before(c.deadline) }
 
-// late is the error of a call that is not answered in time.
+// late returns the error of a call that is not answered in time.
 func (c *leaseCall) late() error {
 	if failed := c.failed.Load(); failed != nil {
-		// It says more than that there was no time for another attempt.
+		// The first attempt's error says more than that no time was left for a retry.
 		return failed
 	}
 	return errLate
 }
 
-// send has the stream carry a request. Without a call it does not: the circuit breaker is open, or the stream is full.
+// send queues a request for the stream. It returns no call if the circuit breaker is open, the queue is full, or the client is closed.
 func (s *leases) send(l *lease, request hold.Request, summaryOnly bool, deadline time.Time) (*leaseCall, *Error) {
 	probe, failure := s.breaker.enter()
 	if failure != nil {
@@ -58,7 +58,7 @@ func (s *leases) send(l *lease, request hold.Request, summaryOnly bool, deadline
 	return call, nil
 }
 
-// enqueue reports whether the call will be finished.
+// enqueue reports whether the call is queued, and so will be finished.
 func (s *leases) enqueue(call *leaseCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,14 +77,15 @@ func (s *leases) enqueue(call *leaseCall) bool {
 	}
 }
 
-// renew sends a request with which no check waits. It needs the lease's lock.
+// renew sends a request for which no check waits. The caller must hold the lease's lock.
 func (s *leases) renew(l *lease, request hold.Request) {
 	if call, _ := s.send(l, request, true, time.Now().Add(l.timeout())); call == nil {
 		l.machine.Lost(request.Lease, request.Sequence, s.now())
 	}
 }
 
-// ask decides a check by the request of its lease. Where the service does not serve that, the check must be an ordinary one.
+// ask decides a check by the request of its lease. If the service does not serve it, served is false, and the check must be an ordinary
+// one.
 func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, until time.Time) (
 	answer *weirv1.CheckResponse, failure *Error, served bool) {
 	l := step.lease
@@ -108,7 +109,7 @@ func (s *leases) ask(ctx context.Context, step *leaseStep, request *Request, unt
 	return nil, asError(call.late()), true
 }
 
-// finish tells a lease, the circuit breaker and the check of an answer, or of an error.
+// finish passes an answer, or an error, to the lease, the circuit breaker and the waiting check.
 func (s *leases) finish(call *leaseCall, answer *weirv1.LeaseResponse, err error) {
 	failure := asError(err)
 	if e := answer.GetDecision().GetError(); e != nil {
@@ -135,7 +136,7 @@ func (s *leases) tell(call *leaseCall) {
 		answer = leaseAnswer(call.answer)
 		l.heard(call.request.Cost, call.answer, now)
 	case call.rejected && l.machine.TTL() == 0:
-		// As of a key that is not leased: it is not asked for again for a second.
+		// Like a key that cannot be leased: its terms are not requested again for a second.
 	default:
 		l.machine.Lost(answer.Lease, answer.Sequence, now)
 		return

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// flight is the calls of a stream that are not answered yet, oldest first. It ends the stream when one is not answered in time.
+// flight holds the calls in flight on a stream, oldest first. It ends the stream when one is not answered in time.
 type flight struct {
 	mu    sync.Mutex
 	calls []*leaseCall
@@ -18,7 +18,7 @@ func newFlight(expire func(), first []*leaseCall) *flight {
 	return f
 }
 
-// left is the time until the soonest deadline.
+// left returns the time until the earliest deadline.
 func (f *flight) left() time.Duration {
 	soonest := f.calls[0].deadline
 	for _, call := range f.calls[1:] {
@@ -36,7 +36,7 @@ func (f *flight) add(call *leaseCall) {
 	f.timer.Reset(f.left())
 }
 
-// pop is the oldest call; nil where there is none.
+// pop removes and returns the oldest call; nil if there is none.
 func (f *flight) pop() *leaseCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,7 +53,7 @@ func (f *flight) pop() *leaseCall {
 	return call
 }
 
-// end is what is not answered.
+// end stops the timer and returns the unanswered calls.
 func (f *flight) end() []*leaseCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,20 +12,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A service that rejects the stream is asked for it again after so long.
+// The pause after the service rejected the stream.
 const leaseStreamPause = time.Second
 
-// errNotServed means that the service rejected the stream (UNIMPLEMENTED, RESOURCE_EXHAUSTED, PERMISSION_DENIED): nothing of it was served.
+// errNotServed means that the service rejected the stream (UNIMPLEMENTED, RESOURCE_EXHAUSTED, PERMISSION_DENIED), and carried out none of
+// its requests.
 var errNotServed = errors.New("the service serves no stream of leases")
 
-// leaseStream carries the requests of all leases. It opens a stream with the first, and again with the next one whenever that has ended.
+// leaseStream carries the requests of all leases. It opens a stream for the first request, and another for the next request after one has
+// ended.
 type leaseStream struct {
 	service weirv1.RateLimiterClient
-	// A place for each lease, so that it is never full.
+	// One entry for each lease, so that it is never full.
 	queue chan *leaseCall
 	// Called with the answer, or the error.
 	finish func(*leaseCall, *weirv1.LeaseResponse, error)
-	// The service rejected a stream: it is not asked before.
+	// The service rejected a stream: none is opened before then.
 	rejectedUntil time.Time
 }
 
@@ -76,12 +78,12 @@ func (s *leaseStream) drain() {
 	}
 }
 
-// serve opens a stream and works until it ends. It returns the calls to be repeated, first the oldest.
+// serve opens a stream and works until it ends. It returns the calls to retry, oldest first.
 func (s *leaseStream) serve(ctx context.Context, first []*leaseCall) []*leaseCall {
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFlight(cancel, first)
-	// It waits for a connection, since the first attempt has not.
+	// A retry waits for a connection, since the first attempt failed without one.
 	stream, err := s.service.Lease(streaming, grpc.WaitForReady(first[0].failed.Load() != nil))
 	if err == nil {
 		sent := make(chan struct{})
@@ -103,7 +105,7 @@ func (s *leaseStream) send(ctx context.Context, stream grpc.BidiStreamingClient[
 	first []*leaseCall, f *flight) {
 	for _, call := range first {
 		if stream.Send(call.message) != nil {
-			// receive gets the reason.
+			// receive gets the error.
 			return
 		}
 	}
@@ -124,7 +126,7 @@ func (s *leaseStream) send(ctx context.Context, stream grpc.BidiStreamingClient[
 	}
 }
 
-// receive returns why the stream has ended.
+// receive delivers answers, and returns why the stream has ended.
 func (s *leaseStream) receive(stream grpc.BidiStreamingClient[weirv1.LeaseRequest, weirv1.LeaseResponse], f *flight) error {
 	// A stream that the service rejects has no headers.
 	headers, err := stream.Header()
@@ -149,7 +151,7 @@ func (s *leaseStream) receive(stream grpc.BidiStreamingClient[weirv1.LeaseReques
 	}
 }
 
-// repeat ends the calls that a stream has not answered, but for those to be repeated.
+// repeat finishes the calls that a stream has not answered, except those to retry.
 func (s *leaseStream) repeat(ctx context.Context, unanswered []*leaseCall, err error) (again []*leaseCall) {
 	for _, call := range unanswered {
 		switch {

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// Checks of further keys are ordinary ones.
+	// Checks of further keys are ordinary checks.
 	maxLeases = 10_000
 	// A power of two.
 	leaseBuckets = 4096
 )
 
-// leaseTable has the leases by their keys. Finding one takes no lock and allocates nothing.
+// leaseTable maps keys to leases. Finding one takes no lock and allocates nothing.
 type leaseTable struct {
 	seed    maphash.Seed
 	buckets [leaseBuckets]atomic.Pointer[lease]
 
-	// Whoever changes the table holds it.
+	// Must be held to change the table.
 	mu   sync.Mutex
 	size int
 }
@@ -45,7 +45,7 @@ func (t *leaseTable) find(hash uint64, domain string, key Key) *lease {
 	return nil
 }
 
-// insert finds the lease of a key or makes it; nil where the table is full. It needs the lock.
+// insert finds or creates the lease of a key; nil if the table is full. The caller must hold the lock.
 func (t *leaseTable) insert(hash uint64, domain string, key Key) *lease {
 	if l := t.find(hash, domain, key); l != nil || t.size == maxLeases {
 		return l
@@ -58,7 +58,7 @@ func (t *leaseTable) insert(hash uint64, domain string, key Key) *lease {
 	return l
 }
 
-// remove takes those leases out for which drop is true. It needs the lock.
+// remove removes the leases for which drop returns true. The caller must hold the lock.
 func (t *leaseTable) remove(drop func(*lease) bool) {
 	for i := range t.buckets {
 		link := &t.buckets[i]
@@ -67,14 +67,13 @@ func (t *leaseTable) remove(drop func(*lease) bool) {
 				link = &l.next
 				continue
 			}
-			// A reader at the dropped one goes on to those after it.
+			// A concurrent reader at the removed lease still reaches those after it.
 			link.Store(l.next.Load())
 			t.size--
 		}
 	}
 }
 
-// each visits every lease.
 func (t *leaseTable) each(visit func(*lease)) {
 	for i := range t.buckets {
 		for l := t.buckets[i].Load(); l != nil; l = l.next.Load() {

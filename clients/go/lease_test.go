@@ -30,7 +30,7 @@ const (
 	heldLimit = 1_000
 )
 
-// leasing checks a key until a lease decides, and returns how many checks were allowed, with the last decision.
+// leasing checks a key until a lease decides. It returns the number of allowed checks, and the last decision.
 func leasing(t testing.TB, client *weir.Client, key weir.Key) (allowed uint64, last weir.Decision) {
 	t.Helper()
 	weirtest.Until(t, "a lease decides", func() bool {
@@ -45,10 +45,10 @@ func leasing(t testing.TB, client *weir.Client, key weir.Key) (allowed uint64, l
 	return allowed, last
 }
 
-// hotLoad checks the hot key by several clients.
+// hotLoad checks the hot key from several clients.
 type hotLoad struct {
 	allowed, leased, failed atomic.Int64
-	// Stop after the limit is reached for longer than a lease lasts.
+	// Stop once nothing was allowed for 400 ms, longer than a lease lasts.
 	exhaust atomic.Bool
 	workers sync.WaitGroup
 }
@@ -83,14 +83,14 @@ func (l *hotLoad) run(client *weir.Client) {
 	}
 }
 
-// goOn waits for so many checks more that leases allow.
+// goOn waits until leases have allowed that many more checks.
 func (l *hotLoad) goOn(t testing.TB, checks int64) {
 	t.Helper()
 	enough := l.leased.Load() + checks
 	weirtest.Until(t, "leases decide", func() bool { return l.leased.Load() >= enough })
 }
 
-// end exhausts the limit, of which no more was admitted than there is.
+// end exhausts the limit, and verifies that no more was allowed than the limit.
 func (l *hotLoad) end(t testing.TB) {
 	t.Helper()
 	l.exhaust.Store(true)
@@ -151,7 +151,7 @@ func TestALeaseRefusesForATime(t *testing.T) {
 	if !refusal.Leased || refusal.RetryAfter <= 0 || refusal.Remaining != 0 {
 		t.Errorf("%+v", refusal)
 	}
-	// A unit comes back in a day, whoever refuses. Before, the last units may still be granted.
+	// A unit comes back in a day, whether the service or a lease refuses. Until then the last units may still be granted.
 	weirtest.Until(t, "leases tell what the service has said", func() bool {
 		for leased := 0; leased < 100; {
 			verdict := client.Guard(ctx, few)
@@ -167,7 +167,7 @@ func TestALeaseRefusesForATime(t *testing.T) {
 		}
 		return true
 	})
-	// A limit that is reset lets others pass at once, and the client soon.
+	// After a reset other clients pass at once, and this client soon.
 	_, err := client.Reset(ctx, "", few)
 	succeeded(t, err)
 	equal(t, "another client", check(t, connect(t, server.Grpc), few).Allowed, true)
@@ -316,7 +316,7 @@ func TestALeasedCheckAllocatesNothing(t *testing.T) {
 	_, client := started(t, weir.WithLease())
 	ample := weir.Key{"ample", "alex"}
 	weirtest.Until(t, "no allocation", func() bool {
-		// Renewals allocate, of which there are few.
+		// Renewals allocate, but they are few.
 		return testing.AllocsPerRun(1000, func() { check(t, client, ample) }) == 0
 	})
 }

@@ -12,19 +12,19 @@ import (
 
 const (
 	leaseTick = 20 * time.Millisecond
-	// Idle leases are dropped at every so many ticks.
+	// Idle leases are dropped once in this many ticks.
 	leaseSweep = 5
 )
 
-// leases decides checks of hot keys by units that this client holds. Locks are taken in this order: the table's, a lease's, mu.
+// leases decides checks of hot keys with units that this client leases. Lock order: the table's, a lease's, mu.
 type leases struct {
 	breaker *breaker
-	// Times of leases are microseconds since then, by the monotonic clock.
+	// Times of leases are microseconds since epoch, by the monotonic clock.
 	epoch  time.Time
 	table  leaseTable
 	stream *leaseStream
 
-	// These two have the table's lock.
+	// Guarded by the table's lock.
 	ticking, closed bool
 
 	// The goroutines.
@@ -35,22 +35,22 @@ type leases struct {
 	serving bool
 }
 
-// leaseVerdict is how a lease decides a check.
+// leaseVerdict says how a check is decided.
 type leaseVerdict int
 
 const (
 	// By an ordinary check.
 	leaseChecks leaseVerdict = iota
-	// At once.
+	// Decided by the lease.
 	leaseDecides
-	// By its request to the service.
+	// By the lease's request to the service.
 	leaseAsks
 )
 
-// leaseStep is what follows from a check.
+// leaseStep is the next step of a check.
 type leaseStep struct {
 	verdict leaseVerdict
-	// Nil where no lease hears of the check.
+	// Nil if the check has no lease.
 	lease   *lease
 	sent    int64
 	request hold.Request
@@ -65,7 +65,7 @@ func newLeases(service weirv1.RateLimiterClient, b *breaker) *leases {
 
 func (s *leases) now() int64 { return time.Since(s.epoch).Microseconds() }
 
-// decide decides a check, where units are held for it, without a lock or an allocation.
+// decide decides a check with leased units, without a lock or an allocation, or returns the next step.
 func (s *leases) decide(domain string, key Key, cost int64) (Decision, leaseStep) {
 	hash := s.table.hash(domain, key)
 	if l := s.table.find(hash, domain, key); l != nil {
@@ -87,7 +87,7 @@ func paid(l *lease, left int64) (Decision, leaseStep) {
 	return Decision{Allowed: true, Leased: true, Remaining: uint64(left), Source: Lease}, leaseStep{verdict: leaseDecides, lease: l}
 }
 
-// short decides a check for which nothing was held, or says how it is decided.
+// short decides a check that the balance could not pay, or returns the next step.
 func (s *leases) short(hash uint64, domain string, key Key, cost int64) (Decision, leaseStep) {
 	l := s.locked(hash, domain, key)
 	if l == nil {
@@ -95,7 +95,7 @@ func (s *leases) short(hash uint64, domain string, key Key, cost int64) (Decisio
 	}
 	defer l.mu.Unlock()
 	now := s.now()
-	// An answer may have come while others had the lock.
+	// An answer may have arrived while this check waited for the lock.
 	switch spent, left := l.balance.Spend(cost, now); spent {
 	case hold.Low:
 		s.low(l, now)
@@ -115,14 +115,14 @@ func (s *leases) short(hash uint64, domain string, key Key, cost int64) (Decisio
 	return Decision{}, step
 }
 
-// low has the lease renewed. It needs the lease's lock.
+// low renews the lease. The caller must hold the lease's lock.
 func (s *leases) low(l *lease, now int64) {
 	if request, send := l.machine.Low(now); send {
 		s.renew(l, request)
 	}
 }
 
-// locked finds the lease of a key, or makes it, and takes its lock; nil where there is none.
+// locked finds or creates the lease of a key, and takes its lock; nil if there can be none.
 func (s *leases) locked(hash uint64, domain string, key Key) *lease {
 	for {
 		l := s.table.find(hash, domain, key)
@@ -180,7 +180,7 @@ func (s *leases) tick() {
 	}
 }
 
-// sweep drops idle leases, and reports whether that was the last tick.
+// sweep drops idle leases, and reports whether none is left.
 func (s *leases) sweep() bool {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *leases) sweep() bool {
 	return !s.ticking
 }
 
-// checked tells the lease of a refused ordinary check.
+// checked passes a refused ordinary check to its lease.
 func (s *leases) checked(step *leaseStep, cost int64, answer *weirv1.CheckResponse) {
 	if l := step.lease; l != nil {
 		l.mu.Lock()
@@ -205,7 +205,7 @@ func (s *leases) checked(step *leaseStep, cost int64, answer *weirv1.CheckRespon
 	}
 }
 
-// close gives back what is held, and waits for that for a time.
+// close returns all leased units to the service, and waits for the answers, at most for the timeout.
 func (s *leases) close(timeout time.Duration) {
 	bounded, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()

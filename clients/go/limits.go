@@ -2,7 +2,7 @@ package weir
 
 import "github.com/OWNER/weir/clients/go/weirv1"
 
-// Algorithm is one of the algorithms of limits.
+// Algorithm is the message of a rate-limiting algorithm.
 type Algorithm interface {
 	*weirv1.Gcra | *weirv1.TokenBucket | *weirv1.LeakyBucket | *weirv1.LeakyQueue | *weirv1.FixedWindow | *weirv1.SlidingLog |
 		*weirv1.SlidingWindow | *weirv1.SlidingBuckets | *weirv1.Decay | *weirv1.SmoothBursty | *weirv1.WarmingUp | *weirv1.Cycle |

@@ -9,12 +9,12 @@ import (
 
 const logEvery = 10 * time.Second
 
-// outageLog tells of checks without a decision, each reason at most once in ten seconds.
+// outageLog logs checks without a decision, each reason at most once in ten seconds.
 type outageLog struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// By reason, of which there are few.
+	// By reason; there are few.
 	logged map[string]*logged
 }
 
@@ -48,7 +48,7 @@ func (l *outageLog) tell(err error, mode FailureMode) {
 	l.logger.Error(impact+": weir is set up wrongly", "code", code, "error", err, "checks", checks)
 }
 
-// due counts a check, and reports whether to tell of it.
+// due counts a check, and reports whether to log it now.
 func (l *outageLog) due(reason string) (checks int, now bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

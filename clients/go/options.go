@@ -42,13 +42,13 @@ func defaults() config {
 	}
 }
 
-// TLS names PEM files. The certificate is read again for each connection.
+// TLS names PEM files. The client certificate is read again for each connection.
 type TLS struct {
-	// CA has the certificates that sign the service's. Empty: those of the system.
+	// CA has the CA certificates that verify the service. Empty: the system's.
 	CA string
-	// Cert and Key are the client certificate, for mTLS. Empty: none.
+	// Cert and Key are the client certificate and its private key, for mTLS. Empty: none.
 	Cert, Key string
-	// ServerName is the name in the service's certificate, where it differs from the target's.
+	// ServerName is the name in the service's certificate, if it differs from the target's host.
 	ServerName string
 }
 
@@ -57,70 +57,69 @@ func WithTLS(files TLS) Option {
 	return func(c *config) { c.tls = &files }
 }
 
-// WithToken sends a token with each call. Use TLS with it, except on loopback.
+// WithToken sends a bearer token with each call. Use TLS with it, except on loopback.
 func WithToken(token string) Option {
 	return func(c *config) { c.token = token }
 }
 
-// WithTokenFile sends the token that a file has. The file is read again at a call, at most once a second, so a new token is used
-// without a restart. While it cannot be read, or has no token of printable ASCII, the last token is sent, which is logged.
+// WithTokenFile sends the bearer token in a file. The file is read again at a call, at most once a second, so a new token is used without a
+// restart. If it cannot be read, or has no token of printable ASCII, a warning is logged, and the last token is sent.
 func WithTokenFile(path string) Option {
 	return func(c *config) { c.tokenFile = path }
 }
 
-// WithDeadline bounds each call, its retries included. Default 50 ms. An earlier deadline of the context holds.
+// WithDeadline bounds each call, retries included. Default 50 ms. An earlier deadline of the context takes precedence.
 func WithDeadline(deadline time.Duration) Option {
 	return func(c *config) { c.deadline = deadline }
 }
 
-// WithOnFailure says what Check answers during an outage. Default ReturnError.
+// WithOnFailure decides checks during an outage: Allow (fail open) or Deny (fail closed). Default ReturnError.
 func WithOnFailure(mode FailureMode) Option {
 	return func(c *config) { c.onFailure = mode }
 }
 
-// WithRetries is how often a call is repeated that found no service (UNAVAILABLE) and can be repeated without harm. Default 1; 0
-// turns retries off.
+// WithRetries sets how often an idempotent call is retried after UNAVAILABLE. Default 1; 0 turns retries off.
 //
-// For that, a check that charges or gives back has a request_id, whose answer the service remembers: it takes the place of a key in its memory, and a
-// leased limit is not decided by the lease. 0 avoids both.
+// With retries a check that charges or refunds carries a request_id, whose answer the service remembers: that takes memory like a key does,
+// and a replica does not decide such a check from units that it leases. 0 avoids both.
 func WithRetries(retries int) Option {
 	return func(c *config) { c.retries = retries }
 }
 
-// WithBreaker opens the circuit breaker after so many outages in a row, for so long. Default 5 and 1 s; 0 failures turn it off.
+// WithBreaker opens the circuit breaker for the pause after that many outages in a row. Default 5 and 1 s; 0 failures turn it off.
 func WithBreaker(failures int, pause time.Duration) Option {
 	return func(c *config) { c.breaker = breaker{maxFailures: failures, pause: pause} }
 }
 
-// WithCoalescing sends concurrent checks over one stream to one replica, at most so many at a time (0: 1,024), for more checks a second
-// at less CPU. Further checks, and all while the stream is being opened, are calls of their own.
+// WithCoalescing sends concurrent checks over one stream to one replica, at most maxInFlight at a time (0: 1,024): more checks per second
+// for less CPU. Further checks, and all checks while the stream is being opened, are unary calls.
 func WithCoalescing(maxInFlight int) Option {
 	return func(c *config) { c.inFlight = cmp.Or(maxInFlight, 1024) }
 }
 
-// WithLease lets checks of hot keys be decided in this process, in less than a microsecond, by units that the client takes in advance
-// and gives back at Close. It needs limits whose policy says lease; checks of others, and those that no lease can decide, are as
-// without. UseLease replaces it for a check.
+// WithLease decides checks of hot keys in this process, in less than a microsecond, with units that the client leases in advance and
+// returns at Close. It needs limits whose policy says lease. Checks of other keys, and those that a lease cannot decide, are ordinary
+// checks. UseLease overrides it for one check.
 func WithLease() Option {
 	return func(c *config) { c.lease = true }
 }
 
-// WithLogger logs failures of Guard and of the token file. Default slog.Default().
+// WithLogger sets the logger for failures of Guard and of the token file. Default slog.Default().
 func WithLogger(logger *slog.Logger) Option {
 	return func(c *config) { c.logger = logger }
 }
 
-// WithMeterProvider replaces OpenTelemetry's global provider.
+// WithMeterProvider replaces OpenTelemetry's global meter provider.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return func(c *config) { c.meters = provider }
 }
 
-// WithTracerProvider replaces OpenTelemetry's global provider.
+// WithTracerProvider replaces OpenTelemetry's global tracer provider.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(c *config) { c.tracers = provider }
 }
 
-// WithDialOptions adds options of gRPC, such as interceptors.
+// WithDialOptions adds gRPC dial options, such as interceptors.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(c *config) { c.dialOption = append(c.dialOption, options...) }
 }

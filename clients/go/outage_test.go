@@ -16,7 +16,7 @@ var many = weir.Key{"many", "alex"}
 
 const manyLimit = 10_000
 
-// cluster is two replicas over one Redis.
+// cluster is two replicas with one Redis.
 type cluster struct {
 	redis    []string
 	replicas [2]*weirtest.Server
@@ -35,7 +35,7 @@ func (c *cluster) target() string {
 	return c.replicas[0].Grpc + "," + c.replicas[1].Grpc
 }
 
-// restart starts a replica that has ended, on the same address.
+// restart restarts a replica that has ended, on the same address.
 func (c *cluster) restart(t testing.TB, i int) {
 	t.Helper()
 	c.replicas[i] = weirtest.Start(t, weirtest.Limits, append(c.redis, "WEIR_GRPC__LISTEN="+c.replicas[i].Grpc)...)
@@ -69,14 +69,14 @@ func newLoad(t testing.TB, client *weir.Client) *load {
 	return l
 }
 
-// goOn waits for so many answers more.
+// goOn waits for that many more answers.
 func (l *load) goOn(t testing.TB, answers int64) {
 	t.Helper()
 	enough := l.answered.Load() + answers
 	weirtest.Until(t, "checks go on", func() bool { return l.answered.Load() >= enough || t.Failed() })
 }
 
-// end is the number of checks that were answered.
+// end stops the load, and returns the number of answers.
 func (l *load) end() uint64 {
 	close(l.stop)
 	l.workers.Wait()
@@ -163,7 +163,7 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 func TestRetriesTurnedOff(t *testing.T) {
 	server, client := started(t, weir.WithRetries(0))
 	check(t, client, trade)
-	// No id, so nothing to remember.
+	// Without a request id the service remembers no answer.
 	equal(t, "keys", server.Metric(t, "weir_keys"), 2)
 	server.Kill()
 	_, err := client.Check(context.Background(), trade)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the README shows is what the tests run.
+// The README shows only code that the tests run.
 func TestTheReadmeShowsTheExamples(t *testing.T) {
 	var examples strings.Builder
 	for _, path := range []string{"example_test.go", "weirhttp/weirhttp_test.go", "weirgrpc/weirgrpc_test.go"} {
@@ -26,7 +26,7 @@ func TestTheReadmeShowsTheExamples(t *testing.T) {
 	}
 }
 
-// unindented compares code at any depth.
+// unindented removes the indentation, to compare code at any depth.
 func unindented(source string) string {
 	return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(source, "")
 }

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// The service takes no more.
+// The service's maximum.
 const maxCost = hold.MaxCost
 
 // Key is a path, root first: 1 to 32 segments of 1 to 1,024 bytes each. Segments are compared byte for byte and need no escaping.
 type Key []string
 
-// FailureMode is what happens without a decision, in an outage.
+// FailureMode says what happens if the service does not decide, in an outage.
 type FailureMode int
 
 const (
@@ -39,9 +39,8 @@ type Request struct {
 	lease     *bool
 }
 
-// NewRequest is a check of a key.
 func NewRequest(key Key, options ...CheckOption) Request {
-	// A copy, since a coalesced check may be sent when its caller has given up.
+	// A copy, since a coalesced check may be sent after its caller has given up.
 	r := Request{message: &weirv1.CheckRequest{Key: slices.Clone(key), MaxWait: &durationpb.Duration{}, SummaryOnly: true}}
 	for _, option := range options {
 		option(&r)
@@ -49,67 +48,68 @@ func NewRequest(key Key, options ...CheckOption) Request {
 	return r
 }
 
-// CheckOption changes a check.
+// CheckOption configures a check.
 type CheckOption func(*Request)
 
-// Domain is the domain whose policy decides. Default: the default domain.
+// Domain sets the domain whose policy decides. Default: the default domain.
 func Domain(domain string) CheckOption {
 	return func(r *Request) { r.message.Domain = domain }
 }
 
-// Cost is the units to charge. Default 1. 0 is a preview, which charges nothing; a negative cost is a refund.
+// Cost sets the units to charge, -2^32 to 2^32. Default 1. 0 is a preview: read-only, charges nothing. A negative cost is a refund.
 func Cost(units int64) CheckOption {
 	return func(r *Request) { r.message.Cost = &units }
 }
 
-// Limits are the only limits of this check, instead of those of the domain's policy: see NewLimit. None: the check is not limited.
+// Limits replaces the limits of the domain's policy for this check: see NewLimit. Without limits the check is not limited.
 func Limits(limits ...*weirv1.Limit) CheckOption {
 	return func(r *Request) { r.limitSpec().Limits = limits }
 }
 
-// Charge is what a refused check charges of its Limits.
+// Charge sets the charging rule of Limits when one of them refuses.
 func Charge(charge weirv1.Charge) CheckOption {
 	return func(r *Request) { r.limitSpec().Charge = charge }
 }
 
-// MaxWait accepts a Decision.Wait of limits that shape traffic. Default 0: such a limit refuses what would have to wait.
+// MaxWait accepts a Decision.Wait of up to this time from limits that shape traffic, at most 1 day. Default 0: such a limit refuses a check
+// that would have to wait.
 func MaxWait(wait time.Duration) CheckOption {
 	return func(r *Request) { r.message.MaxWait = durationpb.New(wait) }
 }
 
-// Factor divides the counts of all limits that the check meets: 0.5 allows twice as much, 0 lifts the limits.
+// Factor divides the counts of all limits that the check meets: 0.5 allows twice as much, 2 half as much, 0 lifts the limits.
 func Factor(factor float64) CheckOption {
 	return func(r *Request) { r.message.Factor = &factor }
 }
 
-// DryRun decides as always, but charges nothing.
+// DryRun decides as without it, but charges nothing.
 func DryRun() CheckOption {
 	return func(r *Request) { r.message.DryRun = true }
 }
 
-// RequestID is the caller's own id of the request, drawn at random: it is charged once, however often it is asked. By default the
-// client draws one itself where it may retry the call.
+// RequestID sets the idempotency key: 1 to 64 random bytes, such as a UUID. A check with the same id is charged once, however often it is
+// sent. By default the client draws an id itself if it may retry the call.
 func RequestID(id string) CheckOption {
 	return func(r *Request) { r.message.RequestId = id }
 }
 
-// Levels asks for Decision.Levels and Decision.Binding.
+// Levels requests Decision.Levels and Decision.Binding.
 func Levels() CheckOption {
 	return func(r *Request) { r.message.SummaryOnly = false }
 }
 
-// Deadline replaces that of the client for this call.
+// Deadline overrides the client's deadline for this call.
 func Deadline(deadline time.Duration) CheckOption {
 	return func(r *Request) { r.deadline = deadline }
 }
 
-// OnFailure replaces that of the client for this check.
+// OnFailure overrides the client's failure mode for this check.
 func OnFailure(mode FailureMode) CheckOption {
 	return func(r *Request) { r.onFailure = &mode }
 }
 
-// UseLease replaces WithLease for this check. CheckBatch, CheckAll and reservations ignore it, and so do checks of a Cost below 1, and
-// those with Limits, MaxWait, Factor, DryRun or RequestID.
+// UseLease overrides WithLease for this check. CheckBatch, CheckAll, Reserve and Slot ignore it, and so do checks with a Cost below 1,
+// Limits, MaxWait, Factor, DryRun or RequestID.
 func UseLease(use bool) CheckOption {
 	return func(r *Request) { r.lease = &use }
 }
@@ -121,7 +121,7 @@ func (r *Request) limitSpec() *weirv1.LimitSpec {
 	return r.message.LimitSpec
 }
 
-// cost is what the service takes it to be.
+// cost returns the cost, or the service's default.
 func (r *Request) cost() int64 {
 	if r.message.Cost == nil {
 		return 1
@@ -139,12 +139,12 @@ func (r *Request) leasable(lease bool) bool {
 		!m.DryRun && m.RequestId == ""
 }
 
-// free reports whether the check changes nothing, so that it may be repeated at will.
+// free reports whether the check charges nothing, so that retrying it needs no id.
 func (r *Request) free() bool {
 	return r.message.DryRun || r.cost() == 0
 }
 
-// malformed is the error of a check that cannot be encoded: protobuf has only text that is UTF-8.
+// malformed returns the error of a check that cannot be encoded: protobuf strings must be UTF-8.
 func (r *Request) malformed() *Error {
 	if encodable(r.message) {
 		return nil
@@ -155,7 +155,8 @@ func (r *Request) malformed() *Error {
 	return nil
 }
 
-// identify gives a check that charges or gives back an id of 128 random bits, by which it does so once however often it is sent.
+// identify gives a check that charges or refunds an idempotency key of at least 128 random bits, so that it does so once, however often it
+// is sent.
 func (r *Request) identify() {
 	if !r.free() && r.message.RequestId == "" {
 		r.message.RequestId = rand.Text()

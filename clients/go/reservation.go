@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ReserveOption changes a reservation or a slot. Every CheckOption is one.
+// ReserveOption configures a reservation or a slot. Every CheckOption is one.
 type ReserveOption interface {
 	reserve(*reserveRequest)
 }
@@ -26,18 +26,18 @@ type reserveOption func(*reserveRequest)
 
 func (o reserveOption) reserve(r *reserveRequest) { o(r) }
 
-// TTL is how long a reservation or a slot is held that is neither settled nor extended, 10 ms to 24 hours. It is required without a
-// concurrency limit on the path, whose ttl is the default and the most.
+// TTL sets the time, 10 ms to 24 hours, after which a reservation or a slot expires that is neither settled nor extended. It is required
+// unless a concurrency limit is on the path, whose ttl is the default and the maximum.
 func TTL(ttl time.Duration) ReserveOption {
 	return reserveOption(func(r *reserveRequest) { r.message.Ttl = durationpb.New(ttl) })
 }
 
-// ReleaseOnExpiry gives back what a reservation held that is not settled in time. By default it counts as spent.
+// ReleaseOnExpiry refunds the units of a reservation that expires. By default they count as spent.
 func ReleaseOnExpiry() ReserveOption {
 	return reserveOption(func(r *reserveRequest) { r.message.OnExpiry = weirv1.OnExpiry_ON_EXPIRY_RELEASE })
 }
 
-// Reservation holds units until their real cost is known. Settle it by Commit, and let go of it by a deferred Cancel:
+// Reservation holds units until their real cost is known. Settle it with Commit, and release it with a deferred Cancel:
 //
 //	reservation, err := client.Reserve(ctx, key, estimate, weir.TTL(2*time.Minute))
 //	if err != nil || !reservation.Decision.Allowed {
@@ -47,11 +47,11 @@ func ReleaseOnExpiry() ReserveOption {
 //	…
 //	settlement, err := reservation.Commit(ctx, used)
 //
-// Of a Fallback or a Degraded decision nothing is held, and settling changes nothing.
+// With a Fallback or a Degraded decision nothing is held, and settling changes nothing.
 type Reservation struct {
 	// Decision says whether units are held.
 	Decision Decision
-	// ExpiresAfter is for how long, from the answer on.
+	// ExpiresAfter is the time for which the units are held, from the answer on.
 	ExpiresAfter time.Duration
 
 	client   *Client
@@ -61,19 +61,19 @@ type Reservation struct {
 	settled  atomic.Bool
 }
 
-// Settlement is how a reservation was settled.
+// Settlement is the settlement of a reservation.
 type Settlement struct {
-	// Charged is what it cost.
+	// Charged is the units charged.
 	Charged int64
-	// Refunded is what was given back of what was reserved.
+	// Refunded is the reserved units that were refunded.
 	Refunded int64
-	// Overage is what was charged beyond what was reserved.
+	// Overage is the units charged beyond the reserved ones.
 	Overage uint64
-	// Degraded says that nothing was held, so that nothing was settled.
+	// Degraded reports that nothing was held, so nothing was settled.
 	Degraded bool
 }
 
-// Reserve decides as Check does, and holds the cost where it is allowed.
+// Reserve decides as Check does. If the check is allowed, its cost is charged and held.
 func (c *Client) Reserve(ctx context.Context, key Key, cost int64, options ...ReserveOption) (*Reservation, error) {
 	request := reserveRequest{check: NewRequest(key, Cost(cost)), message: &weirv1.ReserveRequest{}}
 	for _, option := range options {
@@ -109,20 +109,20 @@ func (c *Client) reserve(ctx context.Context, request *reserveRequest) (*Reserva
 	}, nil
 }
 
-// Commit settles the reservation by what it really cost; what is beyond the reserved units is charged in any case. It is idempotent:
-// the first settlement counts. ErrNotFound: it has expired. An outage: repeat it, for as long as it is worth to you; Cancel does nothing
-// after a Commit that failed.
+// Commit settles the reservation by the real cost: unused units are refunded, and units beyond the reserved ones are charged
+// unconditionally. It is idempotent: the first settlement counts. ErrNotFound: the reservation has expired. During an outage retry it as
+// long as it is worth it; Cancel does nothing after a failed Commit.
 func (r *Reservation) Commit(ctx context.Context, actual int64) (Settlement, error) {
 	return r.commit(ctx, &weirv1.CommitRequest{Hold: r.hold, Actual: &actual})
 }
 
-// CommitAll settles the reservation by what was reserved.
+// CommitAll settles the reservation by the reserved units.
 func (r *Reservation) CommitAll(ctx context.Context) (Settlement, error) {
 	return r.commit(ctx, &weirv1.CommitRequest{Hold: r.hold})
 }
 
 func (r *Reservation) commit(ctx context.Context, request *weirv1.CommitRequest) (Settlement, error) {
-	// Also if the call fails: what was used must not be given back by a deferred Cancel.
+	// Also if the call fails: a deferred Cancel must not refund units that were used.
 	r.settled.Store(true)
 	if r.hold == "" {
 		return Settlement{Degraded: true}, nil
@@ -143,8 +143,8 @@ func (r *Reservation) commit(ctx context.Context, request *weirv1.CommitRequest)
 	}, nil
 }
 
-// Cancel gives back all that was reserved. After a Commit, also one that failed, it does nothing, so it can be deferred. It is sent also
-// where the context has ended. An error means that the reservation ends by its TTL.
+// Cancel refunds all reserved units. It does nothing after a Commit, even a failed one, so it can be deferred. It is sent even if the
+// context has ended. After an error the reservation ends with its TTL.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.hold == "" || r.settled.Load() {
 		return nil
@@ -160,7 +160,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return nil
 }
 
-// Extend holds the reservation for another TTL from now on, 0: that of Reserve. It says for how long it is held.
+// Extend holds the reservation for another TTL from now on (0: the TTL of Reserve). It returns the time for which it is held.
 func (r *Reservation) Extend(ctx context.Context, ttl time.Duration) (expiresAfter time.Duration, err error) {
 	if r.hold == "" {
 		return 0, nil

@@ -42,7 +42,7 @@ func TestReserveAndCommit(t *testing.T) {
 		settlement, err := reservation.Commit(ctx, test.actual)
 		succeeded(t, err)
 		equal(t, "settlement", settlement, test.want)
-		// As a deferred one: the first settlement counts.
+		// A deferred Cancel: the first settlement counts.
 		succeeded(t, reservation.Cancel(ctx))
 		equal(t, "left", remaining(t, client, user), test.left)
 	}
@@ -231,7 +231,7 @@ func TestASlotIsLostWhenItsTimeIsOver(t *testing.T) {
 	slot, err := client.Slot(ctx, exports, weir.TTL(ttl))
 	succeeded(t, err)
 	over := time.Now().Add(ttl)
-	// The last attempt to extend it hangs.
+	// The last attempt to extend hangs.
 	server.Freeze(t)
 	weirtest.Until(t, "its time is over", func() bool { return time.Now().After(over) })
 	equal(t, "lost", slot.Lost(), true)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// token is a new one, and its hash for the credentials file.
+// token returns a new token, and its hash for the credentials file.
 func token(t testing.TB) (value, sha256 string) {
 	t.Helper()
 	output, err := exec.Command(weirtest.Binary(), "token", "shop", "--json").Output()
@@ -53,7 +53,7 @@ func TestTLSAndTokens(t *testing.T) {
 
 	check(t, connect(t, server.Grpc, tls, weir.WithToken(value)), trade)
 	check(t, connect(t, server.Grpc, weir.WithTLS(weir.TLS{CA: cert, ServerName: "weir"}), weir.WithToken(value)), trade)
-	// A list verifies the name of each address.
+	// With a list the name of each address is verified.
 	check(t, connect(t, server.Grpc+","+server.Grpc, tls, weir.WithToken(value)), trade)
 
 	for _, options := range [][]weir.Option{{tls}, {tls, weir.WithToken("guessed")}} {
@@ -131,7 +131,7 @@ func TestTokenFileRotates(t *testing.T) {
 		_, err := client.Check(context.Background(), trade, weir.Cost(0))
 		return err != nil
 	})
-	// A file that is gone changes nothing.
+	// A missing file changes nothing.
 	succeeded(t, os.Remove(file))
 	_, err := client.Check(context.Background(), trade, weir.Cost(0))
 	failed(t, err, weir.ErrUnauthenticated)
@@ -168,7 +168,7 @@ func TestATokenFileWithoutATokenLeavesTheLastOne(t *testing.T) {
 	}
 }
 
-// lines are what a logger writes.
+// lines receives the lines of a logger.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) {
@@ -230,7 +230,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	equal(t, "streams", opened.Load(), 2)
 }
 
-// countedStream counts what is sent.
+// countedStream counts the messages sent.
 type countedStream struct {
 	grpc.ClientStream
 	sent *atomic.Int64

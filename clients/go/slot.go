@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ErrSlotLost is the cause of the end of Slot.Context where the slot was lost: another holder may have it.
+// ErrSlotLost is the cause of Slot.Context if the slot was lost: another client may hold it.
 var ErrSlotLost = errors.New("weir: the slot is lost")
 
-// Slot is one of so many that may be held at the same time, by a concurrency limit. It is extended in the background until it is
-// released, also where the context of the call that took it has ended; the slot of a process that dies is free after its TTL.
+// Slot is one slot of a concurrency limit. It is extended in the background until it is released, even if the context of Client.Slot has
+// ended. If the process dies, the slot is free after its TTL.
 type Slot struct {
 	// Decision says whether a slot is held.
 	Decision Decision
@@ -19,17 +19,17 @@ type Slot struct {
 	reservation *Reservation
 	held        context.Context
 	stop        context.CancelCauseFunc
-	// Ends the extension.
+	// Stops the extension.
 	release   context.CancelFunc
 	extending chan struct{}
-	// By when the slot must be extended. Nil where it need not be, or no more.
+	// The slot must be extended by then. Nil if it need not be.
 	until atomic.Pointer[time.Time]
 	lost  atomic.Bool
 }
 
-// Slot takes a slot of each concurrency limit on the path; other limits there are charged the Cost (default 1).
+// Slot takes a slot of each concurrency limit on the path. Other limits there are charged the Cost (default 1).
 func (c *Client) Slot(ctx context.Context, key Key, options ...ReserveOption) (*Slot, error) {
-	// The slot is held from some moment after this one.
+	// The TTL begins after this moment.
 	asked := time.Now()
 	reservation, err := c.Reserve(ctx, key, 1, options...)
 	if err != nil {
@@ -54,8 +54,8 @@ func (c *Client) Slot(ctx context.Context, key Key, options ...ReserveOption) (*
 
 func (s *Slot) heldUntil(until time.Time) { s.until.Store(&until) }
 
-// Context is that of the work under the slot: it ends with the context that Slot was given, and when the slot is lost (context.Cause:
-// ErrSlotLost) or released.
+// Context is the context for the work under the slot. It ends with the context given to Client.Slot, and when the slot is lost
+// (context.Cause is ErrSlotLost) or released.
 func (s *Slot) Context() context.Context {
 	return s.held
 }
@@ -73,7 +73,7 @@ func (s *Slot) lose() {
 	s.stop(ErrSlotLost)
 }
 
-// Release gives the slot back. It is sent also where the context has ended. An error means that the slot is free after its TTL.
+// Release releases the slot. It is sent even if the context has ended. After an error the slot is free after its TTL.
 func (s *Slot) Release(ctx context.Context) error {
 	s.release()
 	<-s.extending
@@ -87,8 +87,8 @@ func (s *Slot) Release(ctx context.Context) error {
 	return err
 }
 
-// extend holds the slot until it is released. At a third of its time, each attempt bounded by a sixth, so that after one that hangs there
-// is time for two more.
+// extend extends the slot until it is released: after a third of its time, each attempt bounded by a sixth, so that after an attempt that
+// hangs two more are possible.
 func (s *Slot) extend(ctx context.Context) {
 	defer close(s.extending)
 	sixth := s.reservation.ExpiresAfter / 6
@@ -104,7 +104,7 @@ func (s *Slot) extend(ctx context.Context) {
 			return
 		}
 		asked := time.Now()
-		// An answer after it is lost is of no use.
+		// An answer after the slot is lost is useless.
 		attempt, cancel := context.WithTimeout(ctx, min(sixth, until.Sub(asked)))
 		expiresAfter, err := s.reservation.Extend(attempt, 0)
 		cancel()

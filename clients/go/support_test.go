@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { weirtest.Main(m) }
 
-// connect is a client that waits as long as a busy machine needs.
+// connect returns a client with a deadline for a busy machine.
 func connect(t testing.TB, target string, options ...weir.Option) *weir.Client {
 	t.Helper()
 	client, err := weir.New(target, append([]weir.Option{weir.WithDeadline(weirtest.Patient)}, options...)...)
@@ -24,7 +24,7 @@ func connect(t testing.TB, target string, options ...weir.Option) *weir.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Canceled: the test has closed it.
+		// Canceled: the test has closed it already.
 		if err := client.Close(); err != nil && status.Code(err) != codes.Canceled {
 			t.Error(err)
 		}
@@ -32,7 +32,7 @@ func connect(t testing.TB, target string, options ...weir.Option) *weir.Client {
 	return client
 }
 
-// started is a service with the usual limits, and its client.
+// started returns a service with the usual limits, and its client.
 func started(t testing.TB, options ...weir.Option) (*weirtest.Server, *weir.Client) {
 	t.Helper()
 	server := weirtest.Start(t, weirtest.Limits)
@@ -76,7 +76,7 @@ func failed(t testing.TB, err, kind error) *weir.Error {
 	return e
 }
 
-// endedStream is a stream that ends once a message was sent.
+// endedStream is a stream that ends after a message was sent.
 type endedStream struct {
 	grpc.ClientStream
 	ctx    context.Context
@@ -106,7 +106,7 @@ func (s *endedStream) RecvMsg(any) error {
 	}
 }
 
-// endingStreams makes streams of a method end. With a nil header the service has not accepted them.
+// endingStreams makes streams of a method end. With a nil header the service has rejected them.
 func endingStreams(method string, header metadata.MD, end func() error) grpc.DialOption {
 	return grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, full string, open grpc.Streamer,
 		options ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -117,7 +117,7 @@ func endingStreams(method string, header metadata.MD, end func() error) grpc.Dia
 	})
 }
 
-// intercepting calls a function before each unary call of a method, which fails with its error.
+// intercepting calls a function before each unary call of a method; if it fails, so does the call.
 func intercepting(method string, before func(context.Context) error) grpc.DialOption {
 	return grpc.WithUnaryInterceptor(func(ctx context.Context, full string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		options ...grpc.CallOption) error {

@@ -16,7 +16,7 @@ import (
 
 const scope = "github.com/OWNER/weir/clients/go"
 
-// telemetry is the client's metrics and spans. The key is in none of them.
+// telemetry has the client's metrics and spans. None of them contains the key.
 type telemetry struct {
 	tracer   trace.Tracer
 	checks   metric.Int64Counter
@@ -50,11 +50,11 @@ func newTelemetry(config *config, b *breaker) (*telemetry, error) {
 }
 
 func (t *telemetry) close() {
-	// Of a provider that has ended already.
+	// It fails if the provider is shut down already.
 	_ = t.breaker.Unregister()
 }
 
-// traced lets the service go on in the caller's trace.
+// traced propagates the caller's trace context to the service.
 func traced(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -67,7 +67,7 @@ func traced(ctx context.Context) context.Context {
 	return ctx
 }
 
-// observed is one check under way.
+// observed is a check in flight.
 type observed struct {
 	telemetry *telemetry
 	ctx       context.Context
@@ -115,7 +115,7 @@ func (t *telemetry) count(ctx context.Context, domain string, decision Decision,
 	t.checks.Add(ctx, 1, checkAttributes(outcome, decision.Source, domain))
 }
 
-// countLeased counts a check that the lease has decided. It has no span and no duration, which would take longer than the check.
+// countLeased counts a check that a lease has decided. It records no span and no duration, which would take longer than the check.
 func (t *telemetry) countLeased(ctx context.Context, l *lease, allowed bool) {
 	if !t.checks.Enabled(ctx) {
 		return

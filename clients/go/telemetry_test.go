@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// series are all that a reader collects: counts of checks and of durations, and the gauge.
+// series returns all series of a reader: counts of checks and of durations, and the gauge.
 func series(t testing.TB, reader metric.Reader) map[string]int64 {
 	t.Helper()
 	var collected metricdata.ResourceMetrics

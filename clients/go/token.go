@@ -17,7 +17,7 @@ const (
 	maxTokenBytes = 4096
 )
 
-// token is gRPC's credentials of each call.
+// token is the bearer token, as gRPC's per-call credentials.
 type token struct {
 	// Empty: the value never changes.
 	path   string
@@ -26,11 +26,11 @@ type token struct {
 	mu     sync.Mutex
 	value  string
 	readAt time.Time
-	// The file had no token when it was last read: that is logged already.
+	// The file had no token when it was last read, and this is logged.
 	unusable bool
 }
 
-// newToken is nil without a token. It fails where there is none to send, since that is a mistake at start.
+// newToken returns nil without a token. It fails for a token that is not valid, and for a file without one.
 func newToken(c *config) (*token, error) {
 	t := &token{path: c.tokenFile, logger: c.logger, value: c.token, readAt: time.Now()}
 	var err error
@@ -64,13 +64,13 @@ func readToken(path string) (string, error) {
 	return value, nil
 }
 
-// isPrintable reports whether a header can hold the token. gRPC fails calls with any other one.
+// isPrintable reports whether a header can carry the token. gRPC fails calls with any other one.
 func isPrintable(value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// current is the token, read again once it is a second old; empty of none. Its size, not its time, bounds what that costs: a few
-// microseconds.
+// current returns the token, read again if it is older than a second; empty if there is none. The caller waits for the file: a few
+// microseconds, bounded by the maximum size.
 func (t *token) current() string {
 	if t == nil {
 		return ""
@@ -98,7 +98,7 @@ func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + t.current()}, nil
 }
 
-// RequireTransportSecurity is false, since loopback and unix sockets need none.
+// RequireTransportSecurity returns false: loopback and Unix sockets need no TLS.
 func (t *token) RequireTransportSecurity() bool {
 	return false
 }

@@ -1,14 +1,14 @@
-// Checks a second and latency, of one caller and of many: as calls, coalesced and leased, beside the same calls of gRPC without the
-// package. The latency of a leased check is what it adds to the caller.
+// Checks per second and latency, of one caller and of many: unary, coalesced and leased, compared with bare gRPC calls. The latency
+// of a leased check is the time that it adds to the caller.
 import { credentials, Client as GrpcClient } from "@grpc/grpc-js";
 import { Client, type ClientOptions } from "weir-client";
 import { startWeir } from "./test/support/weir.js";
 
 const SECONDS = Number(process.env["BENCH_SECONDS"] ?? 5);
-/** I/O happens between so many checks, as between the requests of a server: leased ones do not wait for any. */
+/** I/O happens after this many checks, as between the requests of a server, since leased checks do not wait for any. */
 const CHECKS_AT_ONCE = 1_000;
 const POLICY = 'lease: true\nschema: { user: { children: { "*": { limits: [{ gcra: { burst: 1000000000, count: 1000000, period: 1s } }] } } } }';
-/** One for all callers, so that it is hot enough for a lease. */
+/** One key for all callers, so that it is hot enough for a lease. */
 const KEY = ["user", "alex"];
 const MODES: [string, ClientOptions][] = [
   ["unary", {}],
@@ -45,7 +45,7 @@ async function measure(mode: string, callers: number, check: Check): Promise<voi
   console.log(`${mode.padEnd(22)}${texts.join(" ")}`);
 }
 
-/** Latencies in microseconds of callers that check one after the other. */
+/** Returns the latencies, in microseconds, of callers that check one after the other. */
 async function run(check: Check, callers: number, seconds: number): Promise<number[]> {
   const latenciesUs: number[] = [];
   const endMs = performance.now() + seconds * 1_000;
@@ -67,7 +67,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return sorted[Math.floor(sorted.length * part)] ?? NaN;
 }
 
-/** A CheckRequest of this key alone, written by hand, and its answer not read. */
+/** Sends a CheckRequest with only a key, encoded by hand, and does not read the answer. */
 function bareCall(grpc: GrpcClient, key: string[]): Promise<unknown> {
   const request = Buffer.concat(key.map((segment) => Buffer.concat([Buffer.from([0x12, segment.length]), Buffer.from(segment)])));
   const same = (bytes: Buffer) => bytes;

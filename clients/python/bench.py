@@ -1,6 +1,6 @@
-"""Calls per second and latency against a service of its own: unary, coalesced and leased; threads and asyncio.
+"""Calls per second and latency, against a service of its own: unary, coalesced and leased; threads and asyncio.
 
-The latency of a leased check is what it adds to the caller.
+The latency of a leased check is the time that it adds to the caller.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ schema: { user: { children: { "*": { limits: [{ gcra: { burst: 1000000, count: 1
 SECONDS = float(os.environ.get("BENCH_SECONDS", "5"))
 ROUNDS = 3
 MODES: dict[str, dict[str, bool]] = {"unary": {}, "coalesced": {"coalesce": True}, "leased": {"lease": True}}
-# The event loop reads answers between so many checks: leased ones do not wait for any.
+# The event loop runs other tasks after this many checks, since leased checks do not wait for any I/O.
 CHECKS_AT_ONCE = 100
 KEY = ["user", "alex"]
 
 
 def threads(client: weir.Client, concurrency: int) -> list[float]:
-    """The latencies of checks on threads."""
+    """Returns the latencies of checks from threads."""
     end = time.perf_counter() + SECONDS
 
     def work() -> list[float]:
@@ -47,7 +47,7 @@ def threads(client: weir.Client, concurrency: int) -> list[float]:
 
 
 async def tasks(client: weir.AsyncClient, concurrency: int) -> list[float]:
-    """The latencies of checks of tasks."""
+    """Returns the latencies of checks from tasks."""
     end = time.perf_counter() + SECONDS
 
     async def work() -> list[float]:
@@ -64,21 +64,21 @@ async def tasks(client: weir.AsyncClient, concurrency: int) -> list[float]:
 
 
 def report(name: str, concurrency: int, latencies: list[float]) -> None:
-    """One line of the table."""
+    """Prints one line of the table."""
     latencies.sort()
     p50, p99 = (latencies[int(len(latencies) * part)] * 1e6 for part in (0.5, 0.99))
     print(f"| {name} | {concurrency} | {len(latencies) / SECONDS:,.0f} | {p50:,.1f} | {p99:,.1f} |")
 
 
 async def measure_tasks(address: str, concurrency: int, mode: dict[str, bool]) -> list[float]:
-    """The latencies of checks of tasks, with a client of their own."""
+    """Returns the latencies of checks from tasks, with a client of their own."""
     async with weir.AsyncClient(address, deadline=10, **mode) as client:
         await client.wait_ready(10)
         return await tasks(client, concurrency)
 
 
 def main() -> None:
-    """Prints the table: several rounds in turns, since a machine is never the same twice."""
+    """Prints the table: the modes take turns for several rounds, since the speed of a machine varies."""
     with tempfile.TemporaryDirectory() as directory:
         service = Service(Path(directory), POLICY)
         print("| | at a time | checks/s | p50 us | p99 us |\n|---|---|---|---|---|")

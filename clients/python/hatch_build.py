@@ -10,7 +10,7 @@ SOURCES = ["weir/v1/weir.proto", "weir/client/status.proto"]
 
 
 class GenerateMessages(BuildHookInterface[Any]):
-    """Runs protoc. A source distribution has the generated messages, so it needs none."""
+    """Runs protoc. A source distribution contains the generated messages, so it needs none."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before each build."""

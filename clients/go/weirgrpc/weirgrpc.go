@@ -1,4 +1,4 @@
-// Package weirgrpc guards grpc-go servers by Weir: refused calls end with RESOURCE_EXHAUSTED, google.rpc.RetryInfo and retry-after in
+// Package weirgrpc guards grpc-go servers with Weir: refused calls fail with RESOURCE_EXHAUSTED, google.rpc.RetryInfo, and retry-after in
 // the trailer. The header has ratelimit and ratelimit-policy.
 //
 //	key := weirgrpc.Path(weirgrpc.Text("user"), weirgrpc.Metadata("x-user"), weirgrpc.Method())
@@ -23,11 +23,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// KeyFunc is the key under which a call is limited. method is as in /package.Service/Method. A nil key is not limited.
+// KeyFunc returns the key under which a call is limited. method is /package.Service/Method. A call with a nil key is not limited.
 type KeyFunc func(ctx context.Context, method string) weir.Key
 
-// UnaryServerInterceptor limits unary calls by a client's Guard. It fails open, unless the option OnFailure(Deny) or the client says
-// otherwise; calls are refused with UNAVAILABLE then.
+// UnaryServerInterceptor limits unary calls with the client's Guard. It fails open, unless OnFailure(Deny) is set here or for the client:
+// then calls fail with UNAVAILABLE if the service does not decide.
 func UnaryServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.CheckOption) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		send := func(header, trailer metadata.MD) error {
@@ -41,7 +41,7 @@ func UnaryServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.Ch
 	}
 }
 
-// StreamServerInterceptor limits the beginning of streams, as UnaryServerInterceptor does calls.
+// StreamServerInterceptor limits the opening of streams, as UnaryServerInterceptor limits calls.
 func StreamServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.CheckOption) grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx := stream.Context()
@@ -93,10 +93,10 @@ func refusal(verdict weir.Verdict) error {
 	return refused.Err()
 }
 
-// Segment is one segment of a key. An empty one becomes "-".
+// Segment returns one segment of a key. An empty segment becomes "-".
 type Segment func(ctx context.Context, method string) string
 
-// Path is a key of segments, root first.
+// Path builds the key from segments, root first.
 func Path(segments ...Segment) KeyFunc {
 	return func(ctx context.Context, method string) weir.Key {
 		key := make(weir.Key, len(segments))
@@ -107,20 +107,19 @@ func Path(segments ...Segment) KeyFunc {
 	}
 }
 
-// Text is the same for each call.
+// Text is a constant segment.
 func Text(text string) Segment {
 	return func(context.Context, string) string { return text }
 }
 
-// Metadata is a value of the call's metadata. Take the user from what authentication has found, not from metadata that the
-// client sends.
+// Metadata is a value of the call's metadata. Take the user from authentication, not from metadata that the client sets.
 func Metadata(name string) Segment {
 	return func(ctx context.Context, _ string) string {
 		return strings.Join(metadata.ValueFromIncomingContext(ctx, name), ",")
 	}
 }
 
-// Principal is the first DNS name, or else the first URI, of the client's certificate that the server has verified (mTLS).
+// Principal is the first DNS name, or else the first URI, of the verified client certificate (mTLS).
 func Principal() Segment {
 	return func(ctx context.Context, _ string) string {
 		p, ok := peer.FromContext(ctx)
@@ -148,7 +147,7 @@ func Method() Segment {
 	return func(_ context.Context, method string) string { return strings.TrimPrefix(method, "/") }
 }
 
-// PeerIP is the address of the peer: of a proxy, where there is one.
+// PeerIP is the IP address of the peer; behind a proxy, the proxy's.
 func PeerIP() Segment {
 	return func(ctx context.Context, _ string) string {
 		p, ok := peer.FromContext(ctx)

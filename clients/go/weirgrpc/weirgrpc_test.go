@@ -58,7 +58,7 @@ func ExampleUnaryServerInterceptor() {
 	// ResourceExhausted
 }
 
-// serve serves a health service, which stands for any.
+// serve serves a health service, as an example of any service.
 func serve(server *grpc.Server) (called grpc_health_v1.HealthClient, stop func()) {
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func guarded(t *testing.T, client *weir.Client, key weirgrpc.KeyFunc, options ..
 
 func one(md metadata.MD, name string) string { return strings.Join(md.Get(name), ",") }
 
-// refusal verifies the status of a call that was refused.
+// refusal verifies the status of a refused call.
 func refusal(t *testing.T, err error, code codes.Code, trailer metadata.MD) {
 	t.Helper()
 	refused := status.Convert(err)

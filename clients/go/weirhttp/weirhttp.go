@@ -1,5 +1,4 @@
-// Package weirhttp guards net/http handlers by Weir: refused requests are answered with 429, Retry-After, RateLimit and
-// RateLimit-Policy.
+// Package weirhttp guards net/http handlers with Weir: refused requests are answered with 429, Retry-After, RateLimit and RateLimit-Policy.
 //
 //	limit := weirhttp.Middleware(client, weirhttp.Path(weirhttp.Text("user"), weirhttp.Header("X-User"), weirhttp.Route()))
 //	http.Handle("/trade", limit(trade))
@@ -13,10 +12,11 @@ import (
 	weir "github.com/OWNER/weir/clients/go"
 )
 
-// KeyFunc is the key under which a request is limited. A nil key is not limited.
+// KeyFunc returns the key under which a request is limited. A request with a nil key is not limited.
 type KeyFunc func(*http.Request) weir.Key
 
-// Middleware limits a handler by a client's Guard. It fails open, unless the option OnFailure(Deny) or the client says otherwise.
+// Middleware limits a handler with the client's Guard. It fails open, unless OnFailure(Deny) is set here or for the client: then requests
+// are answered with 503 if the service does not decide.
 func Middleware(client *weir.Client, key KeyFunc, options ...weir.CheckOption) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,16 +32,16 @@ func Middleware(client *weir.Client, key KeyFunc, options ...weir.CheckOption) f
 				return
 			}
 			w.WriteHeader(verdict.Status)
-			// A client that has gone does not read it.
+			// It fails if the client has disconnected.
 			_, _ = w.Write(verdict.Body)
 		})
 	}
 }
 
-// Segment is one segment of a key. An empty one becomes "-".
+// Segment returns one segment of a key. An empty segment becomes "-".
 type Segment func(*http.Request) string
 
-// Path is a key of segments, root first.
+// Path builds the key from segments, root first.
 func Path(segments ...Segment) KeyFunc {
 	return func(r *http.Request) weir.Key {
 		key := make(weir.Key, len(segments))
@@ -52,17 +52,17 @@ func Path(segments ...Segment) KeyFunc {
 	}
 }
 
-// Text is the same for each request.
+// Text is a constant segment.
 func Text(text string) Segment {
 	return func(*http.Request) string { return text }
 }
 
-// Header is a header of the request. Take the user from what authentication has found, not from a header that the client sets.
+// Header is a header of the request. Take the user from authentication, not from a header that the client sets.
 func Header(name string) Segment {
 	return func(r *http.Request) string { return r.Header.Get(name) }
 }
 
-// Principal is what authentication has found, by a key of the request's context. A value that is not a string is "-".
+// Principal is the authenticated user, a value in the request's context. A value that is not a string becomes "-".
 func Principal(key any) Segment {
 	return func(r *http.Request) string {
 		principal, _ := r.Context().Value(key).(string)
@@ -75,7 +75,7 @@ func Route() Segment {
 	return func(r *http.Request) string { return r.Pattern }
 }
 
-// RemoteIP is the address of the peer: of a proxy, where there is one.
+// RemoteIP is the IP address of the peer; behind a proxy, the proxy's.
 func RemoteIP() Segment {
 	return func(r *http.Request) string {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)

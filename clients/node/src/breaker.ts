@@ -1,10 +1,10 @@
-/** `half-open`: one call at a time probes whether the service answers again. */
+/** The state of the circuit breaker. `half-open`: one call at a time probes whether the service is available again. */
 export type BreakerState = "closed" | "open" | "half-open";
 
 export interface BreakerOptions {
-  /** Opens after this many outages in a row; 0: never. Default 5. */
+  /** Outages in a row after which the circuit breaker opens; 0: never. Default 5. */
   failures?: number;
-  /** Fails calls at once for this long, then probes. Default 1,000. */
+  /** The time for which an open circuit breaker fails calls at once, before it probes. Default 1,000. */
   openMs?: number;
 }
 
@@ -14,7 +14,7 @@ export type Permit = "call" | "probe";
 /** How a call ended. `unknown`: it says nothing about the service. */
 export type Outcome = "answer" | "outage" | "unknown";
 
-/** The circuit breaker: while the service is down, calls fail at once instead of each waiting for its deadline. */
+/** The circuit breaker: during an outage calls fail at once, instead of each waiting for its deadline. */
 export class CircuitBreaker {
   readonly #maxFailures: number;
   readonly #openMs: number;
@@ -32,7 +32,7 @@ export class CircuitBreaker {
     return performance.now() < this.#openUntilMs ? "open" : "half-open";
   }
 
-  /** Whether a call may be sent. Every permit is ended by {@link settle}. */
+  /** Returns whether a call may be sent. Each permit must be passed to {@link settle}. */
   admit(): Permit | null {
     const state = this.state;
     if (state === "closed") return "call";
@@ -49,7 +49,7 @@ export class CircuitBreaker {
     } else if (permit === "probe") {
       this.#open();
     } else if (this.#failures < this.#maxFailures && ++this.#failures === this.#maxFailures) {
-      // Calls that were sent before it opened, and fail after it, do not keep it open.
+      // Calls that were sent before the circuit breaker opened, and fail after it, do not keep it open.
       this.#open();
     }
   }

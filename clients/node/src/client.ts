@@ -17,15 +17,15 @@ import { Coalescer } from "./stream.js";
 import type { Operation, Telemetry } from "./telemetry.js";
 import { credentialsOf } from "./token.js";
 
-/** The decision on checks that pass together or not at all. */
+/** The answer to `checkAll`: the checks pass together or not at all. */
 export interface AllDecision {
   readonly allowed: boolean;
-  /** The decision on each check by itself, in their order. In a refused call some may be allowed, and are not charged either. */
+  /** The decision on each check, in their order. In a refused call some may be allowed; they are not charged either. */
   readonly decisions: readonly Decision[];
 }
 
 /**
- * A client of Weir: one for a process, and for as long as the process. `target` is `host:port`, `unix:PATH`, `dns:///host:port` or
+ * A client of Weir: one for the whole process. `target` is `host:port`, `unix:PATH`, `dns:///host:port` or
  * `ipv4:10.0.0.1:8081,10.0.0.2:8081`; calls are balanced over all its addresses.
  */
 export class Client implements Disposable, AsyncDisposable {
@@ -59,12 +59,12 @@ export class Client implements Disposable, AsyncDisposable {
     this.#log = new FailureLog(options.logger ?? console);
   }
 
-  /** `open`: calls fail at once, since the last ones found the service down. */
+  /** The state of the circuit breaker. `open`: calls fail at once after several outages in a row. */
   get breakerState(): BreakerState {
     return this.#breaker.state;
   }
 
-  /** Waits for a connection, for instance at start. Calls need not wait for it. */
+  /** Waits for a connection, for instance at start. Calls do not need it. */
   ready(timeoutMs = 5_000): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#channel.waitForReady(Date.now() + timeoutMs, (error) => {
@@ -74,7 +74,7 @@ export class Client implements Disposable, AsyncDisposable {
     });
   }
 
-  /** May `cost` units pass under this key? Every limit on the key's path decides, in one step. */
+  /** Decides one key: every limit on its path, in one atomic step. */
   check(key: Key, options: CheckOptions & CheckCallOptions = {}): Promise<Decision> {
     const ask = (options.lease ?? this.#isLeasing) ? this.#leases.check(key, options) : this.#leases.ordinary;
     if (typeof ask !== "function") {
@@ -91,7 +91,7 @@ export class Client implements Disposable, AsyncDisposable {
     });
   }
 
-  /** Decides up to 1,000 checks in order, each by itself. One that fails has its error in its place. */
+  /** Decides up to 1,000 checks in order, each by itself, in one call. A check that fails has its error in its place. */
   checkBatch(checks: readonly Check[], options: CallOptions = {}): Promise<(Decision | WeirError)[]> {
     const onFailure = options.onFailure ?? this.#onFailure;
     return this.#decide({
@@ -109,7 +109,10 @@ export class Client implements Disposable, AsyncDisposable {
     });
   }
 
-  /** Decides 1 to 32 checks of one domain together: either all are charged or none. Not retried, unless all charge nothing. */
+  /**
+   * Decides 1 to 32 checks of one domain together: either all are charged or none. Retried only if none of the checks charges
+   * anything.
+   */
   checkAll(checks: readonly Check[], options: CallOptions = {}): Promise<AllDecision> {
     return this.#decide({
       operation: "check_all",
@@ -126,7 +129,7 @@ export class Client implements Disposable, AsyncDisposable {
     });
   }
 
-  /** Decides as `check` does, and holds the cost until `commit` or `cancel` says what it really was. */
+  /** Decides as `check` does. If the check is allowed, its cost is charged and held, until `commit` or `cancel` settles it. */
   async reserve(key: Key, options: ReserveOptions = {}): Promise<Reservation> {
     const deadlineMs = options.deadlineMs ?? this.#deadlineMs;
     return this.#decide({
@@ -150,8 +153,8 @@ export class Client implements Disposable, AsyncDisposable {
   }
 
   /**
-   * Reserves, and runs the work if that is allowed. After it the reservation is settled in full, unless the work has settled it; where
-   * the work fails, it is cancelled.
+   * Reserves, and runs the work if that is allowed. Afterwards the reservation is settled in full, unless the work has settled it;
+   * if the work fails, it is cancelled.
    */
   async withReservation<Value>(
     key: Key,
@@ -161,26 +164,30 @@ export class Client implements Disposable, AsyncDisposable {
     return withReservation(await this.reserve(key, options), work);
   }
 
-  /** Takes a slot of the concurrency limits on the key's path, and holds it until it is released. */
+  /** Takes a slot of each concurrency limit on the path, and holds it until it is released. */
   async slot(key: Key, options: SlotOptions = {}): Promise<Slot> {
     const sentAtMs = performance.now();
     return new Slot(await this.reserve(key, options), options.ttlMs, sentAtMs);
   }
 
-  /** Takes a slot, runs the work if there is one, and gives the slot back. */
+  /** Takes a slot, runs the work if there is one, and releases the slot. */
   async withSlot<Value>(key: Key, options: SlotOptions, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
     return withSlot(await this.slot(key, options), work);
   }
 
   /**
-   * Decides on an HTTP request: whether it passes, the headers of its response, and status and body where it does not. Without a
-   * decision it passes, unless `failClosed`; failures are logged. Segments of the key are repaired: empty ones and overlong ones.
+   * Checks an HTTP request of a server: whether it passes, the headers of the response, and its status and body if it does not
+   * pass. If the service does not decide, the request passes (fail open), unless `failClosed` is set; failures are logged. Empty
+   * and overlong segments of the key are repaired.
    */
   guard(key: Key, options: GuardOptions = {}): Promise<Verdict> {
     return guard(this, this.#log, key, { ...options, failClosed: options.failClosed ?? this.#onFailure === "deny" });
   }
 
-  /** Removes the state of a key, and with `subtree` of all keys below it. Whether there was any. */
+  /**
+   * Removes the state of a key, and with `subtree` of all keys below it: their next checks find them full, as if never used.
+   * Resolves with whether there was any.
+   */
   async reset(key: Key, options: { domain?: string; subtree?: boolean; deadlineMs?: number } = {}): Promise<boolean> {
     const { domain = "", subtree = false, deadlineMs = this.#deadlineMs } = options;
     const request = { domain, key: [...key], subtree };
@@ -188,7 +195,7 @@ export class Client implements Disposable, AsyncDisposable {
     return removed ?? existed;
   }
 
-  /** Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls that are under way fail. */
+  /** Returns leased units to the service, waiting at most for the deadline, and closes all connections. Calls in flight fail. */
   async close(): Promise<void> {
     this.#unwatch?.();
     const givenBack = this.#leases.close(this.#deadlineMs);
@@ -205,7 +212,7 @@ export class Client implements Disposable, AsyncDisposable {
     return this.close();
   }
 
-  /** Runs a call that decides: watched by telemetry, and answered by `onFailure` during an outage. */
+  /** Runs a call that decides, with telemetry. During an outage `onFailure` decides. */
   async #decide<Result>(call: Deciding<Result>): Promise<Result> {
     const domains = call.domains.map((domain) => domain ?? "");
     const observation = this.#telemetry?.begin(call.operation, domains[0] ?? "");
@@ -225,7 +232,7 @@ export class Client implements Disposable, AsyncDisposable {
 
 interface Deciding<Result> {
   operation: Operation;
-  /** Of each check. */
+  /** The domain of each check. */
   domains: readonly (string | undefined)[];
   options: CallOptions;
   run(context: CallContext): Promise<Result>;

@@ -5,55 +5,61 @@ import type { CheckResponse, LevelResult } from "./generated/weir/v1/weir.js";
 /** The decision of one limit. */
 export interface Level {
   readonly name: string;
-  /** How many segments of the key it covers. */
+  /** The number of key segments that it covers. */
   readonly depth: number;
-  /** Never refuses, only counts. */
+  /** A shadow limit (dry run): it never refuses. */
   readonly shadow: boolean;
   readonly allowed: boolean;
   readonly limit: number;
   readonly remaining: number;
-  /** Refused only: after this time it would allow the check. `null`: allowed, or no wait helps. */
+  /** Refused only: the time after which it would allow the check. `null`: allowed, or no wait helps. */
   readonly retryAfterMs: number | null;
   readonly resetAfterMs: number;
   /** Allowed, but to be started this much later. */
   readonly waitMs: number;
   /** Refused, and no wait helps. */
   readonly never: boolean;
-  /** Nothing left: the time until a unit is. */
+  /** Nothing left: the time after which a unit is left. `null`: something is left, or no wait helps. */
   readonly nextAfterMs: number | null;
 }
 
-/** The answer to a check. Its numbers are taken over all limits on the key's path, each by itself. */
+/**
+ * The answer to a check. The summary is taken over all limits on the key's path, each field by itself, so its numbers may come from
+ * different limits. `binding` has the numbers of the limit that decided.
+ */
 export interface Decision {
   /** Whether the request may pass. */
   readonly allowed: boolean;
-  /** The lowest limit on the path. 0 where `source` is not `service`. */
+  /** The lowest limit on the path. 0: nothing is limited, or `source` is not `service`. */
   readonly limit: number;
-  /** The largest cost that would still pass now; by a lease, the units that this process holds. */
+  /** The largest cost that would still pass now. If `source` is `lease`: the units that the client holds. */
   readonly remaining: number;
-  /** Refused only: the same check passes after this time, if no other charges the key. `null`: allowed, or no wait helps. */
+  /**
+   * Refused only: the time after which the same check passes, if no other check charges the key. `null`: allowed, or no wait helps.
+   * If `source` is `lease` and the service has not sent that time: the time after which the client asks the service again.
+   */
   readonly retryAfterMs: number | null;
-  /** The time until all limits are full again. */
+  /** The time until every limit is full again. */
   readonly resetAfterMs: number;
-  /** Allowed, but to be started this much later: above 0 only with a `maxWaitMs` and limits that shape traffic. */
+  /** Allowed, but to be started this much later (traffic shaping). Above 0 only with `maxWaitMs`. */
   readonly waitMs: number;
   /** Refused, and no wait helps: the cost is above what a limit can ever allow. */
   readonly never: boolean;
-  /** Nothing left, allowed or refused: the time until a unit is. */
+  /** Nothing left, allowed or refused: the time after which a unit is left. `null`: something is left, or no wait helps. */
   readonly nextAfterMs: number | null;
-  /** The id of the operator's override or ban that acted. `null`: none did. */
+  /** The id of the operator's override in force, or of the ban that refused the check. `null`: none. */
   readonly override: string | null;
   /** The service decided without its shared store. */
   readonly degraded: boolean;
-  /** Decided from units that were leased in advance. */
+  /** A replica or the client decided with units that it leases, without a call of the shared store. */
   readonly leased: boolean;
-  /** The limit that decided. Only with `levels: true`, and if there is a limit on the path. */
+  /** The limit that decided. `null` without `levels: true`, and if nothing is limited. */
   readonly binding: Level | null;
-  /** All limits on the path, root first. Only with `levels: true`. */
+  /** All limits on the path, root first. Empty without `levels: true`. */
   readonly levels: readonly Level[];
-  /** `lease`: decided in this process, by a lease. `fallback`: the service gave no decision, and `onFailure` did. */
+  /** Who decided. `service`: Weir. `lease`: the client, with units that it leases. `fallback`: `onFailure`, during an outage. */
   readonly source: "service" | "lease" | "fallback";
-  /** Why there is only a fallback. */
+  /** Fallback only: the reason why the service did not decide. */
   readonly error: WeirError | null;
 }
 
@@ -78,17 +84,17 @@ export function fromResponse(response: CheckResponse): Decision {
   };
 }
 
-/** The decision of `onFailure`. */
+/** Returns the decision of `onFailure`, during an outage. */
 export function fallback(allowed: boolean, error: WeirError): Decision {
   return local(allowed, 0, null, error);
 }
 
-/** The decision of a lease. */
+/** Returns a decision of the client, with units that it leases. */
 export function leased(allowed: boolean, remaining: number, retryAfterMs: number | null): Decision {
   return local(allowed, remaining, retryAfterMs, null);
 }
 
-/** Without the service. */
+/** Returns a decision without the service. */
 function local(allowed: boolean, remaining: number, retryAfterMs: number | null, error: WeirError | null): Decision {
   return {
     allowed,

@@ -1,6 +1,6 @@
 import type { Duration } from "./generated/google/protobuf/duration.js";
 
-/** A duration of the wire in milliseconds, with the microseconds as fractions. */
+/** Converts a protobuf Duration to milliseconds, with fractions for microseconds. */
 export function milliseconds(duration: Duration): number {
   return duration.seconds * 1_000 + duration.nanos / 1_000_000;
 }
@@ -9,12 +9,12 @@ export function millisecondsOrNull(duration: Duration | undefined): number | nul
   return duration ? milliseconds(duration) : null;
 }
 
-/** A duration of the wire in whole microseconds. */
+/** Converts a protobuf Duration to whole microseconds, rounded down. */
 export function microseconds(duration: Duration | undefined): number {
   return duration ? duration.seconds * 1_000_000 + Math.floor(duration.nanos / 1_000) : 0;
 }
 
-/** Milliseconds as a duration of the wire, in whole microseconds: the service takes no finer ones. */
+/** Converts milliseconds to a protobuf Duration in whole microseconds: the service rejects finer ones. */
 export function duration(ms: number): Duration {
   const us = Math.round(ms * 1_000);
   const seconds = Math.trunc(us / 1_000_000);

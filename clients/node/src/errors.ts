@@ -3,7 +3,7 @@ import { milliseconds } from "./duration.js";
 import { BadRequest, RetryInfo, Status } from "./generated/google/rpc/status.js";
 import type { Error as EntryError } from "./generated/weir/v1/weir.js";
 
-/** A gRPC status, or `CIRCUIT_OPEN`: not sent, since the last calls found the service down. */
+/** A gRPC status, or `CIRCUIT_OPEN`: the call was not sent, since the circuit breaker is open after earlier outages. */
 export type ErrorCode = keyof typeof status | "CIRCUIT_OPEN";
 
 const OUTAGES: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
@@ -14,13 +14,13 @@ const OUTAGES: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   "CIRCUIT_OPEN",
 ]);
 
-/** The service did not decide. A refusal is a decision, and never an error. */
+/** The service did not decide. A refusal is a decision, not an error. */
 export class WeirError extends Error {
   override readonly name = "WeirError";
   readonly code: ErrorCode;
-  /** The invalid field, as in `limit_spec.limits[0].gcra.count`, where the service names one. */
+  /** The invalid field, as in `limit_spec.limits[0].gcra.count`. `null`: the service names none. */
   readonly field: string | null;
-  /** When to try again, where the service sheds load and says so. */
+  /** When to retry. `null`: the service does not say. */
   readonly retryAfterMs: number | null;
 
   constructor(code: ErrorCode, message: string, details: { field?: string; retryAfterMs?: number; cause?: unknown } = {}) {
@@ -31,15 +31,15 @@ export class WeirError extends Error {
   }
 
   /**
-   * It passes by itself, and `onFailure` decides meanwhile: UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, CIRCUIT_OPEN.
-   * The others are errors of the call or its configuration.
+   * Whether the error is temporary: UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, CIRCUIT_OPEN. `onFailure` applies
+   * only to these errors. All others repeat until the configuration or the code is corrected.
    */
   get isOutage(): boolean {
     return OUTAGES.has(this.code);
   }
 }
 
-/** The failure of a call. */
+/** Returns the error of a failed call, with the details that the service attaches. */
 export function fromServiceError(error: ServiceError): WeirError {
   const [details] = error.metadata?.get("grpc-status-details-bin") ?? [];
   return new WeirError(codeOf(error.code), error.details, {
@@ -48,7 +48,7 @@ export function fromServiceError(error: ServiceError): WeirError {
   });
 }
 
-/** The failure of one check of a batch or a stream. */
+/** Returns the error of one check of a batch or a stream. */
 export function fromEntry({ code, message, field }: EntryError): WeirError {
   return new WeirError(codeOf(code), message, { field });
 }

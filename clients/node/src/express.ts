@@ -8,7 +8,7 @@ export { byAddress, byHeader, byPrincipal, type KeyOf } from "./keys.js";
 
 export type Middleware<Request> = (request: Request, response: ServerResponse, next: (error?: unknown) => void) => Promise<void>;
 
-/** Checks each request: refusals are answered with 429, and all responses get rate-limit headers. */
+/** Checks each request: refused requests are answered with 429, and all responses get rate-limit headers. */
 export function rateLimit<Request extends IncomingMessage>(
   client: Pick<Client, "guard">,
   key: KeyOf<Request>,
@@ -27,10 +27,11 @@ export function rateLimit<Request extends IncomingMessage>(
 }
 
 /**
- * The key, and below it the route: `["user", "alex", "GET /trades/:id"]`. For the middleware of a route: others do not know it yet.
+ * The key, and below it the route: `["user", "alex", "GET /trades/:id"]`. Only for the middleware of a route: any other does not
+ * know the route yet.
  *
- * Express keeps no pattern of the path at which a router is mounted, and the path itself has many spellings. So it is not in the key:
- * `prefix` stands before the route, to tell routers with the same routes from each other.
+ * Express does not keep the pattern of the path at which a router is mounted, and that path has many spellings. So it is not in the
+ * key: put `prefix` before the route, to distinguish routers with the same routes.
  */
 export function byRoute<Request extends Routed>(key: KeyOf<Request>, prefix = ""): KeyOf<Request> {
   return (request) => [...key(request), `${request.method ?? ""} ${prefix}${request.route?.path ?? ""}`];

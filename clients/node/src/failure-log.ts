@@ -13,7 +13,7 @@ interface Kind {
   quietUntilMs: number;
 }
 
-/** Logs failures that no caller sees: each kind at most once in ten seconds. */
+/** Logs failures that no caller sees, each error code at most once in ten seconds. */
 export class FailureLog {
   readonly #logger: Logger;
   readonly #kinds = new Map<ErrorCode, Kind>();

@@ -6,7 +6,10 @@ import type { KeyOf } from "./keys.js";
 
 export { byAddress, byHeader, byPrincipal, type KeyOf } from "./keys.js";
 
-/** Checks each request of a route, as its `onRequest`: refusals are answered with 429, and all responses get rate-limit headers. */
+/**
+ * Checks each request of a route, as its `onRequest` hook: refused requests are answered with 429, and all responses get rate-limit
+ * headers.
+ */
 export function rateLimit(
   client: Pick<Client, "guard">,
   key: KeyOf<FastifyRequest>,
@@ -28,9 +31,9 @@ const plugin: FastifyPluginAsync<RateLimitPluginOptions> = async (fastify, { cli
   fastify.addHook("onRequest", rateLimit(client, key, options));
 };
 
-/** Checks each request of an application, or of the part of it that registers this. */
+/** Checks each request of an application, or of the part of it that registers this plugin. */
 export const rateLimitPlugin = Object.assign(plugin, {
-  // What fastify-plugin sets: the hook is for the instance that registers the plugin, not only for the plugin's own routes.
+  // As fastify-plugin does: the hook applies to the instance that registers the plugin, not only to the plugin's own routes.
   [Symbol.for("skip-override")]: true,
   [Symbol.for("plugin-meta")]: { name: "weir-client", fastify: "5.x" },
 });

@@ -6,16 +6,16 @@ import type { CheckOptions, Key } from "./request.js";
 
 export interface GuardOptions extends Pick<CheckOptions, "domain" | "cost" | "limits" | "charge" | "factor"> {
   /**
-   * Without a decision refuse with 503, as at a login, where endless attempts would be worse. Default: whether the client's `onFailure`
-   * is `"deny"`.
+   * Fail closed: refuse with 503 if the service does not decide, as at a login, where unlimited attempts would be worse than an
+   * outage. Default: whether the client's `onFailure` is `"deny"`.
    */
   failClosed?: boolean;
   deadlineMs?: number;
-  /** Instead of the client's. */
+  /** Overrides the client's `lease`. */
   lease?: boolean;
 }
 
-/** Whether a request passes, and the headers for its response. `decision` is null where there is none. */
+/** Whether a request passes, and the headers of its response. `decision` is null if the service did not decide. */
 export type Verdict =
   | { readonly pass: true; readonly headers: ResponseHeaders; readonly decision: Decision | null }
   | {
@@ -68,7 +68,7 @@ function refusal(status: 429 | 503, headers: ResponseHeaders, decision: Decision
   };
 }
 
-/** The headers of the binding limit, by draft-ietf-httpapi-ratelimit-headers-11. A lease does not know it. */
+/** Returns the headers of the binding limit (draft-ietf-httpapi-ratelimit-headers-11). A leased decision has no binding limit. */
 function headersOf({ binding, retryAfterMs }: Decision): ResponseHeaders {
   if (!binding) return retryAfter(retryAfterMs);
   const name = structuredString(binding.name);
@@ -84,19 +84,19 @@ function retryAfter(retryAfterMs: number | null): ResponseHeaders {
   return retryAfterMs === null ? {} : { "Retry-After": `${wholeSeconds(retryAfterMs)}` };
 }
 
-/** Rounded up, so that a client that comes back then is not early. */
+/** Rounds up, to at least 1, so that a client that waits this long is not early. */
 function wholeSeconds(ms: number): number {
   return Math.max(1, Math.ceil(ms / 1_000));
 }
 
-/** A string of RFC 9651, which is of printable ASCII; the rest is percent-encoded. */
+/** Encodes a string of RFC 9651, which allows only printable ASCII; all other characters, and %, are percent-encoded. */
 function structuredString(text: string): string {
   const name = Array.from(text).slice(0, MAX_NAME_LENGTH).join("");
   const ascii = name.toWellFormed().replace(/[^ -~]|%/gu, (character) => encodeURIComponent(character));
   return `"${ascii.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** A key that is valid whatever a user sends: a check of an invalid one would fail, and the request pass. */
+/** Returns a valid key, whatever a user sends: the check of an invalid one would fail, and the request would pass. */
 function repairedKey(key: Key): Key {
   const segments = key.slice(0, MAX_SEGMENTS).map(repaired);
   return segments.length > 0 ? segments : ["-"];
@@ -107,7 +107,7 @@ function repaired(segment: string): string {
   if (text.length * 3 <= MAX_SEGMENT_BYTES) return text || "-";
   const bytes = Buffer.from(text);
   let end = Math.min(bytes.length, MAX_SEGMENT_BYTES);
-  // Not within a character: the bytes after its first begin with the bits 10.
+  // Not within a character: in UTF-8 all bytes of one after its first begin with the bits 10.
   while (end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
   return bytes.toString("utf8", 0, end);
 }

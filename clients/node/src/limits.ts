@@ -9,7 +9,7 @@ const ENUMS = {
 } as const;
 const CHARGES = { "all-or-nothing": Charge.ALL_OR_NOTHING, independent: Charge.INDEPENDENT } as const;
 
-/** A message as callers write it: durations in milliseconds under `…Ms`, names for enums, and what has a default left out. */
+/** A message as callers write it: durations in milliseconds under `…Ms`, names for enums, and optional fields. */
 type Plain<Message> = {
   [Field in keyof Message & string as IsDuration<Message[Field]> extends true ? `${Field}Ms` : Field]?: Field extends keyof typeof ENUMS
     ? keyof (typeof ENUMS)[Field]
@@ -23,20 +23,23 @@ type Common = "name" | "depth" | "shadow";
 type Algorithms = { [Name in Exclude<keyof LimitMessage, Common>]-?: Plain<NonNullable<LimitMessage[Name]>> };
 
 /**
- * A limit of the caller's own: exactly one algorithm, as in `{ gcra: { burst: 15, count: 30, periodMs: 60_000 } }`. The names are
- * those of weir.proto, which documents them; durations are milliseconds under `…Ms`.
+ * One of the client's own limits: exactly one algorithm, as in `{ gcra: { burst: 15, count: 30, periodMs: 60_000 } }`. The names
+ * are those of weir.proto, which documents them; durations are milliseconds under `…Ms`.
  */
 export type Limit = {
   /** Shown in answers. */
   name?: string;
-  /** Covers the first so many segments of the key. Default: all. */
+  /** Covers the first N segments of the key. Default: the whole key. */
   depth?: number;
-  /** Counted, but never refuses. */
+  /** Dry run: evaluated and counted, but never refuses. */
   shadow?: boolean;
 } & { [Name in keyof Algorithms]: OneOf<Algorithms, Name> }[keyof Algorithms];
 type OneOf<All, Name extends keyof All> = Pick<All, Name> & { [Other in Exclude<keyof All, Name>]?: never };
 
-/** The limits that a refused check charges: none (the default), or each one that alone would have allowed it. */
+/**
+ * The charging rule when one of several limits refuses: charge none (the default), or each one that alone would have allowed the
+ * check.
+ */
 export type ChargeMode = keyof typeof CHARGES;
 
 export function limitSpec(limits: readonly Limit[], charge: ChargeMode = "all-or-nothing"): LimitSpec {

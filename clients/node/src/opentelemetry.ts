@@ -1,4 +1,4 @@
-/** Metrics and spans by OpenTelemetry. */
+/** Metrics and traces with OpenTelemetry. */
 import {
   context,
   metrics,
@@ -21,15 +21,16 @@ const BUCKETS_S = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 const BREAKER: Readonly<Record<BreakerState, number>> = { closed: 0, "half-open": 1, open: 2 };
 
 export interface OpenTelemetryOptions {
-  /** Default: the global one. */
+  /** Default: the global provider. */
   meterProvider?: MeterProvider;
-  /** Default: the global one. */
+  /** Default: the global provider. */
   tracerProvider?: TracerProvider;
 }
 
 /**
- * For the option `telemetry`: the counter `weir.client.checks`, the histogram `weir.client.duration`, the gauge `weir.client.breaker`
- * (0 closed, 1 half-open, 2 open), and a span for each call that decides, of which the service's is a child. Keys are not in them.
+ * For the option `telemetry`: the counter `weir.client.checks`, the histogram `weir.client.duration`, the gauge
+ * `weir.client.breaker` (0 closed, 1 half-open, 2 open), and a span for each call that decides, the parent of the service's span.
+ * Attributes do not contain keys.
  */
 export function openTelemetry({ meterProvider = metrics, tracerProvider = trace }: OpenTelemetryOptions = {}): Telemetry {
   const meter = meterProvider.getMeter(NAME);
@@ -73,7 +74,7 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
   };
 }
 
-/** A domain, as the service's own metrics name it. */
+/** Returns the name of a domain, as in the service's own metrics. */
 function nameOf(domain: string): string {
   return domain || "default";
 }
@@ -86,7 +87,7 @@ function outcomeOf(result: Decision | WeirError): Attributes {
 function endSpan(span: Span, results: readonly (Decision | WeirError)[]): void {
   const [result] = results;
   if (results.length !== 1) span.setAttribute("weir.checks", results.length);
-  // The same error for all is that of the call.
+  // If all checks have the same error, the call has failed.
   if (result instanceof WeirError && results.every((other) => other === result)) {
     span.setAttribute("error.type", result.code);
     span.setStatus({ code: SpanStatusCode.ERROR, message: result.message });

@@ -4,42 +4,47 @@ import type { Logger } from "./failure-log.js";
 import type { CoalesceOptions } from "./stream.js";
 import type { Telemetry } from "./telemetry.js";
 
-/** The outcome of a check during an outage: the error (the default), or a decision that allows or refuses. */
+/**
+ * What happens if the service does not decide, in an outage: the error is thrown (`error`, the default), or the check is allowed
+ * (`allow`, fail open) or refused (`deny`, fail closed).
+ */
 export type OnFailure = "error" | "allow" | "deny";
 
 export interface ClientOptions {
-  /** TLS, by the CA certificates of Node.js (`true`) or by files. Default: none. */
+  /** TLS, with the CA certificates of Node.js (`true`) or with files. Default: none. */
   tls?: TlsOptions | boolean;
   /** A bearer token. Send it over TLS only, except on loopback. */
   token?: string;
-  /** A file with the token, read again when it changes. */
+  /**
+   * A file with the bearer token. A call looks for a changed file at most once a second, so a new token is used without a restart.
+   */
   tokenFile?: string;
-  /** For a whole call with its retries. Default 50. */
+  /** The deadline of a call, retries included. Default 50. */
   deadlineMs?: number;
-  /** The outcome of checks during an outage. Errors of the call or its configuration are always errors. Default `"error"`. */
+  /** What happens to checks during an outage. All other errors are always thrown. Default `"error"`. */
   onFailure?: OnFailure;
-  /** How often a call that ended with UNAVAILABLE is repeated, if it may be. Default 1; 0 sends no request ids. */
+  /** How often an idempotent call is retried after UNAVAILABLE. Default 1; 0 turns retries off, and checks carry no request ids. */
   retries?: number;
   /** The circuit breaker, or `false` for none. */
   breaker?: BreakerOptions | false;
-  /** Send concurrent checks over one stream. Default false. */
+  /** Sends concurrent checks over one stream. Default false. */
   coalesce?: CoalesceOptions | boolean;
-  /** Decide checks of hot keys in this process, where the policy leases them. Default false. */
+  /** Decides checks of hot keys in this process, with leased units, if the policy leases them. Default false. */
   lease?: boolean;
-  /** Metrics and spans: `openTelemetry()` of `weir-client/opentelemetry`. Default: none. */
+  /** Metrics and traces: `openTelemetry()` of `weir-client/opentelemetry`. Default: none. */
   telemetry?: Telemetry;
-  /** Where `guard` reports failures. Default: the console. */
+  /** The logger for failures of `guard`. Default: the console. */
   logger?: Logger;
 }
 
 export interface CallOptions {
-  /** Instead of the client's. */
+  /** Overrides the client's deadline. */
   deadlineMs?: number;
-  /** Instead of the client's. */
+  /** Overrides the client's `onFailure`. */
   onFailure?: OnFailure;
 }
 
 export interface CheckCallOptions extends CallOptions {
-  /** Instead of the client's. */
+  /** Overrides the client's `lease`. */
   lease?: boolean;
 }

@@ -2,28 +2,28 @@ import type { Client, ClientDuplexStream, Metadata, ServiceError } from "@grpc/g
 import { fromEntry, fromServiceError, WeirError, type ErrorCode } from "./errors.js";
 import type { Error as EntryError } from "./generated/weir/v1/weir.js";
 
-/** A stream that the service rejects is opened again after so long. */
+/** The pause after the service rejected the stream. */
 const REOPEN_AFTER_MS = 1_000;
 
-/** Ends of a stream that the service has not accepted, but not rejected either: it may accept another one at once. */
+/** Codes with which a stream ends that the service has neither accepted nor rejected: it may accept another one at once. */
 const LOST: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["UNAVAILABLE", "CANCELLED"]);
 
-/** The service rejects the stream, as at `grpc.max_open_streams`: it has served none of its requests. */
+/** The service has rejected the stream, for instance because of `grpc.max_open_streams`, and carried out none of its requests. */
 export class StreamRejected extends Error {
   override readonly name = "StreamRejected";
 }
 
-/** A bidirectional method with an answer for each request, in order. */
+/** A bidirectional streaming method with one answer for each request, in order. */
 export interface StreamMethod<Response> {
   readonly path: string;
   responseDeserialize(bytes: Buffer): Response;
 }
 
 export interface StreamOptions<Response> {
-  /** The error of one request, where its answer has one. */
+  /** Returns the error of one request, if its answer has one. */
   errorOf(response: Response): EntryError | undefined;
   /**
-   * A request that misses its deadline ends a stream that has answered nothing for so long, so that the next ones go by another
+   * If a request misses its deadline, a stream without an answer for at least this time ends, and the next requests use another
    * stream. Milliseconds.
    */
   stallMs: number;
@@ -37,16 +37,16 @@ interface Waiting<Response> {
   timer: NodeJS.Timeout;
 }
 
-/** One such stream, until it ends. */
+/** One stream of such a method. */
 export class OrderedStream<Response> {
   readonly #call: ClientDuplexStream<Buffer, Response>;
   readonly #options: StreamOptions<Response>;
-  /** Answers come in the order of the requests, so an entry stays until its answer comes, also when it has timed out. */
+  /** Requests in flight, in the order of their answers. An entry stays until its answer arrives, even if it has timed out. */
   readonly #waiting: Waiting<Response>[] = [];
   #isOpen = true;
   #isAccepted = false;
   #reopenAtMs = -Infinity;
-  /** The last answer, or the request for which the stream began to wait. By the monotonic clock. */
+  /** When the last answer arrived, or the first request in flight was sent, by the monotonic clock. */
   #progressAt = 0;
 
   constructor(channel: Client, method: StreamMethod<Response>, metadata: Metadata, options: StreamOptions<Response>) {
@@ -65,12 +65,12 @@ export class OrderedStream<Response> {
     return this.#isOpen;
   }
 
-  /** The service has accepted it, and serves its requests. */
+  /** Whether the service has accepted the stream, and serves its requests. */
   get isAccepted(): boolean {
     return this.#isAccepted;
   }
 
-  /** The service has rejected it, and is not asked for another one yet. */
+  /** Whether the service has rejected the stream, and no other must be opened yet. */
   get isRejected(): boolean {
     return performance.now() < this.#reopenAtMs;
   }
@@ -86,7 +86,7 @@ export class OrderedStream<Response> {
         reject(new WeirError("DEADLINE_EXCEEDED", "no answer on the stream in time"));
         if (performance.now() - this.#progressAt >= this.#options.stallMs) this.#break();
       };
-      // After a pause of this process timers run before the answers that came meanwhile are read.
+      // After a pause of this process, timers run before the answers that arrived meanwhile are read.
       const timer = setTimeout(() => setImmediate(late), deadline - Date.now());
       const entry = { resolve, reject, timer };
       if (this.#waiting.length === 0) this.#progressAt = performance.now();
@@ -95,7 +95,7 @@ export class OrderedStream<Response> {
     });
   }
 
-  /** Takes no further requests; what was sent is still answered. */
+  /** Takes no further requests; those in flight are still answered. */
   end(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;

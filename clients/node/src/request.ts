@@ -3,36 +3,41 @@ import { duration } from "./duration.js";
 import type { CheckRequest } from "./generated/weir/v1/weir.js";
 import { limitSpec, type ChargeMode, type Limit } from "./limits.js";
 
-/** The path of a key, root first: `["user", "alex", "trade"]`. */
+/** A path, root first: `["user", "alex", "trade"]`. 1 to 32 segments of 1 to 1,024 bytes each. */
 export type Key = readonly string[];
 
 export interface CheckOptions {
   /** The domain whose policy decides. Default: the default domain. */
   domain?: string;
-  /** Units. Default 1. 0 is a preview, which charges nothing; a negative cost is a refund. */
+  /** Units to charge, -2^32 to 2^32. Default 1. 0 is a preview: read-only, charges nothing. A negative cost is a refund. */
   cost?: number;
-  /** Limits of the caller's own, instead of those of the policy. */
+  /** Replaces the limits of the domain's policy for this check. */
   limits?: readonly Limit[];
-  /** Which of `limits` a refused check charges. */
+  /** The charging rule of `limits` when one of them refuses. */
   charge?: ChargeMode;
-  /** The longest wait to accept from limits that shape traffic. Default 0: they refuse instead. */
+  /** The longest wait that the client accepts from limits that shape traffic, up to 1 day. Default 0: they refuse instead. */
   maxWaitMs?: number;
-  /** Divides the counts of all limits: 0.5 allows twice as much, 0 lifts them. Default 1. */
+  /**
+   * Divides the counts of all limits that the check meets: 0.5 allows twice as much, 2 half as much, 0 lifts the limits. Default 1.
+   */
   factor?: number;
-  /** Would it pass, and when? Charges nothing. */
+  /** Decides as without it, but charges nothing. */
   dryRun?: boolean;
-  /** The id under which the check may be repeated, and is charged once. Default: made by the client where it may retry. */
+  /**
+   * Idempotency key, 1 to 64 random bytes: a check with the same id is charged once, however often it is sent. Default: drawn by
+   * the client if it may retry the call.
+   */
   requestId?: string;
-  /** Have every limit on the path in the decision. Default false. */
+  /** Requests `levels` and `binding` of the decision. Default false. */
   levels?: boolean;
 }
 
-/** A check of several. */
+/** One check, for `checkBatch` and `checkAll`. */
 export interface Check extends CheckOptions {
   key: Key;
 }
 
-/** A check for the wire. With `mayRetry` one that charges gets an id of its own. */
+/** Encodes a check. With `mayRetry` a check that charges or refunds gets an idempotency key. */
 export function checkRequest(key: Key, options: CheckOptions, mayRetry: boolean): CheckRequest {
   const { domain = "", cost, limits, charge, maxWaitMs = 0, factor, dryRun = false, levels = false } = options;
   const charges = cost !== 0 && !dryRun;
@@ -49,7 +54,7 @@ export function checkRequest(key: Key, options: CheckOptions, mayRetry: boolean)
   };
 }
 
-/** Sent twice, it is charged once at most. */
+/** Returns whether the check is idempotent. */
 export function isRepeatable({ cost, dryRun, requestId }: CheckRequest): boolean {
   return requestId !== "" || cost === 0 || dryRun;
 }

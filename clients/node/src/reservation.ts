@@ -7,25 +7,28 @@ import type { CheckOptions } from "./request.js";
 import type { Rpc } from "./rpc.js";
 
 export interface ReserveOptions extends Omit<CheckOptions, "dryRun">, CallOptions {
-  /** How long to hold the units, 10 ms to 24 hours. Required without a concurrency limit on the path, whose `ttl` is the default. */
+  /**
+   * The time, 10 ms to 24 hours, after which the reservation expires if it is neither settled nor extended. Required unless a
+   * concurrency limit is on the path, whose `ttl` is the default and the maximum.
+   */
   ttlMs?: number;
-  /** Units that are not settled in time count as spent (`keep`, the default), or are given back. */
+  /** The settlement of an expired reservation: its units count as spent (`keep`, the default), or are refunded (`release`). */
   onExpiry?: "keep" | "release";
 }
 
-/** How a reservation was settled; also when asked again. */
+/** The settlement of a reservation. Repeated calls get the first one. */
 export interface Settlement {
-  /** The units that it cost. */
+  /** The units charged. */
   readonly charged: number;
-  /** The reserved units that were given back. */
+  /** The reserved units that were refunded. */
   readonly refunded: number;
-  /** The units charged beyond what was reserved. */
+  /** The units charged beyond the reserved ones. */
   readonly overage: number;
-  /** Nothing was held, so that this changed nothing: the service did not decide, or did without the shared store. */
+  /** Nothing was held, so nothing was settled: the service did not decide, or decided without its shared store. */
   readonly degraded: boolean;
 }
 
-/** The outcome of work that needed a decision to run. */
+/** The outcome of work that runs only if it is allowed. */
 export type Outcome<Value> =
   | { readonly allowed: true; readonly decision: Decision; readonly value: Value }
   | { readonly allowed: false; readonly decision: Decision };
@@ -33,14 +36,14 @@ export type Outcome<Value> =
 const NOTHING_HELD: Settlement = { charged: 0, refunded: 0, overage: 0, degraded: true };
 
 /**
- * Units that are held until their real cost is known. Settled by the end of an `await using` block: in full, unless `commit` or
- * `cancel` was called. JavaScript does not tell that end whether the block has failed; `Client.withReservation` cancels then. What
- * cannot be settled at that end settles itself after its ttl.
+ * Units that are held until their real cost is known. The end of an `await using` block settles them in full, unless `commit` or
+ * `cancel` was called. It cannot know whether the block has failed; use `Client.withReservation` to cancel then. A reservation that
+ * cannot be settled ends with its ttl.
  */
 export class Reservation implements AsyncDisposable {
-  /** Refused: nothing is held, and settling does nothing. */
+  /** If refused, nothing is held, and settling changes nothing. */
   readonly decision: Decision;
-  /** How long the units were held when the reservation was made. 0: nothing is held. */
+  /** The time for which the units are held, from the answer of the service on. 0: nothing is held. */
   readonly heldMs: number;
   readonly #hold: string;
   readonly #rpc: Rpc;
@@ -64,21 +67,24 @@ export class Reservation implements AsyncDisposable {
     return this.#isSettled;
   }
 
-  /** Settles by what it really cost; by default what was reserved. It may be repeated, and the first settlement counts. */
+  /**
+   * Settles the reservation by the real cost (default: the reserved units): unused units are refunded, and units beyond the
+   * reserved ones are charged unconditionally. Idempotent: the first settlement counts.
+   */
   async commit(actual?: number): Promise<Settlement> {
     this.#isSettled = true;
     if (!this.#hold) return NOTHING_HELD;
     return this.#rpc.call(RateLimiterService.commit, { hold: this.#hold, actual }, this.#plan());
   }
 
-  /** Gives back all that was reserved. It may be repeated, and the first settlement counts. */
+  /** Refunds all reserved units. Idempotent: the first settlement counts. */
   async cancel(): Promise<Settlement> {
     this.#isSettled = true;
     if (!this.#hold) return NOTHING_HELD;
     return { overage: 0, ...(await this.#rpc.call(RateLimiterService.cancel, { hold: this.#hold }, this.#plan())) };
   }
 
-  /** Holds the units for longer, or shorter, from now on. Resolves with for how long: 15/16 of `ttlMs` at least. */
+  /** Changes the time for which the units are held, from now on. Resolves with that time: at least 15/16 of `ttlMs`. */
   async extend(ttlMs?: number, options: { deadlineMs?: number } = {}): Promise<number> {
     if (!this.#hold) return 0;
     const request = { hold: this.#hold, ttl: ttlMs === undefined ? undefined : duration(ttlMs) };
@@ -95,7 +101,10 @@ export class Reservation implements AsyncDisposable {
   }
 }
 
-/** Runs work under a reservation: settled in full after it, unless it has settled, and cancelled where it fails. */
+/**
+ * Runs work under a reservation. Afterwards it is settled in full, unless the work has settled it; if the work fails, it is
+ * cancelled.
+ */
 export async function withReservation<Value>(
   reservation: Reservation,
   work: (reservation: Reservation) => Promise<Value>,
@@ -111,7 +120,7 @@ export async function withReservation<Value>(
   }
 }
 
-/** A settlement that no caller waits for: what is not settled ends by itself, after its ttl. */
+/** Ignores a failed settlement: an unsettled reservation ends with its ttl. */
 async function endsByItself(settlement: Promise<Settlement>): Promise<void> {
   await settlement.catch((error: unknown) => {
     if (!(error instanceof WeirError)) throw error;

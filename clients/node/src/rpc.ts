@@ -23,14 +23,14 @@ interface Method<Request, Response> {
 
 export interface CallContext {
   deadlineMs: number;
-  /** Sent along, beside the token. */
+  /** Metadata to send in addition to the token. */
   headers?: Readonly<Record<string, string>> | undefined;
 }
 
 interface CallOptions extends CallContext {
-  /** Sent twice, it has the effect of once. */
+  /** Whether the call is idempotent. */
   isRepeatable: boolean;
-  /** Instead of the client's. */
+  /** Overrides the client's retries. */
   retries?: number;
 }
 
@@ -44,7 +44,7 @@ interface Parts {
 
 type Attempt<Response> = (request: Buffer, deadline: number, isRetry: boolean) => Promise<Response>;
 
-/** Calls with a deadline, retries and the circuit breaker. */
+/** Sends calls, with a deadline, retries and the circuit breaker. */
 export class Rpc {
   readonly #parts: Parts;
   readonly #leaseStream: LeaseStream;
@@ -61,7 +61,10 @@ export class Rpc {
     );
   }
 
-  /** A check: over the stream where checks are coalesced and the service has accepted it, and a retry as a call of its own. */
+  /**
+   * Sends a check: over the stream if checks are coalesced and the service has accepted it, else as a unary call, and so is a
+   * retry.
+   */
   check(request: CheckRequest, context: CallContext): Promise<CheckResponse> {
     const method = RateLimiterService.check;
     const options = { ...context, isRepeatable: isRepeatable(request) };
@@ -72,8 +75,8 @@ export class Rpc {
   }
 
   /**
-   * A request on the stream of leases; null: the service rejects the stream, and served nothing of it. The request is repeated once, as
-   * it is: its amounts are totals.
+   * Sends a request on the stream of leases. Resolves with null if the service rejects the stream, and has carried out none of its
+   * requests. The request is retried once, unchanged: its amounts are totals.
    */
   async lease(request: LeaseRequest, deadlineMs: number): Promise<LeaseResponse | null> {
     const options = { deadlineMs, isRepeatable: true, retries: 1 };
@@ -87,7 +90,7 @@ export class Rpc {
     }
   }
 
-  /** Too many requests wait for their answers on the stream of leases. */
+  /** Whether too many requests are in flight on the stream of leases. */
   get isLeaseStreamFull(): boolean {
     return this.#leaseStream.isFull;
   }
@@ -96,7 +99,7 @@ export class Rpc {
     this.#leaseStream.end();
   }
 
-  /** Takes no further calls; what is under way goes on. */
+  /** Takes no further calls; calls in flight continue. */
   stop(): void {
     this.#isClosed = true;
   }
@@ -145,7 +148,7 @@ export class Rpc {
     });
   }
 
-  /** The token, the headers, and for a retry that it waits for a connection: a first attempt fails at once where there is none. */
+  /** Returns the metadata of a call: token and headers. A retry waits for a connection; without one a first attempt fails. */
   #metadata(headers: CallContext["headers"], isRetry: boolean): Metadata {
     const shared = this.#parts.credentials.metadata();
     if (!headers && !isRetry) return shared;
@@ -156,7 +159,7 @@ export class Rpc {
   }
 }
 
-/** Repeats what UNAVAILABLE has ended: the connection was lost, or the server is shutting down. */
+/** Retries after UNAVAILABLE: the connection was lost, or the server shuts down. */
 async function withRetries<Response>(
   retries: number,
   deadline: number,
@@ -169,7 +172,8 @@ async function withRetries<Response>(
       return await attempt(request, deadline, attempts > 0);
     } catch (error) {
       if (!(error instanceof WeirError)) throw error;
-      // A retry waits for a connection until the deadline, so that alone says less than what ended the attempt before it.
+      // A retry waits for a connection until the deadline, so its DEADLINE_EXCEEDED says less than the error of the attempt before
+      // it.
       const isLate = error.code === "DEADLINE_EXCEEDED";
       if (!failure || !isLate) failure = error;
       if (error.code !== "UNAVAILABLE" || attempts === retries || Date.now() >= deadline) throw failure;
@@ -181,12 +185,12 @@ function encode<Request>({ requestSerialize }: Method<Request, unknown>, request
   try {
     return requestSerialize(request);
   } catch (error) {
-    // A fraction where the service takes whole units, for instance.
+    // For instance a fraction where the service takes whole units.
     throw new WeirError("INVALID_ARGUMENT", error instanceof Error ? error.message : String(error), { cause: error });
   }
 }
 
-/** A request is encoded once, for all its attempts. */
+/** The request is encoded once, for all attempts. */
 function encoded(request: Buffer): Buffer {
   return request;
 }

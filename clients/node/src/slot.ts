@@ -2,12 +2,12 @@ import type { Decision } from "./decision.js";
 import { WeirError } from "./errors.js";
 import type { Outcome, Reservation, ReserveOptions } from "./reservation.js";
 
-/** `ttlMs` is how long the slot is held without an extension; the default is that of the limit. */
+/** `ttlMs`: the time for which the slot is held without an extension. Default: that of the limit. */
 export type SlotOptions = Omit<ReserveOptions, "onExpiry">;
 
 /**
- * A slot of a concurrency limit: extended in the background until it is released, by `release` or by the end of an `await using` block.
- * Should this process die, the slot is free after its ttl.
+ * A slot of a concurrency limit. It is extended in the background until it is released, by `release` or by the end of an
+ * `await using` block. If the process dies, the slot is free after its ttl.
  */
 export class Slot implements AsyncDisposable {
   readonly #reservation: Reservation;
@@ -16,17 +16,17 @@ export class Slot implements AsyncDisposable {
   #expiresAtMs = Infinity;
   #timer: NodeJS.Timeout | undefined;
   #expiry: NodeJS.Timeout | undefined;
-  /** Of the last attempt to extend it. */
+  /** The error of the last attempt to extend the slot. */
   #failure: unknown;
 
-  /** `sentAtMs`: when the reservation was asked for. Its time may have begun then. */
+  /** `sentAtMs`: when the reservation was requested. The ttl begins after this moment. */
   constructor(reservation: Reservation, ttlMs: number | undefined, sentAtMs: number) {
     this.#reservation = reservation;
     this.#ttlMs = ttlMs;
     if (reservation.heldMs > 0) this.#heldFor(reservation.heldMs, sentAtMs);
   }
 
-  /** Refused: all slots are taken, and there is none to release. */
+  /** If refused, all slots are taken, and none has to be released. */
   get decision(): Decision {
     return this.#reservation.decision;
   }
@@ -35,12 +35,12 @@ export class Slot implements AsyncDisposable {
     return this.decision.allowed;
   }
 
-  /** Aborts when the slot is lost: it could not be extended in time, so that another may have it. Stop the work then. */
+  /** Aborts when the slot is lost: it could not be extended in time, and another client may hold it. Stop the work then. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Gives the slot back. It may be repeated. A slot that was lost needs no release. */
+  /** Releases the slot. It may be repeated. A lost slot needs no release. */
   async release(): Promise<void> {
     this.#stop();
     if (!this.#lost.signal.aborted) await this.#reservation.commit();
@@ -55,7 +55,7 @@ export class Slot implements AsyncDisposable {
     this.#expiresAtMs = sentAtMs + heldMs;
     clearTimeout(this.#expiry);
     this.#expiry = setTimeout(() => this.#expire(), Math.ceil(this.#leftMs)).unref();
-    // At a third, each attempt bounded by a sixth: after one that hangs there is time for two more.
+    // After a third of its time, each attempt bounded by a sixth, so that after an attempt that hangs two more are possible.
     this.#extendAfter(sentAtMs + heldMs / 3 - performance.now(), heldMs / 6);
   }
 
@@ -66,11 +66,11 @@ export class Slot implements AsyncDisposable {
   #extendAfter(waitMs: number, retryMs: number): void {
     const timer = setTimeout(async () => {
       const [sentAtMs, leftMs] = [performance.now(), this.#leftMs];
-      // This process was stopped.
+      // The process was suspended.
       if (leftMs <= 0) return this.#expire();
       const options = { deadlineMs: Math.min(retryMs, leftMs) };
       const extended = await this.#reservation.extend(this.#ttlMs, options).catch((error: unknown) => error);
-      // Released or lost meanwhile.
+      // The slot was released or lost meanwhile.
       if (this.#timer !== timer) return;
       this.#failure = extended;
       if (typeof extended === "number" && extended > 0) this.#heldFor(extended, sentAtMs);
@@ -96,14 +96,14 @@ export class Slot implements AsyncDisposable {
   }
 }
 
-/** Runs work with a slot, which is released after it, also where it fails. */
+/** Runs work with a slot, and releases the slot afterwards, even if the work fails. */
 export async function withSlot<Value>(slot: Slot, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
   const { decision } = slot;
   if (!decision.allowed) return { allowed: false, decision };
   try {
     return { allowed: true, decision, value: await work(slot) };
   } finally {
-    // Where this fails, the slot is free after its ttl.
+    // If this fails, the slot is free after its ttl.
     await slot.release().catch(() => {});
   }
 }

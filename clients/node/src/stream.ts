@@ -4,11 +4,11 @@ import { OrderedStream, type StreamOptions } from "./ordered-stream.js";
 import type { Credentials } from "./token.js";
 
 export interface CoalesceOptions {
-  /** Checks that wait for their answers on the stream; further ones are calls of their own. Default 1,024. */
+  /** The maximum number of checks in flight on the stream; further checks are unary calls. Default 1,024. */
   maxInFlight?: number;
 }
 
-/** Sends concurrent checks over one CheckStream, which costs less than a call for each. */
+/** Sends concurrent checks over one CheckStream, for less CPU than a unary call for each. */
 export class Coalescer {
   readonly #channel: Client;
   readonly #credentials: Credentials;
@@ -17,7 +17,7 @@ export class Coalescer {
   #stream: OrderedStream<CheckResponse> | null = null;
   #metadata: Metadata | null = null;
 
-  /** `stallMs`: a stream that has answered nothing for so long when a check misses its deadline is replaced. */
+  /** `stallMs`: when a check misses its deadline, a stream without an answer for at least this time is replaced. */
   constructor(channel: Client, credentials: Credentials, stallMs: number, { maxInFlight = 1_024 }: CoalesceOptions = {}) {
     this.#channel = channel;
     this.#credentials = credentials;
@@ -25,7 +25,9 @@ export class Coalescer {
     this.#streamOptions = { errorOf: ({ error }) => error, stallMs, acceptedWithinMs: 1_000 };
   }
 
-  /** The answer over the stream, or null where the check must be a call: the stream is full, or the service has not accepted it. */
+  /**
+   * Sends a check over the stream. Returns null if it must be a unary call: the stream is full, or the service has not accepted it.
+   */
   check(request: Buffer, deadline: number): Promise<CheckResponse> | null {
     const stream = this.#open();
     return stream?.isAccepted && stream.inFlight < this.#maxInFlight ? stream.send(request, deadline) : null;
@@ -39,7 +41,7 @@ export class Coalescer {
     const metadata = this.#credentials.metadata();
     if (this.#stream?.isOpen && this.#metadata === metadata) return this.#stream;
     if (this.#stream?.isRejected) return null;
-    // The token is another one: what was sent with the old one is still answered.
+    // The token has changed. Checks in flight with the old one are still answered.
     this.#stream?.end();
     // A stream that waits for a connection would hold checks beyond their deadlines, and send them afterwards.
     const isReady = this.#channel.getChannel().getConnectivityState(true) === connectivityState.READY;

@@ -5,20 +5,28 @@ import type { WeirError } from "./errors.js";
 /** A call that decides. */
 export type Operation = "check" | "check_all" | "check_batch" | "reserve";
 
-/** Watches a client: `openTelemetry()` of `weir-client/opentelemetry`, or your own. Keys are never shown to it. */
+/**
+ * Observes a client: `openTelemetry()` of `weir-client/opentelemetry`, or an implementation of your own. No method gets the key.
+ */
 export interface Telemetry {
-  /** A call begins. `domain` is that of its first check. */
+  /** Called when a call begins. `domain` is that of its first check. */
   begin(operation: Operation, domain: string): Observation;
-  /** A lease has decided a check, without a call. */
+  /** Called when a lease has decided a check, without a call. */
   leased(domain: string, decision: Decision): void;
-  /** A client is made. What it returns is called when the client is closed. */
+  /** Called when a client is created. The function that this returns is called when the client is closed. */
   watchBreaker(target: string, state: () => BreakerState): () => void;
 }
 
-/** A call that is watched. */
+/** The observation of a call. */
 export interface Observation {
-  /** Sent along with a call, but not over the stream of coalesced checks: the trace, in which the service goes on. */
+  /**
+   * Metadata that is sent with a unary call, but not over the stream of coalesced checks: the trace context, for the service's
+   * spans.
+   */
   readonly headers?: Readonly<Record<string, string>>;
-  /** The call has ended, with a result for each check in it, and the check's domain. Where the call has failed, all are the same. */
+  /**
+   * Called when the call has ended, with a result for each check, and the checks' domains. If it has failed, all results are the
+   * same.
+   */
   end(results: readonly (Decision | WeirError)[], domains: readonly string[]): void;
 }

@@ -5,7 +5,7 @@ const RECHECK_MS = 1_000;
 
 /** The credentials of calls: a bearer token, or none. */
 export interface Credentials {
-  /** Metadata of a call: the same object for as long as the token is the same. */
+  /** Returns the metadata of a call: the same object as long as the token is the same. */
   metadata(): Metadata;
 }
 
@@ -16,7 +16,7 @@ export function credentialsOf({ token, tokenFile }: { token?: string; tokenFile?
   return { metadata: () => metadata };
 }
 
-/** A token in a file, which is read again when it has changed: looked at by calls, at most once a second. */
+/** A bearer token in a file. Calls look for a changed file at most once a second, and read it again then. */
 class TokenFile implements Credentials {
   readonly #path: string;
   #version: string;
@@ -46,7 +46,7 @@ class TokenFile implements Credentials {
       this.#metadata = bearer(readFileSync(this.#path, "utf8"));
       this.#version = version;
     } catch {
-      // Replaced at this moment, perhaps: the token that is known stays in use until the file can be read.
+      // The file may be in the middle of a replacement: the last token is used until the file can be read.
     }
   }
 }

@@ -16,16 +16,16 @@ const CHECKS: [Key, CheckOptions][] = [
   [["slots", "alex"], {}],
 ];
 
-/** What does not depend on the moment. */
+/** Returns the parts of a result that do not depend on the time. */
 function essence(result: Decision | WeirError): unknown {
-  // On a stream NOT_FOUND names a field too; the status of a call has it only of invalid arguments.
+  // On a stream NOT_FOUND has a field too; the status of a call has one only with INVALID_ARGUMENT.
   if (result instanceof WeirError) return [result.code, result.code === "INVALID_ARGUMENT" && result.field];
   const { allowed, limit, remaining, never, source, levels, binding } = result;
   return { allowed, limit, remaining, never, source, names: levels.map(({ name }) => name), binding: binding?.name };
 }
 
 async function results(client: Client): Promise<unknown[]> {
-  // At once: the service decides them in this order on a stream.
+  // All at once: on a stream the service decides them in this order.
   const pending = CHECKS.map(([key, options]) => client.check(key, options).catch((error: WeirError) => error));
   return (await Promise.all(pending)).map(essence);
 }

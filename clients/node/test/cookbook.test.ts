@@ -1,4 +1,4 @@
-// docs/cookbook-code.md: each block of JavaScript runs, with the cookbook's policies, and prints what stands below it.
+// Each JavaScript block of docs/cookbook-code.md runs with the cookbook's policies, and prints the text below it.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";

@@ -6,7 +6,7 @@ import { status } from "@grpc/grpc-js";
 import { Client, WeirError, type ErrorCode } from "weir-client";
 import { connect, startWeir } from "./support/weir.js";
 
-/** The error of a call that must fail. */
+/** Returns the error of a call that must fail. */
 async function failure(call: Promise<unknown>): Promise<WeirError> {
   const error: unknown = await call.then(
     () => assert.fail("it did not fail"),

@@ -42,7 +42,7 @@ test("a guard repairs keys that would make the check invalid", async (t) => {
   assert.deepEqual([await remaining(""), await remaining("-")], [99, 98]);
   const long = "é".repeat(512);
   assert.deepEqual([await remaining(`${long}é`), await remaining(`${long}🎈`), await remaining(long)], [99, 98, 97]);
-  // The character that does not fit is left out as a whole.
+  // The character that does not fit is dropped as a whole.
   assert.deepEqual([await remaining(`x${"é".repeat(600)}`), await remaining(`x${"é".repeat(511)}`)], [99, 98]);
   assert.deepEqual([await remaining("\ud800"), await remaining("\ufffd")], [99, 98]);
   // Only the first 32 segments count, and a key has at least one.
@@ -66,13 +66,13 @@ test("without a decision a guard passes or fails closed, and each kind of failur
   const denying = new Client(address, { onFailure: "deny", logger });
   t.after(() => denying.close());
   assert.equal((await denying.guard(["user"])).pass, false);
-  // As where an option is handed on; so with types that allow it.
+  // As if an option were passed on: types may allow undefined.
   const unset = { failClosed: undefined } as object;
   assert.equal((await denying.guard(["user"], unset)).pass, false);
   assert.equal((await denying.guard(["user"], { failClosed: false })).pass, true);
 });
 
-/** Serves on a free port; a function that asks for a path as a user. */
+/** Serves on a free port. Resolves with a function that requests a path as a user. */
 async function serve(t: TestContext, listener: RequestListener): Promise<(path: string, user?: string) => Promise<Response>> {
   const server = createServer(listener).listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -40,7 +40,7 @@ interface Terms {
 
 type Done = Pick<Line, "do" | "retry_after"> & { send?: Machine.Renewal | null };
 
-/** Passes an event to the machine; returns what it did. */
+/** Passes an event to the machine, and returns the outcome. */
 function replay(machine: Machine.LeaseMachine, { at, check, tick, answer, lost, checked, close }: Line): Done {
   if (check !== undefined) return spend(machine, check, at);
   if (tick) return { send: machine.tick(at) };
@@ -83,11 +83,11 @@ test("a refusal says when the service would allow the check", () => {
   };
   answer(MS, { isRefused: true, retryAfterUs: DAY });
   assert.deepEqual(machine.short(1, 3 * MS), { do: "refuse", retryAfterUs: DAY - MS });
-  // After the hold-off the service is asked again, as without that time.
+  // After the hold-off the service is asked again, as it would be without that time.
   const grant = { free: 0, isKept: true, isRecalled: false, refusedForUs: 0 };
   answer(13 * MS, { grant: { ...grant, units: 0 } });
   assert.deepEqual(machine.short(1, 14 * MS), { do: "refuse", retryAfterUs: DAY - 12 * MS });
-  // Units have come back: that time is not known any more.
+  // Units have come back: that time is unknown again.
   answer(25 * MS, { grant: { ...grant, units: 1 } });
   assert.notEqual(machine.balance.spend(1, 26 * MS), "short");
   assert.deepEqual(machine.short(1, 26 * MS), { do: "refuse", retryAfterUs: 10 * MS });

@@ -12,7 +12,7 @@ import { connect, startReplicas, startWeir, streaming } from "./support/weir.js"
 
 const LIMIT = 20_000;
 const KEY = ["api", "alex"];
-/** Longer than a busy machine stops a test: what a lease holds does not expire meanwhile. */
+/** With a ttl longer than a busy machine suspends a test, so that units held do not expire. */
 const POLICY = policy(LIMIT);
 
 function policy(limit: number, lease = "{ ttl: 1m }"): string {
@@ -24,7 +24,7 @@ schema:
 `;
 }
 
-/** Runs a program, whose output it returns. */
+/** Runs a program, and returns its output. */
 function run(program: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
   const options: ExecFileSyncOptionsWithStringEncoding = { encoding: "utf8", timeout: 60_000, env: { ...process.env, ...env } };
   return execFileSync(process.execPath, [program, ...args], options);
@@ -43,7 +43,7 @@ class Seen {
   }
 }
 
-/** Checks, and lets I/O happen, until it is enough. */
+/** Checks until it is enough, with I/O in between. */
 async function spend(client: Client, seen: Seen, isEnough: (seen: Seen) => boolean, key = KEY): Promise<void> {
   while (!isEnough(seen)) {
     seen.count(await client.check(key, { onFailure: "deny" }));
@@ -55,7 +55,7 @@ async function left(client: Client): Promise<number> {
   return (await client.check(KEY, { cost: 0 })).remaining;
 }
 
-/** Until all are given back: what replicas lease themselves comes back by itself. */
+/** Waits until all units are returned: those that the replicas lease come back by themselves. */
 async function waitForLeft(client: Client, units: number): Promise<void> {
   while ((await left(client)) !== units) await sleep(10);
 }
@@ -128,7 +128,7 @@ test("a killed service: what is held is spent on, and the outage is a failure of
   await spend(client, seen, ({ sources }) => sources.fallback > 0);
   await assert.rejects(client.check(KEY), (error: { isOutage: boolean }) => error.isOutage);
   weir = await weir.restart();
-  // The new service knows nothing of the lease: the client begins anew.
+  // The new service does not know the lease: the client begins another.
   const again = new Seen();
   await spend(client, again, ({ sources }) => sources.lease > 100);
 });
@@ -175,7 +175,7 @@ test("a changed policy and a reset are seen within the ttl", async (t) => {
   writeFileSync(limits, policy(100, "true"));
   await spend(client, seen, ({ refusedByLease }) => refusedByLease > 0);
   writeFileSync(limits, policy(LIMIT, "false"));
-  // The held units are spent first, or expire.
+  // The units held are spent first, or expire.
   for (let asked = 0; asked < 20; ) asked = (await client.check(KEY)).source === "service" ? asked + 1 : 0;
 });
 
@@ -215,7 +215,7 @@ test("a stream that does not answer is replaced", async (t) => {
   const seen = new Seen();
   await spend(client, seen, ({ sources }) => sources.lease > 100);
   await weir.server.freeze();
-  // More than it holds.
+  // More units than the client holds.
   await assert.rejects(client.check(KEY, { cost: LIMIT / 2, deadlineMs: 100 }), { code: "DEADLINE_EXCEEDED" });
   weir.server.thaw();
   await spend(client, seen, ({ sources }) => sources.lease > 1_000);
@@ -237,7 +237,7 @@ test("a check whose stream is rejected keeps its deadline", async (t) => {
       reply(null, Buffer.from([0x08, 1]));
     },
     (stream) => {
-      // The time that a rejection takes over a long distance.
+      // The latency of a rejection over a long distance.
       setTimeout(() => {
         isRejected = true;
         stream.emit("error", { code: status.RESOURCE_EXHAUSTED, details: "too many streams" });
@@ -246,7 +246,7 @@ test("a check whose stream is rejected keeps its deadline", async (t) => {
   );
   const client = await connect(t, address, { lease: true });
   while (!isRejected) assert.equal((await client.check(KEY, { deadlineMs })).source, "service");
-  // gRPC sends deadlines rounded.
+  // gRPC sends rounded deadlines.
   assert.ok(leftMs < deadlineMs - rejectsAfterMs + 200, `${leftMs}`);
 });
 

@@ -1,4 +1,4 @@
-// Load shedding cannot be brought about at will: a server that always sheds, with the details that Weir sends.
+// Weir cannot be made to shed load at will, so this server always does, with the details that Weir sends.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Metadata, status } from "@grpc/grpc-js";
@@ -18,7 +18,7 @@ test("load shedding is an outage, is not retried, and says when to try again", a
   assert.equal(calls, 1);
 });
 
-/** A google.rpc.Status with a RetryInfo of 1.5 s. */
+/** Returns a google.rpc.Status with a RetryInfo of 1.5 s. */
 function shed(): Buffer {
   const retryInfo = field(1, Buffer.from([0x08, 1, 0x10, 0x80, 0xca, 0xb5, 0xee, 0x01]));
   const any = Buffer.concat([field(1, Buffer.from("type.googleapis.com/google.rpc.RetryInfo")), field(2, retryInfo)]);

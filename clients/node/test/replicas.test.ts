@@ -5,7 +5,7 @@ import { connect, startReplicas, startWeir } from "./support/weir.js";
 
 const LIMIT = 1_000_000;
 
-/** Callers that check until told to stop. */
+/** Callers that check until they are stopped. */
 class Load {
   calls = 0;
   #isOver = false;
@@ -23,7 +23,7 @@ class Load {
     }
   }
 
-  /** Until so many more calls were answered. */
+  /** Waits until that many more calls are answered. */
   async answered(calls: number): Promise<void> {
     const enough = this.calls + calls;
     const failed = Promise.all(this.#callers);
@@ -77,7 +77,7 @@ for (const coalesce of [false, true]) {
 test("calls are balanced over all addresses", async (t) => {
   const { replicas, target } = await startReplicas(t);
   const client = await connect(t, target);
-  // The second connection may be made a moment after the first one.
+  // The second connection may be ready a moment after the first one.
   while ((await replicas[0].checks("grpc")) === 0 || (await replicas[1].checks("grpc")) === 0) await client.check(["many"]);
 });
 

@@ -89,7 +89,7 @@ test("a slot is extended in the background", async (t) => {
   const ttlMs = 2_000;
   const begin = performance.now();
   const slot = await weir.slot(SLOTS, { ttlMs });
-  // Others ask for the slot all the while, for much longer than its ttl.
+  // Other requests for the slot are refused, for much longer than its ttl.
   while (performance.now() - begin < 2 * ttlMs) assert.equal((await weir.reserve(SLOTS)).allowed, false);
   assert.equal(slot.lost.aborted, false);
   await slot.release();

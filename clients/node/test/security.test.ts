@@ -8,7 +8,7 @@ import { Authority } from "./support/certificates.js";
 import { scratch } from "./support/process.js";
 import { connect, startWeir } from "./support/weir.js";
 
-/** A credentials file in which each of these tokens may check. */
+/** Writes a credentials file in which each of these tokens may check. */
 function callers(directory: string, ...tokens: string[]): string {
   const path = join(directory, "callers.yaml");
   const hashes = tokens.map((token) => `{ sha256: ${createHash("sha256").update(token).digest("hex")} }`);
@@ -37,7 +37,7 @@ for (const coalesce of [false, true]) {
     assert.equal((await weir.check(["many"])).allowed, true);
     writeFileSync(tokenFile, "second\n");
     callers(directory, "second");
-    // The service revokes the first token, and within a second the client has seen the second one.
+    // The service revokes the first token, and within a second the client reads the second one.
     const revoked = await connect(t, address, { token: "first" });
     while (await isAuthenticated(revoked));
     const begin = performance.now();

@@ -1,4 +1,4 @@
-// When a slot is extended and lost, in virtual time.
+// Extension and loss of a slot, in virtual time.
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 import { WeirError } from "weir-client";
@@ -21,7 +21,7 @@ class Clock {
     t.mock.method(performance, "now", () => this.nowMs);
   }
 
-  /** In steps, so that what follows a timer is done before the next one. */
+  /** In steps, so that the callbacks of a timer finish before the next one. */
   async until(ms: number): Promise<void> {
     while (this.nowMs < ms) {
       this.nowMs += STEP_MS;
@@ -31,7 +31,7 @@ class Clock {
   }
 }
 
-/** A slot that was asked for at 0 and granted at `grantedMs`, and the deadlines of the attempts to extend it. */
+/** Returns a slot that was requested at 0, and the deadlines of the attempts to extend it. */
 function hold(extend: (deadlineMs: number) => Promise<number>): { slot: SlotModule.Slot; deadlines: number[] } {
   const deadlines: number[] = [];
   const reservation = {
@@ -42,7 +42,7 @@ function hold(extend: (deadlineMs: number) => Promise<number>): { slot: SlotModu
   return { slot: new Slot(reservation as unknown as Held, HELD_MS, 0), deadlines };
 }
 
-/** As a call that is not answered. */
+/** A call that is not answered. */
 function hangs(deadlineMs: number): Promise<never> {
   return new Promise((_, reject) => setTimeout(() => reject(new WeirError("DEADLINE_EXCEEDED", "no answer")), deadlineMs));
 }
@@ -57,7 +57,7 @@ test("a slot is lost when its time is over, counted from when it was asked for",
   await clock.until(HELD_MS);
   assert.equal(slot.lost.aborted, true);
   assert.deepEqual([slot.lost.reason.code, slot.lost.reason.cause.code], ["NOT_FOUND", "DEADLINE_EXCEEDED"]);
-  // At a third, with a sixth between two attempts.
+  // After a third, with a sixth between two attempts.
   assert.deepEqual(deadlines, [1_000, 1_000]);
 });
 
@@ -65,7 +65,7 @@ test("no attempt to extend a slot lasts longer than the slot", async (t) => {
   const clock = new Clock(t);
   const { slot, deadlines } = hold(async (deadlineMs) => {
     if (deadlines.length === 4) return hangs(deadlineMs);
-    // At 2,000, 3,500 and 4,500: so the next one is at 5,500.
+    // The attempts are at 2,000, 3,500 and 4,500, so the next one is at 5,500.
     if (deadlines.length === 1) await hangs(500);
     throw new WeirError("UNAVAILABLE", "no connection");
   });

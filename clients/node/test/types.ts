@@ -1,4 +1,4 @@
-// Compiled, never run: what the types must reject, and that a value is there only where the work ran.
+// Compiled, never run: the types must reject these, and an outcome has a value only if the work ran.
 import { Client, type Limit } from "weir-client";
 
 export const limits: Limit[] = [

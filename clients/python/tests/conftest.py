@@ -35,7 +35,7 @@ def service(serve: Callable[..., Service]) -> Service:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Makes clients: those for threads, and those for asyncio behind methods that block."""
+    """Makes clients: those for threads, and those for asyncio with blocking methods."""
     clients: list[Any] = []
 
     def connect(target: Any, **options: Any) -> Any:
@@ -57,7 +57,7 @@ def client(service: Service, connect: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[str]:
-    """A store that services share."""
+    """A Redis that services share."""
     assert shutil.which("redis-server"), "the tests need redis-server"
     path = tmp_path / "redis.sock"
     process = subprocess.Popen(

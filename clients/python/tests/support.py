@@ -1,4 +1,4 @@
-"""The parts that tests are made of: servers of their own, and clients of both kinds."""
+"""Building blocks of the tests: services, and clients of both kinds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import weir
 
-# Longer than any wait of a healthy machine, however busy: it ends what hangs.
+# Longer than any wait of a healthy machine, however busy: it ends tests that hang.
 PATIENCE_SECONDS = 60.0
-# Tests whose subject is not the deadline have one that a busy machine does not miss.
+# A deadline that a busy machine does not miss, for tests about something else.
 DEADLINE_SECONDS = 20.0
 
 POLICY = """
@@ -35,13 +35,13 @@ schema:
 
 
 def binary() -> str:
-    """The service under test."""
+    """Returns the path of the service under test."""
     default = Path(__file__).parents[3] / "target/debug/weir"
     return os.environ.get("WEIR_BINARY") or os.environ.get("WEIR") or str(default)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Waits for what nothing tells of."""
+    """Waits for a condition that has no event."""
     ends_at = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < ends_at, "not in time"
@@ -49,14 +49,14 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def new_token() -> tuple[str, str]:
-    """A token of the client `shop`, and a credentials file in which it is the only one."""
+    """Returns a token of the client `shop`, and a credentials file in which it is the only one."""
     printed = subprocess.run([binary(), "token", "shop", "--json"], check=True, capture_output=True, text=True).stdout
     made = json.loads(printed)
     return made["token"], f"callers: {{ shop: {{ roles: [check], tokens: [{{ sha256: {made['sha256']} }}] }} }}"
 
 
 class Service:
-    """A weir of its own directory. Started again, it has the address that it had."""
+    """A Weir in a directory of its own. After a restart it has the same address."""
 
     def __init__(self, directory: Path, policy: str = POLICY, **settings: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        """Returns when it serves."""
+        """Starts the service, and returns when it serves."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("WEIR")},
             "WEIR_GRPC__LISTEN": self.address,
@@ -99,18 +99,18 @@ class Service:
         self.address = serving[0]
 
     def signal(self, number: Signals) -> None:
-        """Sends it a signal. One that is to stop has stopped then."""
+        """Sends a signal. After SIGSTOP, waits until the process has stopped."""
         self.process.send_signal(number)
         if number == Signals.SIGSTOP:
             threads = Path(f"/proc/{self.process.pid}/task")
             eventually(lambda: all(" T " in (thread / "stat").read_text() for thread in threads.iterdir()))
 
     def kill(self) -> None:
-        """As by kill -9."""
+        """Kills the service (SIGKILL)."""
         self._end(Signals.SIGKILL)
 
     def stop(self) -> None:
-        """Ends it gracefully."""
+        """Stops the service gracefully (SIGTERM)."""
         self._end(Signals.SIGTERM)
         assert self.process.returncode == 0, "".join(self.log)
 
@@ -125,7 +125,7 @@ class Service:
 
 
 class Blocking:
-    """An AsyncClient on a loop of its own, with the methods of a Client: so each test is of both."""
+    """An AsyncClient on its own event loop, with the blocking methods of a Client, so that each test runs with both."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._loop = asyncio.new_event_loop()
@@ -151,7 +151,7 @@ class Blocking:
 
 
 class BlockingObject:
-    """What an AsyncClient gives, likewise."""
+    """An object that an AsyncClient returns, with blocking methods."""
 
     def __init__(self, inner: Any, loop: Blocking) -> None:
         self._inner = inner
@@ -179,5 +179,5 @@ class BlockingObject:
 
 
 def wrapped(given: Any, loop: Blocking) -> Any:
-    """With blocking methods, if it has coroutines."""
+    """Wraps an object that has coroutines."""
     return BlockingObject(given, loop) if hasattr(given, "__aexit__") else given

@@ -1,4 +1,4 @@
-"""A cancellation of a task is raised, and leaves nothing half done."""
+"""A cancellation of a task is raised, and leaves no settlement incomplete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPORTS = ["exports", "alex"]
 
 
 class Settling:
-    """Stands for a client: its settlements take until they are told to go on."""
+    """A stand-in for a client: its settlements take until they are released."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()

@@ -67,7 +67,7 @@ def test_reset_forgets(client: Any) -> None:
     assert client.reset(TRADE) is True
     assert client.reset(TRADE) is False
     assert client.check(TRADE).remaining == 2
-    # The key itself has no state, but one below it has.
+    # The key itself has no state, but a key below it has.
     assert client.reset(["user"], subtree=True) is True
     assert client.reset(["user"], subtree=True) is False
     assert client.check(TRADE).remaining == 2
@@ -96,7 +96,7 @@ def test_sockets_and_several_addresses(
     assert client.check(TRADE).remaining == 2
     services = [serve(), serve()]
     client = connect([service.address for service in services])
-    # Each has counts of its own, and gets its share.
+    # Each has its own counts, and gets a share of the checks.
     assert sum(bool(client.check(TRADE)) for _ in range(12)) == 6
     with pytest.raises(ValueError, match="DNS name"):
         weir.Client(["one:1", "two:2"])

@@ -1,4 +1,4 @@
-"""docs/cookbook-code.md: each block of Python runs, with the cookbook's policies, and prints what stands below it."""
+"""Each Python block of docs/cookbook-code.md runs with the cookbook's policies, and prints the text below it."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ def test_a_request_passes_with_headers_or_is_refused(
     problem = json.loads(refused.body)
     assert (problem["title"], problem["status"]) == ("Too Many Requests", 429)
     assert problem["violated-policies"] == ['the "fair" 100 % ü']
-    # No wait helps: no time to retry.
+    # No wait helps, so there is no Retry-After.
     assert client.guard(["user", "berta"], cost=5).retry_after_seconds is None
-    # Without a limit, without headers.
+    # Without a limit there are no headers.
     assert client.guard(["other"]).headers == ()
 
 

@@ -1,4 +1,4 @@
-"""The state machine of leases does what the traces of all clients say."""
+"""The state machine of leases behaves as in the traces that all clients replay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answer_of(told: dict[str, Any]) -> Answer:
 
 
 def replay(machine: LeaseMachine, line: dict[str, Any]) -> dict[str, Any]:
-    """Passes an event to the machine; returns what it did."""
+    """Passes an event to the machine, and returns the outcome."""
     at = line["at"]
     if "check" in line:
         return check(machine, line["check"], at)
@@ -66,14 +66,14 @@ def test_a_refusal_says_when_the_service_would_allow_the_check() -> None:
     terms = Terms(generation=1, ttl=250 * ms, hold_off=10 * ms, scarce=1)
     machine.answered(Answer(requested.lease, 1, is_refused=True, terms=terms, retry_after=day), 2 * ms)
     assert machine.short(1, 3 * ms) == Refuse(day - ms)
-    # After the hold-off the service is asked again, as without that time.
+    # After the hold-off the service is asked again, as it would be without that time.
     now = 13 * ms
     asked = [machine.short(1, now) for _ in range(100)]
     renewal = next(what for what in asked if isinstance(what, Renewal))
     nothing = Grant(units=0, free=0, is_kept=True, is_recalled=False, refused_for=0)
     machine.answered(Answer(renewal.lease, renewal.sequence, grant=nothing, terms=terms), now + ms)
     assert machine.short(1, now + ms) == Refuse(day - 12 * ms)
-    # Units have come back: that time is not known any more.
+    # Units have come back: that time is unknown again.
     renewal = next(what for _ in range(100) if isinstance(what := machine.short(1, now + 12 * ms), Renewal))
     some = Grant(units=1, free=0, is_kept=True, is_recalled=False, refused_for=0)
     machine.answered(Answer(renewal.lease, renewal.sequence, grant=some, terms=terms), now + 13 * ms)

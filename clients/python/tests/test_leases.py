@@ -27,7 +27,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def policy(limit: int = LIMIT, lease: str = "{ ttl: 1m }") -> str:
-    """By default leases that no busy machine lets run out."""
+    """The default ttl is so long that no lease expires on a busy machine."""
     return f"""
 lease: {lease}
 schema:
@@ -150,7 +150,7 @@ def test_what_is_held_is_spent_while_the_service_is_down(leasing: Service, conne
     with pytest.raises(weir.Outage):
         client.check(KEY)
     leasing.start()
-    # The new one knows nothing of the lease.
+    # The new service does not know the lease.
     Seen().spend(client, leased(100))
 
 
@@ -235,7 +235,7 @@ def test_a_stream_that_does_not_answer_is_replaced(leasing: Service, connect: Ca
     seen = Seen().spend(client, leased(100))
     leasing.signal(signal.SIGSTOP)
     with pytest.raises(weir.DeadlineExceeded):
-        # More than it holds.
+        # More units than the client holds.
         client.check(KEY, cost=LIMIT // 2, deadline=0.2)
     leasing.signal(signal.SIGCONT)
     seen.spend(client, leased(1000))
@@ -251,7 +251,7 @@ def test_a_replica_without_leases_decides_by_ordinary_checks(connect: Callable[.
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weir.v1.RateLimiter", handlers),))
         client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", lease=True)
         server.start()
-        # Each key asks for a lease once, by a stream of its own.
+        # Each key requests a lease once, on a stream of its own.
         assert {client.check([*KEY, str(key)]).source for key in range(100) for _ in range(4)} == {Source.SERVICE}
         client.close()
         server.stop(None).wait()
@@ -266,7 +266,7 @@ def test_a_check_whose_stream_is_rejected_keeps_its_deadline(connect: Callable[.
         return pb.CheckResponse(allowed=True).SerializeToString()
 
     def lease(requests: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
-        # The time that a rejection takes over a long distance.
+        # The latency of a rejection over a long distance.
         time.sleep(rejects_after)
         is_rejected.set()
         context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
@@ -281,7 +281,7 @@ def test_a_check_whose_stream_is_rejected_keeps_its_deadline(connect: Callable[.
         client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", lease=True)
         server.start()
         eventually(lambda: bool(client.check(KEY, deadline=deadline)) and is_rejected.is_set())
-        # gRPC sends deadlines rounded.
+        # gRPC sends rounded deadlines.
         assert left[-1] < deadline - rejects_after + 0.2
         client.close()
         server.stop(None).wait()
@@ -301,14 +301,14 @@ def test_while_the_service_rejects_the_stream_calls_decide(
             assert {(decision.allowed, decision.source) for decision in decisions} == {(True, Source.SERVICE)}
     assert {client.check(key, cost=0).remaining for key in keys} == {LIMIT - 10}
     other.close()
-    # The stream is tried again.
+    # The stream is opened again.
     Seen().spend(client, leased(100))
     assert client.breaker.state is weir.State.CLOSED
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_makes_ordinary_checks(leasing: Service) -> None:
-    """By the table alone: gRPC itself does not survive every fork."""
+    """Tests only the table: gRPC itself does not survive every fork."""
 
     with weir.Client(leasing.address, deadline=20, lease=True) as client:
         Seen().spend(client, leased(100))
@@ -316,7 +316,7 @@ def test_a_forked_child_makes_ordinary_checks(leasing: Service) -> None:
         entries = len(held._entries)
         child = os.fork()
         if child == 0:
-            # Neither a decision of the lease nor a request for one, however hot the key is.
+            # Neither decided by a lease nor a request for one, however hot the key is.
             os._exit(0 if {held.check("", KEY, 1) for _ in range(100)} == {None} and not held._entries else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(held._entries) == entries

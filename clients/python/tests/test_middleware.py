@@ -22,7 +22,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def example(name: str, monkeypatch: pytest.MonkeyPatch, address: str) -> Any:
-    """An example, with a deadline that a busy machine does not miss."""
+    """Loads an example, with a deadline that a busy machine does not miss."""
     monkeypatch.setenv("WEIR_ADDR", address)
     monkeypatch.setattr(weir, "AsyncClient", partial(weir.AsyncClient, deadline=3.0))
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
@@ -114,7 +114,7 @@ class Shop(grpc.GenericRpcHandler):
             async for request in requests:
                 yield request
 
-        # Those that are not asynchronous run in threads of gRPC's.
+        # gRPC runs handlers that are not asynchronous in its threads.
         def one_in_thread(request: bytes, context: Any) -> bytes:
             assert threading.current_thread() is not threading.main_thread()
             context.set_trailing_metadata((("seen", dict(context.invocation_metadata())["x-user"]),))

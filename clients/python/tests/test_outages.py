@@ -19,7 +19,7 @@ WORKERS = 4
 
 
 def charged(client: Any) -> int:
-    """How much of USER was spent."""
+    """Returns the units of USER that are spent."""
     decision: weir.Decision = client.check(USER, cost=0)
     return decision.limit - decision.remaining
 
@@ -81,7 +81,7 @@ def test_a_killed_replica_fails_no_call_and_each_is_charged_once(
             calls.more(50)
             replica.start()
             assert connect(replica.address).wait_ready(20)
-            # What has a new connection to both may lose one of them.
+            # A client that has just connected to both may lose one of them.
             calls.more(200)
     assert calls.failures == []
     assert charged(client) == calls.passed
@@ -129,7 +129,7 @@ def test_without_retries_a_call_is_sent_once(
 
 
 class Calls:
-    """What became of checks of USER."""
+    """The results of checks of USER."""
 
     def __init__(self) -> None:
         self.passed = 0
@@ -147,14 +147,14 @@ class Calls:
             self.passed += allowed
 
     def more(self, count: int) -> None:
-        """Waits for further calls that are answered."""
+        """Waits until that many more calls are answered."""
         enough = self.passed + count
         eventually(lambda: self.passed >= enough or bool(self.failures))
 
 
 @contextmanager
 def load(client: Any) -> Iterator[Calls]:
-    """Checks USER again and again, on several threads."""
+    """Checks USER repeatedly, from several threads."""
     calls, done = Calls(), threading.Event()
 
     def work() -> None:

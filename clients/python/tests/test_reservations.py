@@ -87,7 +87,7 @@ def test_one_that_is_too_late_is_not_found(client: Any, caplog: pytest.LogCaptur
     eventually(lambda: charged(client) == 0)
     with pytest.raises(weir.NotFound):
         reservation.commit()
-    # At the end of a block that is logged, and fails no work.
+    # At the end of a block a failed settlement is logged, and does not fail the work.
     with client.reserve(USER, 3, ttl=timedelta(milliseconds=10), on_expiry=weir.OnExpiry.RELEASE):
         eventually(lambda: charged(client) == 0)
     assert "not settled" in caplog.text

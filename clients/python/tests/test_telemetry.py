@@ -18,7 +18,7 @@ TRADE = ["user", "alex", "trade"]
 
 
 class Collector:
-    """What a client exports."""
+    """Collects the metrics and spans of a client."""
 
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()

@@ -15,7 +15,7 @@ USER = ["user", "alex"]
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA, the service's certificate for 127.0.0.1, and one of a client."""
+    """A CA, the service's certificate for 127.0.0.1, and a client certificate."""
     directory = tmp_path_factory.mktemp("certificates")
     new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     openssl(directory, *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
@@ -53,7 +53,7 @@ def test_both_sides_show_certificates(service: Service, connect: Callable[..., A
     ca = certificates / "ca.pem"
     assert connect(service.address, tls=weir.TLS(ca=ca, **own)).check(USER)
     assert connect(service.address, tls=weir.TLS(ca=ca, server_name="weir.test", **own)).check(USER)
-    # Several addresses: the name is that of each.
+    # Several addresses: the name applies to each.
     assert connect([service.address, service.address], tls=weir.TLS(ca=ca, **own)).check(USER)
     for unknown in (weir.TLS(ca=ca), weir.TLS(**own), weir.TLS(ca=ca, server_name="other.test", **own)):
         client = connect(service.address, tls=unknown, deadline=1.0, retries=0)

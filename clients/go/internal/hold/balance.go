@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// Balance is the units that may be spent until a deadline. Spending takes no lock and allocates nothing.
+// Balance holds the units that may be spent until a deadline. Spending takes no lock and allocates nothing.
 type Balance struct {
 	units    atomic.Int64
 	deadline atomic.Int64
-	// Below so many units a renewal is due.
+	// A renewal is due if fewer units than this are left.
 	low atomic.Int64
-	// And from this moment on.
+	// A renewal is due from this moment on.
 	renewAt atomic.Int64
 }
 
@@ -19,16 +19,16 @@ type Balance struct {
 type Spending int
 
 const (
-	// Short: the balance cannot pay. Lease.Short decides.
+	// Short: the balance cannot pay. Call Lease.Short.
 	Short Spending = iota
 	// Spent: paid.
 	Spent
-	// Low: paid, and Lease.Low must be called.
+	// Low: paid, and a renewal is due. Call Lease.Low.
 	Low
 )
 
-// Spend takes cost units, and says how many are left. A caller that is delayed between reading its clock and this may spend units that
-// are burnt meanwhile: those are charged by then.
+// Spend takes cost units and returns the units left. A caller that is delayed between reading its clock and this call may spend units that
+// are burnt meanwhile. The service has charged them by then.
 func (b *Balance) Spend(cost, now int64) (outcome Spending, left int64) {
 	if cost <= 0 || b.over(now) {
 		return Short, 0
@@ -49,13 +49,13 @@ func (b *Balance) Spend(cost, now int64) (outcome Spending, left int64) {
 	}
 }
 
-// Units are those left.
+// Units returns the units left.
 func (b *Balance) Units() int64 { return b.units.Load() }
 
-// empty takes all units out.
+// empty takes all units out and returns them.
 func (b *Balance) empty() int64 { return b.units.Swap(0) }
 
-// takeAbove takes out all units above kept.
+// takeAbove takes all units above kept out and returns them.
 func (b *Balance) takeAbove(kept int64) int64 {
 	for {
 		units := b.units.Load()
@@ -68,9 +68,9 @@ func (b *Balance) takeAbove(kept int64) int64 {
 	}
 }
 
-// fill adds units, and sets until when all may be spent.
+// fill adds units and sets the deadline of all units.
 func (b *Balance) fill(units, deadline int64) {
-	// A caller that sees the new deadline sees that burnt units have been taken out before.
+	// A caller that sees the new deadline must also see that burnt units were taken out before.
 	b.deadline.Store(deadline)
 	b.units.Add(units)
 }
@@ -79,11 +79,11 @@ func (b *Balance) over(now int64) bool { return now >= b.deadline.Load() }
 
 func (b *Balance) due(now int64) bool { return now >= b.renewAt.Load() }
 
-// watch sets when Spend answers Low.
+// watch sets when Spend returns Low.
 func (b *Balance) watch(low, renewAt int64) {
 	b.low.Store(low)
 	b.renewAt.Store(renewAt)
 }
 
-// unwatch makes Spend answer Low no more.
+// unwatch stops Spend from returning Low.
 func (b *Balance) unwatch() { b.watch(math.MinInt64, math.MaxInt64) }

@@ -1,27 +1,27 @@
 package hold
 
-// The most by which clocks of the client and of the service differ in rate.
+// The largest difference in rate between the client's clock and the service's, in parts per million.
 const driftPPM = 10_000
 
-// holder asks for units of a key whose terms are known. Its fields say what the service was told; only an answer to the pending request
+// holder requests units of a key whose terms are known. Its fields are what the service was told; only the answer to the pending request
 // changes them.
 type holder struct {
 	terms    Terms
 	number   int64
 	sequence int64
 	pending  *pending
-	// The last request was lost, and may have been served.
+	// The last request was lost, and the service may have carried it out.
 	unsettled bool
-	// All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent.
+	// All units that were ever put into the balance and not taken back unspent. Those that are not in the balance are spent.
 	taken  int64
 	demand demand
-	// Units spent that the demand knows of.
+	// Spent units that the demand has counted.
 	counted int64
-	// Checks of at least this cost are refused until then. 0: none.
+	// Checks of at least this cost are refused until then. A cost of 0: no refusal.
 	refusedCost, refusedUntil int64
 }
 
-// pending is a request under way.
+// pending is a request in flight.
 type pending struct {
 	sequence, spent, want, cost, sent int64
 }
@@ -30,16 +30,16 @@ func newHolder(number int64, terms Terms, now int64) holder {
 	return holder{number: number, terms: terms, demand: demand{at: now}}
 }
 
-// horizon is how long a hold should last at the present demand.
+// horizon is the time for which the units held should last at the present demand: 2/5 of the TTL.
 func (h *holder) horizon() int64 { return 2 * h.terms.TTL / 5 }
 
-// usable is the time from sending a request to when what it brought must be spent.
+// usable is the time, from when a request is sent, within which its granted units must be spent: the TTL less the clock drift.
 func (h *holder) usable() int64 {
 	return h.terms.TTL - (h.terms.TTL*driftPPM+999_999)/1_000_000
 }
 
-// heldOffUntil is until when checks are refused after a refusal. From the answer on, since a busy service answers late and would stay
-// busy; but a refusal that is old tells nothing.
+// heldOffUntil returns the end of the hold-off after a refusal. It counts from the answer, since a busy service answers late and would stay
+// busy, but not longer than four hold-offs from the request, since an old refusal says nothing.
 func (h *holder) heldOffUntil(sent, now int64) int64 {
 	return min(now+h.terms.HoldOff, sent+4*h.terms.HoldOff)
 }
@@ -50,7 +50,7 @@ func (h *holder) short(b *Balance, cost, now int64) (Outcome, int64, Request) {
 	if h.refusedCost > 0 && cost >= h.refusedCost {
 		until := h.refusedUntil
 		if waits && now >= until {
-			// One request asks for all checks, which wait for its answer at most as long again.
+			// While one request asks the service, all other checks wait for its answer, at most one more hold-off.
 			until += h.terms.HoldOff
 		}
 		if now < until {
@@ -61,7 +61,7 @@ func (h *holder) short(b *Balance, cost, now int64) (Outcome, int64, Request) {
 	if waits || want < 2 && b.Units() == 0 {
 		return Check, 0, Request{}
 	}
-	// The request may need what is held, so all of that goes back with it.
+	// The request may need the units held, so all of them are returned with it.
 	h.taken -= b.empty()
 	return Ask, 0, h.request(b, 0, want, cost, now)
 }
@@ -78,10 +78,10 @@ func (h *holder) low(b *Balance, now int64) (Request, bool) {
 	units := b.Units()
 	switch {
 	case target < 2:
-		// Less than two are not worth a hold.
+		// Fewer than two units are not worth a lease.
 		h.taken -= b.takeAbove(0)
 	case units > 2*target:
-		// Much more than is needed is of use to others.
+		// Return the surplus, for other clients.
 		h.taken -= b.takeAbove(target)
 	}
 	if target < 2 && units == 0 {
@@ -112,7 +112,7 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 	}
 	h.pending = nil
 	if !grant.IsKept {
-		// Burnt, with whatever was spent of it since.
+		// The kept units are burnt, and whatever was spent of them since is charged.
 		b.empty()
 		h.counted = min(h.counted, p.spent)
 		h.taken = p.spent
@@ -127,7 +127,7 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 	scarce := grant.Units < p.want && grant.Units+grant.Free <= h.terms.Scarce
 	low := b.Units() / 2
 	if scarce {
-		// Asking before it is needed brings nothing.
+		// An earlier renewal would be granted nothing.
 		low = 0
 	}
 	b.watch(low, p.sent+usable/2)
@@ -150,7 +150,7 @@ func (h *holder) refuse(cost, until int64) {
 func (h *holder) lost(b *Balance, sequence int64) {
 	if p := h.pending; p != nil && p.sequence == sequence {
 		h.pending, h.unsettled = nil, true
-		// A service that cannot be reached fails at once, again and again.
+		// Back off: a service that cannot be reached fails each request at once.
 		b.watch(0, p.sent+h.terms.HoldOff)
 	}
 }
@@ -160,7 +160,7 @@ func (h *holder) idle(b *Balance, now int64) bool {
 	return !h.waits(b, now) && b.Units() == 0 && h.demand.within(h.horizon()) == 0
 }
 
-// waits reports whether a request is pending. It is lost when its units would be of no use any more.
+// waits reports whether a request is pending. It is given up after the TTL, when its units could not be spent any more.
 func (h *holder) waits(b *Balance, now int64) bool {
 	if h.pending != nil && now >= h.pending.sent+h.terms.TTL {
 		h.pending = nil
@@ -179,7 +179,7 @@ func (h *holder) request(b *Balance, kept, want, cost, now int64) Request {
 	}
 }
 
-// count tells the demand of units that were spent since, and of these.
+// count adds to the demand the units spent since the last call, and these units.
 func (h *holder) count(b *Balance, units, now int64) {
 	spent := max(h.taken-b.Units(), 0)
 	h.demand.count(units+max(spent-h.counted, 0), now)

@@ -1,103 +1,103 @@
-// Package hold is the state machine of a lease: when to ask the service for units of a key, by which request, and what an answer changes.
-// It has no I/O, no clock and no goroutine. Times are microseconds of the client's monotonic clock. clients/traces/README.md specifies it,
-// and its traces are what the tests replay.
+// Package hold is the state machine of a lease: it decides when to request units of a key from the service, and applies the answers. It has
+// no I/O, no clock and no goroutine. Times are microseconds of the client's monotonic clock. clients/traces/README.md is its specification;
+// the tests replay the traces there.
 package hold
 
 const (
-	// The time within which checks of a key without terms are counted.
+	// The time slot in which checks of a key without terms are counted.
 	slot = 100_000
-	// Checks within that time from which on a lease is worth its renewals.
+	// The checks within a slot that make a key hot: worth a lease.
 	hot = 3
-	// How long a key is left alone that cannot be leased, or whose terms are not answered.
+	// The pause before the terms are requested again, of a key that cannot be leased, or whose request was not answered.
 	askAgainAfter = 1_000_000
-	// How long a key is left alone after a lost request for its terms.
+	// The pause after a lost request for the terms.
 	holdOffMax = 10_000
 )
 
-// Request is what the client sends.
+// Request is a LeaseRequest.
 type Request struct {
 	Lease, Sequence, Spent, Kept, Want int64
-	// Generation is that of the terms. 0: none are known.
+	// Generation is that of the terms. 0: unknown.
 	Generation uint64
 	// Cost is that of the check which the request carries. 0: none.
 	Cost int64
 }
 
-// Answer is the service's answer to a Request.
+// Answer is a LeaseResponse.
 type Answer struct {
 	Lease, Sequence int64
-	// Refused says that the check was refused.
+	// Refused reports whether the check was refused.
 	Refused bool
-	// Grant is nil where nothing is settled.
+	// Grant is nil if nothing was settled or granted.
 	Grant *Grant
-	// Terms are nil where the key cannot be leased.
+	// Terms are nil if the key cannot be leased.
 	Terms *Terms
 }
 
-// Grant is what a request was granted.
+// Grant is a LeaseGrant.
 type Grant struct {
-	// Units are in addition to those kept, Free those that were left to others.
+	// Units are in addition to those kept; Free units are left after the grant.
 	Units, Free      int64
 	IsKept, Recalled bool
-	// RefusedFor is how long a check of at least this cost is refused.
+	// RefusedFor is the time for which a check of at least this cost is refused.
 	RefusedFor int64
 }
 
-// Terms are how a key is leased.
+// Terms are the LeaseTerms of a key.
 type Terms struct {
 	Generation           uint64
 	TTL, HoldOff, Scarce int64
 }
 
-// Outcome is how a check is decided that the balance cannot pay for.
+// Outcome says how to decide a check that the balance cannot pay.
 type Outcome int
 
 const (
-	// Check: by an ordinary check, whose refusal must be told by Lease.Checked.
+	// Check: by an ordinary check. If that is refused, call Lease.Checked.
 	Check Outcome = iota
-	// Refuse: refused, without asking.
+	// Refuse: refuse it locally.
 	Refuse
-	// Ask: by the request.
+	// Ask: send the request; its answer decides.
 	Ask
 )
 
-// Lease is the lease of one key. All methods but Balance's need the caller's lock.
+// Lease is the lease of one key. The caller must hold a lock for all methods but Balance's.
 type Lease struct {
-	// Balance is what may be spent: try Balance.Spend first, without a lock.
+	// Balance has the units that may be spent. Try Balance.Spend first, without a lock.
 	Balance Balance
 
 	state state
 	// The number of the newest lease, or of the request for terms.
 	number int64
-	// Until then the key is not asked for.
+	// No lease is requested until then.
 	quietUntil int64
-	// Cold: the checks within a slot.
+	// If cold: the current time slot, and its checks so far.
 	slot, checks int64
-	// Asked: when, with which check.
+	// If requested: when the request was sent, and the cost of its check.
 	sent, cost int64
-	// Held.
+	// If held.
 	holder holder
 }
 
 type state int
 
 const (
-	// Nothing is known of the key, or it cannot be leased.
+	// The terms are unknown, or the key cannot be leased.
 	cold state = iota
 	// The terms are requested.
 	requested
-	// It can be leased.
+	// The key can be leased.
 	held
 )
 
-// New is the lease of a key of which nothing is known.
+// New returns the lease of a key whose terms are unknown.
 func New() *Lease {
 	l := &Lease{}
 	l.Balance.unwatch()
 	return l
 }
 
-// Short decides a check that the balance cannot pay for: refused for a time, by a request, or by an ordinary check.
+// Short decides a check that the balance cannot pay: it is refused for a time, or decided by a request or an ordinary check.
 func (l *Lease) Short(cost, now int64) (outcome Outcome, retryAfter int64, request Request) {
 	if l.state == held {
 		return l.holder.short(&l.Balance, cost, now)
@@ -122,7 +122,7 @@ func (l *Lease) isHot(now int64) bool {
 	return l.checks >= hot && now >= l.quietUntil
 }
 
-// Low follows a Spend that was Low: a request to send, with which no check waits.
+// Low follows a Spend that returned Low. It returns a request to send, for which no check waits.
 func (l *Lease) Low(now int64) (Request, bool) {
 	if l.state != held {
 		return Request{}, false
@@ -130,7 +130,7 @@ func (l *Lease) Low(now int64) (Request, bool) {
 	return l.holder.low(&l.Balance, now)
 }
 
-// Due must be called every 20 ms: a request to send, with which no check waits.
+// Due must be called every 20 ms. It returns a request to send, for which no check waits.
 func (l *Lease) Due(now int64) (Request, bool) {
 	if !l.Balance.due(now) {
 		return Request{}, false
@@ -138,14 +138,14 @@ func (l *Lease) Due(now int64) (Request, bool) {
 	return l.Low(now)
 }
 
-// Checked tells of a refused ordinary check.
+// Checked must be called after a refused ordinary check.
 func (l *Lease) Checked(cost, sent, now int64) {
 	if l.state == held {
 		l.holder.refuse(cost, l.holder.heldOffUntil(sent, now))
 	}
 }
 
-// Answered tells of an answer: maybe a request to send, which gives back what was held under other terms.
+// Answered applies an answer. It may return a request to send, which returns the units held under other terms.
 func (l *Lease) Answered(answer *Answer, now int64) (request Request, send bool) {
 	if answer.Lease != l.number || l.state == cold {
 		return Request{}, false
@@ -161,7 +161,7 @@ func (l *Lease) Answered(answer *Answer, now int64) (request Request, send bool)
 			l.holder.lost(&l.Balance, answer.Sequence)
 			return Request{}, false
 		default:
-			// It is not renewed any more, and burns.
+			// The units are not renewed any more, and burn.
 			l.holder.close(&l.Balance, now)
 		}
 	}
@@ -178,7 +178,7 @@ func (l *Lease) Answered(answer *Answer, now int64) (request Request, send bool)
 	return request, send
 }
 
-// Lost tells of a request that was answered by an error, or will not be. Whether it was served is not known, and need not be.
+// Lost must be called for a request that failed or that will not be answered. It does not matter whether the service has carried it out.
 func (l *Lease) Lost(number, sequence, now int64) {
 	switch {
 	case number != l.number:
@@ -189,7 +189,7 @@ func (l *Lease) Lost(number, sequence, now int64) {
 	}
 }
 
-// Close ends the lease: a request to send, which gives back what is held.
+// Close ends the lease. It may return a request to send, which returns the units held.
 func (l *Lease) Close(now int64) (request Request, send bool) {
 	if l.state == held {
 		request, send = l.holder.close(&l.Balance, now)
@@ -198,7 +198,7 @@ func (l *Lease) Close(now int64) (request Request, send bool) {
 	return request, send
 }
 
-// Idle reports whether the lease may be forgotten.
+// Idle reports whether the lease may be dropped.
 func (l *Lease) Idle(now int64) bool {
 	switch l.state {
 	case held:
@@ -210,7 +210,7 @@ func (l *Lease) Idle(now int64) bool {
 	}
 }
 
-// TTL is how long units are held; 0 while that is not known.
+// TTL is the time for which units are held; 0 while unknown.
 func (l *Lease) TTL() int64 {
 	if l.state != held {
 		return 0

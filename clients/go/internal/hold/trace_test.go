@@ -11,7 +11,7 @@ import (
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
 )
 
-// line is one line of a trace: an event, and what the machine does at it.
+// line is one line of a trace: an event, and the expected outcome.
 type line struct {
 	Trace string
 	At    int64
@@ -59,7 +59,7 @@ func (a *answer) read() *hold.Answer {
 	return told
 }
 
-// outcome is what the machine does at an event.
+// outcome is what the state machine does at an event.
 type outcome struct {
 	do         string
 	retryAfter int64

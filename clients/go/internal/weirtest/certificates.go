@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for the addresses of loopback and its key.
+// Certificate writes a self-signed certificate for the loopback addresses, and its private key.
 func Certificate(t testing.TB, name string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

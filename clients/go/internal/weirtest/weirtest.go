@@ -23,10 +23,10 @@ import (
 	"time"
 )
 
-// Patient bounds what a test waits for: long enough for a machine that is busy with other things.
+// Patient bounds the waiting of tests: long enough for a busy machine.
 const Patient = 30 * time.Second
 
-// Limits is a policy that most tests use: slow enough for nothing to come back meanwhile.
+// Limits is the policy of most tests: refilled too slowly to matter during a test.
 const Limits = `
 schema:
   user:
@@ -43,7 +43,8 @@ schema:
   ample: { children: { "*": { limits: [{ token_bucket: { capacity: 4000000000, count: 4000000000, period: 1s }, lease: true }] } } }
 `
 
-// ExampleLimits is the policy of examples: as config/limits.yaml, but slow enough for nothing to come back meanwhile; and slots.
+// ExampleLimits is the policy of the examples: like config/limits.yaml, but refilled too slowly to matter during a test, and with a
+// concurrency limit.
 const ExampleLimits = `
 schema:
   user:
@@ -67,7 +68,7 @@ type Server struct {
 	log     *strings.Builder
 }
 
-// Start starts the service with a policy and settings, each NAME=VALUE, on free ports of loopback. It ends with the test.
+// Start starts the service with a policy and settings, each NAME=VALUE, on free loopback ports. It is killed at the end of the test.
 func Start(t testing.TB, policy string, settings ...string) *Server {
 	t.Helper()
 	limits := filepath.Join(t.TempDir(), "limits.yaml")
@@ -77,7 +78,7 @@ func Start(t testing.TB, policy string, settings ...string) *Server {
 	return Serve(t, limits, settings...)
 }
 
-// Serve starts the service, as Start does, with a file of limits or a directory of such.
+// Serve starts the service as Start does, with a policy file or a directory of policy files.
 func Serve(t testing.TB, limits string, settings ...string) *Server {
 	t.Helper()
 	s, err := run(limits, settings...)
@@ -147,7 +148,7 @@ func run(limits string, settings ...string) (*Server, error) {
 	return nil, fmt.Errorf("weir does not serve:\n%s", s.log)
 }
 
-// follow reads the log until the process ends. The log may be read once exited is closed.
+// follow reads the log until the process exits. The log may be read once exited is closed.
 func (s *Server) follow(output io.Reader, serving chan struct{}) {
 	var once sync.Once
 	for lines := bufio.NewScanner(output); lines.Scan(); {
@@ -164,7 +165,7 @@ func (s *Server) follow(output io.Reader, serving chan struct{}) {
 	close(s.exited)
 }
 
-// Enforce replaces the policy, which the service notices by itself.
+// Enforce replaces the policy file, which the service reloads by itself.
 func (s *Server) Enforce(t testing.TB, policy string) {
 	t.Helper()
 	if err := os.WriteFile(s.limits, []byte(policy), 0o600); err != nil {
@@ -172,10 +173,10 @@ func (s *Server) Enforce(t testing.TB, policy string) {
 	}
 }
 
-// Kill ends the service without warning (SIGKILL).
+// Kill kills the process (SIGKILL).
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the service gracefully (SIGTERM).
+// Stop shuts the service down gracefully (SIGTERM).
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	s.end(syscall.SIGTERM)
@@ -200,7 +201,7 @@ func (s *Server) Freeze(t testing.TB) {
 	})
 }
 
-// Thaw ends Freeze.
+// Thaw continues the process after Freeze (SIGCONT).
 func (s *Server) Thaw() { _ = s.process.Process.Signal(syscall.SIGCONT) }
 
 func (s *Server) end(signal syscall.Signal) {
@@ -208,7 +209,7 @@ func (s *Server) end(signal syscall.Signal) {
 	<-s.exited
 }
 
-// Metric is the value of a series of /metrics, 0 where there is none.
+// Metric returns the value of a series of /metrics; 0 if there is none.
 func (s *Server) Metric(t testing.TB, series string) (value float64) {
 	t.Helper()
 	response, err := http.Get("http://" + s.Http + "/metrics")
@@ -226,7 +227,7 @@ func (s *Server) Metric(t testing.TB, series string) (value float64) {
 	return value
 }
 
-// Redis starts a server, which ends with the test, and returns the settings of a Weir that uses it, and waits for it on a busy machine.
+// Redis starts a Redis server until the end of the test. It returns the settings of a Weir that uses it, with timeouts for a busy machine.
 func Redis(t testing.TB) []string {
 	t.Helper()
 	address := FreeAddress(t)
@@ -249,7 +250,7 @@ func Redis(t testing.TB) []string {
 	return []string{"WEIR_STORE__URL=redis://" + address, "WEIR_STORE__REDIS__COMMAND_TIMEOUT=10s", "WEIR_STORE__REDIS__CONNECT_TIMEOUT=10s"}
 }
 
-// FreeAddress is an address of loopback on which nothing listens.
+// FreeAddress returns a loopback address on which no process listens.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -260,7 +261,7 @@ func FreeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// Until waits for a condition that something else brings about.
+// Until waits for a condition, at most Patient.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(Patient); !condition(); time.Sleep(5 * time.Millisecond) {
@@ -270,7 +271,7 @@ func Until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// Binary is the program under test: WEIR_BINARY, or what cargo builds in the repository.
+// Binary returns the path of the service to test: WEIR_BINARY, or the binary that cargo has built in the repository.
 func Binary() string {
 	if path := os.Getenv("WEIR_BINARY"); path != "" {
 		return path
@@ -284,8 +285,8 @@ func Binary() string {
 	return "weir"
 }
 
-// Repository is the repository's root, for tests of what is not in the module: WEIR_REPOSITORY, or where these sources are. Without it
-// the test is skipped.
+// Repository returns the repository's root, for tests that read files outside the module: WEIR_REPOSITORY, or the repository of these
+// sources. Without one the test is skipped.
 func Repository(t testing.TB) string {
 	t.Helper()
 	path := cmp.Or(os.Getenv("WEIR_REPOSITORY"), root())

@@ -1,7 +1,7 @@
-// Command generate writes the package weirv1 from proto/weir/v1/weir.proto: what protoc does, by the plugins that go.mod pins.
+// Command generate generates the package weirv1 from proto/weir/v1/weir.proto, as protoc does, with the plugins that go.mod pins.
 //
 //	go -C tools run ./generate          writes it to the module
-//	go -C tools run ./generate -check   fails where the module has something else
+//	go -C tools run ./generate -check   fails if the module has something else
 package main
 
 import (
@@ -72,7 +72,7 @@ func generate(write func(path, content string) error) error {
 	return nil
 }
 
-// withImports appends a file after all that it imports, the order in which plugins expect them.
+// withImports appends a file after all of its imports, the order that plugins expect.
 func withImports(files []*descriptorpb.FileDescriptorProto, file protoreflect.FileDescriptor) []*descriptorpb.FileDescriptorProto {
 	for i := range file.Imports().Len() {
 		files = withImports(files, file.Imports().Get(i).FileDescriptor)

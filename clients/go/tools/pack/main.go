@@ -1,4 +1,4 @@
-// Command pack makes the module's zip, as the module proxy would from a tag, and a directory that GOPROXY can name with it:
+// Command pack packs the module's zip, as the module proxy would from a tag, into a directory that serves as a GOPROXY:
 //
 //	go -C tools run ./pack v0.2.0 /tmp/proxy
 //	GOPROXY=file:///tmp/proxy,https://proxy.golang.org GONOSUMDB=github.com/OWNER/weir go get github.com/OWNER/weir/clients/go@v0.2.0

@@ -1,20 +1,20 @@
-/** The outcome of {@link Balance.spend}. `low`: spent, and a renewal may be due. `short`: not spent, since too little is held. */
+/** The outcome of {@link Balance.spend}. `low`: spent, and a renewal may be due. `short`: not spent, the balance cannot pay. */
 export type Spend = "spent" | "low" | "short";
 
-/** Units of one key that this process may spend until a deadline. Times are microseconds of a monotonic clock. */
+/** The units of one key that may be spent until a deadline. Times are microseconds of a monotonic clock. */
 export class Balance {
   #units = 0;
   #deadlineUs = -Infinity;
-  /** Below so many units a renewal is due. */
+  /** A renewal is due if fewer units than this are left. */
   #low = -Infinity;
-  /** And from this time on. */
+  /** A renewal is due from this moment on. */
   #renewAtUs = Infinity;
 
   get units(): number {
     return this.#units;
   }
 
-  /** `cost` is above 0. */
+  /** `cost` must be above 0. */
   spend(cost: number, nowUs: number): Spend {
     if (nowUs >= this.#deadlineUs || this.#units < cost) return "short";
     this.#units -= cost;
@@ -29,14 +29,14 @@ export class Balance {
     return nowUs >= this.#renewAtUs;
   }
 
-  /** Takes out all units above `kept`. Returns how many. */
+  /** Takes all units above `kept` out and returns them. */
   takeAbove(kept: number): number {
     const taken = Math.max(this.#units - kept, 0);
     this.#units -= taken;
     return taken;
   }
 
-  /** Adds units, and sets until when all of them may be spent. */
+  /** Adds units and sets the deadline of all units. */
   fill(units: number, deadlineUs: number): void {
     this.#units += units;
     this.#deadlineUs = deadlineUs;
@@ -48,7 +48,7 @@ export class Balance {
     this.#renewAtUs = renewAtUs;
   }
 
-  /** No renewal is due. */
+  /** Makes no renewal due. */
   unwatch(): void {
     this.watch(-Infinity, Infinity);
   }

@@ -1,57 +1,59 @@
 import type { Balance } from "./balance.js";
 
-/** How a key is leased. */
+/** The LeaseTerms of a key. */
 export interface Terms {
-  /** Stands for the key's limits: another one when the policy changes them. A 64-bit number in decimal digits. */
+  /** Identifies the key's limits: different after a policy changes them. A 64-bit number in decimal digits. */
   readonly generation: string;
-  /** How long units are held. */
+  /** The time for which granted units are held. */
   readonly ttlUs: number;
-  /** How long a client refuses without asking, after a refusal. */
+  /** The hold-off: after a refusal the client refuses locally for this time. */
   readonly holdOffUs: number;
-  /** Where less is granted than wanted, and no more than this is free, the limit is exhausted. */
+  /** A grant of less than `want` with at most this many units free counts as a refusal for the hold-off. */
   readonly scarce: number;
 }
 
-/** A request to the service: it settles what was spent, gives back what is not kept, and asks for more. */
+/** A LeaseRequest: settles the units spent, returns those that are not kept, and asks for more. */
 export interface Renewal {
   readonly lease: number;
-  /** Rises with each request of a lease. */
+  /** Rises with each request of the lease. */
   readonly sequence: number;
   /** Units spent since the lease began. */
   readonly spent: number;
   readonly kept: number;
   readonly want: number;
-  /** That of the terms; `"0"`: none are known. */
+  /** That of the terms; `"0"`: unknown. */
   readonly generation: string;
-  /** The cost of the check that is decided by the same request; 0: there is none. */
+  /** The cost of the check which the request carries; 0: none. */
   readonly cost: number;
 }
 
-/** The service's grant. */
+/** A LeaseGrant. */
 export interface Grant {
-  /** In addition to what was kept. */
+  /** Additional units, beyond those kept. */
   readonly units: number;
-  /** Units that were free afterwards. */
+  /** Free units after this grant. */
   readonly free: number;
-  /** False: the deadline of what was kept had passed, and it counts as spent. */
+  /** Whether the kept units may still be spent. If not, their deadline had passed: they count as spent. */
   readonly isKept: boolean;
-  /** A limit was lowered below what is held: give back. */
+  /** A limit was lowered below the units held: return them. */
   readonly isRecalled: boolean;
-  /** For so long a request of at least this cost is refused. */
+  /** The time for which a request of at least this cost is refused. */
   readonly refusedForUs: number;
 }
 
-/** A check that the balance cannot pay for is refused without asking, decided by an ordinary check, or decided by a request. */
+/** How to decide a check that the balance cannot pay: refuse it locally, by an ordinary check, or by the request to send. */
 export type OnShort = { do: "refuse"; retryAfterUs: number } | { do: "check" } | { do: "ask"; send: Renewal };
 
-/** The most units that a check may cost, and a request may want or keep. */
+/** The largest cost of a check, and the most units that a request may want or keep. */
 export const MAX_COST = 2 ** 32;
-/** Margin of the deadline: the clocks of client and service differ in rate. */
+/** The largest difference in rate between the client's clock and the service's, in parts per million. */
 const DRIFT_PPM = 10_000;
-/** Demand is averaged over this time. */
+/** The averaging time of the demand. */
 const AVERAGED_OVER_US = 100_000;
 
-/** One lease of a key: what is asked for, and when. It knows what was spent by what is left in the {@link Balance}. */
+/**
+ * One lease of a key: requests units, and applies the answers. It derives the units spent from those left in the {@link Balance}.
+ */
 export class Holder {
   readonly #number: number;
   readonly #terms: Terms;
@@ -60,17 +62,17 @@ export class Holder {
   readonly #usableUs: number;
   #sequence = 0;
   #pending: { renewal: Renewal; sentUs: number } | null = null;
-  /** The last request was lost, and may have been served. */
+  /** The last request was lost, and the service may have carried it out. */
   #isUnsettled = false;
-  /** Units ever put in the balance, less those taken back unspent. */
+  /** Units ever put into the balance, less those taken back unspent. */
   #taken = 0;
-  /** Units spent that `#rate` includes. */
+  /** Spent units that `#rate` includes. */
   #counted = 0;
-  /** Units asked for in a microsecond, on average. */
+  /** The demand: a moving average of the requested units per microsecond. */
   #rate = 0;
   #rateAtUs: number;
   #refused: { cost: number; untilUs: number } | null = null;
-  /** The service refused this cost, which passes then. */
+  /** The last refusal of the service: its cost, and when a check of that cost passes. */
   #told: { cost: number; passesAtUs: number } | null = null;
 
   constructor(number: number, terms: Terms, balance: Balance, nowUs: number) {
@@ -86,12 +88,12 @@ export class Holder {
     return this.#terms;
   }
 
-  /** A check that the balance cannot pay for. */
+  /** Decides a check that the balance cannot pay. */
   short(cost: number, nowUs: number): OnShort {
     this.#count(cost, nowUs);
     const isPending = this.#isPending(nowUs);
     if (this.#refused && cost >= this.#refused.cost) {
-      // While a request is pending that was sent since, others wait for its answer for as long again at most.
+      // While one request asks the service, all other checks wait for its answer, at most one more hold-off.
       const isAsked = isPending && nowUs >= this.#refused.untilUs;
       const untilUs = this.#refused.untilUs + (isAsked ? this.#terms.holdOffUs : 0);
       if (nowUs < untilUs) {
@@ -101,12 +103,12 @@ export class Holder {
     }
     const want = this.#demand();
     if (isPending || (want < 2 && this.#balance.units === 0)) return { do: "check" };
-    // The held units go back with the request, whose check may need them.
+    // The request may need the units held, so all of them are returned with it.
     this.#takeAbove(0);
     return { do: "ask", send: this.#renew(0, want, cost, nowUs) };
   }
 
-  /** The balance is low, or it is time for a renewal. */
+  /** Returns a renewal if the balance is low or a renewal is due. */
   low(nowUs: number): Renewal | null {
     if (this.#isPending(nowUs)) return null;
     this.#count(0, nowUs);
@@ -114,7 +116,7 @@ export class Holder {
     if (balance.isOver(nowUs)) this.#takeAbove(0);
     const target = this.#demand();
     const held = balance.units;
-    // Less than two units are not worth a lease, and others may need what is far above the demand.
+    // Fewer than two units are not worth a lease. A surplus is returned, for other clients.
     if (target < 2) this.#takeAbove(0);
     else if (held > 2 * target) this.#takeAbove(target);
     if (target < 2 && held === 0) {
@@ -124,7 +126,7 @@ export class Holder {
     return this.#renew(balance.units, target < 2 ? 0 : Math.max(target - balance.units, 0), 0, nowUs);
   }
 
-  /** Gives back what is held. */
+  /** Returns a renewal that returns the units held. */
   close(nowUs: number): Renewal | null {
     this.#balance.unwatch();
     const units = this.#takeAbove(0);
@@ -137,7 +139,7 @@ export class Holder {
     this.#pending = null;
     const balance = this.#balance;
     if (!grant.isKept) {
-      // It counts as spent, with whatever was spent of it since.
+      // The kept units are burnt, and whatever was spent of them since is charged.
       balance.takeAbove(0);
       this.#counted = Math.min(this.#counted, renewal.spent);
       this.#taken = renewal.spent;
@@ -147,7 +149,7 @@ export class Holder {
     this.#taken += grant.units;
     balance.fill(grant.units, sentUs + this.#usableUs);
     const isScarce = grant.units < renewal.want && grant.units + grant.free <= this.#terms.scarce;
-    // Where nothing is to be had, asking before it is needed brings nothing.
+    // If units are scarce, an earlier renewal would be granted nothing.
     balance.watch(isScarce ? 0 : Math.floor(balance.units / 2), sentUs + Math.floor(this.#usableUs / 2));
     this.#refused = null;
     if (this.#told && balance.units + grant.free >= this.#told.cost) this.#told = null;
@@ -160,13 +162,13 @@ export class Holder {
     }
   }
 
-  /** An ordinary check was refused, that was sent at `sentUs`. */
+  /** Records that an ordinary check, sent at `sentUs`, was refused. */
   refused(cost: number, retryAfterUs: number, sentUs: number, nowUs: number): void {
     this.#told = { cost, passesAtUs: nowUs + retryAfterUs };
     this.#refuse(cost, this.#heldOffUntil(sentUs, nowUs));
   }
 
-  /** This request will not be answered. Whether it was served is not known: the next one settles it. */
+  /** Records that a request will not be answered. The next one settles it, whether it was carried out or not. */
   lost(sequence: number): void {
     if (this.#pending?.renewal.sequence !== sequence) return;
     this.#balance.watch(0, this.#pending.sentUs + this.#terms.holdOffUs);
@@ -180,7 +182,7 @@ export class Holder {
     return this.#demand() === 0;
   }
 
-  /** A request that is not answered until what it brings is over is lost. */
+  /** Returns whether a request is pending. It is given up after the ttl, when its units could not be spent any more. */
   #isPending(nowUs: number): boolean {
     if (this.#pending && nowUs >= this.#pending.sentUs + this.#terms.ttlUs) {
       this.#pending = null;
@@ -212,7 +214,7 @@ export class Holder {
     return Math.min(nowUs + holdOffUs, sentUs + 4 * holdOffUs);
   }
 
-  /** Counts what was spent, and `units` more that were asked for. */
+  /** Adds to the demand the units spent since the last call, and `units` more. */
   #count(units: number, nowUs: number): void {
     const spent = Math.max(this.#taken - this.#balance.units, 0);
     const asked = units + Math.max(spent - this.#counted, 0);
@@ -221,7 +223,7 @@ export class Holder {
     this.#counted = spent;
   }
 
-  /** Units that will be asked for within the horizon; at most as many as a request may want. */
+  /** Returns the expected demand within the horizon: units, rounded down, at most `MAX_COST`. */
   #demand(): number {
     return Math.min(Math.floor(this.#rate * this.#horizonUs), MAX_COST);
   }

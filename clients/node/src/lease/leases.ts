@@ -11,10 +11,10 @@ import { fromMessage, isRefusedForNow, toMessage } from "./message.js";
 
 const MAX_KEYS = 10_000;
 const TICK_MS = 20;
-/** The deadline of a request without a check, where the ttl is not known: otherwise half of it. */
+/** The deadline of a request for which no check waits, if the ttl is unknown; else half of the ttl. */
 const RENEWAL_DEADLINE_MS = 100;
 
-/** Asks the service for a decision. */
+/** Has the service decide a check. */
 export type Ask = (request: CheckRequest, context: CallContext) => Promise<CheckResponse>;
 
 interface Entry {
@@ -23,15 +23,15 @@ interface Entry {
   readonly machine: LeaseMachine;
 }
 
-/** The leases of a client, by key: decides checks of hot keys in this process. */
+/** The leases of a client, by key. Decides checks of hot keys in this process. */
 export class Leases {
   readonly #rpc: Rpc;
   readonly #holder = randomBytes(16);
   readonly #entries = new Map<string, Entry>();
-  /** Without a lease. */
+  /** Decides by an ordinary check, without a lease. */
   readonly ordinary: Ask = (request, context) => this.#rpc.check(request, context);
   #ticker: NodeJS.Timeout | undefined;
-  /** The highest number of a lease among dropped entries: a number is used once for a key. */
+  /** The highest lease number among dropped entries: a key must not use a number twice. */
   #lastLease = 0;
   #isClosed = false;
 
@@ -39,7 +39,7 @@ export class Leases {
     this.#rpc = rpc;
   }
 
-  /** The decision, where a lease has it; else how to get it from the service. */
+  /** Returns the decision if the lease has one, else a function that has the service decide. */
   check(key: Key, options: CheckOptions): Decision | Ask {
     const { cost = 1 } = options;
     const entry = mayBeLeased(options, cost) ? this.#entry(options.domain ?? "", key) : null;
@@ -61,7 +61,7 @@ export class Leases {
     }
   }
 
-  /** Gives all leases back; resolves when that is answered, or has failed. Checks are ordinary ones from now on. */
+  /** Returns all leased units to the service. Resolves when it has answered, or failed to. Later checks are ordinary checks. */
   async close(deadlineMs: number): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#ticker);
@@ -76,12 +76,12 @@ export class Leases {
     for (const segment of key) name += `\0${segment}`;
     const entry = this.#entries.get(name);
     if (!entry) return this.#add(name, domain, key);
-    // Segments that contain a NUL may give another key the same name: that one is not leased.
+    // Segments that contain a NUL may give another key the same name: that key is not leased.
     return entry.domain === domain && isSame(entry.key, key) ? entry : null;
   }
 
   #add(name: string, domain: string, key: Key): Entry | null {
-    // Two keys that are not well-formed may be the same one for the service.
+    // Strings that are not well-formed are encoded with U+FFFD, so two such keys may be the same for the service.
     if (this.#isClosed || this.#entries.size >= MAX_KEYS || !name.isWellFormed()) return null;
     const entry = { domain, key: [...key], machine: new LeaseMachine(this.#lastLease) };
     this.#entries.set(name, entry);
@@ -112,7 +112,7 @@ export class Leases {
     return response.decision;
   }
 
-  /** Sends a request for which no check waits. Resolves also where it fails. */
+  /** Sends a request for which no check waits. Resolves even if it fails. */
   async #renew(entry: Entry, renewal: Renewal | null, deadlineMs?: number): Promise<void> {
     if (!renewal) return;
     const { ttlUs } = entry.machine;
@@ -123,18 +123,18 @@ export class Leases {
     });
   }
 
-  /** The answer, which the machine is told; null: the service rejects the stream of leases. */
+  /** Sends a request, and passes its answer to the machine. Resolves with null if the service rejects the stream of leases. */
   async #send(entry: Entry, renewal: Renewal, check: CheckRequest, deadlineMs: number): Promise<LeaseResponse | null> {
     const { machine } = entry;
     const { lease, sequence } = renewal;
     try {
       const response = await this.#rpc.lease(toMessage(this.#holder, renewal, check), deadlineMs);
       if (!response && machine.ttlUs !== null) {
-        // What is held may be spent on.
+        // The units held may still be spent.
         machine.lost(lease, sequence, monotonicUs());
         return null;
       }
-      // Without terms the key is not asked for again for a second.
+      // Without terms the key counts as not leasable: its terms are not requested again for a second.
       const answer = response ? fromMessage(response) : { lease, sequence, isRefused: false, grant: null, terms: null };
       const givenBack = machine.answered(answer, monotonicUs());
       if (givenBack) void this.#renew(entry, givenBack);
@@ -162,7 +162,7 @@ export class Leases {
   }
 }
 
-/** Whether the policy alone decides the check, and it charges. */
+/** Returns whether the policy alone decides the check, and it charges. */
 function mayBeLeased({ limits, factor, dryRun, requestId, maxWaitMs }: CheckOptions, cost: number): boolean {
   const isPlain = !limits && factor === undefined && !dryRun && requestId === undefined && !maxWaitMs;
   return isPlain && cost > 0 && cost <= MAX_COST && Number.isInteger(cost);

@@ -7,34 +7,35 @@ export type { Grant, OnShort, Renewal, Terms } from "./holder.js";
 export interface Answer {
   readonly lease: number;
   readonly sequence: number;
-  /** The request had a check, which is refused. */
+  /** Whether the request's check was refused. */
   readonly isRefused: boolean;
-  /** Of a refused check, where the service says so. */
+  /** Of a refused check, if the service sends it. */
   readonly retryAfterUs?: number;
-  /** Null: nothing is settled or granted. */
+  /** Null: nothing was settled or granted. */
   readonly grant: Grant | null;
   /** Null: the key cannot be leased. */
   readonly terms: Terms | null;
 }
 
-/** Checks of a key without terms are counted in slots of this length. */
+/** The time slot in which checks of a key without terms are counted. */
 const SLOT_US = 100_000;
-/** From so many checks in a slot on, a lease is worth its renewals. */
+/** The checks within a slot that make a key hot: worth a lease. */
 const HOT = 3;
-/** A key that cannot be leased, or whose terms were not answered, is not asked for again in this time. */
+/** The pause before the terms are requested again, of a key that cannot be leased, or whose request was not answered. */
 const ASK_AGAIN_AFTER_US = 1_000_000;
 const HOLD_OFF_AFTER_LOSS_US = 10_000;
 
 /**
- * The lease of one key: when to ask for it, by which request, and what an answer changes. Without I/O and clock: times are
- * parameters, microseconds of a monotonic clock. The same in all languages, by the traces in clients/traces.
+ * The state machine of a lease of one key: decides when to request units, and applies the answers. It has no I/O and no clock:
+ * times are parameters, microseconds of a monotonic clock. All languages behave alike: clients/traces has the specification and the
+ * traces.
  *
- * A check first tries {@link Balance.spend} of `balance`. `low` is passed on to {@link low}, `short` to {@link short}.
+ * A check first tries {@link Balance.spend} of `balance`. After `low` call {@link low}, after `short` call {@link short}.
  */
 export class LeaseMachine {
   readonly balance = new Balance();
   #holder: Holder | null = null;
-  /** The terms are asked for. */
+  /** The terms are requested. */
   #requested: { sentUs: number; cost: number } | null = null;
   #slot = -Infinity;
   #checks = 0;
@@ -42,7 +43,7 @@ export class LeaseMachine {
   #lease: number;
   #quietUntilUs = -Infinity;
 
-  /** `lastLease`: numbers up to this one are used up. */
+  /** `lastLease`: the numbers up to this one have been used. */
   constructor(lastLease = 0) {
     this.#lease = lastLease;
   }
@@ -51,12 +52,12 @@ export class LeaseMachine {
     return this.#lease;
   }
 
-  /** How long units are held; null: not known. */
+  /** The time for which units are held; null: unknown. */
   get ttlUs(): number | null {
     return this.#holder?.terms.ttlUs ?? null;
   }
 
-  /** A check that the balance cannot pay for. `cost` is above 0. */
+  /** Decides a check that the balance cannot pay. `cost` must be above 0. */
   short(cost: number, nowUs: number): OnShort {
     if (this.#holder) return this.#holder.short(cost, nowUs);
     if (this.#requested && nowUs < this.#requested.sentUs + ASK_AGAIN_AFTER_US) return { do: "check" };
@@ -65,22 +66,22 @@ export class LeaseMachine {
     return { do: "ask", send: { lease: ++this.#lease, sequence: 1, spent: 0, kept: 0, want: 0, generation: "0", cost } };
   }
 
-  /** The balance is low. */
+  /** To be called after a spend that was `low`. Returns a request to send, for which no check waits. */
   low(nowUs: number): Renewal | null {
     return this.#holder?.low(nowUs) ?? null;
   }
 
-  /** Time has passed: to be called at least four times in the ttl. */
+  /** To be called at least four times per ttl. Returns a request to send, for which no check waits. */
   tick(nowUs: number): Renewal | null {
     return this.balance.isDue(nowUs) ? this.low(nowUs) : null;
   }
 
-  /** An ordinary check was answered. */
+  /** To be called after an ordinary check. */
   checked(cost: number, isRefused: boolean, sentUs: number, nowUs: number, retryAfterUs = 0): void {
     if (isRefused) this.#holder?.refused(cost, retryAfterUs, sentUs, nowUs);
   }
 
-  /** Returns the request that gives back what was held under other terms. */
+  /** Applies an answer. Returns a request to send, which returns the units held under other terms. */
   answered({ lease, sequence, isRefused, retryAfterUs = 0, grant, terms }: Answer, nowUs: number): Renewal | null {
     const [holder, requested] = [this.#holder, this.#requested];
     if (lease !== this.#lease || (!holder && !requested)) return null;
@@ -95,7 +96,7 @@ export class LeaseMachine {
         holder.lost(sequence);
         return null;
       } else {
-        // It is not renewed any more: what was held counts as spent.
+        // The units are not renewed any more, and count as spent.
         holder.close(nowUs);
       }
     }
@@ -109,21 +110,21 @@ export class LeaseMachine {
     return givenBack;
   }
 
-  /** A request was answered by an error, or will not be answered. */
+  /** To be called for a request that failed or will not be answered. */
   lost(lease: number, sequence: number, nowUs: number): void {
     if (lease !== this.#lease) return;
     if (this.#holder) this.#holder.lost(sequence);
     else if (this.#requested) this.#forget(nowUs + HOLD_OFF_AFTER_LOSS_US);
   }
 
-  /** Gives back what is held. It may be used on. */
+  /** Ends the lease. Returns a request to send, which returns the units held. The machine may be used again. */
   close(nowUs: number): Renewal | null {
     const givenBack = this.#holder?.close(nowUs) ?? null;
     this.#forget(-Infinity);
     return givenBack;
   }
 
-  /** Whether it may be forgotten, but for `lastLease`. */
+  /** Returns whether the lease may be dropped, except for `lastLease`. */
   isIdle(nowUs: number): boolean {
     if (this.#holder) return this.#holder.isIdle(nowUs);
     if (this.#requested) return nowUs >= this.#requested.sentUs + ASK_AGAIN_AFTER_US;

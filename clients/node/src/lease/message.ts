@@ -2,13 +2,13 @@ import { microseconds } from "../duration.js";
 import type { CheckRequest, CheckResponse, LeaseRequest, LeaseResponse } from "../generated/weir/v1/weir.js";
 import type { Answer, Renewal } from "./machine.js";
 
-/** A renewal for the wire, with the check that is decided by it; where there is none, `check` has the key alone. */
+/** Encodes a LeaseRequest, with the check that it carries; without one, `check` has only the key. */
 export function toMessage(holder: Buffer, { cost, ...renewal }: Renewal, check: CheckRequest): LeaseRequest {
-  // It is repeated under its own number.
+  // The sequence number makes it idempotent, so the check needs no id.
   return { ...renewal, holder, check: { ...check, cost, requestId: "" } };
 }
 
-/** A check that is never admitted is told so by the service, each time. */
+/** Returns whether a check is refused, but may pass later. The service refuses one that can never pass, each time. */
 export function isRefusedForNow({ allowed, never }: CheckResponse): boolean {
   return !allowed && !never;
 }

@@ -6,7 +6,7 @@ import type { Credentials } from "../token.js";
 const OPTIONS = { errorOf: ({ decision }: LeaseResponse) => decision?.error, stallMs: 0 };
 const MAX_IN_FLIGHT = 1_024;
 
-/** The stream of a client's leases: opened by a request where there is none, so again after it has ended. */
+/** The stream of a client's leases. A request opens it if there is none, and so again after it has ended. */
 export class LeaseStream {
   readonly #channel: Client;
   readonly #credentials: Credentials;
@@ -18,21 +18,21 @@ export class LeaseStream {
     this.#credentials = credentials;
   }
 
-  /** Too many requests wait for their answers. */
+  /** Whether too many requests are in flight. */
   get isFull(): boolean {
     return this.#stream !== null && this.#stream.inFlight >= MAX_IN_FLIGHT;
   }
 
   /**
-   * `waitForReady`: a stream that it opens waits for a connection; else it fails at once where there is none. It fails with
-   * {@link StreamRejected} where the service rejects the stream.
+   * Sends a request. With `waitForReady` a stream that it opens waits for a connection, else it fails at once without one. Fails
+   * with {@link StreamRejected} if the service rejects the stream.
    */
   send(request: Buffer, deadline: number, waitForReady: boolean): Promise<LeaseResponse> {
     if (this.#stream?.isRejected) return Promise.reject(new StreamRejected("the service has just rejected a stream"));
     return this.#open(waitForReady).send(request, deadline);
   }
 
-  /** Ends the stream when what was sent is answered. */
+  /** Ends the stream after the requests in flight are answered. */
   end(): void {
     this.#stream?.end();
     this.#stream = null;
@@ -46,7 +46,7 @@ export class LeaseStream {
   #open(waitForReady: boolean): OrderedStream<LeaseResponse> {
     const metadata = this.#credentials.metadata();
     if (this.#stream?.isOpen && this.#metadata === metadata) return this.#stream;
-    // The token is another one: what was sent with the old one is still answered.
+    // The token has changed. Requests in flight with the old one are still answered.
     this.#stream?.end();
     this.#metadata = metadata;
     const own = metadata.clone();

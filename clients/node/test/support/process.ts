@@ -6,12 +6,12 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { TestContext } from "node:test";
 
-/** Where a test registers what is to be done at its end. */
+/** The test that registers a cleanup. */
 export type Scope = Pick<TestContext, "after">;
 
 const cleanups = new WeakMap<Scope, (() => unknown)[]>();
 
-/** At the end of the test, last one first: clients end before their services. */
+/** Registers a cleanup for the end of the test. Cleanups run last one first, so that clients end before their services. */
 export function atEnd(t: Scope, cleanup: () => unknown): void {
   const stack = cleanups.get(t);
   if (stack) return void stack.push(cleanup);
@@ -22,14 +22,14 @@ export function atEnd(t: Scope, cleanup: () => unknown): void {
   });
 }
 
-/** A directory for this test. */
+/** Creates a directory for this test. */
 export function scratch(t: Scope): string {
   const directory = mkdtempSync(join(tmpdir(), "weir-client-"));
   atEnd(t, () => rmSync(directory, { recursive: true, force: true }));
   return directory;
 }
 
-/** A program that serves. */
+/** A server process. */
 export class Server {
   readonly #child: ChildProcess;
   readonly #lines: readonly string[];
@@ -39,7 +39,7 @@ export class Server {
     this.#lines = lines;
   }
 
-  /** A line of the output, which may be still to come. */
+  /** Waits for a line of the output. */
   async line(isIt: (line: string) => boolean): Promise<string> {
     for (;;) {
       const found = this.#lines.find(isIt);
@@ -48,13 +48,13 @@ export class Server {
     }
   }
 
-  /** Starts a program; resolves with what `isServing` finds in a line of its output. */
+  /** Starts a program, and resolves with the value that `isServing` finds in a line of its output. */
   static async start<Found>(
     [command, ...rest]: readonly [string, ...string[]],
     env: NodeJS.ProcessEnv,
     isServing: (line: string) => Found | undefined,
   ): Promise<[Server, Found]> {
-    // Settings of the surroundings, WEIR_…, are not this program's.
+    // Without the WEIR_… settings of the environment.
     const { PATH } = process.env;
     const child = spawn(command, rest, { env: { PATH, ...env }, stdio: ["ignore", "pipe", "pipe"] });
     const lines: string[] = [];
@@ -72,7 +72,7 @@ export class Server {
     return [new Server(child, lines), found];
   }
 
-  /** SIGSTOP: the program does not answer, but its connections stay. Resolves when all its threads have stopped (Linux). */
+  /** SIGSTOP: the process does not answer, but its connections stay. Resolves when all its threads have stopped (Linux). */
   async freeze(): Promise<void> {
     this.#child.kill("SIGSTOP");
     const tasks = `/proc/${this.#child.pid}/task`;
@@ -84,7 +84,7 @@ export class Server {
     this.#child.kill("SIGCONT");
   }
 
-  /** Ends the program, by default gracefully. */
+  /** Stops the process, by default gracefully. */
   async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const exit = once(this.#child, "exit");

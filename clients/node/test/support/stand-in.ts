@@ -1,7 +1,7 @@
 import { Server, ServerCredentials, type sendUnaryData, type ServerDuplexStream, type ServerUnaryCall } from "@grpc/grpc-js";
 import { atEnd, type Scope } from "./process.js";
 
-/** A server that has the calls Check and, perhaps, Lease alone, for what Weir does not do at will. Returns its address. */
+/** Starts a server with Check, and optionally Lease, for behaviour that Weir does not show at will. Resolves with its address. */
 export async function startStandIn(
   t: Scope,
   check: (reply: sendUnaryData<Buffer>, call: ServerUnaryCall<Buffer, Buffer>) => void,

@@ -3,10 +3,10 @@ import { join, resolve } from "node:path";
 import { Client, type ClientOptions } from "weir-client";
 import { atEnd, scratch, Server, type Scope } from "./process.js";
 
-/** The program under test. */
+/** The binary under test. */
 export const BINARY = process.env.WEIR_BINARY ?? resolve("../../target/debug/weir");
 
-/** Limits so slow that nothing comes back during a test. */
+/** Limits that are refilled too slowly to matter during a test. */
 export const POLICY = `
 schema:
   user:
@@ -18,19 +18,22 @@ schema:
   slots: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 10s }, name: at-once }] } } }
 `;
 
-/** A service, at the address of its gRPC port. */
+/** A running service, with its gRPC address. */
 export interface Weir {
   readonly address: string;
   readonly server: Server;
-  /** How many checks it has answered over a transport: `grpc`, `grpc_stream`. */
+  /** Returns the number of checks that it has answered over a transport: `grpc`, `grpc_stream`. */
   checks(transport: string): Promise<number>;
-  /** How many streams it has rejected, at `grpc.max_open_streams`. */
+  /** Returns the number of streams that it has rejected because of `grpc.max_open_streams`. */
   rejectedStreams(): Promise<number>;
-  /** The same service again, at the same address. */
+  /** Starts the same service again, at the same address. */
   restart(): Promise<Weir>;
 }
 
-/** Starts a service, on a free port unless `env` says otherwise. `limits` is the file of its policy, or what has it (null) already. */
+/**
+ * Starts a service, on a free port unless `env` sets one. The policy is written to the file `limits`, unless it is null: then the
+ * file exists.
+ */
 export async function startWeir(
   t: Scope,
   env: NodeJS.ProcessEnv = {},
@@ -60,21 +63,21 @@ function servingAt(line: string): { grpc: string; http: string } | undefined {
   return line.includes('"message":"serving"') ? (JSON.parse(line) as { grpc: string; http: string }) : undefined;
 }
 
-/** The sum of a metric over its samples with a label. */
+/** Returns the sum of a metric over its samples with a label. */
 async function sum(http: string, name: string, label: string): Promise<number> {
   const metrics = await (await fetch(`http://${http}/metrics`)).text();
   const samples = metrics.split("\n").filter((line) => line.startsWith(name) && line.includes(label));
   return samples.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
 
-/** Checks until the service has accepted the stream of a client that coalesces, and answers over it. */
+/** Checks until the service has accepted the stream of a coalescing client, and answers over it. */
 export async function streaming(client: Client, ...replicas: readonly Weir[]): Promise<void> {
   const streamed = async () => (await Promise.all(replicas.map((replica) => replica.checks("grpc_stream")))).reduce((sum, n) => sum + n);
   const before = await streamed();
   while ((await streamed()) === before) await client.check(["many"], { cost: 0, deadlineMs: 10_000 });
 }
 
-/** Replicas over one Redis, and the target of a client that balances over them. */
+/** Starts two replicas with one Redis. Resolves with them, and the target of a client that balances over them. */
 export async function startReplicas(t: Scope, policy = POLICY): Promise<{ replicas: [Weir, Weir]; target: string }> {
   const socket = join(scratch(t), "redis.sock");
   const arguments_ = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", ""] as const;
@@ -85,7 +88,7 @@ export async function startReplicas(t: Scope, policy = POLICY): Promise<{ replic
   return { replicas, target: `ipv4:${replicas.map(({ address }) => address).join(",")}` };
 }
 
-/** A client that waits long enough for a busy machine, and is connected. */
+/** Connects a client with a deadline long enough for a busy machine. */
 export async function connect(t: Scope, target: string, options: ClientOptions = {}): Promise<Client> {
   const client = new Client(target, { deadlineMs: 10_000, ...options });
   atEnd(t, () => client.close());

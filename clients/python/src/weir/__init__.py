@@ -1,4 +1,4 @@
-"""The client of Weir, the rate-limit service.
+"""Python client of Weir, the rate-limit service.
 
 ```python
 import weir

@@ -34,7 +34,8 @@ from weir.v1 import weir_pb2 as pb
 class AsyncClient(ClientBase):
     """A client for asyncio: the options and methods of `Client`, as coroutines.
 
-    It connects at its first call, and belongs to the event loop of that call; so it may be made before the loop runs.
+    It connects at its first call, and belongs to the event loop of that call, so it may be created before the loop
+    runs.
     """
 
     _channel: grpc.aio.Channel | None = None
@@ -61,10 +62,10 @@ class AsyncClient(ClientBase):
         on_failure: OnFailure | None = None,
         lease: bool | None = None,
     ) -> Decision:
-        """Asks whether `cost` units may pass under `key`, and charges them if so. `Check` documents the options.
+        """Decides one key: every limit on its path, in one atomic step. `Check` documents the options.
 
         Args:
-            lease: instead of the client's.
+            lease: overrides the client's `lease`.
 
         Raises:
             WeirError: the service did not decide.
@@ -87,13 +88,13 @@ class AsyncClient(ClientBase):
     async def check_batch(
         self, checks: Sequence[Check], *, deadline: Time | None = None, on_failure: OnFailure | None = None
     ) -> list[Decision | WeirError]:
-        """Decides up to 1,000 checks in one call, in order, each by itself.
+        """Decides up to 1,000 checks in order, each by itself, in one call.
 
         Returns:
-            For each check its decision, or why it has none.
+            For each check its decision, or the error why it has none.
 
         Raises:
-            WeirError: none has a decision.
+            WeirError: the call failed, and none of the checks has a decision.
         """
         messages, invalid = self._messages(checks)
         request = pb.CheckBatchRequest(checks=messages)
@@ -116,7 +117,7 @@ class AsyncClient(ClientBase):
     ) -> JointDecision:
         """Decides 1 to 32 checks of one domain together: either all are charged or none.
 
-        It is not repeated, unless it charges nothing: the service takes no `request_id` here.
+        The call takes no `request_id`, so it is retried only if none of the checks charges anything.
 
         Raises:
             WeirError: the service did not decide.
@@ -148,12 +149,12 @@ class AsyncClient(ClientBase):
         deadline: Time | None = None,
         on_failure: OnFailure | None = None,
     ) -> AsyncReservation:
-        """Decides as `check` does, and holds what it charges until the real cost is known.
+        """Decides as `check` does. If the check is allowed, its cost is charged and held until it is settled.
 
         Args:
-            ttl: how long to hold it: longer than the work takes, unless you `extend` it. By default as long as a
-                concurrency limit on the path says.
-            on_expiry: what becomes of it if it is not settled in time.
+            ttl: the time to hold the units, 10 ms to 24 hours: longer than the work takes, unless you `extend` it.
+                Required unless a concurrency limit is on the path, whose `ttl` is the default and the maximum.
+            on_expiry: the settlement if the reservation expires.
 
         Raises:
             WeirError: the service did not decide.
@@ -180,7 +181,7 @@ class AsyncClient(ClientBase):
         deadline: Time | None = None,
         on_failure: OnFailure | None = None,
     ) -> AsyncSlot:
-        """A slot of the concurrency limits on the key's path, held while a block runs.
+        """Takes a slot of each concurrency limit on the path, and holds it while a block runs.
 
         ```python
         async with client.slot(["exports", "alex"]) as slot:
@@ -189,7 +190,7 @@ class AsyncClient(ClientBase):
         ```
 
         Args:
-            ttl: how long it is held if this process dies; by default as long as the limit says.
+            ttl: the time after which the slot is free if this process dies; default: that of the limit.
         """
 
         async def reserve() -> AsyncReservation:
@@ -209,14 +210,14 @@ class AsyncClient(ClientBase):
         fail_closed: bool | None = None,
         lease: bool | None = None,
     ) -> Verdict:
-        """Decides on a request of a user: whether it passes, with which headers. It raises no WeirError.
+        """Checks a request of a server: whether it passes, and the headers of its response. It raises no WeirError.
 
-        Segments of the key may come from the user: they are repaired where they are empty or too long.
+        Segments of the key may come from the user: empty and overlong ones are repaired.
 
         Args:
-            fail_closed: refuse requests (503) where the check fails, or let them pass. By default they pass, unless
-                the client's `on_failure` is `DENY`.
-            lease: instead of the client's.
+            fail_closed: if the service does not decide, refuse the request with 503 (fail closed), or let it pass (fail
+                open). Default: fail open, unless the client's `on_failure` is `DENY`.
+            lease: overrides the client's `lease`.
         """
         try:
             decision = await self.check(
@@ -237,10 +238,10 @@ class AsyncClient(ClientBase):
     async def reset(
         self, key: Sequence[str], *, domain: str = "", subtree: bool = False, deadline: Time | None = None
     ) -> bool:
-        """Forgets what was charged to a key; with `subtree` also to all keys below it.
+        """Removes the state of a key, and with `subtree` of all keys below it: as if never used.
 
         Returns:
-            Whether there was anything to forget.
+            Whether there was any.
         """
         request = pb.ResetRequest(domain=domain, key=key, subtree=subtree)
         return removed(await self._send(_methods.RESET, request, deadline))
@@ -254,7 +255,10 @@ class AsyncClient(ClientBase):
             return False
 
     async def close(self) -> None:
-        """Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls fail then."""
+        """Returns leased units to the service, at most until the deadline, and closes all connections.
+
+        Calls fail afterwards.
+        """
         self._closed = True
         await to_its_end(self._close())
 
@@ -329,7 +333,7 @@ class AsyncClient(ClientBase):
         try:
             reply: Reply = await super()._send_once(method, request, timeout, wait_for_ready, metadata)
         except asyncio.CancelledError:
-            # gRPC cancels the calls of a channel that is closed, as if their tasks were cancelled.
+            # gRPC cancels the calls of a closed channel, as if their tasks were cancelled.
             if self._channel_closed and not is_cancelled():
                 raise closed() from None
             raise

@@ -31,7 +31,7 @@ DEADLINE_SECONDS = 0.05
 
 
 class ClientBase:
-    """Options, what requests they make, and what answers mean."""
+    """The options, the encoding of requests, and the decoding of answers."""
 
     _leases: Leases
 
@@ -71,7 +71,7 @@ class ClientBase:
         self._open()
 
     def _open(self) -> None:
-        """Ends the construction."""
+        """Completes the construction."""
 
     def _connected(self) -> grpc.Channel | grpc.aio.Channel:
         raise NotImplementedError
@@ -96,7 +96,7 @@ class ClientBase:
         try:
             return send(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
         except (ValueError, grpc.aio.UsageError):
-            # gRPC's, where another thread or task has closed the channel meanwhile.
+            # gRPC's errors, if another thread or task has closed the channel meanwhile.
             if self._closed:
                 raise closed() from None
             raise
@@ -111,7 +111,7 @@ class ClientBase:
         return check.to_message(identify=self._retries > 0)
 
     def _messages(self, checks: Sequence[Check]) -> tuple[list[pb.CheckRequest], dict[int, InvalidRequest]]:
-        """The checks that can be sent; and of the others, by their places, why they cannot."""
+        """Encodes checks. Those that cannot be encoded are returned as errors, by their index."""
         messages: list[pb.CheckRequest] = []
         invalid: dict[int, InvalidRequest] = {}
         for place, check in enumerate(checks):
@@ -122,7 +122,7 @@ class ClientBase:
         return messages, invalid
 
     def _by_lease(self, key: Sequence[str], domain: str, cost: int, lease: bool | None) -> Decision | ToAsk | None:
-        """The decision of a lease, or how to ask for it; None: by an ordinary check."""
+        """Returns the decision of a lease, or the renewal that decides. None: an ordinary check must decide."""
         if not (self._lease if lease is None else lease):
             return None
         decision = self._leases.check(domain, key, cost)
@@ -168,20 +168,20 @@ class ClientBase:
 
 
 def closed() -> WeirError:
-    """The error of a call of a closed client."""
+    """Returns the error of a call on a closed client."""
     return errors.of_status(grpc.StatusCode.CANCELLED, "the client is closed")
 
 
 def joint_request(checks: Sequence[Check]) -> pb.CheckAllRequest:
-    """Checks that pass together. Without ids: the service takes none here."""
+    """Returns the request of checks that pass together. CheckAll takes no request ids."""
     return pb.CheckAllRequest(checks=[check.to_message(identify=False) for check in checks])
 
 
 def removed(answer: pb.ResetResponse) -> bool:
-    """Whether a reset removed anything. Older services tell only of the key itself."""
+    """Returns whether a reset removed any state. Older servers set only `existed`, which is about the key itself."""
     return answer.removed if answer.HasField("removed") else answer.existed
 
 
 def domains_of(checks: Sequence[Check]) -> list[str]:
-    """The domain of each."""
+    """Returns the domain of each check."""
     return [check.domain for check in checks]

@@ -1,7 +1,7 @@
-"""Coalescing: checks that are made at the same time are sent together.
+"""Coalescing: checks that are made at the same time are sent in batches.
 
-Nothing waits for a timer. A check is sent at once while fewer than `MAX_IN_FLIGHT` batches are in flight; those that
-come meanwhile share the next one (group commit).
+No check waits for a timer. It is sent at once while fewer than `MAX_IN_FLIGHT` batches are in flight; the checks that
+arrive meanwhile share the next batch (group commit).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from weir.v1 import weir_pb2 as pb
 
 MAX_IN_FLIGHT = 2
 MAX_WAITING = 1024
-"""More checks than these go by themselves."""
+"""If more checks are waiting, further checks are unary calls."""
 MAX_BATCH = 256
 MAX_BYTES = 4096
-"""Larger checks go by themselves, so that a batch has at most a megabyte."""
+"""Larger checks are unary calls, so that a batch has at most a megabyte."""
 
 AnyFuture = TypeVar("AnyFuture")
 
@@ -45,7 +45,7 @@ class _Entry(Generic[AnyFuture]):
 
 
 class _Batch(Generic[AnyFuture]):
-    """Checks that go together."""
+    """The checks of one call."""
 
     def __init__(self, entries: list[_Entry[AnyFuture]]) -> None:
         self.entries = entries
@@ -55,7 +55,7 @@ class _Batch(Generic[AnyFuture]):
 
 
 class Batches:
-    """Sends the checks of threads together, by threads of its own."""
+    """Sends the checks of threads in batches, from threads of its own."""
 
     def __init__(self, send: Callable[[pb.CheckBatchRequest, float, bool], pb.CheckBatchResponse]) -> None:
         self._send = send
@@ -68,15 +68,15 @@ class Batches:
         self._started = False
 
     def after_fork(self) -> None:
-        """In the child: the threads are the parent's, and so is what waits for them."""
+        """In the child: the threads run only in the parent, and so do their waiting checks."""
         self._begin()
 
     def take(self, request: pb.CheckRequest) -> bool:
-        """Whether it may share a batch."""
+        """Returns whether the check may share a batch."""
         return self._waiting.qsize() < MAX_WAITING and request.ByteSize() <= MAX_BYTES
 
     def check(self, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
-        """The answer to one check."""
+        """Sends a check in a batch, and waits for its answer."""
         if not self._started:
             self._start_threads()
         entry = _Entry(request, call, Future[pb.CheckResponse]())
@@ -118,7 +118,7 @@ class Batches:
         return others
 
     def _answer(self, entries: list[_Entry[Future[pb.CheckResponse]]]) -> None:
-        # Those that were given up while they waited are not charged.
+        # Checks whose callers have given up are not sent, so they are not charged.
         entries = [entry for entry in entries if entry.answer.set_running_or_notify_cancel()]
         if not entries:
             return
@@ -140,7 +140,7 @@ class Batches:
 
 
 class AsyncBatches:
-    """Sends the checks of tasks together."""
+    """Sends the checks of tasks in batches."""
 
     def __init__(self, send: Callable[[pb.CheckBatchRequest, float, bool], Awaitable[pb.CheckBatchResponse]]) -> None:
         self._send = send
@@ -149,11 +149,11 @@ class AsyncBatches:
         self._scheduled = False
 
     def take(self, request: pb.CheckRequest) -> bool:
-        """Whether it may share a batch."""
+        """Returns whether the check may share a batch."""
         return len(self._waiting) < MAX_WAITING and request.ByteSize() <= MAX_BYTES
 
     async def check(self, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
-        """The answer to one check."""
+        """Sends a check in a batch, and waits for its answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[pb.CheckResponse] = loop.create_future()
         self._waiting.append(_Entry(request, call, answer))
@@ -167,7 +167,7 @@ class AsyncBatches:
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and not self._scheduled and len(self._in_flight) < MAX_IN_FLIGHT:
             self._scheduled = True
-            # After the tasks that are ready now, whose checks go along.
+            # After the tasks that are ready now, so that their checks share the batch.
             loop.call_soon(self._start)
 
     def _start(self) -> None:
@@ -175,7 +175,7 @@ class AsyncBatches:
         entries: list[_Entry[asyncio.Future[pb.CheckResponse]]] = []
         while self._waiting and len(entries) < MAX_BATCH:
             entry = self._waiting.popleft()
-            # Those that were given up while they waited are not charged.
+            # Checks whose callers have given up are not sent, so they are not charged.
             if not entry.answer.done():
                 entries.append(entry)
         if entries:

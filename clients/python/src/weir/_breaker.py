@@ -1,4 +1,4 @@
-"""A circuit breaker: after repeated outages calls fail at once, instead of waiting for the deadline each."""
+"""The circuit breaker: during an outage calls fail at once, instead of each waiting for its deadline."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class State(Enum):
     """The state of a circuit breaker."""
 
     CLOSED = "closed"
-    """All go to the service."""
+    """All calls are sent."""
     OPEN = "open"
-    """All fail at once."""
+    """All calls fail at once, without being sent."""
     HALF_OPEN = "half_open"
-    """One goes to the service, as a probe; the others fail at once."""
+    """One call probes whether the service is available again; all others fail at once."""
 
 
 class Breaker:
-    """Opens after `failures` consecutive outages (0: never); then lets one probe through each `open_for`.
+    """Opens after `failures` outages in a row (0: never). After `open_for` it lets one call probe the service.
 
-    Safe to share between threads and between clients of the same service.
+    Safe to share between threads, and between clients of the same service.
     """
 
     def __init__(self, *, failures: int = 5, open_for: Time = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +43,7 @@ class Breaker:
         _fork.register(self)
 
     def after_fork(self) -> None:
-        """In the child: a thread of the parent may hold the lock, and a probe under way ends in the parent alone."""
+        """In the child: a thread of the parent may hold the lock, and a probe in flight ends only in the parent."""
         self._lock = Lock()
         self.abandoned()
 
@@ -53,11 +53,11 @@ class Breaker:
         return self._state
 
     def on_change(self, listener: Callable[[State], None]) -> None:
-        """Calls the listener with each new state. It must not call the breaker."""
+        """Calls the listener with each new state. The listener must not call the circuit breaker."""
         self._listeners.append(listener)
 
     def enter(self) -> None:
-        """Before a call: one of `succeeded`, `failed` and `abandoned` must follow.
+        """To be called before a call is sent. One of `succeeded`, `failed` and `abandoned` must follow.
 
         Raises:
             CircuitOpen: the call must not be sent.
@@ -71,7 +71,7 @@ class Breaker:
         raise CircuitOpen(f"the circuit breaker is open after {self._failures_to_open} failures")
 
     def succeeded(self) -> None:
-        """The service has answered."""
+        """Records an answer of the service."""
         if self._state is State.CLOSED and not self._failures:
             return
         with self._lock:
@@ -79,16 +79,16 @@ class Breaker:
             self._become(State.CLOSED)
 
     def failed(self) -> None:
-        """The service has not answered."""
+        """Records an outage."""
         with self._lock:
             self._failures += 1
-            # A call that was sent before the breaker opened says nothing new.
+            # A call that was sent before the circuit breaker opened must not delay the next probe.
             if self._state is not State.OPEN and 0 < self._failures_to_open <= self._failures:
                 self._probe_at = self._clock() + self._open_seconds
                 self._become(State.OPEN)
 
     def abandoned(self) -> None:
-        """The caller has given up: if this was the probe, the next call is."""
+        """Records that the caller has given up. If the call was the probe, the next call probes."""
         with self._lock:
             if self._state is State.HALF_OPEN:
                 self._become(State.OPEN)

@@ -1,4 +1,4 @@
-"""One call: its deadline, its retries, and what the circuit breaker learns of it. No I/O: both clients use it."""
+"""One call: its deadline, its retries, and its outcome for the circuit breaker. It has no I/O; both clients use it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import TracebackType
 from weir._breaker import Breaker
 from weir.errors import DeadlineExceeded, Outage, Unavailable, WeirError
 
-# gRPC may send a call over a connection that has just broken, until it has told its parts of it.
+# gRPC may send a retry over a connection that has just broken, until all its parts have noticed that.
 _PAUSE_SECONDS = 0.005
 
 
 class Call:
-    """A call, while it runs.
+    """A call in flight.
 
     ```python
     with Call(breaker, deadline, retries) as call:
@@ -50,28 +50,29 @@ class Call:
 
     @property
     def is_retry(self) -> bool:
-        """An attempt has failed. The next one waits for a connection, since the failure may have ended the last."""
+        """Whether an attempt has failed. A retry waits for a connection: the failure may have ended the last one."""
         return self._first_error is not None
 
     def remaining(self) -> float:
-        """Seconds until the deadline, of all attempts together."""
+        """Seconds until the deadline, which all attempts share."""
         remaining = self.ends_at - time.monotonic()
         if remaining <= 0:
             raise self._first_error or self.too_late()
         return remaining
 
     def too_late(self) -> DeadlineExceeded:
-        """The error of a call that has missed its deadline."""
+        """Returns the error of a call that misses its deadline."""
         return DeadlineExceeded(f"no answer within {round(self._deadline_seconds * 1000, 1):g} ms")
 
     def failed(self, error: WeirError) -> float:
-        """An attempt has failed.
+        """Records that an attempt has failed.
 
         Returns:
-            Seconds to wait before the next one.
+            Seconds to wait before the next attempt.
 
         Raises:
-            WeirError: no other attempt may be made. Where the deadline has ended a retry, why it was needed.
+            WeirError: no other attempt may be made. If a retry misses the deadline, it is the error of the first
+                attempt.
         """
         if self._first_error is not None and isinstance(error, DeadlineExceeded):
             raise self._first_error

@@ -1,4 +1,4 @@
-"""How a client connects."""
+"""Connections to the service."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Options: TypeAlias = list[tuple[str, str | int]]
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """Files in PEM, which are read when the client is made.
+    """Files in PEM, which are read when the client is created.
 
     Attributes:
-        ca: the CA bundle of the service's certificate. Default: the system's.
-        cert: the client's certificate (mTLS), with its intermediate certificates.
-        key: its private key.
-        server_name: the name in the service's certificate, where it is not the host of the target.
+        ca: the CA certificates (CA bundle) that verify the service. Default: gRPC's own.
+        cert: the client certificate, for mTLS, with its intermediate certificates.
+        key: the private key of `cert`.
+        server_name: the name in the service's certificate, if it differs from the target's host.
     """
 
     ca: str | PathLike[str] | None = None
@@ -43,7 +43,7 @@ class TLS:
 
 
 def uri(target: Target) -> str:
-    """The target as gRPC names it."""
+    """Returns the target in gRPC's syntax."""
     if isinstance(target, str):
         return target
     if len(target) == 1:
@@ -60,33 +60,33 @@ def uri(target: Target) -> str:
 
 
 def options(target: Target, tls: TLS | None) -> Options:
-    """The settings of a connection."""
+    """Returns the channel options."""
     chosen: Options = [
-        # Every replica behind a name gets its share.
+        # Balance over every replica behind a DNS name.
         ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
-        # Retries are the client's, which knows what may be repeated. gRPC's own stay on: of calls that were
-        # certainly not processed.
+        # Only the client retries, since it knows which calls are idempotent. gRPC's transparent retries, of calls that
+        # no server has processed, stay on.
         ("grpc.service_config_disable_resolution", 1),
-        # A dead connection is noticed without a call, and an idle one is kept.
+        # Detect a dead connection without a call, and keep idle connections.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        # The default grows to two minutes.
+        # gRPC's default backoff grows to two minutes: after an outage nothing would be limited for that long.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # Despite its name, how long an attempt to connect may take.
+        # Despite its name, the timeout of an attempt to connect.
         ("grpc.min_reconnect_backoff_ms", 2_000),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        # gRPC shares connections between channels of a process, and with them their back-off.
+        # By default gRPC shares connections between the channels of a process, and with them their backoff.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     name = tls.server_name if tls else None
     if name:
         chosen.append(("grpc.ssl_target_name_override", name))
     elif not isinstance(target, str):
-        # The default is the whole list, which is not a host.
+        # gRPC's default is the whole list, which is not a host.
         chosen.append(("grpc.default_authority", target[0]))
     elif target.startswith("unix:"):
-        # The default is the path, which is not a host.
+        # gRPC's default is the path, which is not a host.
         chosen.append(("grpc.default_authority", "localhost"))
     return chosen

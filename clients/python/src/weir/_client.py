@@ -34,19 +34,21 @@ class Client(ClientBase):
     """A client for threads. Make one for each service, share it between threads, and close it at the end.
 
     Args:
-        target: `host:port`, `dns:///name:port` or `unix:PATH`; or several `IP:port`. Calls are balanced over all.
-        tls: certificates; without, connections are not encrypted.
-        token: the bearer token.
-        token_file: a file with the bearer token, which is read again when it changes.
-        deadline: of a call, with its retries.
-        on_failure: what a check answers while the service does not.
-        retries: how often a call is sent again that a replica did not answer (UNAVAILABLE). What charges is made
-            repeatable by a `request_id`; 0 sends none.
+        target: `host:port`, `dns:///name:port` or `unix:PATH`; or several `IP:port`. Calls are balanced over all
+            addresses.
+        tls: TLS files; default: no TLS.
+        token: the bearer token. Send it over TLS only, except on loopback.
+        token_file: a file with the bearer token. A call looks for a changed file at most once a second, so a new token
+            is used without a restart.
+        deadline: the deadline of a call, retries included. Default 50 ms.
+        on_failure: what a check does if the service does not decide, in an outage.
+        retries: how often an idempotent call is retried after UNAVAILABLE. With retries a check that charges or refunds
+            carries a `request_id`, whose answer the service remembers. 0 turns retries off.
         breaker: the circuit breaker.
-        coalesce: send checks that are made at the same time together.
-        lease: decide checks of hot keys in this process, where the policy leases them.
-        meter_provider: of OpenTelemetry, where metrics go (`weir-client[otel]`); by default the global one.
-        tracer_provider: likewise, of spans.
+        coalesce: sends checks that are made at the same time in batches.
+        lease: decides checks of hot keys in this process, with leased units, if the policy leases them.
+        meter_provider: OpenTelemetry's, for metrics (`weir-client[otel]`); default: the global provider.
+        tracer_provider: OpenTelemetry's, for traces; default: the global provider.
     """
 
     def _open(self) -> None:
@@ -74,10 +76,10 @@ class Client(ClientBase):
         on_failure: OnFailure | None = None,
         lease: bool | None = None,
     ) -> Decision:
-        """Asks whether `cost` units may pass under `key`, and charges them if so. `Check` documents the options.
+        """Decides one key: every limit on its path, in one atomic step. `Check` documents the options.
 
         Args:
-            lease: instead of the client's.
+            lease: overrides the client's `lease`.
 
         Raises:
             WeirError: the service did not decide.
@@ -100,13 +102,13 @@ class Client(ClientBase):
     def check_batch(
         self, checks: Sequence[Check], *, deadline: Time | None = None, on_failure: OnFailure | None = None
     ) -> list[Decision | WeirError]:
-        """Decides up to 1,000 checks in one call, in order, each by itself.
+        """Decides up to 1,000 checks in order, each by itself, in one call.
 
         Returns:
-            For each check its decision, or why it has none.
+            For each check its decision, or the error why it has none.
 
         Raises:
-            WeirError: none has a decision.
+            WeirError: the call failed, and none of the checks has a decision.
         """
         messages, invalid = self._messages(checks)
         request = pb.CheckBatchRequest(checks=messages)
@@ -129,7 +131,7 @@ class Client(ClientBase):
     ) -> JointDecision:
         """Decides 1 to 32 checks of one domain together: either all are charged or none.
 
-        It is not repeated, unless it charges nothing: the service takes no `request_id` here.
+        The call takes no `request_id`, so it is retried only if none of the checks charges anything.
 
         Raises:
             WeirError: the service did not decide.
@@ -158,12 +160,12 @@ class Client(ClientBase):
         deadline: Time | None = None,
         on_failure: OnFailure | None = None,
     ) -> Reservation:
-        """Decides as `check` does, and holds what it charges until the real cost is known.
+        """Decides as `check` does. If the check is allowed, its cost is charged and held until it is settled.
 
         Args:
-            ttl: how long to hold it: longer than the work takes, unless you `extend` it. By default as long as a
-                concurrency limit on the path says.
-            on_expiry: what becomes of it if it is not settled in time.
+            ttl: the time to hold the units, 10 ms to 24 hours: longer than the work takes, unless you `extend` it.
+                Required unless a concurrency limit is on the path, whose `ttl` is the default and the maximum.
+            on_expiry: the settlement if the reservation expires.
 
         Raises:
             WeirError: the service did not decide.
@@ -190,7 +192,7 @@ class Client(ClientBase):
         deadline: Time | None = None,
         on_failure: OnFailure | None = None,
     ) -> Slot:
-        """A slot of the concurrency limits on the key's path, held while a block runs.
+        """Takes a slot of each concurrency limit on the path, and holds it while a block runs.
 
         ```python
         with client.slot(["exports", "alex"]) as slot:
@@ -199,7 +201,7 @@ class Client(ClientBase):
         ```
 
         Args:
-            ttl: how long it is held if this process dies; by default as long as the limit says.
+            ttl: the time after which the slot is free if this process dies; default: that of the limit.
         """
 
         def reserve() -> Reservation:
@@ -219,14 +221,14 @@ class Client(ClientBase):
         fail_closed: bool | None = None,
         lease: bool | None = None,
     ) -> Verdict:
-        """Decides on a request of a user: whether it passes, with which headers. It raises no WeirError.
+        """Checks a request of a server: whether it passes, and the headers of its response. It raises no WeirError.
 
-        Segments of the key may come from the user: they are repaired where they are empty or too long.
+        Segments of the key may come from the user: empty and overlong ones are repaired.
 
         Args:
-            fail_closed: refuse requests (503) where the check fails, or let them pass. By default they pass, unless
-                the client's `on_failure` is `DENY`.
-            lease: instead of the client's.
+            fail_closed: if the service does not decide, refuse the request with 503 (fail closed), or let it pass (fail
+                open). Default: fail open, unless the client's `on_failure` is `DENY`.
+            lease: overrides the client's `lease`.
         """
         try:
             decision = self.check(
@@ -247,10 +249,10 @@ class Client(ClientBase):
     def reset(
         self, key: Sequence[str], *, domain: str = "", subtree: bool = False, deadline: Time | None = None
     ) -> bool:
-        """Forgets what was charged to a key; with `subtree` also to all keys below it.
+        """Removes the state of a key, and with `subtree` of all keys below it: as if never used.
 
         Returns:
-            Whether there was anything to forget.
+            Whether there was any.
         """
         request = pb.ResetRequest(domain=domain, key=key, subtree=subtree)
         return removed(self._send(_methods.RESET, request, deadline))
@@ -264,7 +266,10 @@ class Client(ClientBase):
             return False
 
     def close(self) -> None:
-        """Gives leases back, for which it waits at most for the deadline, and ends all connections. Calls fail then."""
+        """Returns leased units to the service, at most until the deadline, and closes all connections.
+
+        Calls fail afterwards.
+        """
         self._closed = True
         self._leases.give_back(self._deadline_seconds)
         if self._batches:

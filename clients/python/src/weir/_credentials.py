@@ -1,4 +1,4 @@
-"""The bearer token of a client, from a file that may be rotated."""
+"""The bearer token of a client: fixed, or in a file that may be rotated."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LOOK_EVERY_SECONDS = 1.0
 
 
 class Token:
-    """A token that never changes; or none."""
+    """A token that never changes, or none."""
 
     def __init__(self, token: str | None) -> None:
         self._metadata = _header(token) if token else ()
 
     def metadata(self) -> Metadata:
-        """The metadata of each call."""
+        """Returns the metadata of each call."""
         return self._metadata
 
 
 class TokenFile(Token):
-    """A token in a file, which is read again when it changes: looked at once a second at most, at a call."""
+    """A token in a file. A call looks for a changed file at most once a second, and reads it again then."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = Path(path)
@@ -37,7 +37,7 @@ class TokenFile(Token):
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def metadata(self) -> Metadata:
-        """The metadata of each call."""
+        """Returns the metadata of each call."""
         if time.monotonic() >= self._next_look and self._lock.acquire(blocking=False):
             try:
                 self._read_again()
@@ -47,7 +47,7 @@ class TokenFile(Token):
         return self._metadata
 
     def _read(self) -> str:
-        # Other characters make an invalid token, and no error that would quote them.
+        # Any other character makes the token invalid, without an error that would quote it.
         return self._path.read_bytes().decode("ascii", errors="replace").strip()
 
     def _look(self) -> tuple[int, int, int]:
@@ -63,10 +63,10 @@ class TokenFile(Token):
         except OSError as error:
             log.warning("the token file %s cannot be read, the last token stays in use: %s", self._path, error)
             return
-        # An empty file is one that is being written.
+        # An empty file is in the middle of a replacement.
         if not token:
             return
-        # One that has no valid token is not read again before it changes, so this is logged once.
+        # A file without a valid token is not read again before it changes, so this is logged once.
         self._seen = seen
         try:
             self._metadata = _header(token)
@@ -76,7 +76,7 @@ class TokenFile(Token):
 
 def _header(token: str) -> Metadata:
     token = token.strip()
-    # gRPC fails each call with other metadata.
+    # gRPC fails each call whose metadata has any other character.
     if not (token and token.isascii() and token.isprintable()):
         raise ValueError("a token must be printable ASCII")
     return (("authorization", f"Bearer {token}"),)

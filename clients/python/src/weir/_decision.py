@@ -14,10 +14,10 @@ _ZERO = timedelta()
 
 
 class OnFailure(Enum):
-    """How a check is answered during an outage."""
+    """What a check does if the service does not decide, in an outage."""
 
     ERROR = "error"
-    """It raises."""
+    """It raises the error."""
     ALLOW = "allow"
     """The request passes (fail open)."""
     DENY = "deny"
@@ -25,14 +25,14 @@ class OnFailure(Enum):
 
 
 class Source(Enum):
-    """The origin of a decision."""
+    """Who decided."""
 
     SERVICE = "service"
-    """The service."""
+    """Weir."""
     LEASE = "lease"
-    """A lease, in this process."""
+    """The client, with units that it leases."""
     FALLBACK = "fallback"
-    """`on_failure`, since the service has not answered."""
+    """`on_failure`, during an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class Level:
     Attributes:
         name: the limit's name.
         depth: the number of key segments that it covers.
-        shadow: it is evaluated, but never refuses (dry run).
+        shadow: whether it is a shadow limit (dry run), which never refuses.
         allowed: whether this limit alone allows the check.
         limit: the most units that it allows at once.
         remaining: the largest cost that it would still allow now.
-        reset_after: when it is full again.
-        wait: allowed, but to be started this much later.
-        never: refused, and no wait helps.
-        retry_after: refused: when it would allow the check.
-        next_after: nothing left: when a unit is.
+        reset_after: the time until it is full again.
+        wait: how much later an allowed request must start.
+        never: whether the check is refused and no wait helps.
+        retry_after: refused only: the time after which it would allow the check; None if no wait helps.
+        next_after: if nothing is left, the time after which a unit is left.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Level:
 
     @classmethod
     def of_message(cls, level: pb.LevelResult) -> Level:
-        """The service's answer."""
+        """Decodes the service's answer."""
         return cls(
             name=level.name,
             depth=level.depth,
@@ -85,27 +85,30 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a request may pass. True if it may.
+    """The answer to a check. True if the request may pass.
 
-    The numbers are a summary over all limits on the key's path, each by itself; those of one limit are in `binding`.
+    The summary is taken over all limits on the key's path, each attribute by itself, so its numbers may come from
+    different limits; `binding` has the numbers of the limit that decided.
 
     Attributes:
         allowed: whether the request may pass.
-        limit: the lowest limit; 0 without any, and where `source` is not the service.
-        remaining: the largest cost that would still pass now; by a lease, the units that this process holds.
-        retry_after: refused: when the same check passes, if no other one charges the key.
-        reset_after: when every limit is full again.
-        wait: allowed, but to be started this much later (limits that shape traffic; see `max_wait`).
-        never: refused, and no wait helps: the cost is above a limit.
-        degraded: decided without the service's shared store.
-        leased: decided from units that were leased in advance, by a replica or by this process.
-        next_after: nothing left: when a unit is.
-        repeated: the answer to an earlier request of the same `request_id`; this one has charged nothing.
-        override: the id of the operator's override or ban that acted; empty without one.
-        levels: every limit on the path, root first; empty unless asked for.
-        binding: the limit that decided; None without limits, or unless levels are asked for.
-        source: who has decided.
-        error: why the service has not, of a fallback.
+        limit: the lowest limit on the path; 0 if nothing is limited, or if `source` is not the service.
+        remaining: the largest cost that would still pass now; of a lease, the units that the client holds.
+        retry_after: refused only: the time after which the same check passes, if no other check charges the key; None
+            if no wait helps. Of a lease, if the service has not sent that time, the time after which the client asks it
+            again.
+        reset_after: the time until every limit is full again.
+        wait: how much later an allowed request must start (traffic shaping; see `max_wait`).
+        never: whether the check is refused and no wait helps: the cost is above what a limit can ever allow.
+        degraded: whether the service decided without its shared store.
+        leased: whether a replica or the client decided with units that it leases, without a call of the shared store.
+        next_after: if nothing is left, the time after which a unit is left.
+        repeated: whether this is the answer to an earlier request with the same `request_id`. This one charged nothing.
+        override: the id of the operator's override in force, or of the ban that refused the check; empty without one.
+        levels: all limits on the path, root first; empty unless requested.
+        binding: the limit that decided; None if nothing is limited, or unless levels are requested.
+        source: who decided.
+        error: of a fallback, the reason why the service did not decide.
     """
 
     allowed: bool
@@ -130,7 +133,7 @@ class Decision:
 
     @classmethod
     def of_message(cls, answer: pb.CheckResponse) -> Decision:
-        """The service's answer.
+        """Decodes the service's answer.
 
         Raises:
             WeirError: the answer is the error of one check of a batch.
@@ -157,16 +160,16 @@ class Decision:
 
     @classmethod
     def by_lease(cls, allowed: bool, remaining: int, retry_after_us: int | None = None) -> Decision:
-        """The decision of this process, which holds `remaining` units."""
+        """Returns a decision of the client, which holds `remaining` units."""
         retry_after = None if retry_after_us is None else timedelta(microseconds=retry_after_us)
         return cls(allowed, 0, remaining, retry_after, leased=True, source=Source.LEASE)
 
     @classmethod
     def fallback(cls, error: WeirError, on_failure: OnFailure) -> Decision:
-        """The decision without the service.
+        """Returns the decision of `on_failure`.
 
         Raises:
-            WeirError: the error itself, unless it is an outage and `on_failure` decides instead.
+            WeirError: the error itself, if it is not an outage or `on_failure` is `ERROR`.
         """
         if on_failure is OnFailure.ERROR or not isinstance(error, errors.Outage):
             raise error
@@ -175,13 +178,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class JointDecision:
-    """Whether several requests may pass together. True if they may.
+    """The answer to `check_all`: the checks pass together or not at all. True if they may pass.
 
     Attributes:
-        allowed: all may pass, and are charged; else none is.
-        results: for each, what its own limits say.
-        source: who has decided.
-        error: why the service has not, of a fallback.
+        allowed: whether all checks pass and are charged; if not, none is.
+        results: the decision of each check's own limits, in their order.
+        source: who decided.
+        error: of a fallback, the reason why the service did not decide.
     """
 
     allowed: bool
@@ -194,7 +197,7 @@ class JointDecision:
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Refused: when the same checks pass together; None if no wait helps."""
+        """Refused only: the time after which the same call passes; None if no wait helps."""
         if any(result.never for result in self.results):
             return None
         return max((result.retry_after for result in self.results if result.retry_after is not None), default=None)

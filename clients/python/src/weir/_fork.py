@@ -1,4 +1,4 @@
-"""What a forked child must begin anew: threads of its parent do not run in it, and locks may be held for ever."""
+"""State to reset in a forked child: threads of the parent do not run in it, and locks may stay locked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """A part of a client with state that belongs to one process."""
+    """A part of a client whose state belongs to one process."""
 
     def after_fork(self) -> None:
-        """In the child: gives up what is its parent's."""
+        """In the child: discards the parent's state."""
 
 
 _parts: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def register(part: Forked) -> None:
-    """Has its `after_fork` called in each child, for as long as it lives."""
+    """Registers a part: its `after_fork` is called in each child, as long as the part lives."""
     _parts.add(part)
 
 

@@ -1,4 +1,4 @@
-"""The guard of a service: what a decision means for the request that asked for it. Middleware adapts it."""
+"""Decides requests of a server; the common part of all middleware."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision on a request of a user.
+    """Tells a server what to do with a request.
 
     Attributes:
-        status: None if it passes; 429 if it is refused; 503 if it fails closed, without a decision.
-        headers: to add to the response, also of a request that passes; names in lower case.
-        body: the body of a refusal, of the type `application/problem+json`, which is among the headers.
-        decision: the decision; None if there is none.
-        error: why there is none.
+        status: None if the request passes; 429 if it is refused; 503 if the service did not decide, and it fails
+            closed.
+        headers: the headers to add to the response, also if the request passes; names in lower case.
+        body: if the request does not pass, a problem document (RFC 9457); its content type is among the headers.
+        decision: the decision; None if the service did not decide.
+        error: the reason why the service did not decide.
     """
 
     status: int | None = None
@@ -49,7 +50,7 @@ class Verdict:
 
     @property
     def passes(self) -> bool:
-        """Whether the request may go on."""
+        """Whether the request passes."""
         return self.status is None
 
     @property
@@ -59,7 +60,7 @@ class Verdict:
 
     @classmethod
     def of_decision(cls, decision: Decision) -> Verdict:
-        """The service has decided."""
+        """Returns the verdict of a decision."""
         headers = _headers(decision)
         if decision.allowed:
             return cls(headers=headers, decision=decision)
@@ -69,7 +70,7 @@ class Verdict:
 
     @classmethod
     def of_error(cls, error: WeirError, *, fail_closed: bool) -> Verdict:
-        """The service has not decided."""
+        """Returns the verdict if the service did not decide."""
         if not fail_closed:
             return cls(error=error)
         problem = {"title": "Service Unavailable", "status": 503}
@@ -77,13 +78,13 @@ class Verdict:
 
 
 def repair(key: Iterable[str]) -> list[str]:
-    """A key that is valid whatever a user sends: a check of an invalid one would fail, and the request pass."""
+    """Returns a valid key, whatever a user sends: the check of an invalid key would fail, and the request pass."""
     segments = [_segment(segment) for segment in key][:_MAX_SEGMENTS]
     return segments or ["-"]
 
 
 class FailureLog:
-    """Logs each kind of failure at most once in ten seconds, and counts all."""
+    """Logs failures with their number so far, each kind at most once in ten seconds."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -97,7 +98,7 @@ class FailureLog:
         self._lock = Lock()
 
     def failed(self, error: WeirError) -> None:
-        """A check without a decision."""
+        """Records a check without a decision."""
         kind, now = type(error).__name__, time.monotonic()
         with self._lock:
             self._count[kind] += 1
@@ -117,7 +118,7 @@ def _segment(segment: str) -> str:
 
 
 def _headers(decision: Decision) -> Headers:
-    """The binding limit's, as draft-ietf-httpapi-ratelimit-headers-11 has it. A lease does not know it."""
+    """Returns the headers of the binding limit (draft-ietf-httpapi-ratelimit-headers-11), which a lease lacks."""
     level = decision.binding
     if level is None:
         return _retry_after(decision.retry_after)
@@ -148,11 +149,11 @@ def _refusal(
 
 
 def _whole_seconds(time: timedelta) -> int:
-    """Rounded up, so that a client that comes back then is not early."""
+    """Rounds up, to at least 1, so that a client that waits this long is not early."""
     return max(1, math.ceil(time.total_seconds()))
 
 
 def _structured_string(text: str) -> str:
-    """A string of RFC 9651, which holds printable ASCII alone; the rest is percent-encoded."""
+    """Encodes a string of RFC 9651, which allows only printable ASCII; all else, and %, is percent-encoded."""
     text = quote(text[:_MAX_NAME_CHARACTERS], safe=_PRINTABLE)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""Keys of requests, made of parts."""
+"""Functions that return the key of a request."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Request = TypeVar("Request")
 
 
 def key_of(*parts: str | Callable[[Request], str | None]) -> Callable[[Request], list[str] | None]:
-    """A key of these segments, root first: texts, and functions of a request.
+    """Returns a function for keys of these segments, root first: constants, and functions of a request.
 
-    A request of which a function says None is not limited.
+    If one of the functions returns None, the request is not limited.
     """
 
     def key(request: Request) -> list[str] | None:
@@ -27,5 +27,5 @@ def key_of(*parts: str | Callable[[Request], str | None]) -> Callable[[Request],
 
 
 def fails_closed(key: Sequence[str], which: bool | Collection[str] | None) -> bool | None:
-    """Whether this key is one of those: all, none, or some by their last segment. None: as the client is set."""
+    """Returns whether this key fails closed: all, none, or some by their last segment. None: as the client does."""
     return which if isinstance(which, bool) or which is None else bool(key) and key[-1] in which

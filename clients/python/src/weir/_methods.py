@@ -1,4 +1,4 @@
-"""The calls of `weir.v1.RateLimiter`, as its clients send them."""
+"""The methods of `weir.v1.RateLimiter`, and of gRPC's health service, that the clients call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True)
 class Method(Generic[Request, Reply]):
-    """A call: unary, but for `LEASE`."""
+    """A method: unary, except `LEASE`."""
 
     name: str
     request: type[Request]
@@ -36,9 +36,9 @@ CANCEL = Method("Cancel", pb.CancelRequest, pb.CancelResponse)
 EXTEND = Method("Extend", pb.ExtendRequest, pb.ExtendResponse)
 RESET = Method("Reset", pb.ResetRequest, pb.ResetResponse)
 LEASE = Method("Lease", pb.LeaseRequest, pb.LeaseResponse)
-"""A stream, in both directions."""
+"""Bidirectional streaming."""
 
 HEALTH = "/grpc.health.v1.Health/Check"
-"""gRPC's health check, of which an empty request asks for the whole service."""
+"""gRPC's health check. An empty request is about the whole server."""
 SERVING = b"\x08\x01"
-"""Its answer: `status: SERVING`."""
+"""The answer `status: SERVING`."""

@@ -16,19 +16,22 @@ _REQUEST_ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """May `cost` units pass under `key`?
+    """A check: whether `cost` units may pass under `key`.
 
     Attributes:
-        key: the path, root first: `["user", "alex", "trade"]`.
-        domain: the domain whose policy decides.
-        cost: units. 0 is a preview, and charges nothing; a negative cost is a refund.
-        limits: the caller's own limits, in place of the policy's (`weir.limits`).
-        charge: what a check of several `limits` charges when one of them refuses.
-        max_wait: the longest wait that is accepted of limits that shape traffic. By default they refuse instead.
-        factor: divides all limits: 0.5 allows twice as much, 0 lifts them.
-        dry_run: decide, but charge nothing.
-        request_id: charged once, however often it is sent. A client with retries makes one by itself.
-        levels: ask for every limit on the path, as `levels` and `binding`.
+        key: the path, root first: `["user", "alex", "trade"]`. 1 to 32 segments of 1 to 1,024 bytes each.
+        domain: the domain whose policy decides. Default: the default domain.
+        cost: the units to charge, -2^32 to 2^32. 0 is a preview: read-only, charges nothing. A negative cost is a
+            refund.
+        limits: replaces the limits of the domain's policy for this check (`weir.limits`).
+        charge: the charging rule of `limits` when one of them refuses.
+        max_wait: the longest wait that the client accepts from limits that shape traffic. Default 0: they refuse
+            instead.
+        factor: divides the counts of all limits that the check meets: 0.5 allows twice as much, 0 lifts the limits.
+        dry_run: decides as without it, but charges nothing.
+        request_id: the idempotency key, 1 to 64 random bytes: a check with the same id is charged once, however often
+            it is sent. Default: drawn by the client if it may retry the call.
+        levels: requests `levels` and `binding` of the decision.
     """
 
     key: Sequence[str]
@@ -43,10 +46,10 @@ class Check:
     levels: bool = False
 
     def to_message(self, *, identify: bool) -> pb.CheckRequest:
-        """As it is sent; with an id of its own, if it is to be repeated and charges.
+        """Encodes the check. With `identify` a check that charges or refunds gets an idempotency key.
 
         Raises:
-            InvalidRequest: it has a text that is not Unicode (a lone surrogate), or a number that is out of range.
+            InvalidRequest: a string is not valid Unicode (a lone surrogate), or a number is out of range.
         """
         if isinstance(self.key, str):
             raise TypeError(f"a key is a sequence of segments, as in [{self.key!r}], not a string")
@@ -72,5 +75,5 @@ class Check:
 
 
 def may_repeat(*checks: pb.CheckRequest) -> bool:
-    """Whether they are charged once, however often they are sent."""
+    """Returns whether the checks are idempotent: each charges nothing, or has an id."""
     return all(check.request_id or check.cost == 0 or check.dry_run for check in checks)

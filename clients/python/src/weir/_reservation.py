@@ -29,23 +29,24 @@ Opened = TypeVar("Opened", bound="AsyncReservation")
 
 
 class OnExpiry(Enum):
-    """The settlement of a reservation that expires."""
+    """The settlement of an expired reservation."""
 
     KEEP = pb.ON_EXPIRY_KEEP
     """The reserved units count as spent."""
     RELEASE = pb.ON_EXPIRY_RELEASE
-    """The reserved units are given back."""
+    """The reserved units are refunded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a reservation was settled; the first settlement counts.
+    """The settlement of a reservation. Repeated calls get the first one.
 
     Attributes:
-        charged: the units that it cost.
-        refunded: of what was reserved, the units given back.
-        overage: the units charged beyond what was reserved.
-        degraded: it was reserved without the service's shared store, or without the service; settling changes nothing.
+        charged: the units charged.
+        refunded: the reserved units that were refunded.
+        overage: the units charged beyond the reserved ones.
+        degraded: whether nothing was held, so nothing was settled: the service did not decide, or decided without its
+            shared store.
     """
 
     charged: int = 0
@@ -58,8 +59,8 @@ class _Hold:
     """The base of both kinds of reservation.
 
     Attributes:
-        decision: whether the units are held.
-        expires_after: for how long, when last told.
+        decision: says whether units are held.
+        expires_after: the time for which they are held, from the last answer of Reserve or Extend on.
     """
 
     def __init__(self, decision: Decision, hold: str, expires_after: timedelta) -> None:
@@ -70,9 +71,10 @@ class _Hold:
 
     @property
     def is_held(self) -> bool:
-        """Whether there is something to settle: not after a refusal, nor after a decision without the service.
+        """Whether there is a reservation to settle.
 
-        Nor once `commit` or `cancel` was called, even if that has failed.
+        There is none after a refusal or a decision without the service, and after `commit` or `cancel`, even a failed
+        one.
         """
         return bool(self._hold) and not self._settled
 
@@ -81,7 +83,7 @@ class _Hold:
             raise RuntimeError("the reservation was refused: look at its decision before the work")
 
     def _commit_request(self, actual: int | None) -> pb.CommitRequest:
-        # Also if the call fails: what was used must not be given back when the block ends.
+        # Also if the call fails: the end of the block must not refund units that were used.
         self._settled = True
         return pb.CommitRequest(hold=self._hold, actual=actual)
 
@@ -107,14 +109,14 @@ _NOT_HELD = Settlement(degraded=True)
 
 
 def reserve_request(check: pb.CheckRequest, ttl: Time | None, on_expiry: OnExpiry) -> pb.ReserveRequest:
-    """The request of a reservation."""
+    """Returns the request of a reservation."""
     return pb.ReserveRequest(check=check, ttl=None if ttl is None else duration(ttl), on_expiry=on_expiry.value)
 
 
 class Reservation(_Hold):
-    """A reservation. The end of its block commits it in full, an exception cancels it.
+    """A reservation. The end of its block settles it in full; an exception cancels it.
 
-    A settlement at the end of the block that fails is logged: the reservation ends by itself, as `on_expiry` says.
+    If the settlement at the end of the block fails, that is logged, and the reservation ends as `on_expiry` says.
     """
 
     def __init__(self, client: Client, decision: Decision, hold: str, expires_after: timedelta) -> None:
@@ -122,23 +124,27 @@ class Reservation(_Hold):
         self._client = client
 
     def commit(self, actual: int | None = None, *, deadline: Time | None = None) -> Settlement:
-        """Charges the real cost; by default what was reserved."""
+        """Settles the reservation by the real cost; default: the reserved units. Idempotent.
+
+        Unused units are refunded, and units beyond the reserved ones are charged unconditionally. The first settlement
+        counts.
+        """
         self._require_allowed()
         if not self._hold:
             return _NOT_HELD
         return self._committed(self._client._send(_methods.COMMIT, self._commit_request(actual), deadline))
 
     def cancel(self, *, deadline: Time | None = None) -> Settlement:
-        """Gives everything back."""
+        """Refunds all reserved units. Idempotent: the first settlement counts."""
         if not self._hold:
             return _NOT_HELD
         return self._cancelled(self._client._send(_methods.CANCEL, self._cancel_request(), deadline))
 
     def extend(self, ttl: Time | None = None, *, deadline: Time | None = None) -> timedelta:
-        """Holds it for another `ttl`, from now on.
+        """Holds the units for another `ttl` from now on.
 
         Returns:
-            For how long it is held.
+            The time for which they are held.
         """
         self._require_allowed()
         if not self._hold:
@@ -167,23 +173,27 @@ class AsyncReservation(_Hold):
         self._client = client
 
     async def commit(self, actual: int | None = None, *, deadline: Time | None = None) -> Settlement:
-        """Charges the real cost; by default what was reserved."""
+        """Settles the reservation by the real cost; default: the reserved units. Idempotent.
+
+        Unused units are refunded, and units beyond the reserved ones are charged unconditionally. The first settlement
+        counts.
+        """
         self._require_allowed()
         if not self._hold:
             return _NOT_HELD
         return self._committed(await self._client._send(_methods.COMMIT, self._commit_request(actual), deadline))
 
     async def cancel(self, *, deadline: Time | None = None) -> Settlement:
-        """Gives everything back."""
+        """Refunds all reserved units. Idempotent: the first settlement counts."""
         if not self._hold:
             return _NOT_HELD
         return self._cancelled(await self._client._send(_methods.CANCEL, self._cancel_request(), deadline))
 
     async def extend(self, ttl: Time | None = None, *, deadline: Time | None = None) -> timedelta:
-        """Holds it for another `ttl`, from now on.
+        """Holds the units for another `ttl` from now on.
 
         Returns:
-            For how long it is held.
+            The time for which they are held.
         """
         self._require_allowed()
         if not self._hold:
@@ -207,7 +217,7 @@ class AsyncReservation(_Hold):
 
 
 class Opening(Generic[Opened]):
-    """A coroutine that is awaited, or entered by `async with`."""
+    """A coroutine that can be awaited, or entered with `async with`."""
 
     def __init__(self, opened: Coroutine[Any, Any, Opened]) -> None:
         self._coroutine = opened
@@ -226,7 +236,7 @@ class Opening(Generic[Opened]):
 
 
 def opening(open_it: Callable[Parameters, Coroutine[Any, Any, Opened]]) -> Callable[Parameters, Opening[Opened]]:
-    """Makes a coroutine function one whose result may also be entered: `async with client.reserve(…)`."""
+    """Lets the result of a coroutine function also be entered: `async with client.reserve(…)`."""
 
     @functools.wraps(open_it)
     def opened(*arguments: Parameters.args, **options: Parameters.kwargs) -> Opening[Opened]:

@@ -1,4 +1,4 @@
-"""Slots of concurrency limits: held while work runs."""
+"""Slots of concurrency limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AnyReservation = TypeVar("AnyReservation", Reservation, AsyncReservation)
 
 
 class _Held(Generic[AnyReservation]):
-    """The base of both kinds of slot. For use in the block of a slot only."""
+    """The base of both kinds of slot. Valid only inside the block of a slot."""
 
     _reservation: AnyReservation
     _lost = False
@@ -29,22 +29,25 @@ class _Held(Generic[AnyReservation]):
 
     @property
     def decision(self) -> Decision:
-        """Whether there was a slot: where it is refused, the work must not run."""
+        """Whether the slot was free. If it is refused, the work must not run."""
         return self._reservation.decision
 
     @property
     def lost(self) -> bool:
-        """The slot is not held any more, since the service could not be told in time: another one may run too."""
+        """Whether the slot is lost: it could not be extended in time, and another client may hold it."""
         return self._lost or (self._reservation.is_held and time.monotonic() >= self._ends_at)
 
     def _held_from(self, sent_at: float) -> float:
-        """Seconds until it is to be extended: a third. Attempts take a sixth, so one that hangs costs nothing."""
+        """Sets the expiry, and returns the seconds until the next extension: a third of the time.
+
+        Each attempt is bounded by a sixth, so that after an attempt that hangs two more are possible.
+        """
         seconds = self._reservation.expires_after.total_seconds()
         self._ends_at = sent_at + seconds
         return seconds / 3
 
     def _not_extended(self, failure: WeirError) -> bool:
-        """Whether that is the end of it."""
+        """Records a failed extension. Returns whether the slot is lost."""
         if isinstance(failure, NotFound):
             self._lost = True
             log.error("a slot is lost, another one may run too: %s", failure)
@@ -54,7 +57,7 @@ class _Held(Generic[AnyReservation]):
 
 
 class Slot(_Held[Reservation]):
-    """A slot of a concurrency limit. It is extended by a thread, and given back at the end of the block."""
+    """A slot of a concurrency limit. A thread extends it, and the end of the block releases it."""
 
     def __init__(self, reserve: Callable[[], Reservation], ttl: Time | None) -> None:
         self._reserve = reserve
@@ -73,7 +76,7 @@ class Slot(_Held[Reservation]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._done.set()
-        # A slot is given back whether the work has failed or not; it has begun, which is what other limits count.
+        # A slot is committed even if the work has failed: the work has begun, so other limits on the path stay charged.
         self._reservation.__exit__(None, None, None)
 
     def _extend(self, pause: float) -> None:
@@ -91,7 +94,7 @@ class Slot(_Held[Reservation]):
 
 
 class AsyncSlot(_Held[AsyncReservation]):
-    """A `Slot` of an `AsyncClient`. It is extended by a task."""
+    """A `Slot` of an `AsyncClient`. A task extends it."""
 
     def __init__(self, reserve: Callable[[], Awaitable[AsyncReservation]], ttl: Time | None) -> None:
         self._reserve = reserve
@@ -111,7 +114,7 @@ class AsyncSlot(_Held[AsyncReservation]):
         try:
             if self._task:
                 self._task.cancel()
-                # Not awaited itself: its cancellation and one of this task could not be told apart.
+                # The task itself is not awaited: its cancellation would look like a cancellation of the current task.
                 await asyncio.wait({self._task})
         finally:
             await self._reservation.__aexit__(None, None, None)

@@ -1,4 +1,4 @@
-"""Cancellation of tasks of asyncio."""
+"""Cancellation of asyncio tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Awaits work that must not be left half done. A cancellation meanwhile is raised when the work has ended."""
+    """Awaits work that must be completed. A cancellation meanwhile is raised after the work has ended."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -22,12 +22,12 @@ async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
     if cancelled is None:
         return task.result()
     if not task.cancelled():
-        # An error of the work is of less use than the cancellation, and counts as seen.
+        # The cancellation takes precedence over an error of the work, which must be retrieved, or asyncio logs it.
         task.exception()
     raise cancelled
 
 
 def is_cancelled() -> bool:
-    """Whether the current task is being cancelled. Unknown before Python 3.11: no."""
+    """Returns whether the current task is being cancelled. Before Python 3.11 this is unknown: False."""
     task = asyncio.current_task()
     return sys.version_info >= (3, 11) and task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Metrics and spans by OpenTelemetry, where its API is installed."""
+"""Metrics and traces with OpenTelemetry, if its API is installed."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ class Observation:
     """The telemetry of one call. This one records nothing."""
 
     metadata: Metadata = ()
-    """Metadata of the call, by which the service's span is a child of the client's."""
+    """Metadata of the call: the trace context, which makes the service's span a child of the client's."""
 
     def decided(self, *decisions: Decision | WeirError) -> None:
-        """The answers of the call: one for each check."""
+        """Records the answers of the call: one for each check."""
 
 
 class Telemetry(Protocol):
-    """Where a client tells of its calls."""
+    """Observes the calls of a client."""
 
     def observe(self, *domains: str) -> AbstractContextManager[Observation]:
-        """Around a call of checks of these domains, one for each check."""
+        """Observes a call with checks of these domains, one for each check."""
 
     def leased(self, domain: str, decision: Decision) -> None:
-        """A lease has decided a check, without a call."""
+        """Records a check that a lease has decided, without a call."""
 
 
 class NoTelemetry:
-    """Without OpenTelemetry."""
+    """Records nothing, without OpenTelemetry."""
 
     _nothing = nullcontext(Observation())
 
     def observe(self, *domains: str) -> AbstractContextManager[Observation]:
-        """Around a call of checks of these domains, one for each check."""
+        """Observes a call with checks of these domains, one for each check."""
         return self._nothing
 
     def leased(self, domain: str, decision: Decision) -> None:
-        """A lease has decided a check, without a call."""
+        """Records a check that a lease has decided, without a call."""
 
 
 class _Recording(Observation):
@@ -71,7 +71,7 @@ class _Recording(Observation):
         self.metadata = tuple(carrier.items())
 
     def decided(self, *decisions: Decision | WeirError) -> None:
-        """The answers of the call: one for each check."""
+        """Records the answers of the call: one for each check."""
         self.decisions = decisions
         if len(decisions) == 1 and isinstance(decision := decisions[0], Decision):
             self._span.set_attributes(
@@ -87,7 +87,7 @@ class _Recording(Observation):
 
 
 class OpenTelemetry:
-    """Counts checks, measures calls, and makes a span of each. Keys are nowhere in it."""
+    """Counts checks, measures the duration of calls, and records a span for each. Attributes do not contain keys."""
 
     def __init__(
         self, breaker: Breaker, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
@@ -106,8 +106,8 @@ class OpenTelemetry:
 
     @contextmanager
     def observe(self, *domains: str) -> Iterator[Observation]:
-        """Around a call of checks of these domains, one for each check."""
-        # The call is measured under the domain that all have; else under the default one.
+        """Observes a call with checks of these domains, one for each check."""
+        # The duration is recorded under the common domain of the checks, or else under the default domain.
         domain = _name(domains[0] if len(set(domains)) == 1 else "")
         began = time.perf_counter()
         with self._tracer.start_as_current_span(
@@ -125,7 +125,7 @@ class OpenTelemetry:
                     self._checks.add(1, {**_labels(decision), "domain": _name(of_check)})
 
     def leased(self, domain: str, decision: Decision) -> None:
-        """A lease has decided a check, without a call."""
+        """Records a check that a lease has decided, without a call."""
         self._checks.add(1, _leased_labels(decision.allowed, domain))
 
     def _breaker_changed(self, state: State) -> None:
@@ -133,7 +133,7 @@ class OpenTelemetry:
 
 
 def _name(domain: str) -> str:
-    """A domain, as the service's own metrics name it."""
+    """Returns the name of a domain, as in the service's own metrics."""
     return domain or "default"
 
 
@@ -145,14 +145,14 @@ def _labels(decision: Decision | WeirError) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _leased_labels(allowed: bool, domain: str) -> dict[str, str]:
-    # Made once: the check takes a few microseconds.
+    # Cached, since the check itself takes only a few microseconds.
     return {**_labels(Decision(allowed, source=Source.LEASE)), "domain": _name(domain)}
 
 
 def telemetry(
     breaker: Breaker, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
 ) -> Telemetry:
-    """OpenTelemetry where it is installed."""
+    """OpenTelemetry, if it is installed."""
     if HAS_OTEL:
         return OpenTelemetry(breaker, meter_provider, tracer_provider)
     if meter_provider or tracer_provider:

@@ -1,4 +1,4 @@
-"""Durations: callers give a timedelta or seconds, and get a timedelta."""
+"""Durations: parameters are a timedelta or seconds; results are a timedelta."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Time: TypeAlias = timedelta | float
 
 
 def seconds(time: Time) -> float:
-    """As a number of seconds."""
+    """Converts to a number of seconds."""
     return time.total_seconds() if isinstance(time, timedelta) else time
 
 
 def duration(time: Time) -> timedelta:
-    """As a timedelta, in whole microseconds, as the service takes them."""
+    """Converts to a timedelta, in whole microseconds."""
     return time if isinstance(time, timedelta) else timedelta(seconds=time)

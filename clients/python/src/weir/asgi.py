@@ -1,6 +1,6 @@
 """Middleware for ASGI applications: FastAPI, Starlette, Django, Quart.
 
-`RateLimit` asks for each HTTP request; `key_of` says for whom and for what it counts:
+`RateLimit` checks each HTTP request; `key_of` returns the key under which it is limited:
 
 ```python
 app.add_middleware(RateLimit, client=client, key=key_of("user", header("x-user"), path_segment()))
@@ -29,15 +29,17 @@ __all__ = ["RateLimit", "client_address", "header", "key_of", "path_segment", "p
 
 
 class RateLimit:
-    """Refuses requests with 429, and adds rate-limit headers to responses. Without a decision they pass (fail open).
+    """Refuses requests with 429, and adds rate-limit headers to responses.
+
+    If the service does not decide, requests pass (fail open), unless `fail_closed` is set.
 
     Args:
         app: the application.
-        client: asks the service.
-        key: what a request counts for, root first; None where it is not limited.
+        client: the client of Weir.
+        key: returns the key under which a request is limited, root first; None: it is not limited.
         domain: the domain whose policy decides.
-        fail_closed: keys, by their last segment, that are refused with 503 where the check fails; or all of them.
-            By default none, unless the client's `on_failure` is `DENY`.
+        fail_closed: keys, by their last segment, whose requests are refused with 503 if the service does not decide; or
+            all of them. Default: none, unless the client's `on_failure` is `DENY`.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class RateLimit:
         self._fail_closed = fail_closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handles one request."""
         key = self._key(scope) if scope["type"] == "http" else None
         if key is None:
             return await self._app(scope, receive, send)
@@ -74,7 +76,7 @@ class RateLimit:
 
 
 def header(name: str, default: str | None = "-") -> Callable[[Scope], str | None]:
-    """A header of the request. Of use for what your own proxy sets: users may send any."""
+    """Takes a segment from a header of the request. Use what a proxy in front sets, never what the client sets."""
     wanted = name.lower().encode()
 
     def part(scope: Scope) -> str | None:
@@ -84,7 +86,7 @@ def header(name: str, default: str | None = "-") -> Callable[[Scope], str | None
 
 
 def principal(default: str | None = "-") -> Callable[[Scope], str | None]:
-    """The user whom Starlette's AuthenticationMiddleware has found; add this middleware before that one."""
+    """Takes a segment from the user of Starlette's AuthenticationMiddleware. Add this middleware before that one."""
 
     def part(scope: Scope) -> str | None:
         user = scope.get("user")
@@ -94,13 +96,13 @@ def principal(default: str | None = "-") -> Callable[[Scope], str | None]:
 
 
 def client_address(scope: Scope) -> str:
-    """The address of the connection: of your proxy, unless the server is told to trust its headers."""
+    """Returns the address of the connection: the proxy's, unless the server is configured to trust its headers."""
     client = scope.get("client")
     return client[0] if client else "-"
 
 
 def path_segment(index: int = 0) -> Callable[[Scope], str]:
-    """A segment of the request's path: of `/trade/7` the first is `trade`."""
+    """Takes a segment from the request's path: of `/trade/7` the first is `trade`."""
 
     def part(scope: Scope) -> str:
         segments = scope["path"].strip("/").split("/")

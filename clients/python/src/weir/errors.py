@@ -15,10 +15,10 @@ class WeirError(Exception):
     """The service did not decide.
 
     Attributes:
-        code: the gRPC status.
+        code: the gRPC status code.
         message: one sentence.
-        field: the invalid field of the request, where the service names one: `limit_spec.limits[0].gcra.count`.
-        retry_after: when to try again, where the service says so (load shedding).
+        field: the invalid field, as in `limit_spec.limits[0].gcra.count`; None if the service names none.
+        retry_after: when to retry; None if the service does not say.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -43,65 +43,65 @@ class WeirError(Exception):
 
 
 class Outage(WeirError):
-    """An error that passes by itself. These open the circuit breaker, and `on_failure` decides instead."""
+    """A temporary error. `on_failure` applies only to these errors, and they open the circuit breaker."""
 
 
 class Unavailable(Outage):
-    """No replica answers, or the service's store does not and the policy says `error`."""
+    """The service cannot be reached, shuts down, or cannot decide without its store."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
 
 class DeadlineExceeded(Outage):
-    """No answer within the deadline."""
+    """The service did not answer in time."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class Overloaded(Outage):
-    """The service sheds load, and has not decided."""
+    """The service sheds load. `retry_after` says when to retry."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class Internal(Outage):
-    """A fault within the service or the connection."""
+    """An internal error of the service or the connection."""
 
     code = grpc.StatusCode.INTERNAL
 
 
 class CircuitOpen(Outage):
-    """The circuit breaker is open: nothing was sent."""
+    """The call was not sent: the circuit breaker is open after earlier outages."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
 
 class InvalidRequest(WeirError):
-    """The request is invalid; `field` says where."""
+    """The request is malformed. `field` names the invalid field."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class Unauthenticated(WeirError):
-    """The token or certificate is missing or invalid."""
+    """The credentials (bearer token or client certificate) are missing or not valid."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
 class PermissionDenied(WeirError):
-    """The client's role or the domain's policy forbids it."""
+    """The client lacks the role, or the domain's policy forbids the check's own limits."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class NotFound(WeirError):
-    """No policy defines the domain; or a reservation is settled, expired or unknown."""
+    """No policy defines the domain; or a reservation is unknown, has expired or, for an extension, is settled."""
 
     code = grpc.StatusCode.NOT_FOUND
 
 
 class FailedPrecondition(WeirError):
-    """A limit on the path cannot be reserved, or needs a slot."""
+    """A limit on the path cannot be reserved, or can only be reserved."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
@@ -127,19 +127,19 @@ _DETAILS = "grpc-status-details-bin"
 def of_status(
     code: grpc.StatusCode, message: str, *, field: str | None = None, retry_after: timedelta | None = None
 ) -> WeirError:
-    """The error of a gRPC status."""
+    """Returns the error of a gRPC status."""
     kind = _KINDS.get(code, WeirError)
     return kind(message, code=code, field=field, retry_after=retry_after)
 
 
 def of_entry(error: pb.Error) -> WeirError:
-    """The error of one check of a batch."""
+    """Returns the error of one check of a batch."""
     code = _BY_NUMBER.get(error.code, grpc.StatusCode.UNKNOWN)
     return of_status(code, error.message, field=error.field or None)
 
 
 def of_rpc(error: grpc.RpcError) -> WeirError:
-    """The error of a failed call."""
+    """Returns the error of a failed call."""
     if not isinstance(error, (grpc.Call, grpc.aio.AioRpcError)):
         return WeirError(str(error))
     field, retry_after = _details(error.trailing_metadata() or ())

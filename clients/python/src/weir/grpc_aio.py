@@ -1,4 +1,4 @@
-"""An interceptor for servers of `grpc.aio`.
+"""A server interceptor for `grpc.aio`.
 
 ```python
 server = grpc.aio.server(interceptors=[RateLimit(client, key_of("user", metadata("x-user"), method))])
@@ -25,17 +25,17 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Behaviour: TypeAlias = Callable[..., Any]
 Refusal: TypeAlias = tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
-"""What `abort` takes."""
+"""The arguments of `abort`."""
 Ask: TypeAlias = Callable[[Context], Coroutine[Any, Any, Refusal | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that has arrived.
+    """An incoming call.
 
     Attributes:
         method: its path: `/shop.Shop/Buy`.
-        context: gRPC's context of it.
+        context: its gRPC context.
     """
 
     method: str
@@ -51,14 +51,14 @@ __all__ = ["Call", "RateLimit", "key_of", "metadata", "method", "principal"]
 class RateLimit(grpc.aio.ServerInterceptor):
     """Refuses calls with RESOURCE_EXHAUSTED, `retry-after` in the trailing metadata, and RetryInfo in the status.
 
-    Without a decision calls pass (fail open).
+    If the service does not decide, calls pass (fail open), unless `fail_closed` is set.
 
     Args:
-        client: asks the service.
-        key: what a call counts for, root first; None where it is not limited.
+        client: the client of Weir.
+        key: returns the key under which a call is limited, root first; None: it is not limited.
         domain: the domain whose policy decides.
-        fail_closed: keys, by their last segment, that are refused with UNAVAILABLE where the check fails; or all.
-            By default none, unless the client's `on_failure` is `DENY`.
+        fail_closed: keys, by their last segment, whose calls are refused with UNAVAILABLE if the service does not
+            decide; or all of them. Default: none, unless the client's `on_failure` is `DENY`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RateLimit(grpc.aio.ServerInterceptor):
 
 
 def metadata(name: str, default: str | None = "-") -> Callable[[Call], str | None]:
-    """A value of the call's metadata. Of use for what your own proxy sets: users may send any."""
+    """Takes a segment from the call's metadata. Use what a proxy in front sets, never what the client sets."""
 
     def part(call: Call) -> str | None:
         pairs = call.context.invocation_metadata() or ()
@@ -101,18 +101,18 @@ def metadata(name: str, default: str | None = "-") -> Callable[[Call], str | Non
 
 
 def principal(call: Call) -> str:
-    """The common name in the client's certificate (mTLS)."""
+    """Returns the common name of the verified client certificate (mTLS)."""
     names = call.context.auth_context().get("x509_common_name", ())
     return next((name.decode() for name in names), "-")
 
 
 def method(call: Call) -> str:
-    """The method's name: of `/shop.Shop/Buy` it is `Buy`."""
+    """Returns the name of the method: `Buy` for `/shop.Shop/Buy`."""
     return call.method.rpartition("/")[2]
 
 
 def _guarded(handler: Handler, refusal: Ask) -> Handler:
-    """The handler, behind a decision."""
+    """Wraps a handler with a check."""
     inner: Any = handler
     if inner.response_streaming:
         run = inner.stream_stream or inner.unary_stream
@@ -135,7 +135,7 @@ def _guarded(handler: Handler, refusal: Ask) -> Handler:
 
 
 def _guarded_single(run: Behaviour, refusal: Ask) -> Behaviour:
-    """One answer. gRPC runs handlers that are not coroutine functions in its thread pool: so also the guarded one."""
+    """For one answer. gRPC runs handlers that are not coroutine functions in its thread pool, and so this wrapper."""
     loop = asyncio.get_running_loop()
 
     async def awaited(request: object, context: Context) -> object:
@@ -153,7 +153,7 @@ def _guarded_single(run: Behaviour, refusal: Ask) -> Behaviour:
 
 
 def _guarded_stream(run: Behaviour, refusal: Ask) -> Behaviour:
-    """A stream of answers, likewise."""
+    """For a stream of answers, likewise."""
     loop = asyncio.get_running_loop()
 
     async def written(request: object, context: Context) -> None:

@@ -7,7 +7,7 @@ from weir.limits import Gcra, Limit
 client.check(["user", "alex"], limits=[Limit(gcra=Gcra(burst=9, count=10, period=timedelta(seconds=60)))])
 ```
 
-These are the messages of `weir.proto`, which documents every field.
+These are the messages of `weir.proto`, which documents all fields.
 """
 
 from weir.v1.weir_pb2 import (

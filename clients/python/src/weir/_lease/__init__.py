@@ -1,1 +1,1 @@
-"""Leases: units of hot keys that the client holds in advance, so that it decides their checks in its own process."""
+"""Leases: the client leases units of hot keys, and decides their checks in its own process."""

@@ -1,4 +1,4 @@
-"""The units of a lease that may be spent. Times are microseconds of a monotonic clock."""
+"""The units that may be spent. Times are microseconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from typing import Literal, TypeAlias
 
 Spend: TypeAlias = Literal["spent", "low", "short"]
-"""`low`: spent, and a renewal may be due. `short`: not spent, since too little is held."""
+"""`low`: spent, and a renewal may be due. `short`: not spent, the balance cannot pay."""
 
 
 class Balance:
-    """Units of one key that this process may spend until a deadline."""
+    """The units of one key that may be spent until a deadline."""
 
     __slots__ = ("_deadline", "_low", "_renew_at", "units")
 
@@ -21,7 +21,7 @@ class Balance:
         self._renew_at: float = math.inf
 
     def spend(self, cost: int, now: int) -> Spend:
-        """Takes out `cost`, above 0, if it is held."""
+        """Takes `cost` units, above 0, if they are held."""
         units = self.units
         if now >= self._deadline or units < cost:
             return "short"
@@ -30,33 +30,33 @@ class Balance:
         return "low" if units < self._low or now >= self._renew_at else "spent"
 
     def is_over(self, now: int) -> bool:
-        """Whether the deadline has passed."""
+        """Returns whether the deadline has passed."""
         return now >= self._deadline
 
     def is_due(self, now: int) -> bool:
-        """Whether it is time for a renewal."""
+        """Returns whether a renewal is due."""
         return now >= self._renew_at
 
     def take_above(self, kept: int) -> int:
-        """Takes out all units above `kept`.
+        """Takes all units above `kept` out.
 
         Returns:
-            How many.
+            Their number.
         """
         taken = max(self.units - kept, 0)
         self.units -= taken
         return taken
 
     def fill(self, units: int, deadline: int) -> None:
-        """Adds units, and sets until when all of them may be spent."""
+        """Adds units and sets the deadline of all units."""
         self.units += units
         self._deadline = deadline
 
     def watch(self, low: int, renew_at: float) -> None:
-        """A renewal is due below `low` units, and from `renew_at` on."""
+        """Makes a renewal due if fewer than `low` units are left, and from `renew_at` on."""
         self._low = low
         self._renew_at = renew_at
 
     def unwatch(self) -> None:
-        """No renewal is due."""
+        """Makes no renewal due."""
         self.watch(0, math.inf)

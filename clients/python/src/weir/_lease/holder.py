@@ -1,4 +1,4 @@
-"""One lease of a key: how much to ask for, and when."""
+"""One lease of a key: requests units, and applies the answers. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import NamedTuple, TypeAlias
 from weir._lease.balance import Balance
 
 MAX_COST = 2**32
-"""The most units that a check may cost, and a request may want or keep."""
+"""The largest cost of a check, and the most units that a request may want or keep."""
 _DRIFT_PPM = 10_000
-"""Margin of the deadline: the clocks of client and service differ in rate."""
+"""The largest difference in rate between the client's clock and the service's, in parts per million."""
 _AVERAGED_OVER = 100_000.0
-"""Demand is averaged over this time."""
+"""The averaging time of the demand."""
 _WORTHWHILE = 2
-"""Less is not worth a lease."""
+"""Fewer units are not worth a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a key is leased.
+    """The LeaseTerms of a key.
 
     Attributes:
-        generation: stands for the key's limits: another one when the policy changes them.
-        ttl: how long units are held.
-        hold_off: how long a client refuses without asking, after a refusal.
-        scarce: where less is granted than wanted and no more than this is free, the limit is exhausted.
+        generation: identifies the key's limits: different after a policy changes them.
+        ttl: the time for which granted units are held.
+        hold_off: the time for which the client refuses locally after a refusal.
+        scarce: a grant of less than `want` with at most this many units free counts as a refusal for `hold_off`.
     """
 
     generation: int
@@ -36,16 +36,16 @@ class Terms:
 
 
 class Renewal(NamedTuple):
-    """A request to the service: settles what was spent, gives back what is not kept, and asks for more.
+    """A LeaseRequest: settles the units spent, returns those that are not kept, and asks for more.
 
     Attributes:
         lease: the number of the lease.
         sequence: rises with each request of the lease.
         spent: units spent since the lease began.
-        kept: units that are held, and kept.
-        want: units wanted in addition.
-        generation: that of the terms; 0: none are known.
-        cost: that of the check which the same request decides; 0: there is none.
+        kept: units that the client holds and keeps.
+        want: additional units that the client asks for.
+        generation: that of the terms; 0: unknown.
+        cost: the cost of the check which the request carries; 0: none.
     """
 
     lease: int
@@ -59,14 +59,14 @@ class Renewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The service's grant.
+    """A LeaseGrant.
 
     Attributes:
-        units: in addition to what was kept.
-        free: units that were free afterwards.
-        is_kept: false: the deadline of what was kept had passed, and it counts as spent.
-        is_recalled: a limit was lowered below what is held: give back.
-        refused_for: for so long a request of at least this cost is refused.
+        units: additional units, beyond those kept.
+        free: free units after this grant.
+        is_kept: whether the kept units may still be spent. If not, their deadline had passed: they count as spent.
+        is_recalled: a limit was lowered below the units held: return them.
+        refused_for: the time for which a request of at least this cost is refused.
     """
 
     units: int
@@ -78,17 +78,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The check is refused, without asking the service: try again after `retry_after` microseconds."""
+    """Refuse the check locally: retry after `retry_after` microseconds."""
 
     retry_after: int
 
 
 OnShort: TypeAlias = Refuse | Renewal | None
-"""How a check is decided that the balance cannot pay for: refused; by this request; or by an ordinary check."""
+"""How to decide a check that the balance cannot pay: refuse it, send this renewal, or (None) make an ordinary check."""
 
 
 class Holder:
-    """A lease under way. It knows what was spent by what is left in the balance."""
+    """One lease of a key. It derives the units spent from those left in the balance."""
 
     __slots__ = (
         "_balance",
@@ -115,21 +115,21 @@ class Holder:
         self._usable = terms.ttl - math.ceil(terms.ttl * _DRIFT_PPM / 1_000_000)
         self._sequence = 0
         self._pending: tuple[Renewal, int] | None = None  # and when it was sent
-        self._is_unsettled = False  # the last request was lost, and may have been served
-        self._taken = 0  # units ever put in the balance, less those taken back unspent
-        self._counted = 0  # units spent that the rate includes
-        self._rate = 0.0  # units asked for in a microsecond, on average
+        self._is_unsettled = False  # the last request was lost, and the service may have carried it out
+        self._taken = 0  # units ever put into the balance, less those taken back unspent
+        self._counted = 0  # spent units that the rate includes
+        self._rate = 0.0  # the demand: a moving average of the requested units per microsecond
         self._rate_at = now
-        self._refused: tuple[int, int] | None = None  # this cost, until then
-        self._told: tuple[int, int] | None = None  # the service refused this cost, which passes then
+        self._refused: tuple[int, int] | None = None  # checks of at least this cost, until then
+        self._told: tuple[int, int] | None = None  # the last refusal: its cost, and when that passes
 
     def short(self, cost: int, now: int) -> OnShort:
-        """A check that the balance cannot pay for."""
+        """Decides a check that the balance cannot pay."""
         self._count(cost, now)
         is_pending = self._is_pending(now)
         if self._refused and cost >= self._refused[0]:
             until = self._refused[1]
-            # While a request is pending that was sent since, others wait for its answer as long again at most.
+            # While one request asks the service, all other checks wait for its answer, at most one more hold-off.
             if is_pending and now >= until:
                 until += self.terms.hold_off
             if now < until:
@@ -138,12 +138,12 @@ class Holder:
         want = self._demand()
         if is_pending or (want < _WORTHWHILE and not self._balance.units):
             return None
-        # The held units go back with the request, whose check may need them.
+        # The request may need the units held, so all of them are returned with it.
         self._take_above(0)
         return self._renew(0, want, cost, now)
 
     def low(self, now: int) -> Renewal | None:
-        """The balance is low, or it is time for a renewal."""
+        """Returns a renewal if the balance is low or a renewal is due."""
         if self._is_pending(now):
             return None
         self._count(0, now)
@@ -152,7 +152,7 @@ class Holder:
             self._take_above(0)
         target = self._demand()
         held = balance.units
-        # Others may need what is far above the demand.
+        # A surplus is returned, for other clients.
         if target < _WORTHWHILE:
             self._take_above(0)
         elif held > 2 * target:
@@ -163,20 +163,20 @@ class Holder:
         return self._renew(balance.units, 0 if target < _WORTHWHILE else max(target - balance.units, 0), 0, now)
 
     def close(self, now: int) -> Renewal | None:
-        """Gives back what is held."""
+        """Returns a renewal that returns the units held."""
         self._balance.unwatch()
         units = self._take_above(0)
         return self._renew(0, 0, 0, now) if units or self._pending or self._is_unsettled else None
 
     def answered(self, sequence: int, grant: Grant, is_refused: bool, retry_after: int, now: int) -> None:
-        """The answer to a request, with the decision on its check."""
+        """Applies the answer to a request, with the decision on its check."""
         if not self._pending or self._pending[0].sequence != sequence:
             return
         renewal, sent = self._pending
         self._pending = None
         balance = self._balance
         if not grant.is_kept:
-            # It counts as spent, with whatever was spent of it since.
+            # The kept units are burnt, and whatever was spent of them since is charged.
             balance.take_above(0)
             self._counted = min(self._counted, renewal.spent)
             self._taken = renewal.spent
@@ -186,7 +186,7 @@ class Holder:
         self._taken += grant.units
         balance.fill(grant.units, sent + self._usable)
         is_scarce = grant.units < renewal.want and grant.units + grant.free <= self.terms.scarce
-        # Where nothing is to be had, asking before it is needed brings nothing.
+        # If units are scarce, an earlier renewal would be granted nothing.
         balance.watch(0 if is_scarce else balance.units // 2, sent + self._usable // 2)
         self._refused = None
         if self._told and balance.units + grant.free >= self._told[0]:
@@ -199,26 +199,26 @@ class Holder:
             self._refuse(1, off)
 
     def refused(self, cost: int, retry_after: int, sent: int, now: int) -> None:
-        """An ordinary check was refused."""
+        """Records that an ordinary check was refused."""
         self._told = cost, now + retry_after
         self._refuse(cost, self._held_off_until(sent, now))
 
     def lost(self, sequence: int) -> None:
-        """This request will not be answered. Whether it was served is not known: the next one settles it."""
+        """Records that a request will not be answered. The next one settles it, whether it was carried out or not."""
         if self._pending and self._pending[0].sequence == sequence:
             self._balance.watch(0, self._pending[1] + self.terms.hold_off)
             self._pending = None
             self._is_unsettled = True
 
     def is_idle(self, now: int) -> bool:
-        """Whether it may be forgotten."""
+        """Returns whether the lease may be dropped."""
         if self._balance.units or self._is_pending(now):
             return False
         self._count(0, now)
         return not self._demand()
 
     def _is_pending(self, now: int) -> bool:
-        # A request that is not answered until what it brings is over is lost.
+        # A request without an answer is given up after the ttl, when its units could not be spent any more.
         if self._pending and now >= self._pending[1] + self.terms.ttl:
             self._pending = None
             self._balance.watch(0, -math.inf)
@@ -246,7 +246,7 @@ class Holder:
         return min(now + hold_off, sent + 4 * hold_off)
 
     def _count(self, units: int, now: int) -> None:
-        """Counts what was spent, and `units` more that were asked for."""
+        """Adds to the demand the units spent since the last call, and `units` more."""
         spent = max(self._taken - self._balance.units, 0)
         asked = units + max(spent - self._counted, 0)
         self._rate = (self._rate * _AVERAGED_OVER + asked) / (_AVERAGED_OVER + max(now - self._rate_at, 0))
@@ -254,5 +254,5 @@ class Holder:
         self._counted = spent
 
     def _demand(self) -> int:
-        """Units that will be asked for within the horizon; at most as many as a request may want."""
+        """Returns the expected demand within the horizon: units, rounded down, at most `MAX_COST`."""
         return min(int(self._rate * self._horizon), MAX_COST)

@@ -1,7 +1,7 @@
-"""The lease of one key: when to ask for it, by which request, and what an answer changes.
+"""The state machine of a lease of one key: decides when to request units, and applies the answers.
 
-Without I/O, clock and locks: times are parameters, microseconds of a monotonic clock. The same in all languages, by the
-traces in clients/traces.
+It has no I/O, no clock and no locks: times are parameters, microseconds of a monotonic clock. All languages behave
+alike: clients/traces has the specification and the traces.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from weir._lease.balance import Balance
 from weir._lease.holder import Grant, Holder, OnShort, Renewal, Terms
 
 _SLOT = 100_000
-"""Checks of a key without terms are counted in slots of this length."""
+"""The time slot in which checks of a key without terms are counted."""
 _HOT = 3
-"""From so many checks in a slot on, a lease is worth its renewals."""
+"""The checks within a slot that make a key hot: worth a lease."""
 _ASK_AGAIN_AFTER = 1_000_000
-"""A key that cannot be leased, or whose terms were not answered, is not asked for again in this time."""
+"""The pause before the terms are requested again, of a key that cannot be leased, or whose request was not answered."""
 _HOLD_OFF_AFTER_LOSS = 10_000
 
 
@@ -28,9 +28,9 @@ class Answer:
     Attributes:
         lease: as in the request.
         sequence: as in the request.
-        is_refused: the request had a check, which is refused.
-        retry_after: of a refused check, where the service says so; else 0.
-        grant: None: nothing is settled or granted.
+        is_refused: whether the request's check was refused.
+        retry_after: of a refused check, if the service sends it; else 0.
+        grant: None: nothing was settled or granted.
         terms: None: the key cannot be leased.
     """
 
@@ -43,13 +43,13 @@ class Answer:
 
 
 class LeaseMachine:
-    """A check first tries `balance.spend`; `low` is passed on to `low`, `short` to `short`.
+    """The state machine. A check first tries `balance.spend`; after `low` call `low`, after `short` call `short`.
 
     Args:
-        last_lease: numbers up to this one are used up.
+        last_lease: the numbers up to this one have been used.
 
     Attributes:
-        balance: what may be spent.
+        balance: the units that may be spent.
         last_lease: the number of the newest lease, or of the request for terms.
     """
 
@@ -59,23 +59,23 @@ class LeaseMachine:
         self.balance = Balance()
         self.last_lease = last_lease
         self._holder: Holder | None = None
-        self._requested: tuple[int, int] | None = None  # the terms, by a request sent then with a check of this cost
+        self._requested: tuple[int, int] | None = None  # when, and the cost of its check
         self._slot = -1
         self._checks = 0
         self._quiet_until: float = -math.inf
 
     @property
     def ttl(self) -> int | None:
-        """How long units are held; None: not known."""
+        """The time for which units are held; None: unknown."""
         return self._holder.terms.ttl if self._holder else None
 
     @property
     def is_cold(self) -> bool:
-        """Nothing is held or asked for."""
+        """Whether nothing is held or requested."""
         return self._holder is None and self._requested is None
 
     def short(self, cost: int, now: int) -> OnShort:
-        """A check that the balance cannot pay for; `cost` is above 0."""
+        """Decides a check that the balance cannot pay. `cost` must be above 0."""
         if self._holder:
             return self._holder.short(cost, now)
         if self._requested and now < self._requested[0] + _ASK_AGAIN_AFTER:
@@ -87,23 +87,23 @@ class LeaseMachine:
         return Renewal(self.last_lease, sequence=1, spent=0, kept=0, want=0, generation=0, cost=cost)
 
     def low(self, now: int) -> Renewal | None:
-        """The balance is low."""
+        """To be called after a spend that was `low`. Returns a renewal to send, for which no check waits."""
         return self._holder.low(now) if self._holder else None
 
     def tick(self, now: int) -> Renewal | None:
-        """Time has passed: to be called at least four times in the ttl."""
+        """To be called at least four times per ttl. Returns a renewal to send, for which no check waits."""
         return self.low(now) if self.balance.is_due(now) else None
 
     def checked(self, cost: int, is_refused: bool, sent: int, now: int, retry_after: int = 0) -> None:
-        """An ordinary check was answered."""
+        """To be called after an ordinary check."""
         if is_refused and self._holder:
             self._holder.refused(cost, retry_after, sent, now)
 
     def answered(self, answer: Answer, now: int) -> Renewal | None:
-        """A request was answered.
+        """Applies an answer.
 
         Returns:
-            The request that gives back what was held under other terms.
+            A request to send, which returns the units held under other terms.
         """
         if answer.lease != self.last_lease or self.is_cold:
             return None
@@ -119,7 +119,7 @@ class LeaseMachine:
                 holder.lost(answer.sequence)
                 return None
             else:
-                # It is not renewed any more: what was held counts as spent.
+                # The units are not renewed any more, and count as spent.
                 holder.close(now)
         if terms is None:
             self._forget(now + _ASK_AGAIN_AFTER)
@@ -132,7 +132,7 @@ class LeaseMachine:
         return given_back
 
     def lost(self, lease: int, sequence: int, now: int) -> None:
-        """A request was answered by an error, or will not be answered."""
+        """To be called for a request that failed or will not be answered."""
         if lease != self.last_lease:
             return
         if self._holder:
@@ -141,13 +141,13 @@ class LeaseMachine:
             self._forget(now + _HOLD_OFF_AFTER_LOSS)
 
     def close(self, now: int) -> Renewal | None:
-        """Gives back what is held. It may be used on."""
+        """Ends the lease. Returns a renewal to send, which returns the units held. The machine may be used again."""
         given_back = self._holder.close(now) if self._holder else None
         self._forget(-math.inf)
         return given_back
 
     def is_idle(self, now: int) -> bool:
-        """Whether it may be forgotten, but for `last_lease`."""
+        """Returns whether the lease may be dropped, except for `last_lease`."""
         if self._holder:
             return self._holder.is_idle(now)
         if self._requested:

@@ -1,4 +1,4 @@
-"""Requests and answers of leases, as the service has them."""
+"""Encoding and decoding of lease requests and answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.v1 import weir_pb2 as pb
 
 
 def request_of(holder: bytes, renewal: Renewal, domain: str, key: Sequence[str], *, levels: bool) -> pb.LeaseRequest:
-    """A renewal, with its check."""
+    """Encodes a renewal, with its check."""
     return pb.LeaseRequest(
         check=pb.CheckRequest(domain=domain, key=key, cost=renewal.cost, summary_only=not levels),
         holder=holder,
@@ -26,12 +26,12 @@ def request_of(holder: bytes, renewal: Renewal, domain: str, key: Sequence[str],
 
 
 def is_refused_for_now(decision: pb.CheckResponse) -> bool:
-    """A check that is never admitted is told so by the service, each time."""
+    """Returns whether a check is refused, but may pass later. The service refuses one that never passes, each time."""
     return not (decision.allowed or decision.never)
 
 
 def answer_of(message: pb.LeaseResponse) -> Answer:
-    """As the machine takes it."""
+    """Decodes an answer."""
     grant = terms = None
     if message.HasField("grant"):
         given = message.grant
@@ -48,10 +48,10 @@ def answer_of(message: pb.LeaseResponse) -> Answer:
 
 
 def reply_of(outcome: Outcome) -> pb.CheckResponse:
-    """The decision on the check of a renewal.
+    """Returns the decision on the check of a renewal.
 
     Raises:
-        WeirError: there is none.
+        WeirError: the request failed.
         Rejected: an ordinary check must decide.
     """
     if isinstance(outcome, (WeirError, Rejected)):

@@ -1,4 +1,4 @@
-"""The requests of all leases of a client, over one stream at a time. Threads and tasks share it: streams do the I/O."""
+"""The requests of all leases of a client, over one stream at a time. Threads and tasks share it; streams do the I/O."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from weir.v1 import weir_pb2 as pb
 
 MAX_IN_FLIGHT = 1024
 REPEAT_AFTER_SECONDS = 0.005
-"""gRPC may open a stream over a connection that has just broken, until it has told its parts of it."""
+"""gRPC may open a stream over a connection that has just broken, until all its parts have noticed that."""
 
 _REOPEN_AFTER_SECONDS = 1.0
-"""A stream that the service rejects is opened again after so long."""
+"""The pause after the service rejected the stream."""
 _REJECTIONS = ("RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "PERMISSION_DENIED", "UNAUTHENTICATED")
-"""Of a stream that the service rejects, as at `grpc.max_open_streams`."""
+"""Codes with which the service rejects a stream, for instance because of `grpc.max_open_streams`."""
 
 
 class Rejected(Exception):
-    """The service rejects the stream, and has served nothing of it."""
+    """The service has rejected the stream, and carried out none of its requests."""
 
 
 Outcome: TypeAlias = pb.LeaseResponse | WeirError | Rejected
 
 
 class Request:
-    """A request that is under way.
+    """A request in flight.
 
     Args:
         ends_at: its deadline, by `time.monotonic`.
-        done: is told the outcome, once.
+        done: called with the outcome, once.
     """
 
     __slots__ = ("done", "ends_at", "is_repeated", "message", "renewal")
@@ -52,20 +52,20 @@ class Request:
 
 
 class Stream(Protocol):
-    """A stream of the call `Lease`. It tells its `Flow` of answers, and of its end."""
+    """A stream of the method `Lease`. It passes answers, and its end, to its `Flow`."""
 
     def write(self, message: pb.LeaseRequest) -> None:
         """Sends a request."""
 
     def end(self) -> None:
-        """Sends no more requests; those that were sent are still answered."""
+        """Sends no more requests; those in flight are still answered."""
 
     def cancel(self) -> None:
-        """Ends it at once."""
+        """Ends the stream at once."""
 
 
 class Flow:
-    """A stream, and the requests that it has not answered yet: answers come in the order of the requests."""
+    """A stream, and its requests in flight. Answers arrive in the order of the requests."""
 
     def __init__(self, requests: Requests, token: Metadata) -> None:
         self.token = token
@@ -75,7 +75,7 @@ class Flow:
         self._requests = requests
 
     def answered(self, message: pb.LeaseResponse) -> None:
-        """The stream has an answer."""
+        """To be called for an answer of the stream."""
         self.is_used = True
         request = self._requests.take_first(self)
         if request is None:
@@ -84,7 +84,7 @@ class Flow:
         request.done(errors.of_entry(message.decision.error) if is_error else message)
 
     def ended(self, error: WeirError) -> list[Request]:
-        """The stream has ended.
+        """To be called when the stream has ended.
 
         Returns:
             The requests to `repeat`, after a pause.
@@ -92,17 +92,17 @@ class Flow:
         return self._requests.detach(self, error)
 
     def repeat(self, requests: list[Request]) -> None:
-        """Sends requests again, by another stream."""
+        """Retries requests, on another stream."""
         for request in requests:
             self._requests.send(request)
 
 
 OpenStream: TypeAlias = Callable[[Flow, bool], Stream]
-"""Opens a stream for a flow; if true it waits for a connection."""
+"""Opens a stream for a flow. With True the stream waits for a connection."""
 
 
 class Requests:
-    """Sends requests, and those that a stream left unanswered once more: their amounts are totals."""
+    """Sends requests. Those that a stream leaves unanswered are retried once, unchanged: their amounts are totals."""
 
     def __init__(self, open_stream: OpenStream, token: Token) -> None:
         self._open = open_stream
@@ -114,12 +114,12 @@ class Requests:
 
     @property
     def is_full(self) -> bool:
-        """Too many wait for their answers."""
+        """Whether too many requests are in flight."""
         flow = self._flow
         return flow is not None and len(flow.waiting) >= MAX_IN_FLIGHT
 
     def send(self, request: Request) -> None:
-        """Sends a request, by a new stream where there is none."""
+        """Sends a request, on a new stream if there is none."""
         if self._is_closed:
             request.done(Unavailable("the client is closed"))
             return
@@ -130,7 +130,7 @@ class Requests:
         with self._lock:
             flow = self._flow
             if flow is None or flow.token != token:
-                # With another token: what was sent with the old one is still answered.
+                # The token has changed. Requests in flight with the old one are still answered.
                 if flow:
                     flow.stream.end()
                 self._flow = flow = Flow(self, token)
@@ -139,7 +139,7 @@ class Requests:
             flow.stream.write(request.message)
 
     def take_first(self, flow: Flow) -> Request | None:
-        """The oldest request of a flow, which is answered."""
+        """Removes and returns the oldest request of a flow."""
         with self._lock:
             return flow.waiting.popleft() if flow.waiting else None
 
@@ -147,7 +147,7 @@ class Requests:
         """Ends a flow.
 
         Returns:
-            The requests that are to be repeated. The others have failed.
+            The requests to retry. The others have failed.
         """
         with self._lock:
             if self._flow is flow:
@@ -179,14 +179,14 @@ class Requests:
             flow.stream.cancel()
 
     def end(self) -> None:
-        """Ends the stream, when what was sent is answered."""
+        """Ends the stream after the requests in flight are answered."""
         with self._lock:
             flow, self._flow = self._flow, None
         if flow:
             flow.stream.end()
 
     def close(self) -> None:
-        """Sends nothing any more."""
+        """Ends the stream at once. Later requests fail."""
         self._is_closed = True
         with self._lock:
             flow, self._flow = self._flow, None
@@ -194,6 +194,6 @@ class Requests:
             flow.stream.cancel()
 
     def forget(self) -> None:
-        """In a child process: the stream is its parent's."""
+        """In a forked child: the stream belongs to the parent."""
         self._lock = Lock()
         self._flow = None

@@ -22,11 +22,11 @@ TICK_SECONDS = 0.02
 _MAX_KEYS = 10_000
 _HOLDER_BYTES = 16
 _RENEWAL_DEADLINE_SECONDS = 0.1
-"""The deadline of a request without a check where the ttl is not known: otherwise half of it."""
+"""The deadline of a request for which no check waits, if the ttl is unknown; else half of the ttl."""
 
 
 class Entry:
-    """One key's lease."""
+    """The lease of one key."""
 
     __slots__ = ("domain", "is_dropped", "key", "lock", "machine")
 
@@ -48,20 +48,20 @@ class ToAsk(NamedTuple):
 
 
 class Ticker(Protocol):
-    """Calls a function each `TICK_SECONDS`, until that returns false."""
+    """Calls a function every `TICK_SECONDS`, until it returns False."""
 
     def start(self, tick: Callable[[], bool]) -> None:
-        """Begins, or begins again."""
+        """Starts, or starts again."""
 
     def stop(self) -> None:
-        """Ends."""
+        """Stops."""
 
     def forget(self) -> None:
-        """In a child process: it runs in the parent alone."""
+        """In a forked child: the ticker runs only in the parent."""
 
 
 class Leases:
-    """Decides checks of hot keys from the units that are held."""
+    """Decides checks of hot keys with leased units."""
 
     def __init__(self, requests: Requests, ticker: Ticker, breaker: Breaker) -> None:
         self._requests = requests
@@ -75,12 +75,12 @@ class Leases:
     def _begin(self) -> None:
         self._lock = Lock()
         self._entries: dict[tuple[str, ...], Entry] = {}
-        # The highest number of a lease among dropped entries: a number is used once for a key.
+        # The highest lease number among dropped entries: a key must not use a number twice.
         self._last_lease = 0
         self._is_ticking = False
 
     def check(self, domain: str, key: Sequence[str], cost: int) -> Decision | ToAsk | None:
-        """The decision, where a lease has it; else how to ask for it. None: by an ordinary check, not to be told."""
+        """Returns the decision of the lease, or how the service decides. None: an ordinary check, without a lease."""
         if isinstance(key, str) or not 0 < cost <= MAX_COST:
             return None
         name = (domain, *key)
@@ -94,7 +94,7 @@ class Leases:
         return decision
 
     def _decide(self, entry: Entry, cost: int, now: int) -> tuple[Decision | ToAsk | None, Renewal | None]:
-        """The decision, and a renewal to send for which it does not wait."""
+        """Returns the decision, and a renewal to send for which it does not wait."""
         machine, balance = entry.machine, entry.machine.balance
         spend = balance.spend(cost, now)
         if spend == "spent":
@@ -110,7 +110,7 @@ class Leases:
         return ToAsk(entry, what, cost, now), None
 
     def checked(self, asked: ToAsk, reply: pb.CheckResponse) -> None:
-        """An ordinary check was answered."""
+        """Passes the answer to an ordinary check to the lease."""
         with asked.entry.lock:
             is_refused, retry_after = is_refused_for_now(reply), reply.retry_after.ToMicroseconds()
             asked.entry.machine.checked(asked.cost, is_refused, asked.sent, _now(), retry_after)
@@ -118,7 +118,7 @@ class Leases:
     def ask(
         self, entry: Entry, renewal: Renewal, ends_at: float, waiter: Callable[[Outcome], None], *, levels: bool
     ) -> None:
-        """Sends a renewal with a check, whose outcome the waiter is told."""
+        """Sends a renewal with a check, and passes the outcome to the waiter."""
         message = request_of(self._holder, renewal, entry.domain, entry.key, levels=levels)
 
         def done(outcome: Outcome) -> None:
@@ -128,16 +128,16 @@ class Leases:
         self._requests.send(Request(renewal, message, ends_at, done))
 
     def lost(self, entry: Entry, renewal: Renewal) -> None:
-        """The answer to a renewal is not waited for any more."""
+        """To be called if the caller no longer waits for the answer to a renewal."""
         with entry.lock:
             entry.machine.lost(renewal.lease, renewal.sequence, _now())
         self._requests.replace_late()
 
     def close(self, deadline_seconds: float, waiter: Callable[[Outcome], None]) -> int:
-        """Gives everything back. Checks are ordinary ones from now on.
+        """Returns all leased units to the service. Later checks are ordinary checks.
 
         Returns:
-            How many outcomes the waiter will be told.
+            The number of outcomes that the waiter will get.
         """
         with self._lock:
             self._is_closed = True
@@ -154,15 +154,15 @@ class Leases:
         return sent
 
     def stop(self) -> None:
-        """Ends what runs in the background."""
+        """Stops the background work."""
         self._ticker.stop()
         self._requests.close()
 
     def tick(self) -> bool:
-        """Renews what is due, and drops what is idle.
+        """Sends renewals that are due, and drops idle leases.
 
         Returns:
-            Whether it is to be called again.
+            Whether it must be called again.
         """
         self._requests.replace_late()
         now = _now()
@@ -181,7 +181,7 @@ class Leases:
         return self._is_ticking
 
     def after_fork(self) -> None:
-        """In the child: what the parent holds is not this process's, and a stream of gRPC does not work here."""
+        """In a forked child: the leases belong to the parent, and gRPC's streams do not work here."""
         self._is_closed = True
         self._requests.forget()
         self._ticker.forget()
@@ -234,11 +234,11 @@ class Leases:
         self._requests.send(Request(renewal, message, time.monotonic() + seconds, done))
 
     def _tell(self, entry: Entry, renewal: Renewal, outcome: Outcome) -> None:
-        """Tells the machine."""
+        """Passes an outcome to the state machine."""
         now, given_back = _now(), None
         with entry.lock:
             if isinstance(outcome, Rejected) and entry.machine.ttl is None:
-                # Without terms the key is not asked for again for a second.
+                # Without terms the key counts as not leasable: its terms are not requested again for a second.
                 entry.machine.answered(Answer(renewal.lease, renewal.sequence), now)
             elif isinstance(outcome, (WeirError, Rejected)):
                 entry.machine.lost(renewal.lease, renewal.sequence, now)

@@ -20,11 +20,11 @@ from weir.errors import Unavailable, WeirError
 from weir.v1 import weir_pb2 as pb
 
 _STATUS_LOST = (grpc.StatusCode.INTERNAL, "Internal error from Core")
-"""What `grpc.aio` makes of the server's status where the stream ends while a message is written (grpc/grpc#36066)."""
+"""The status that `grpc.aio` reports if the stream ends while a message is written (grpc/grpc#36066)."""
 
 
 class TaskLeases(Leases):
-    """Leases, with a timer that renews them and a task that reads their stream: while there are leases.
+    """Leases for asyncio: while there are any, a timer renews them and a task reads their stream.
 
     Args:
         channel: connects at the first request.
@@ -46,7 +46,7 @@ class TaskLeases(Leases):
         super().__init__(Requests(open_stream, token), TaskTicker(), breaker)
 
     async def decide(self, entry: Entry, renewal: Renewal, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
-        """The decision on a check, by a renewal."""
+        """Decides a check by a renewal."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Outcome] = loop.create_future()
 
@@ -57,7 +57,8 @@ class TaskLeases(Leases):
         try:
             with call:
                 self.ask(entry, renewal, call.ends_at, waiter, levels=not request.summary_only)
-                # Not by `asyncio.wait_for`: before Python 3.12 that loses a cancellation that comes with the outcome.
+                # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that arrives together with the
+                # outcome.
                 timer = loop.call_later(call.remaining(), waiter, call.too_late())
                 try:
                     return reply_of(await outcome)
@@ -68,7 +69,7 @@ class TaskLeases(Leases):
             raise
 
     async def give_back(self, deadline_seconds: float) -> None:
-        """Gives everything back, and waits for the answers, but not longer than that."""
+        """Returns all leased units to the service, and waits for the answers, at most for the deadline."""
         outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
 
         async def answered(sent: int) -> None:
@@ -102,16 +103,16 @@ class TaskStream:
         self._messages.put_nowait(message)
 
     def end(self) -> None:
-        """Sends no more requests; those that were sent are still answered."""
+        """Sends no more requests; those in flight are still answered."""
         self._messages.put_nowait(None)
 
     def cancel(self) -> None:
-        """Ends it at once."""
+        """Ends the stream at once."""
         self.end()
         self.task.cancel()
 
     async def _requests(self) -> AsyncIterator[pb.LeaseRequest]:
-        # A service that rejects the stream has ended it by then, so that no write hides its status.
+        # A stream that the service rejects has ended by then, so no write hides its status.
         await self._call.initial_metadata()
         while (message := await self._messages.get()) is not None:
             yield message
@@ -138,22 +139,22 @@ class TaskStream:
 
 
 class TaskTicker:
-    """A timer of the event loop, while there are leases."""
+    """A timer of the event loop, as long as there are leases."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, tick: Callable[[], bool]) -> None:
-        """Begins, or begins again."""
+        """Starts, or starts again."""
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._run, tick)
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stops."""
         if self._timer:
             self._timer.cancel()
 
     def forget(self) -> None:
-        """In a child process: its timer is of the parent's event loop."""
+        """In a forked child: the timer belongs to the parent's event loop."""
         self._timer = None
 
     def _run(self, tick: Callable[[], bool]) -> None:

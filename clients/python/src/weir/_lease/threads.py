@@ -25,7 +25,7 @@ from weir.v1 import weir_pb2 as pb
 
 
 class ThreadLeases(Leases):
-    """Leases, with a thread that renews them and one that reads their stream: while there are leases."""
+    """Leases for threads: while there are any, one thread renews them and another reads their stream."""
 
     def __init__(self, channel: grpc.Channel, token: Token, breaker: Breaker) -> None:
         method: grpc.StreamStreamMultiCallable[pb.LeaseRequest, pb.LeaseResponse] = channel.stream_stream(
@@ -37,7 +37,7 @@ class ThreadLeases(Leases):
         super().__init__(requests, ThreadTicker(), breaker)
 
     def decide(self, entry: Entry, renewal: Renewal, request: pb.CheckRequest, call: Call) -> pb.CheckResponse:
-        """The decision on a check, by a renewal."""
+        """Decides a check by a renewal."""
         outcome: Future[Outcome] = Future()
         try:
             with call:
@@ -51,7 +51,7 @@ class ThreadLeases(Leases):
             raise
 
     def give_back(self, deadline_seconds: float) -> None:
-        """Gives everything back, and waits for the answers, but not longer than that."""
+        """Returns all leased units to the service, and waits for the answers, at most for the deadline."""
         outcomes: SimpleQueue[Outcome] = SimpleQueue()
         ends_at = time.monotonic() + deadline_seconds
         with suppress(Empty):
@@ -61,7 +61,7 @@ class ThreadLeases(Leases):
 
 
 class ThreadStream:
-    """A stream that a thread reads. gRPC writes it by another one."""
+    """A stream that a thread reads. gRPC writes it from another thread."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class ThreadStream:
         self._messages.put(message)
 
     def end(self) -> None:
-        """Sends no more requests; those that were sent are still answered."""
+        """Sends no more requests; those in flight are still answered."""
         self._messages.put(None)
 
     def cancel(self) -> None:
-        """Ends it at once."""
+        """Ends the stream at once."""
         self.end()
         self._call.cancel()
 
@@ -106,21 +106,21 @@ class ThreadStream:
 
 
 class ThreadTicker:
-    """A thread, while there are leases."""
+    """A thread, as long as there are leases."""
 
     def __init__(self) -> None:
         self._stopped = Event()
 
     def start(self, tick: Callable[[], bool]) -> None:
-        """Begins, or begins again."""
+        """Starts, or starts again."""
         Thread(target=self._run, args=(tick,), daemon=True, name="weir-leases").start()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stops."""
         self._stopped.set()
 
     def forget(self) -> None:
-        """In a child process: its thread is the parent's, and may hold the lock of the event."""
+        """In a forked child: the thread runs only in the parent, and may hold the lock of the event."""
         self._stopped = Event()
 
     def _run(self, tick: Callable[[], bool]) -> None:

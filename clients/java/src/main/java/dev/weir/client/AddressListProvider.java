@@ -19,7 +19,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Executor;
 
-/** Resolves {@code weir:///host:port,host:port}, the addresses of several replicas. gRPC finds it as a service provider. */
+/** Resolves {@code weir:///host:port,host:port}, the addresses of several replicas. gRPC loads it as a service provider. */
 public final class AddressListProvider extends NameResolverProvider {
     private static final String SCHEME = "weir";
     private static final int DEFAULT_PORT = 8081;
@@ -27,13 +27,13 @@ public final class AddressListProvider extends NameResolverProvider {
     /** Called by {@link java.util.ServiceLoader}. */
     public AddressListProvider() {}
 
-    /** The target in gRPC's terms: several addresses are a name for this resolver. */
+    /** Returns the gRPC target: a list of addresses becomes a name for this resolver. */
     static String target(String target) {
         if (!target.contains(",")) {
             return target;
         }
         try {
-            // It quotes the brackets of IPv6 addresses, which are not allowed in a path.
+            // URI quotes the brackets of IPv6 addresses, which are not allowed in a path.
             return new URI(SCHEME, "", "/" + target, null, null).toString();
         } catch (URISyntaxException malformed) {
             throw new IllegalArgumentException(malformed);
@@ -92,13 +92,13 @@ public final class AddressListProvider extends NameResolverProvider {
 
         @Override
         public void refresh() {
-            // A name is looked up, which may take a while.
+            // The lookup of a name may block.
             offload.execute(() -> listener.onResult(ResolutionResult.newBuilder()
                     .setAddressesOrError(resolve())
                     .build()));
         }
 
-        /** Names that are unknown are left out, unless all are. */
+        /** Unknown names are ignored, unless all are unknown. */
         private StatusOr<List<EquivalentAddressGroup>> resolve() {
             var groups = new ArrayList<EquivalentAddressGroup>();
             for (var address : addresses) {

@@ -2,10 +2,10 @@ package dev.weir.client;
 
 /** The state of a client's circuit breaker. */
 public enum BreakerState {
-    /** Calls go to the service. */
+    /** All calls are sent. */
     CLOSED,
-    /** Calls fail at once. */
+    /** All calls fail at once, without being sent. */
     OPEN,
-    /** One call probes the service, and all others fail at once. */
+    /** One call at a time probes whether the service is available again; all others fail at once. */
     HALF_OPEN
 }

@@ -10,7 +10,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
-/** Calls behind the circuit breaker, which are repeated where that is safe. */
+/** Sends calls with retries, behind the circuit breaker. */
 final class Caller {
     private final Connection connection;
     private final CircuitBreaker breaker;
@@ -25,12 +25,12 @@ final class Caller {
         this.executor = executor;
     }
 
-    /** The deadline of a call that begins now. */
+    /** Returns the deadline of a call that begins now. */
     static Deadline after(Duration timeout) {
         return Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
     }
 
-    /** Whether calls are repeated at all. */
+    /** Returns whether idempotent calls are retried at all. */
     boolean repeats() {
         return retries > 0;
     }
@@ -39,12 +39,12 @@ final class Caller {
         return protect(() -> attempt(method, request, deadline, repeatable));
     }
 
-    /** A call that {@link #protect} already watches. */
+    /** Sends a call that is already inside {@link #protect}. */
     <Q, A> CompletableFuture<A> attempt(MethodDescriptor<Q, A> method, Q request, Deadline deadline, boolean repeatable) {
         return attempt(method, request, deadline, repeatable ? retries : 0);
     }
 
-    /** A call that {@link #protect} already watches, with so many retries. */
+    /** Sends a call that is already inside {@link #protect}, with that many retries. */
     <Q, A> CompletableFuture<A> attempt(MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft) {
         var answer = connection.call(method, request, Connection.until(deadline));
         if (retriesLeft == 0) {
@@ -55,12 +55,12 @@ final class Caller {
                 : CompletableFuture.failedFuture(failure));
     }
 
-    /** Whether the call may succeed on another replica or connection. */
+    /** Returns whether a retry on another replica or connection may succeed. */
     static boolean isLost(Throwable failure) {
         return error(failure).kind() == WeirException.Kind.UNAVAILABLE;
     }
 
-    /** Fails at once while the circuit breaker is open, and tells it how the call ends. */
+    /** Fails at once while the circuit breaker is open. Otherwise makes the call, and records its outcome. */
     <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call) {
         if (!breaker.admits()) {
             return CompletableFuture.failedFuture(new WeirException(
@@ -70,24 +70,24 @@ final class Caller {
                 breaker.record(failure != null && error(failure).kind().isOutage()));
     }
 
-    /** The error of a future, which may be wrapped. */
+    /** Returns the error of a future, unwrapped. */
     static WeirException error(Throwable failure) {
         return WeirException.of(
                 failure instanceof CompletionException && failure.getCause() != null ? failure.getCause() : failure);
     }
 
-    /** A future for the caller, whose code must not run on gRPC's threads. */
+    /** Returns a future for the caller, whose code must not run on gRPC's threads. */
     <A> CompletableFuture<A> published(CompletableFuture<A> answer) {
         return answer.whenCompleteAsync((value, failure) -> {}, executor);
     }
 
-    /** Waits for a future. The calls' deadlines end it. */
+    /** Waits for a future, which the call's deadline completes. */
     static <A> A await(CompletableFuture<A> answer) {
         try {
             return answer.get();
         } catch (ExecutionException failed) {
             var error = error(failed.getCause());
-            // It was made on another thread, and the caller wants to know where it called.
+            // The error was created on another thread; its stack trace must show the caller.
             error.fillInStackTrace();
             throw error;
         } catch (InterruptedException interrupted) {

@@ -1,9 +1,9 @@
 package dev.weir.client;
 
-/** What a check charges that one of its own limits refuses. */
+/** The charging rule when one of several limits refuses. */
 public enum Charge {
-    /** No limit. */
+    /** A refused check charges no limit, except those with {@code charge_denied}. */
     ALL_OR_NOTHING,
-    /** Each limit that alone would have allowed the check. */
+    /** Each limit that alone would have allowed the check is charged. */
     INDEPENDENT
 }

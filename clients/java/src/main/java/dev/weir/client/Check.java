@@ -10,8 +10,7 @@ import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.LimitSpec;
 
 /**
- * A question to the service: may so many units pass under this key? Immutable: each {@code with} method returns another
- * check.
+ * A check: whether {@code cost} units may pass under a key. Immutable: each {@code with} method returns another check.
  *
  * <pre>{@code
  * var upload = Check.of("tenant", "acme").withDomain("uploads").withCost(4096);
@@ -19,15 +18,15 @@ import weir.v1.Weir.LimitSpec;
  */
 public final class Check {
     private static final com.google.protobuf.Duration NO_WAIT = duration(Duration.ZERO);
-    /** The most units that a check may cost, and a request of a lease may want or keep. */
+    /** The largest cost of a check, and the most units that a request of a lease may want or keep. */
     static final long MAX_COST = 1L << 32;
 
     private final CheckRequest request;
     private final Duration deadline;
     private final OnFailure onFailure;
-    /** Null: as the client says. */
+    /** Null: the client's setting applies. */
     private final Boolean lease;
-    /** Made by the first check that uses it; a second one made at the same time is as good. */
+    /** Created on first use. Two threads may create it at the same time, which is harmless. */
     private LeaseKey leaseKey;
 
     private Check(CheckRequest request, Duration deadline, OnFailure onFailure, Boolean lease) {
@@ -38,7 +37,7 @@ public final class Check {
     }
 
     /**
-     * A check of one unit in the default domain.
+     * Returns a check of one unit in the default domain.
      *
      * @param key the path, root first: 1 to 32 segments of 1 to 1,024 bytes each
      * @return the check
@@ -48,13 +47,13 @@ public final class Check {
     }
 
     /**
-     * A check of one unit in the default domain.
+     * Returns a check of one unit in the default domain.
      *
      * @param key the path, root first: 1 to 32 segments of 1 to 1,024 bytes each
      * @return the check
      */
     public static Check of(List<String> key) {
-        // A limit that shapes traffic refuses rather than answers with a wait, unless the caller asks for waits.
+        // With a maximum wait of 0 a limit that shapes traffic refuses instead of answering with a wait.
         var request = CheckRequest.newBuilder()
                 .addAllKey(key)
                 .setMaxWait(NO_WAIT)
@@ -68,7 +67,7 @@ public final class Check {
     }
 
     /**
-     * The domain, whose policy decides. Empty, the default: the default domain.
+     * Sets the domain whose policy decides. Default: empty, the default domain.
      *
      * @param domain its name
      * @return a check in that domain
@@ -78,17 +77,17 @@ public final class Check {
     }
 
     /**
-     * The units, by default 1. 0 is a preview, which charges nothing; a negative cost is a refund.
+     * Sets the units to charge. Default 1. 0 is a preview: read-only, charges nothing. A negative cost is a refund.
      *
      * @param units -2^32 to 2^32
-     * @return a check of that cost
+     * @return a check with that cost
      */
     public Check withCost(long units) {
         return with(request.toBuilder().setCost(units));
     }
 
     /**
-     * Limits of the caller's own, all or nothing, in place of those of the policy.
+     * Replaces the limits of the domain's policy for this check, with the rule {@link Charge#ALL_OR_NOTHING}.
      *
      * @param limits up to 16; none: the check is not limited
      * @return a check with these limits
@@ -98,9 +97,9 @@ public final class Check {
     }
 
     /**
-     * Limits of the caller's own, in place of those of the policy.
+     * Replaces the limits of the domain's policy for this check.
      *
-     * @param charge what is charged when one of them refuses
+     * @param charge the charging rule when one of them refuses
      * @param limits up to 16; none: the check is not limited
      * @return a check with these limits
      */
@@ -111,8 +110,8 @@ public final class Check {
     }
 
     /**
-     * The longest wait to accept from limits that shape traffic, by default none: {@link Decision#waitFor()} says how long
-     * to wait.
+     * Sets the longest wait that the client accepts from limits that shape traffic; {@link Decision#waitFor()} is the wait.
+     * Default 0: they refuse instead.
      *
      * @param wait at most one day
      * @return a check that may be answered with a wait
@@ -122,7 +121,8 @@ public final class Check {
     }
 
     /**
-     * Divides all limits that the check meets, for plans and tiers: 0.5 allows twice as much, 0 lifts them.
+     * Divides the counts of all limits that the check meets, for plans and tiers: 0.5 allows twice as much, 2 half as much,
+     * 0 lifts the limits.
      *
      * @param factor 0 or above
      * @return a check with that factor
@@ -132,7 +132,7 @@ public final class Check {
     }
 
     /**
-     * Would it pass, and when? Answers as the check would be answered now, and charges nothing.
+     * Makes a dry run: it is answered as the same check would be now, but charges nothing.
      *
      * @return a dry run of this check
      */
@@ -141,8 +141,8 @@ public final class Check {
     }
 
     /**
-     * The id under which the service charges this check once, however often it is asked. Without one the client draws an
-     * id for each check that it may have to repeat.
+     * Sets the idempotency key: the service charges a check with the same id once, however often it is sent. By default the
+     * client draws an id itself if it may retry the call.
      *
      * @param id 1 to 64 random bytes
      * @return a check with that id
@@ -152,7 +152,7 @@ public final class Check {
     }
 
     /**
-     * Asks for {@link Decision#levels()} and {@link Decision#binding()}.
+     * Requests {@link Decision#levels()} and {@link Decision#binding()}.
      *
      * @return a check whose decision has levels
      */
@@ -161,7 +161,7 @@ public final class Check {
     }
 
     /**
-     * How long the check may take, in place of the client's deadline.
+     * Overrides the client's deadline, retries included.
      *
      * @param timeout above 0
      * @return a check with that deadline
@@ -171,28 +171,28 @@ public final class Check {
     }
 
     /**
-     * What happens in an outage, in place of the client's setting.
+     * Overrides the client's setting for outages.
      *
-     * @param action what to do
-     * @return a check that does that
+     * @param action what to do if the service does not decide, in an outage
+     * @return a check with that setting
      */
     public Check withOnFailure(OnFailure action) {
         return new Check(request, deadline, Objects.requireNonNull(action), lease);
     }
 
     /**
-     * Whether a lease may decide the check, in place of the client's setting. Batches, reservations and slots ignore it, and so do
-     * checks of a cost below 1, and those with limits of their own, a wait, a factor, a request id, and dry runs.
+     * Overrides the client's {@link WeirClientBuilder#lease()} for this check. Batches, reservations and slots ignore it,
+     * and so do checks with a cost below 1, limits, a maximum wait, a factor or a request id, and dry runs.
      *
-     * @param use whether it may
-     * @return a check that uses leases, or does not
+     * @param use whether a lease may decide the check
+     * @return a check with that setting
      */
     public Check withLease(boolean use) {
         return new Check(request, deadline, onFailure, use);
     }
 
     /**
-     * The path, root first.
+     * Returns the path, root first.
      *
      * @return its segments
      */
@@ -201,7 +201,7 @@ public final class Check {
     }
 
     /**
-     * The domain, whose policy decides.
+     * Returns the domain whose policy decides.
      *
      * @return its name; empty for the default domain
      */
@@ -210,9 +210,9 @@ public final class Check {
     }
 
     /**
-     * The units.
+     * Returns the units to charge.
      *
-     * @return how many
+     * @return the cost
      */
     public long cost() {
         return request.hasCost() ? request.getCost() : 1;
@@ -222,7 +222,7 @@ public final class Check {
         return with(request.toBuilder().clearKey().addAllKey(key));
     }
 
-    /** Whether a lease may decide it, where the client does so or not. */
+    /** Returns whether a lease may decide the check, given the client's setting. */
     boolean mayUseLease(boolean clientDoes) {
         return (lease == null ? clientDoes : lease)
                 && cost() > 0

@@ -1,9 +1,9 @@
 package dev.weir.client;
 
-/** How one check of several ended: with a decision, or without. */
+/** The result of one check of a batch: a decision or an error. */
 public sealed interface CheckResult {
     /**
-     * The decision.
+     * Returns the decision.
      *
      * @return the decision
      * @throws WeirException if there is none
@@ -25,7 +25,7 @@ public sealed interface CheckResult {
     /**
      * The service did not decide.
      *
-     * @param error why
+     * @param error the reason
      */
     record Failed(WeirException error) implements CheckResult {
         @Override

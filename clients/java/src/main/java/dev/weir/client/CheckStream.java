@@ -27,18 +27,21 @@ import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
 
 /**
- * Sends the checks of all threads over one stream that the service has accepted, and answers in order. A stream that breaks is
- * replaced by the next check, and what it has not answered is sent again where that is safe.
+ * Sends the checks of all threads over one stream, which answers in order. The next check replaces a stream that has ended;
+ * checks in flight on it are retried if they are idempotent.
  */
 final class CheckStream {
-    /** One timer for all checks is much cheaper than one each; a deadline ends at most this much late. */
+    /**
+     * One timer for all checks is much cheaper than one for each. A check that misses its deadline fails at most this much
+     * later.
+     */
     private static final long SWEEP_MS = 5;
-    /** A service that rejects the stream is asked for it again after so long. */
+    /** The pause after the service rejected the stream. */
     private static final Duration PAUSE = Duration.ofSeconds(1);
     /** A stream that is not accepted in this time is replaced. */
     private static final Duration ACCEPTED_WITHIN = Duration.ofSeconds(1);
 
-    /** A check that was sent. One that has missed its deadline stays in its place until the answer comes. */
+    /** A check in flight. If it misses its deadline, it stays queued until its answer arrives. */
     private static final class Entry {
         final CheckRequest request;
         final Deadline deadline;
@@ -59,14 +62,14 @@ final class CheckStream {
     private final int maxInFlight;
     private final long stallNs;
 
-    // The rest is guarded by this.
+    // The fields below are guarded by this.
     private Live live;
-    /** Streams of an old token, with checks that are not answered yet. */
+    /** Streams opened with an old token, with checks in flight. */
     private final Set<Live> retired = new HashSet<>();
     private boolean sweeping;
     private long rejectedUntilNs = System.nanoTime();
 
-    /** A stream without any answer for as long as {@code stall}, while checks miss their deadlines, is replaced. */
+    /** When a check misses its deadline, a stream without an answer for longer than {@code stall} is replaced. */
     CheckStream(
             Connection connection, Caller caller, ScheduledExecutorService timer, int retries, int maxInFlight, Duration stall) {
         this.connection = connection;
@@ -77,7 +80,7 @@ final class CheckStream {
         this.stallNs = stall.toNanos();
     }
 
-    /** The answer to come; or nothing where too many are in flight or there is no stream, and the check needs a call of its own. */
+    /** Sends a check over the stream. Returns empty if it must be a unary call: the stream is full, or none is accepted. */
     Optional<CompletableFuture<CheckResponse>> send(CheckRequest request, Deadline deadline, boolean repeatable) {
         var entry = new Entry(request, deadline, repeatable ? retries : 0);
         return send(entry) ? Optional.of(entry.answer) : Optional.empty();
@@ -85,7 +88,7 @@ final class CheckStream {
 
     private synchronized boolean send(Entry entry) {
         if (live != null && !live.token.equals(connection.token())) {
-            // The service may not know the old token any more. What was sent with it is still answered.
+            // The service may have revoked the old token. Checks in flight with it are still answered.
             var old = live;
             live = null;
             retired.add(old);
@@ -107,7 +110,7 @@ final class CheckStream {
 
     private void open() {
         var opened = new Live();
-        // A channel that is closed ends a stream within its constructor.
+        // On a closed channel the stream ends within its constructor.
         if (!opened.over) {
             live = opened;
             timer.schedule(() -> expire(opened), ACCEPTED_WITHIN.toMillis(), TimeUnit.MILLISECONDS);
@@ -153,7 +156,7 @@ final class CheckStream {
         stalled.forEach(stream -> stream.requests.cancel("the stream is stalled", null));
     }
 
-    /** Sends it again, as a call of its own where there is no other stream, or ends it with this error. */
+    /** Retries a check, over another stream or else as a unary call, or completes it with the error. */
     private void lost(Entry entry, WeirException error) {
         var again = Caller.isLost(error) && !entry.answer.isDone() && entry.retriesLeft-- > 0 && !entry.deadline.isExpired();
         if (!again) {
@@ -170,10 +173,10 @@ final class CheckStream {
         }
     }
 
-    /** One stream of the service. */
+    /** One stream. */
     private final class Live implements ClientResponseObserver<CheckRequest, CheckResponse> {
         final Deque<Entry> sent = new ArrayDeque<>();
-        /** With which it is opened; read before that is. */
+        /** The token with which the stream is opened. Read before that. */
         final String token = connection.token();
         private final AtomicReference<Metadata> headers = new AtomicReference<>();
         private ClientCallStreamObserver<CheckRequest> requests;
@@ -181,7 +184,7 @@ final class CheckStream {
         private boolean over;
 
         Live() {
-            // The stream belongs to all checks: it must not end with the server call whose check opens it.
+            // All checks share the stream, so it must not end with the server call whose check opens it.
             Context.ROOT.run(() -> {
                 var capture = MetadataUtils.newCaptureMetadataInterceptor(headers, new AtomicReference<>());
                 var channel = ClientInterceptors.intercept(connection.channel(), capture);
@@ -228,7 +231,7 @@ final class CheckStream {
 
         @Override
         public void onError(Throwable failure) {
-            // A stream that this client has cancelled is as lost as any other.
+            // The client has cancelled the stream: retry as after UNAVAILABLE.
             var cancelled = Status.fromThrowable(failure).getCode() == Status.Code.CANCELLED;
             end(cancelled ? Status.UNAVAILABLE.withCause(failure).asRuntimeException() : failure);
         }
@@ -239,8 +242,8 @@ final class CheckStream {
         }
 
         /**
-         * Whatever the status, it is not the answer to a check: the service ends a stream whose token is no more valid with
-         * UNAUTHENTICATED, while a call has another token. So checks are repeated as after UNAVAILABLE.
+         * Ends the stream. Its status is never the answer to a check: the service ends a stream whose token is not valid any
+         * more with UNAUTHENTICATED, while a retry may carry another token. So checks are retried as after UNAVAILABLE.
          */
         private void end(Throwable failure) {
             var error = WeirException.of(failure);

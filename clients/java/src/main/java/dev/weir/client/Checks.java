@@ -13,7 +13,7 @@ import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.ReserveRequest;
 
-/** The calls with checks: their requests, and what their answers and failures mean. */
+/** The calls with checks: encodes requests, and converts answers and errors. */
 final class Checks {
     private final Caller caller;
     private final Optional<CheckStream> stream;
@@ -44,12 +44,12 @@ final class Checks {
         this.usesLeases = usesLeases;
     }
 
-    /** How a lease decides the check, if one may. */
+    /** Decides the check by a lease if it can, or returns the step that decides it. */
     Leases.Step lease(Check check) {
         return check.mayUseLease(usesLeases) ? leases.decide(check) : Leases.Ordinary.ALONE;
     }
 
-    /** By the request of a lease, or by a check. */
+    /** Has the service decide, by the request of a lease or by a check. */
     CompletableFuture<Decision> decide(Check check, Leases.Step step) {
         var observation = telemetry.begin(List.of(check));
         return ask(check, step, deadline(check)).handle((response, failure) -> {
@@ -94,7 +94,7 @@ final class Checks {
 
     CompletableFuture<JointDecision> decideAll(List<Check> checks) {
         var observation = telemetry.begin(checks);
-        // The service takes no request ids here.
+        // CheckAll takes no request ids.
         var requests = checks.stream().map(Check::request).toList();
         var all = CheckAllRequest.newBuilder().addAllChecks(requests).build();
         var repeatable = requests.stream().allMatch(RequestIds::isRepeatable);
@@ -155,7 +155,7 @@ final class Checks {
         return Caller.after(check.deadline().orElse(deadline));
     }
 
-    /** The earliest of them. */
+    /** Returns the earliest deadline of the checks; the client's if none has one. */
     private Deadline deadline(List<Check> checks) {
         return Caller.after(checks.stream().flatMap(check -> check.deadline().stream()).min(Duration::compareTo).orElse(deadline));
     }

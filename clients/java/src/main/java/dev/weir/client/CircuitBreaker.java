@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.function.Consumer;
 import java.util.function.LongSupplier;
 
-/** Opens after consecutive outages, then lets one call at a time probe the service. */
+/** Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. */
 final class CircuitBreaker {
     private final int threshold;
     private final long pauseNs;
@@ -15,7 +15,7 @@ final class CircuitBreaker {
     private volatile int failures;
     private long openedAtNs;
 
-    /** A threshold of 0 never opens it. */
+    /** With a threshold of 0 the circuit breaker never opens. */
     CircuitBreaker(int threshold, Duration pause, LongSupplier clockNs, Consumer<BreakerState> listener) {
         this.threshold = threshold;
         this.pauseNs = pause.toNanos();
@@ -27,7 +27,7 @@ final class CircuitBreaker {
         return state;
     }
 
-    /** Whether a call may be sent. Each call that may must be told of by {@link #record}. */
+    /** Returns whether a call may be sent. Each call that is sent must be passed to {@link #record}. */
     boolean admits() {
         return state == BreakerState.CLOSED || becomesProbe();
     }
@@ -43,7 +43,7 @@ final class CircuitBreaker {
         return true;
     }
 
-    /** How a call ended. Errors other than outages count as answers. */
+    /** Records the outcome of a call. Errors other than outages count as answers. */
     void record(boolean outage) {
         if (outage) {
             failed();
@@ -61,7 +61,7 @@ final class CircuitBreaker {
 
     private synchronized void failed() {
         failures = Math.min(failures + 1, threshold);
-        // A call that was sent before the circuit opened must not put off the next probe.
+        // A call that was sent before the circuit breaker opened must not delay the next probe.
         var opens = state == BreakerState.HALF_OPEN || state == BreakerState.CLOSED && failures == threshold;
         if (threshold > 0 && opens) {
             openedAtNs = clockNs.getAsLong();

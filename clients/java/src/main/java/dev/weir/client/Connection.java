@@ -16,9 +16,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
-/** The channel to the service, and calls over it as futures. These complete on gRPC's threads, which must not block. */
+/** The channel to the service, and unary calls as futures. These complete on gRPC's threads, which must not block. */
 final class Connection implements AutoCloseable {
-    /** gRPC's own pauses grow to two minutes, for which nothing would be limited after an outage. */
+    /** gRPC's default backoff grows to two minutes: after an outage nothing would be limited for that long. */
     private static final Duration RECONNECT = Duration.ofSeconds(1);
 
     private final ManagedChannel channel;
@@ -32,25 +32,25 @@ final class Connection implements AutoCloseable {
             ScheduledExecutorService timer) {
         this.token = token;
         var builder = Grpc.newChannelBuilder(AddressListProvider.target(target), credentials)
-                // Each replica gets its share of the calls.
+                // Balance over all replicas.
                 .defaultLoadBalancingPolicy("round_robin")
-                // A retry policy in a DNS record could charge twice. gRPC's transparent retries, of calls that certainly were not
+                // A retry policy in DNS records could charge twice. gRPC's transparent retries, of calls that no server has
                 // processed, stay on.
                 .disableServiceConfigLookUp()
-                // A dead connection is noticed without a call, and an idle one is kept.
+                // Detect a dead connection without a call, and keep idle connections.
                 .keepAliveTime(30, TimeUnit.SECONDS)
                 .keepAliveTimeout(5, TimeUnit.SECONDS)
                 .keepAliveWithoutCalls(true)
                 .idleTimeout(365, TimeUnit.DAYS)
                 .directExecutor();
         if (target.startsWith("unix:")) {
-            // A path is not a valid authority of HTTP/2.
+            // A path is not a valid :authority in HTTP/2.
             builder.overrideAuthority("localhost");
         }
         channel = builder.build();
         calls = token.<Channel>map(source -> ClientInterceptors.intercept(channel, new TokenInterceptor(source)))
                 .orElse(channel);
-        // Connects now, so that the first call need not wait for it.
+        // Connect now, so that the first call does not wait for it.
         channel.getState(true);
         timer.scheduleWithFixedDelay(
                 channel::resetConnectBackoff, RECONNECT.toMillis(), RECONNECT.toMillis(), TimeUnit.MILLISECONDS);
@@ -60,7 +60,7 @@ final class Connection implements AutoCloseable {
         return calls;
     }
 
-    /** What calls carry now; empty without a token. */
+    /** Returns the token that calls carry now; empty if there is none. */
     String token() {
         return token.map(TokenSource::current).orElse("");
     }

@@ -5,26 +5,27 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * The answer to a check. Without any limit on the key's path it is allowed, with a limit of 0.
+ * The answer to a check. The summary is taken over all limits on the key's path, each component by itself, so its numbers
+ * may come from different limits; {@code binding} has the numbers of the limit that decided.
  *
  * @param allowed whether the request may pass
- * @param limit the lowest limit of all levels
- * @param remaining the largest cost that would still pass now; by a {@link Source#LEASE} what the client still holds
- * @param retryAfter the shortest time after which a refused check passes; empty if no wait helps. By a {@link Source#LEASE}
- *     whose service has not told that the time after which the service is asked again
- * @param resetAfter the time until every level is full again
- * @param waitFor how much later the allowed request should start; above 0 only with
+ * @param limit the lowest limit on the path; 0 if nothing is limited
+ * @param remaining the largest cost that would still pass now; of a {@link Source#LEASE} the units that the client holds
+ * @param retryAfter refused only: the shortest time after which the same check passes; empty if no wait helps. Of a
+ *     {@link Source#LEASE}, if the service has not sent that time, the time after which the client asks the service again
+ * @param resetAfter the time until every limit is full again
+ * @param waitFor how much later an allowed request must start (traffic shaping); above 0 only with
  *     {@link Check#withMaxWait(Duration)}
- * @param never whether the check is refused however long the caller waits
- * @param degraded whether it was decided without the shared store, by the service or by this client
- * @param leased whether it was decided from units leased of the shared store, by the service or by this client
- * @param nextAfter with nothing left, the shortest time after which a unit is left
- * @param binding the level that decided; only {@linkplain Check#withLevels() with levels}
- * @param levels every limit on the key's path, root first; only {@linkplain Check#withLevels() with levels}
- * @param override the id of the operator's override or ban that acted, if one did
- * @param banReason why an operator's ban refuses the check, if one does, whatever the limits say
- * @param source who made the decision
- * @param error why the service did not decide, if the source is {@link Source#FALLBACK}
+ * @param never whether the check is refused and no wait helps: the cost is above what a limit can ever allow
+ * @param degraded whether it was decided without the shared store, by the service or by {@link OnFailure}
+ * @param leased whether a replica or the client decided with units that it leases, without a call of the shared store
+ * @param nextAfter if nothing is left, the shortest time after which a unit is left
+ * @param binding the limit that decided; only {@linkplain Check#withLevels() with levels}
+ * @param levels all limits on the path, root first; only {@linkplain Check#withLevels() with levels}
+ * @param override the id of the operator's override in force, or of the ban that refused the check, if any
+ * @param banReason the operator's reason for the ban that refused the check, if any
+ * @param source who decided
+ * @param error of a {@link Source#FALLBACK} the reason why the service did not decide
  */
 public record Decision(
         boolean allowed,
@@ -48,12 +49,12 @@ public record Decision(
         return local(allowed, 0, Optional.empty(), Source.FALLBACK, Optional.of(error));
     }
 
-    /** Paid by a lease, which has so many units left. */
+    /** Allowed by a lease, which has that many units left. */
     static Decision leased(long left) {
         return local(true, left, Optional.empty(), Source.LEASE, Optional.empty());
     }
 
-    /** Refused by a lease, which asks the service again by that time. */
+    /** Refused by a lease for that time. */
     static Decision heldOff(Duration retryAfter) {
         return local(false, 0, Optional.of(retryAfter), Source.LEASE, Optional.empty());
     }

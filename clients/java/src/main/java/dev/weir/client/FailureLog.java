@@ -6,7 +6,7 @@ import java.util.EnumMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** Logs each kind of failure at most once in ten seconds, and how often it has happened. */
+/** Logs failures with their number so far, each kind at most once in ten seconds. */
 final class FailureLog {
     private static final Logger LOG = System.getLogger("dev.weir.client");
     private static final long INTERVAL_NS = TimeUnit.SECONDS.toNanos(10);
@@ -20,7 +20,7 @@ final class FailureLog {
         long nextLineNs = System.nanoTime();
     }
 
-    /** What an outage and what a wrong configuration means for the caller. */
+    /** The messages for outages and for a wrong configuration. */
     FailureLog(String outage, String fault) {
         this.outage = outage;
         this.fault = fault;
@@ -40,7 +40,7 @@ final class FailureLog {
         }
     }
 
-    /** How often it has happened; 0 where no line is due. */
+    /** Counts a failure. Returns the number so far, or 0 if no log line is due. */
     private synchronized long count(WeirException.Kind kind) {
         var tally = tallies.computeIfAbsent(kind, any -> new Tally());
         tally.count++;

@@ -8,12 +8,12 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * Decides what a server does with a request: the part that all middleware has in common. It never fails: without a
- * decision requests pass (fail open) or are refused with 503 (fail closed), and the reason is logged, each kind at most
- * once in ten seconds.
+ * Checks requests of a server; the common part of all middleware. It never fails: if the service does not decide, the
+ * request passes (fail open), or is refused with 503 (fail closed). The reason is logged, each kind at most once in ten
+ * seconds.
  *
- * <p>Users cannot make a check invalid, and so pass unlimited: segments of the key that are empty or too long are repaired,
- * those after the 32nd are left out, and an empty key becomes {@code -}.
+ * <p>Users cannot bypass the limit by making a check invalid: empty and overlong segments of the key are repaired, those
+ * after the 32nd are dropped, and an empty key becomes {@code -}.
  */
 public final class Guard {
     private static final int MAX_SEGMENTS = 32;
@@ -30,7 +30,8 @@ public final class Guard {
     }
 
     /**
-     * Requests pass without a decision, unless {@linkplain Check#withOnFailure their check} says {@link OnFailure#DENY}.
+     * Fails open: if the service does not decide, requests pass, unless {@linkplain Check#withOnFailure their check} says
+     * {@link OnFailure#DENY}.
      *
      * @param weir the client
      * @return a guard that fails open
@@ -40,8 +41,8 @@ public final class Guard {
     }
 
     /**
-     * Requests are refused without a decision, unless {@linkplain Check#withOnFailure their check} says
-     * {@link OnFailure#ALLOW}.
+     * Fails closed: if the service does not decide, requests are refused, unless {@linkplain Check#withOnFailure their
+     * check} says {@link OnFailure#ALLOW}.
      *
      * @param weir the client
      * @return a guard that fails closed
@@ -53,8 +54,8 @@ public final class Guard {
     /**
      * Decides a request.
      *
-     * @param check what it counts for
-     * @return what to do with it
+     * @param check the check of the request
+     * @return whether the request passes, and the answer if it does not
      */
     public Verdict judge(Check check) {
         try {
@@ -67,8 +68,8 @@ public final class Guard {
     /**
      * As {@link #judge}, without blocking.
      *
-     * @param check what it counts for
-     * @return what to do with it
+     * @param check the check of the request
+     * @return whether the request passes, and the answer if it does not
      */
     public CompletableFuture<Verdict> judgeAsync(Check check) {
         return weir.checkAsync(guarded(check))
@@ -105,7 +106,7 @@ public final class Guard {
         if (bytes.length <= MAX_SEGMENT_BYTES) {
             return segment;
         }
-        // Not within a character, whose further bytes are 10xxxxxx.
+        // Not within a character: in UTF-8 all bytes of one after its first are 10xxxxxx.
         var end = MAX_SEGMENT_BYTES;
         while ((bytes[end] & 0xC0) == 0x80) {
             end--;

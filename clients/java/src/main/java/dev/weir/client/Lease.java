@@ -14,23 +14,29 @@ import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.LeaseRequest;
 import weir.v1.Weir.LeaseResponse;
 
-/** The lease of one key: its machine, and its messages. Its monitor is the machine's lock; the balance needs none. */
+/**
+ * The lease of one key: its state machine and its messages. Its monitor is the lock of the state machine; the balance needs
+ * none.
+ */
 final class Lease {
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final int HOLDER_BYTES = 16;
     private static final long TIMEOUT_US_MAX = 100_000;
-    /** Bounds numbers of the service, so that sums of a few do not overflow. */
+    /** Bounds numbers from the service, so that a sum of a few does not overflow. */
     private static final long UNITS_MAX = 1L << 60;
 
     final LeaseKey key;
     final LeaseMachine machine = new LeaseMachine();
     final LeaseBalance balance = machine.balance;
-    /** Drawn for each machine, since a machine numbers its leases from 1. */
+    /** Drawn for each state machine, since each numbers its leases from 1. */
     private final ByteString holder;
-    /** When a check of at least this cost passes, by the last refusal of the service, which began the present hold-off. 0: not known. */
+    /**
+     * When a check of at least this cost passes, from the last refusal of the service, which began the present hold-off. 0:
+     * unknown.
+     */
     private long retryAt;
     private long retryCost;
-    /** It is in the table no more. */
+    /** The lease is not in the table any more. */
     boolean isDropped;
 
     Lease(LeaseKey key) {
@@ -40,13 +46,13 @@ final class Lease {
         holder = ByteString.copyFrom(bytes);
     }
 
-    /** Remembers when the service lets a check of this cost pass. */
+    /** Records when the service lets a check of this cost pass. */
     void refused(long cost, CheckResponse decision, long now) {
         retryAt = now + us(decision.getRetryAfter());
         retryCost = cost;
     }
 
-    /** Takes from an answer when a check passes. A renewal that was granted nothing does not tell. */
+    /** Takes from an answer when a check passes. A renewal that was granted nothing does not change it. */
     void heard(long cost, LeaseResponse answer, long now) {
         if (cost > 0 && answer.hasDecision() && isRefusedForNow(answer.getDecision())) {
             refused(cost, answer.getDecision(), now);
@@ -55,19 +61,19 @@ final class Lease {
         }
     }
 
-    /** The time after which a check passes that the hold-off refuses: not before the hold-off is over. */
+    /** Returns the time after which a check passes that the hold-off refuses: at least the rest of the hold-off. */
     long retryAfter(long cost, long heldOff, long now) {
         return cost >= retryCost ? Math.max(heldOff, retryAt - now) : heldOff;
     }
 
-    /** The time for the answer to a request with which no check waits. */
+    /** Returns the time for the answer to a request for which no check waits. */
     java.time.Duration timeout() {
         var ttl = machine.ttl();
         var us = ttl > 0 ? Math.min(TIMEOUT_US_MAX, ttl / 2) : TIMEOUT_US_MAX;
         return java.time.Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(us));
     }
 
-    /** Sends a request, with the check of its cost. */
+    /** Returns the LeaseRequest of a request, with the check of its cost. */
     LeaseRequest message(Request request, boolean summaryOnly) {
         var check = CheckRequest.newBuilder()
                 .setDomain(key.domain)
@@ -87,7 +93,7 @@ final class Lease {
                 .build();
     }
 
-    /** An answer, as the machine takes it. */
+    /** Converts an answer. */
     static Answer answer(LeaseResponse response) {
         Optional<Grant> grant = Optional.empty();
         if (response.hasGrant()) {
@@ -105,12 +111,12 @@ final class Lease {
         return new Answer(response.getLease(), response.getSequence(), refused, grant, terms);
     }
 
-    /** A check that is never admitted is told so by the service, each time. */
+    /** Returns whether a check is refused, but may pass later. The service refuses one that can never pass, each time. */
     static boolean isRefusedForNow(CheckResponse decision) {
         return !decision.getAllowed() && !decision.getNever();
     }
 
-    /** Above 2^63 a number of the protocol is negative here. */
+    /** An unsigned 64-bit number of 2^63 or more is negative here. */
     private static long units(long number) {
         return number < 0 ? UNITS_MAX : Math.min(number, UNITS_MAX);
     }

@@ -2,21 +2,24 @@ package dev.weir.client;
 
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Units that may be spent until a deadline. Spending takes no lock. Times are microseconds of the client's monotonic clock. */
+/**
+ * The units that may be spent until a deadline. Spending takes no lock. Times are microseconds of the client's monotonic
+ * clock.
+ */
 final class LeaseBalance {
-    /** Of {@link #spend}: the balance cannot pay, and the machine decides ({@link LeaseMachine#onShortage}). */
+    /** Returned by {@link #spend}: the balance cannot pay. Call {@link LeaseMachine#onShortage}. */
     static final long SHORT = -1;
 
     private final AtomicLong units = new AtomicLong();
     private volatile long deadline;
-    /** Below so many units a renewal is due. */
+    /** A renewal is due if fewer units than this are left. */
     private volatile long low = Long.MIN_VALUE;
-    /** And from this moment on. */
+    /** A renewal is due from this moment on. */
     private volatile long renewAt = Long.MAX_VALUE;
 
     /**
-     * Takes {@code cost} units: how many are left, or {@link #SHORT}. A caller that is delayed after it has read its clock may
-     * spend units that are burnt meanwhile: those are charged by then.
+     * Takes {@code cost} units and returns the units left, or {@link #SHORT}. A caller that is delayed after it has read its
+     * clock may spend units that are burnt meanwhile. The service has charged them by then.
      */
     long spend(long cost, long now) {
         if (cost <= 0 || isOver(now)) {
@@ -33,7 +36,7 @@ final class LeaseBalance {
         }
     }
 
-    /** Whether {@link LeaseMachine#onLow} must be called after a spend that left so many units. */
+    /** Returns whether {@link LeaseMachine#onLow} must be called after a spend that left that many units. */
     boolean isLow(long left, long now) {
         return left < low || isDue(now);
     }
@@ -42,19 +45,19 @@ final class LeaseBalance {
         return units.get();
     }
 
-    /** Takes all units out. */
+    /** Takes all units out and returns them. */
     long empty() {
         return units.getAndSet(0);
     }
 
-    /** Takes out all units above {@code kept}: how many these were. */
+    /** Takes all units above {@code kept} out and returns them. */
     long takeAbove(long kept) {
         return Math.max(0, units.getAndUpdate(held -> Math.min(held, kept)) - kept);
     }
 
-    /** Adds units, and sets until when all may be spent. */
+    /** Adds units and sets the deadline of all units. */
     void fill(long added, long deadline) {
-        // A thread that sees the new deadline sees that burnt units have been taken out before.
+        // A thread that sees the new deadline must also see that burnt units were taken out before.
         this.deadline = deadline;
         units.addAndGet(added);
     }

@@ -1,8 +1,8 @@
 package dev.weir.client;
 
-/** Units asked for in a microsecond: a moving average, to which recent ones count most. */
+/** A moving average of the requested units per µs, weighted towards recent checks. */
 final class LeaseDemand {
-    /** The time over which demand is averaged. */
+    /** The averaging time, in µs. */
     private static final double AVERAGED_OVER = 100_000;
 
     private double rate;
@@ -12,14 +12,14 @@ final class LeaseDemand {
         at = now;
     }
 
-    /** Counts units that were asked for since the last time. */
+    /** Adds units that were requested since the last call. */
     void count(long units, long now) {
         var passed = (double) Math.max(now - at, 0);
         rate = (rate * AVERAGED_OVER + units) / (AVERAGED_OVER + passed);
         at = now;
     }
 
-    /** Units that will be asked for within a time, rounded down; at most as many as a request may want. */
+    /** Returns the expected demand in a time (µs): units, rounded down, at most {@link Check#MAX_COST}. */
     long within(long time) {
         return Math.min((long) (rate * time), Check.MAX_COST);
     }

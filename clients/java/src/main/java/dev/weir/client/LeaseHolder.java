@@ -10,8 +10,8 @@ import dev.weir.client.LeaseMessages.Terms;
 import java.util.Optional;
 
 /**
- * Asks for units of a key whose terms are known. Its fields say what the service was told; only an answer to the pending request
- * changes them.
+ * Requests units of a key whose terms are known. Its fields are what the service was told; only the answer to the pending
+ * request changes them.
  */
 final class LeaseHolder {
     private record Pending(Request request, long sent) {}
@@ -22,13 +22,15 @@ final class LeaseHolder {
     private final LeaseDemand demand;
     private long sequence;
     private Pending pending;
-    /** The last request was lost, and may have been served. */
+    /** The last request was lost, and the service may have carried it out. */
     private boolean isUnsettled;
-    /** All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent. */
+    /**
+     * All units that were ever put into the balance and not taken back unspent. Those that are not in the balance are spent.
+     */
     private long taken;
-    /** Units spent that the demand knows of. */
+    /** Spent units that the demand has counted. */
     private long counted;
-    /** Checks of at least this cost are refused until then. 0: none. */
+    /** Checks of at least this cost are refused until then. 0: no refusal. */
     private long refusedCost;
     private long refusedUntil;
 
@@ -43,7 +45,7 @@ final class LeaseHolder {
         count(Math.max(cost, 0), now);
         var waits = waits(now);
         if (refusedCost > 0 && cost >= refusedCost) {
-            // One request asks for all checks, which wait for its answer at most as long again.
+            // While one request asks the service, all other checks wait for its answer, at most one more hold-off.
             var until = waits && now >= refusedUntil ? refusedUntil + terms.holdOff() : refusedUntil;
             if (now < until) {
                 return new Refuse(until - now);
@@ -53,7 +55,7 @@ final class LeaseHolder {
         if (waits || want < 2 && balance.units() == 0) {
             return OrdinaryCheck.INSTANCE;
         }
-        // The request may need what is held, so all of that goes back with it.
+        // The request may need the units held, so all of them are returned with it.
         taken -= balance.empty();
         return new AskService(request(0, want, cost, now));
     }
@@ -67,11 +69,11 @@ final class LeaseHolder {
             taken -= balance.empty();
         }
         var target = demand.within(terms.horizon());
-        // Less than two are not worth a hold.
+        // Fewer than two units are not worth a lease.
         var isWorthIt = target >= 2;
         var held = balance.units();
         if (!isWorthIt || held > 2 * target) {
-            // Much more than is needed is of use to others.
+            // Return the surplus, for other clients.
             taken -= balance.takeAbove(isWorthIt ? target : 0);
         }
         if (!isWorthIt && held == 0) {
@@ -98,7 +100,7 @@ final class LeaseHolder {
         var sent = pending.sent;
         pending = null;
         if (!grant.isKept()) {
-            // Burnt, with whatever was spent of it since.
+            // The kept units are burnt, and whatever was spent of them since is charged.
             balance.empty();
             counted = Math.min(counted, request.spent());
             taken = request.spent();
@@ -110,7 +112,7 @@ final class LeaseHolder {
         taken += grant.units();
         balance.fill(grant.units(), sent + terms.usable());
         var isScarce = grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
-        // Where there is none to be had, asking before it is needed brings nothing.
+        // If units are scarce, an earlier renewal would be granted nothing.
         balance.watch(isScarce ? 0 : balance.units() / 2, sent + terms.usable() / 2);
         refusedCost = 0;
         var off = terms.heldOffUntil(sent, now);
@@ -121,7 +123,7 @@ final class LeaseHolder {
         }
     }
 
-    /** The service refused a check of this cost. */
+    /** Records that the service has refused a check of this cost. */
     void refused(long cost, long sent, long now) {
         refuse(cost, terms.heldOffUntil(sent, now));
     }
@@ -136,7 +138,7 @@ final class LeaseHolder {
 
     void lost(long lostSequence) {
         if (pending != null && pending.request.sequence() == lostSequence) {
-            // A service that cannot be reached fails at once, again and again.
+            // Back off: a service that cannot be reached fails each request at once.
             balance.watch(0, pending.sent + terms.holdOff());
             pending = null;
             isUnsettled = true;
@@ -148,7 +150,7 @@ final class LeaseHolder {
         return !waits(now) && balance.units() == 0 && demand.within(terms.horizon()) == 0;
     }
 
-    /** Whether a request is pending. It is lost when its units would be of no use any more. */
+    /** Returns whether a request is pending. It is given up after the TTL, when its units could not be spent any more. */
     private boolean waits(long now) {
         if (pending != null && now >= pending.sent + terms.ttl()) {
             pending = null;
@@ -165,7 +167,7 @@ final class LeaseHolder {
         return request;
     }
 
-    /** Tells the demand of units that were spent since, and of these. */
+    /** Adds to the demand the units spent since the last call, and these units. */
     private void count(long units, long now) {
         var spent = Math.max(taken - balance.units(), 0);
         demand.count(units + Math.max(spent - counted, 0), now);

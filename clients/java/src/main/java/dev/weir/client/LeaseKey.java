@@ -2,7 +2,7 @@ package dev.weir.client;
 
 import java.util.List;
 
-/** The key of a lease: a domain and a key, with their hash. */
+/** The key of a lease: domain and segments, with their hash. */
 final class LeaseKey {
     final String domain;
     final List<String> segments;

@@ -9,21 +9,25 @@ import dev.weir.client.LeaseMessages.Terms;
 import java.util.Optional;
 
 /**
- * The lease of one key: when to ask the service for units, by which request, and what an answer changes. It has no I/O, no clock
- * and no thread; {@code clients/traces/README.md} specifies it, and its traces are what the tests replay. All methods need the
- * caller's lock; {@link #balance} does not, and is tried first. Times are microseconds of the client's monotonic clock.
+ * The state machine of the lease of one key: decides when to request units from the service, and applies the answers. It has
+ * no I/O, no clock and no thread. {@code clients/traces/README.md} is its specification; the tests replay the traces there.
+ * The caller must hold a lock for all methods, but not for {@link #balance}, which is tried first. Times are microseconds of
+ * the client's monotonic clock.
  */
 final class LeaseMachine {
-    /** The time within which checks of a key without terms are counted. */
+    /** The time slot in which checks of a key without terms are counted. */
     private static final long SLOT = 100_000;
-    /** Checks within that time from which on a lease is worth its renewals. */
+    /** The checks within a slot that make a key hot: worth a lease. */
     private static final int HOT = 3;
-    /** How long a key is left alone that cannot be leased, or whose terms are not answered. */
+    /** The pause before the terms are requested again, of a key that cannot be leased, or whose request was not answered. */
     private static final long ASK_AGAIN_AFTER = 1_000_000;
-    /** How long a key is left alone after a lost request for its terms. */
+    /** The pause after a lost request for the terms. */
     private static final long HOLD_OFF = 10_000;
 
-    /** {@code COLD}: nothing is known of the key, or it cannot be leased. {@code REQUESTED}: for its terms. */
+    /**
+     * {@code COLD}: the terms are unknown, or the key cannot be leased. {@code REQUESTED}: the terms are requested.
+     * {@code HELD}: the key can be leased.
+     */
     private enum State {
         COLD,
         REQUESTED,
@@ -34,18 +38,20 @@ final class LeaseMachine {
     private State state = State.COLD;
     /** The number of the newest lease, or of the request for terms. */
     private long number;
-    /** Until then the key is not asked for. */
+    /** No lease is requested until then. */
     private long quietUntil;
-    /** Of a cold key: its checks within a slot. */
+    /** If cold: the current time slot, and its checks so far. */
     private long slot;
     private int checks;
-    /** Of one that is asked for: when, with which check. */
+    /** If requested: when the request was sent, and the cost of its check. */
     private long sent;
     private long cost;
-    /** Of a leased key; otherwise null. */
+    /** If held; otherwise null. */
     private LeaseHolder holder;
 
-    /** Decides a check that the balance cannot pay for. */
+    /**
+     * Decides a check that the balance cannot pay: it is refused for a time, or decided by a request or an ordinary check.
+     */
     Outcome onShortage(long checkCost, long now) {
         if (state == State.HELD) {
             return holder.onShortage(checkCost, now);
@@ -61,7 +67,7 @@ final class LeaseMachine {
         return new AskService(new Request(number, 1, 0, 0, 0, 0, cost));
     }
 
-    /** Counts a check of a key without terms: whether the key is worth a lease. */
+    /** Counts a check of a key without terms. Returns whether the key is worth a lease. */
     private boolean isHot(long now) {
         var current = Math.floorDiv(now, SLOT);
         checks = state == State.COLD && slot == current ? checks + 1 : 1;
@@ -70,24 +76,24 @@ final class LeaseMachine {
         return checks >= HOT && now >= quietUntil;
     }
 
-    /** A spend has left the balance low: a request to send, with which no check waits. */
+    /** To be called after a spend that has left the balance low. Returns a request to send, for which no check waits. */
     Optional<Request> onLow(long now) {
         return state == State.HELD ? holder.onLow(now) : Optional.empty();
     }
 
-    /** To be called every 20 ms: a request to send, with which no check waits. */
+    /** To be called every 20 ms. Returns a request to send, for which no check waits. */
     Optional<Request> onTick(long now) {
         return balance.isDue(now) ? onLow(now) : Optional.empty();
     }
 
-    /** An ordinary check was refused. */
+    /** To be called after a refused ordinary check. */
     void checked(long checkCost, long checkSent, long now) {
         if (state == State.HELD) {
             holder.refused(checkCost, checkSent, now);
         }
     }
 
-    /** A request was answered: maybe a request to send, which gives back what was held under other terms. */
+    /** Applies an answer. May return a request to send, which returns the units held under other terms. */
     Optional<Request> answered(Answer answer, long now) {
         if (answer.lease() != number || state == State.COLD) {
             return Optional.empty();
@@ -103,7 +109,7 @@ final class LeaseMachine {
                 holder.lost(answer.sequence());
                 return Optional.empty();
             } else {
-                // It is not renewed any more, and burns.
+                // The units are not renewed any more, and burn.
                 holder.close(now);
             }
         }
@@ -124,7 +130,10 @@ final class LeaseMachine {
         state = State.HELD;
     }
 
-    /** A request was answered by an error, or will not be. Whether it was served is not known, and need not be. */
+    /**
+     * To be called for a request that failed or will not be answered. It does not matter whether the service has carried it
+     * out.
+     */
     void lost(long lease, long sequence, long now) {
         if (lease != number) {
             return;
@@ -136,14 +145,14 @@ final class LeaseMachine {
         }
     }
 
-    /** Ends the lease: a request to send, which gives back what is held. */
+    /** Ends the lease. May return a request to send, which returns the units held. */
     Optional<Request> close(long now) {
         Optional<Request> givesBack = state == State.HELD ? holder.close(now) : Optional.empty();
         forget(0);
         return givesBack;
     }
 
-    /** Whether it may be forgotten. */
+    /** Returns whether the lease may be dropped. */
     boolean isIdle(long now) {
         return switch (state) {
             case HELD -> holder.isIdle(now);
@@ -152,7 +161,7 @@ final class LeaseMachine {
         };
     }
 
-    /** How long units are held; 0 while that is not known. */
+    /** Returns the time for which units are held; 0 while unknown. */
     long ttl() {
         return state == State.HELD ? holder.terms.ttl() : 0;
     }

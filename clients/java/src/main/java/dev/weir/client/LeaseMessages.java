@@ -2,70 +2,73 @@ package dev.weir.client;
 
 import java.util.Optional;
 
-/** Requests and answers of a lease's machine. Times are microseconds. */
+/** Requests and answers of a lease's state machine. Times are microseconds. */
 final class LeaseMessages {
     private LeaseMessages() {}
 
     /**
-     * What the client sends.
+     * A LeaseRequest.
      *
-     * @param generation that of the terms; 0: none are known
+     * @param generation that of the terms; 0: unknown
      * @param cost that of the check which the request carries; 0: none
      */
     record Request(long lease, long sequence, long spent, long kept, long want, long generation, long cost) {}
 
     /**
-     * The answer to a request.
+     * A LeaseResponse.
      *
      * @param refused whether the check was refused
-     * @param grant empty where nothing is settled
-     * @param terms empty where the key cannot be leased
+     * @param grant empty if nothing was settled or granted
+     * @param terms empty if the key cannot be leased
      */
     record Answer(long lease, long sequence, boolean refused, Optional<Grant> grant, Optional<Terms> terms) {}
 
     /**
-     * What a request was granted.
+     * A LeaseGrant.
      *
-     * @param units in addition to those kept
-     * @param free those left to others
-     * @param refusedFor how long a check of at least this cost is refused
+     * @param units additional units, beyond those kept
+     * @param free free units after this grant
+     * @param refusedFor the time for which a check of at least this cost is refused
      */
     record Grant(long units, long free, boolean isKept, boolean isRecalled, long refusedFor) {}
 
-    /** How a key is leased. */
+    /** The LeaseTerms of a key. */
     record Terms(long generation, long ttl, long holdOff, long scarce) {
-        /** The most by which clocks of the client and of the service differ in rate. */
+        /** The largest difference in rate between the client's clock and the service's, in parts per million. */
         private static final long DRIFT_PPM = 10_000;
 
-        /** How long a hold should last at the present demand. */
+        /** Returns the time for which the units held should last at the present demand. */
         long horizon() {
             return 2 * ttl / 5;
         }
 
-        /** From sending a request to when what it brought must be spent. */
+        /**
+         * Returns the time, from when a request is sent, within which its granted units must be spent: the TTL less the
+         * clock drift.
+         */
         long usable() {
             return ttl - (ttl * DRIFT_PPM + 999_999) / 1_000_000;
         }
 
         /**
-         * Until when checks are refused after a refusal. From the answer on, since a busy service answers late and would stay
-         * busy; but a refusal that is old tells nothing.
+         * Returns the end of the hold-off after a refusal. It counts from the answer, since a busy service answers late and
+         * would stay busy, but not longer than four hold-offs from the request, since an old refusal says nothing.
          */
         long heldOffUntil(long sent, long now) {
             return Math.min(now + holdOff, sent + 4 * holdOff);
         }
     }
 
-    /** How a check is decided that the balance cannot pay for. */
+    /** How to decide a check that the balance cannot pay. */
     sealed interface Outcome permits Refuse, AskService, OrdinaryCheck {}
 
-    /** Refused, without asking. */
+    /** Refuse it locally. */
     record Refuse(long retryAfter) implements Outcome {}
 
-    /** By this request. */
+    /** Send the request; its answer decides. */
     record AskService(Request request) implements Outcome {}
 
-    /** By an ordinary check, of whose refusal the machine must be told ({@link LeaseMachine#checked}). */
+    /** By an ordinary check. If that is refused, call {@link LeaseMachine#checked}. */
     record OrdinaryCheck() implements Outcome {
         static final OrdinaryCheck INSTANCE = new OrdinaryCheck();
     }

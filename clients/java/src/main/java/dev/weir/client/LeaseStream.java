@@ -22,13 +22,13 @@ import weir.v1.Weir.LeaseRequest;
 import weir.v1.Weir.LeaseResponse;
 
 /**
- * Carries the requests of all leases over one stream, which answers in order. A stream that ends, or does not answer a request in
- * time, is replaced by another, on which each unanswered request is repeated once.
+ * Carries the requests of all leases over one stream, which answers in order. A stream that ends, or does not answer a
+ * request in time, is replaced by another, on which each unanswered request is retried once.
  *
- * <p>Everything but {@link #send} happens on the timer's thread.
+ * <p>All methods except {@link #send} run on the timer's thread.
  */
 final class LeaseStream {
-    /** A service that rejects the stream is asked for it again after so long. */
+    /** The pause after the service rejected the stream. */
     private static final Duration PAUSE = Duration.ofSeconds(1);
 
     private final Connection connection;
@@ -42,12 +42,12 @@ final class LeaseStream {
         this.timer = timer;
     }
 
-    /** A request on its way. */
+    /** A request in flight. */
     private static final class Call {
         final LeaseRequest request;
         final Deadline deadline;
         final CompletableFuture<Optional<LeaseResponse>> answer = new CompletableFuture<>();
-        /** Why it is repeated; otherwise null. */
+        /** The error of the first attempt, if it is retried; otherwise null. */
         WeirException failed;
 
         Call(LeaseRequest request, Deadline deadline) {
@@ -60,18 +60,18 @@ final class LeaseStream {
         }
 
         void late() {
-            // Why the first attempt failed says more than that there was no time for another.
+            // The first attempt's error says more than that no time was left for a retry.
             fail(failed != null
                     ? failed
                     : new WeirException(WeirException.Kind.DEADLINE_EXCEEDED, "no answer on the stream of leases in time"));
         }
     }
 
-    /** The answer to come; empty where the service rejects the stream, so that nothing of it was served. */
+    /** Sends a request. The answer is empty if the service rejects the stream, and has carried out none of its requests. */
     CompletableFuture<Optional<LeaseResponse>> send(LeaseRequest request, Deadline deadline) {
         var call = new Call(request, deadline);
         timer.execute(() -> transmit(call));
-        // A timer that has ended drops the call.
+        // A timer that is shut down drops the call, so the future needs a timeout of its own.
         return call.answer.orTimeout(deadline.timeRemaining(TimeUnit.MILLISECONDS) + PAUSE.toMillis(), TimeUnit.MILLISECONDS);
     }
 
@@ -114,7 +114,7 @@ final class LeaseStream {
         }
     }
 
-    /** Repeats what this stream has not answered, or ends it with this error. */
+    /** Retries the requests that this stream has not answered, or completes them with this error. */
     private void end(Live used, WeirException error, boolean isRejected) {
         if (live != used) {
             return;
@@ -147,7 +147,7 @@ final class LeaseStream {
         }
     }
 
-    /** One stream of the service. Its methods are called on gRPC's threads. */
+    /** One stream. gRPC's threads call its methods. */
     private final class Live implements ClientResponseObserver<LeaseRequest, LeaseResponse> {
         final Deque<Call> sent = new ArrayDeque<>();
         private final AtomicReference<Metadata> headers = new AtomicReference<>();

@@ -17,14 +17,14 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.LeaseResponse;
 
-/** Decides checks of hot keys by units that this client holds. */
+/** Decides checks of hot keys with units that this client leases. */
 final class Leases {
-    /** Checks of further keys are ordinary ones. */
+    /** Checks of further keys are ordinary checks. */
     private static final int MAX_LEASES = 10_000;
     private static final long TICK_MS = 20;
-    /** How long the timer may take to close the stream, after the answers. */
+    /** The time that the timer may take to close the stream, after the answers. */
     private static final Duration CLOSING = Duration.ofSeconds(1);
-    /** Idle leases are dropped at every so many ticks. */
+    /** Idle leases are dropped once in this many ticks. */
     private static final int SWEEP = 5;
 
     private final Caller caller;
@@ -33,7 +33,7 @@ final class Leases {
     private final long epochNs = System.nanoTime();
     private final ConcurrentHashMap<LeaseKey, Lease> table = new ConcurrentHashMap<>();
     private final AtomicBoolean isTicking = new AtomicBoolean();
-    /** Of the timer's thread. */
+    /** Used only by the timer's thread. */
     private int ticks;
     private volatile boolean isClosed;
 
@@ -43,16 +43,16 @@ final class Leases {
         this.timer = timer;
     }
 
-    /** How a check is decided. */
+    /** The next step of a check. */
     sealed interface Step permits Decided, Asks, Ordinary {}
 
-    /** At once. */
+    /** Decided by the lease. */
     record Decided(Decision decision) implements Step {}
 
-    /** By this request of its lease. */
+    /** By the lease's request to the service. */
     record Asks(Lease lease, Request request, long sent) implements Step {}
 
-    /** By an ordinary check, of which the lease hears if there is one. */
+    /** By an ordinary check. If the check has a lease, a refusal is passed to it. */
     record Ordinary(Optional<Lease> lease, long sent) implements Step {
         static final Ordinary ALONE = new Ordinary(Optional.empty(), 0);
     }
@@ -61,7 +61,7 @@ final class Leases {
         return TimeUnit.NANOSECONDS.toMicros(System.nanoTime() - epochNs);
     }
 
-    /** Decides a check, where units are held for it without a lock, or says how it is decided. */
+    /** Decides a check with leased units, without a lock, or returns the next step. */
     Step decide(Check check) {
         var key = check.leaseKey();
         var lease = table.get(key);
@@ -83,7 +83,7 @@ final class Leases {
         }
     }
 
-    /** Null where the balance cannot pay. */
+    /** Decides a check with leased units. Returns null if the balance cannot pay. */
     private Decision spend(Lease lease, long cost, long now) {
         var left = lease.balance.spend(cost, now);
         if (left == LeaseBalance.SHORT) {
@@ -99,7 +99,7 @@ final class Leases {
 
     private Step decideLocked(Lease lease, long cost) {
         var now = now();
-        // An answer may have come while others had the lock.
+        // An answer may have arrived while this check waited for the lock.
         var decision = spend(lease, cost, now);
         if (decision != null) {
             return new Decided(decision);
@@ -114,7 +114,7 @@ final class Leases {
                 : new Ordinary(Optional.of(lease), now);
     }
 
-    /** The lease of a key; null where the table is full. */
+    /** Finds or creates the lease of a key; null if the table is full or the client is closed. */
     private Lease insert(LeaseKey key) {
         if (isClosed || table.size() >= MAX_LEASES) {
             return null;
@@ -124,13 +124,16 @@ final class Leases {
         return lease;
     }
 
-    /** The answer to the request of a lease; empty where the service does not serve it, and an ordinary check must decide. */
+    /**
+     * Decides a check by the request of its lease. The answer is empty if the service does not serve it, and the check must
+     * be an ordinary one.
+     */
     CompletableFuture<Optional<CheckResponse>> ask(Asks step, Check check, Deadline deadline) {
         return send(step.lease, step.request, check.request().getSummaryOnly(), deadline)
                 .thenApply(answer -> answer.map(LeaseResponse::getDecision));
     }
 
-    /** An ordinary check was refused. */
+    /** Passes a refused ordinary check to its lease. */
     void refused(Ordinary step, long cost, CheckResponse decision) {
         step.lease.ifPresent(lease -> {
             synchronized (lease) {
@@ -141,7 +144,7 @@ final class Leases {
         });
     }
 
-    /** Sends a request with which no check waits. It needs the lease's lock. */
+    /** Sends a request for which no check waits. The caller must hold the lease's lock. */
     private CompletableFuture<Optional<LeaseResponse>> send(Lease lease, Request request) {
         return send(lease, request, true, Caller.after(lease.timeout()));
     }
@@ -152,7 +155,7 @@ final class Leases {
                 .whenComplete((answer, failure) -> tell(lease, request, failure == null ? answer : null));
     }
 
-    /** Tells the machine of an answer: null for an error, empty where the service does not serve leases. */
+    /** Passes an answer to the state machine: null for an error, empty if the service rejects the stream of leases. */
     private void tell(Lease lease, Request request, Optional<LeaseResponse> answer) {
         synchronized (lease) {
             var now = now();
@@ -162,7 +165,8 @@ final class Leases {
                 return;
             }
             answer.ifPresent(response -> lease.heard(request.cost(), response, now));
-            // Without an answer as of a key that is not leased: it is not asked for again for a second.
+            // An empty answer counts like that of a key that cannot be leased: its terms are not requested again for a
+            // second.
             var read = answer.map(Lease::answer)
                     .orElse(new Answer(request.lease(), request.sequence(), false, Optional.empty(), Optional.empty()));
             lease.machine.answered(read, now).ifPresent(givesBack -> send(lease, givesBack));
@@ -193,7 +197,10 @@ final class Leases {
         }
     }
 
-    /** Gives back what is held, and waits for that for a time. Further checks are ordinary ones. It is called once. */
+    /**
+     * Returns all leased units to the service, and waits for the answers, at most for the timeout. Later checks are
+     * ordinary checks. Called once.
+     */
     void close(Duration timeout) {
         isClosed = true;
         var deadline = Caller.after(timeout);
@@ -209,7 +216,7 @@ final class Leases {
                 .orTimeout(timeout.toMillis(), TimeUnit.MILLISECONDS)
                 .handle((all, late) -> null)
                 .thenRunAsync(stream::close, timer)
-                // A timer that has ended drops the task.
+                // A timer that is shut down drops the task.
                 .completeOnTimeout(null, timeout.plus(CLOSING).toMillis(), TimeUnit.MILLISECONDS);
         try {
             ended.get();

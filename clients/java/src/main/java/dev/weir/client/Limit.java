@@ -6,9 +6,9 @@ import java.time.Duration;
 import weir.v1.Weir;
 
 /**
- * A limit that a check brings itself, in place of those of the domain's policy: {@link Check#withLimits(Limit...)}. What
- * an algorithm does is described in the manual, <em>Algorithms</em>. Parameters that have a default are set on the
- * message: {@link #of(weir.v1.Weir.Limit)}.
+ * One of the client's own limits, instead of those of the domain's policy: {@link Check#withLimits(Limit...)}. The
+ * algorithms are described in the manual, <em>Algorithms</em>. Set parameters that have a default on the message:
+ * {@link #of(weir.v1.Weir.Limit)}.
  */
 public final class Limit {
     private final Weir.Limit message;
@@ -18,7 +18,7 @@ public final class Limit {
     }
 
     /**
-     * A limit with every parameter that the protocol has.
+     * Returns a limit with all parameters of the protocol.
      *
      * @param message the protocol's message
      * @return the limit
@@ -59,7 +59,7 @@ public final class Limit {
     }
 
     /**
-     * The leaky bucket as a meter.
+     * The leaky bucket as a meter: units leave at each tick, and a request that does not fit into {@code size} is refused.
      *
      * @param size units that the bucket holds
      * @param dripSize units that leave at each tick
@@ -86,7 +86,7 @@ public final class Limit {
     }
 
     /**
-     * {@code count} in each window.
+     * {@code count} in each window; up to twice that in any window of this length.
      *
      * @param count units per window
      * @param period the length of a window
@@ -110,7 +110,8 @@ public final class Limit {
     }
 
     /**
-     * At most {@code count} in any window, by an estimate with a small state.
+     * The current window's count plus the previous one's, weighted by the part that still counts: an estimate with a small
+     * state.
      *
      * @param count units per window
      * @param period the length of the window
@@ -122,7 +123,7 @@ public final class Limit {
     }
 
     /**
-     * At most {@code count} in any window, counted in buckets.
+     * At most {@code count} in any window, counted in up to 1,000 buckets.
      *
      * @param count units in any window
      * @param period the length of the window
@@ -142,7 +143,7 @@ public final class Limit {
      *
      * @param max the maximum of the counter
      * @param resolution the length of a step of decay
-     * @param decay the divisor at each step
+     * @param decay the divisor at each step, 1.001 to 1e6
      * @return the limit
      */
     public static Limit decay(double max, Duration resolution, double decay) {
@@ -163,7 +164,7 @@ public final class Limit {
     }
 
     /**
-     * As {@link #smoothBursty}, but slow after a pause.
+     * As {@link #smoothBursty}, but slow after a pause and faster as it warms up.
      *
      * @param count units per period once warm
      * @param period the period of {@code count}
@@ -188,10 +189,10 @@ public final class Limit {
     }
 
     /**
-     * At most {@code max} slots at the same time: {@link WeirClient#slot(Check)}.
+     * At most {@code max} requests at the same time, each with a slot: {@link WeirClient#slot(Check)}.
      *
      * @param max slots
-     * @param ttl how long a slot is held that is neither given back nor extended
+     * @param ttl the time after which a slot expires that is neither released nor extended, 10 ms to 24 hours
      * @return the limit
      */
     public static Limit concurrency(long max, Duration ttl) {
@@ -200,7 +201,7 @@ public final class Limit {
     }
 
     /**
-     * Names this limit in answers.
+     * Sets the name that answers show.
      *
      * @param name its name
      * @return a limit with that name
@@ -210,9 +211,9 @@ public final class Limit {
     }
 
     /**
-     * Covers the first segments of the key; without this it covers the whole key.
+     * Covers the first segments of the key. Default: the whole key.
      *
-     * @param segments how many
+     * @param segments their number
      * @return a limit of that depth
      */
     public Limit withDepth(int segments) {
@@ -220,7 +221,7 @@ public final class Limit {
     }
 
     /**
-     * Evaluated and counted, but never refuses.
+     * Makes a shadow limit (dry run): evaluated and counted, but never refuses.
      *
      * @return a shadow limit
      */

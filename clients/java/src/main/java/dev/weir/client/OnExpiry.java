@@ -1,9 +1,9 @@
 package dev.weir.client;
 
-/** What becomes of a reservation that is not settled in time. */
+/** The settlement of an expired reservation. */
 public enum OnExpiry {
-    /** What was reserved counts as spent. */
+    /** The reserved units count as spent. */
     KEEP,
-    /** What was reserved is given back. */
+    /** The reserved units are refunded. */
     RELEASE
 }

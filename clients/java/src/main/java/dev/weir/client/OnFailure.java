@@ -1,6 +1,6 @@
 package dev.weir.client;
 
-/** What a check does that the service did not decide because of an outage. */
+/** What a check does if the service does not decide, in an outage. */
 public enum OnFailure {
     /** Throws a {@link WeirException}. */
     ERROR,

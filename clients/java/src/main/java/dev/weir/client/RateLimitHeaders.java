@@ -5,13 +5,13 @@ import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The headers of draft-ietf-httpapi-ratelimit-headers-11, as the service itself sends them. */
+/** The headers of draft-ietf-httpapi-ratelimit-headers-11, as the service itself sends them over HTTP. */
 final class RateLimitHeaders {
     private static final int MAX_NAME_LENGTH = 256;
 
     private RateLimitHeaders() {}
 
-    /** What the binding level tells. Empty where nothing is limited. */
+    /** Returns the headers of the binding limit, and Retry-After. Without a binding limit at most Retry-After. */
     static Map<String, String> of(Decision decision) {
         var headers = new LinkedHashMap<String, String>();
         decision.binding().ifPresent(level -> {
@@ -28,12 +28,12 @@ final class RateLimitHeaders {
         return Map.of("Retry-After", Long.toString(wholeSeconds(duration)));
     }
 
-    /** Rounded up, so that a client that waits is not early. */
+    /** Rounds up, to at least 1, so that a client that waits this long is not early. */
     private static long wholeSeconds(Duration duration) {
         return Math.max(1, duration.getSeconds() + Integer.signum(duration.getNano()));
     }
 
-    /** A string of RFC 9651, which holds printable ASCII alone; the rest is percent-encoded. */
+    /** Encodes a string of RFC 9651, which allows only printable ASCII; all other bytes, and %, are percent-encoded. */
     private static String structuredString(String text) {
         var string = new StringBuilder("\"");
         var length = Math.min(text.codePointCount(0, text.length()), MAX_NAME_LENGTH);

@@ -4,19 +4,19 @@ import java.security.SecureRandom;
 import java.util.HexFormat;
 import weir.v1.Weir.CheckRequest;
 
-/** Makes checks repeatable: with an id the service charges a request once, however often it is asked. */
+/** Draws idempotency keys: the service charges checks with the same id once, however often they are sent. */
 final class RequestIds {
     private static final int ID_BYTES = 16;
 
-    // A hold follows from its id, so ids must not be guessed.
+    // The hold of a reservation is derived from its request id, so ids must be unguessable.
     private final SecureRandom random = new SecureRandom();
 
-    /** The check, with an id if it needs one. */
+    /** Returns the check, with an id unless it is idempotent already. */
     CheckRequest identified(CheckRequest check) {
         return isRepeatable(check) ? check : check.toBuilder().setRequestId(next()).build();
     }
 
-    /** Whether a repeated check charges nothing that the first one has not charged. */
+    /** Returns whether the check is idempotent: it charges nothing, or has an id. */
     static boolean isRepeatable(CheckRequest check) {
         var charges = !check.hasCost() || check.getCost() != 0;
         return !charges || check.getDryRun() || !check.getRequestId().isEmpty();

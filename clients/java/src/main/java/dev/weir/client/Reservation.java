@@ -8,8 +8,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Units that are charged and held until their real cost is known. Commit at the end of the block; a block that ends
- * without, by an exception, gives everything back:
+ * Units that are held until their real cost is known. Commit at the end of the block; if the block ends without a
+ * settlement, by an exception, the reservation is cancelled:
  *
  * <pre>{@code
  * try (var reservation = weir.reserve(Check.of("tenant", "acme").withCost(500), Duration.ofMinutes(2))) {
@@ -21,22 +21,21 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * }
  * }</pre>
  *
- * <p>Settling is idempotent: repeat it where it fails with an outage. A reservation that is not settled ends after its
- * time to live.
+ * <p>Settling is idempotent: retry it after an outage. A reservation that is not settled ends after its ttl.
  */
 public final class Reservation implements AutoCloseable {
     /**
      * Work whose real cost is known afterwards.
      *
-     * @param <T> what it returns
-     * @param <X> what it throws
+     * @param <T> the type of its result
+     * @param <X> the type of its exception
      */
     @FunctionalInterface
     public interface Work<T, X extends Exception> {
         /**
-         * Does it.
+         * Does the work.
          *
-         * @param reservation what is held for it; nothing, if its decision refuses
+         * @param reservation the units held for it; none if its decision refuses
          * @return its result
          * @throws X if it fails
          */
@@ -49,7 +48,7 @@ public final class Reservation implements AutoCloseable {
     private final Settler settler;
     private final AtomicBoolean settled = new AtomicBoolean();
 
-    /** Without a hold nothing is held: it was refused, or the service did not answer. */
+    /** With an empty hold nothing is held: the check was refused, or the service did not decide. */
     Reservation(Decision decision, String hold, Duration expiresAfter, Settler settler) {
         this.decision = decision;
         this.hold = hold;
@@ -58,7 +57,7 @@ public final class Reservation implements AutoCloseable {
     }
 
     /**
-     * Whether the units are held.
+     * Returns the decision, which says whether units are held.
      *
      * @return the decision
      */
@@ -67,19 +66,20 @@ public final class Reservation implements AutoCloseable {
     }
 
     /**
-     * The real cost is what was reserved.
+     * Settles the reservation by the reserved units.
      *
-     * @return how it was settled
+     * @return the settlement
      */
     public Settlement commit() {
         return await(settle(OptionalLong.empty()));
     }
 
     /**
-     * Charges the real cost: what was not used is given back, and more is charged in any case.
+     * Settles the reservation by the real cost: unused units are refunded, and units beyond the reserved ones are charged
+     * unconditionally. Idempotent: the first settlement counts.
      *
      * @param actual 0 to 2^32
-     * @return how it was settled
+     * @return the settlement
      */
     public Settlement commit(long actual) {
         return await(settle(OptionalLong.of(actual)));
@@ -89,22 +89,22 @@ public final class Reservation implements AutoCloseable {
      * As {@link #commit(long)}, without blocking.
      *
      * @param actual 0 to 2^32
-     * @return how it was settled
+     * @return the settlement
      */
     public CompletableFuture<Settlement> commitAsync(long actual) {
         return settler.published(settle(OptionalLong.of(actual)));
     }
 
     private CompletableFuture<Settlement> settle(OptionalLong actual) {
-        // Also if the call fails: what was used must not be given back when the block ends.
+        // Also if the call fails: the end of the block must not refund units that were used.
         settled.set(true);
         return holds() ? settler.commit(hold, actual) : CompletableFuture.completedFuture(Settlement.OF_NOTHING);
     }
 
     /**
-     * Gives everything back.
+     * Refunds all reserved units. Idempotent: the first settlement counts.
      *
-     * @return how it was settled
+     * @return the settlement
      */
     public Settlement cancel() {
         return await(giveBack());
@@ -113,7 +113,7 @@ public final class Reservation implements AutoCloseable {
     /**
      * As {@link #cancel()}, without blocking.
      *
-     * @return how it was settled
+     * @return the settlement
      */
     public CompletableFuture<Settlement> cancelAsync() {
         return settler.published(giveBack());
@@ -125,16 +125,16 @@ public final class Reservation implements AutoCloseable {
     }
 
     /**
-     * Holds it for longer, or shorter.
+     * Changes the time for which the units are held, from now on.
      *
-     * @param ttl how long from now on
-     * @return for how long it is held
+     * @param ttl the time to hold them, 10 ms to 24 hours
+     * @return the time for which they are held; {@code ttl} if nothing is held
      */
     public Duration extend(Duration ttl) {
         return holds() ? await(settler.extend(hold, ttl)) : ttl;
     }
 
-    /** Gives everything back, unless it was settled. Should that fail, the reservation ends after its time to live. */
+    /** Refunds all reserved units, unless the reservation was settled. If that fails, it ends after its ttl. */
     @Override
     public void close() {
         if (!settled.get()) {
@@ -142,7 +142,7 @@ public final class Reservation implements AutoCloseable {
         }
     }
 
-    /** Charges what was reserved, unless it was settled. */
+    /** Settles the reservation by the reserved units, unless it was settled. */
     void complete() {
         if (!settled.get()) {
             settler.finish(settle(OptionalLong.empty()));

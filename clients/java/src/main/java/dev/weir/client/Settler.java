@@ -9,7 +9,7 @@ import weir.v1.Weir.CancelRequest;
 import weir.v1.Weir.CommitRequest;
 import weir.v1.Weir.ExtendRequest;
 
-/** Settles and extends reservations, which the service does once however often it is asked. */
+/** Settles and extends reservations. These calls are idempotent. */
 final class Settler {
     private final Caller caller;
     private final Duration deadline;
@@ -39,7 +39,7 @@ final class Settler {
         return extend(hold, Optional.of(ttl), deadline);
     }
 
-    /** For how long it is held now. Without a ttl that is as long as the concurrency limits on the path say. */
+    /** Returns the time for which the reservation is held now. Without a ttl the concurrency limits on the path set it. */
     CompletableFuture<Duration> extend(String hold, Optional<Duration> ttl, Duration timeout) {
         var request = ExtendRequest.newBuilder().setHold(hold);
         ttl.map(Wire::duration).ifPresent(request::setTtl);
@@ -51,7 +51,7 @@ final class Settler {
         return caller.published(answer);
     }
 
-    /** Waits at the end of a block, which must not fail for this. */
+    /** Waits for a settlement at the end of a block. If it fails, that is logged, and the block does not fail. */
     void finish(CompletableFuture<Settlement> settlement) {
         settlement.exceptionally(failure -> {
             log.add(Caller.error(failure));

@@ -8,7 +8,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A slot of the concurrency limits on a key's path, which is extended in the background and given back when it is closed:
+ * A slot of each concurrency limit on the path. It is extended in the background until it is closed, which releases it:
  *
  * <pre>{@code
  * try (var slot = weir.slot(Check.of("exports", "alex"))) {
@@ -19,7 +19,7 @@ import java.util.concurrent.TimeUnit;
  * }
  * }</pre>
  *
- * <p>Should the process die, the slot is free after its time to live.
+ * <p>If the process dies, the slot is free after its ttl.
  */
 public final class Slot implements AutoCloseable {
     private final Reservation reservation;
@@ -27,12 +27,12 @@ public final class Slot implements AutoCloseable {
     private final Settler settler;
     private final ScheduledExecutorService timer;
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
-    /** Otherwise there is no slot to extend, or the shared store is down. */
+    /** False if there is no slot to extend, or the service decided without its shared store. */
     private final boolean isExtended;
     private volatile boolean closed;
     private volatile long expiresAtNs;
 
-    /** The reservation was asked for at that time: the slot is held from some moment after it. */
+    /** The reservation was requested at {@code askedNs}: the ttl begins after this moment. */
     Slot(Reservation reservation, Optional<Duration> ttl, Settler settler, ScheduledExecutorService timer, long askedNs) {
         this.reservation = reservation;
         this.ttl = ttl;
@@ -44,7 +44,10 @@ public final class Slot implements AutoCloseable {
         }
     }
 
-    /** Extends at a third of the time, so that one lost answer costs nothing. */
+    /**
+     * Extends after a third of the time, each attempt bounded by a sixth, so that after an attempt that hangs two more are
+     * possible.
+     */
     private void heldFor(Duration time, long askedNs) {
         expiresAtNs = askedNs + time.toNanos();
         extendAfter(time.toNanos() / 3, time.toNanos() / 6);
@@ -70,7 +73,7 @@ public final class Slot implements AutoCloseable {
             lost.complete(null);
             return;
         }
-        // An answer after it is lost is of no use.
+        // An answer after the slot is lost is useless.
         var timeout = Duration.ofNanos(Math.min(pauseNs, leftNs));
         settler.extend(reservation.hold(), ttl, timeout).whenComplete((time, failure) -> {
             if (failure == null) {
@@ -84,7 +87,7 @@ public final class Slot implements AutoCloseable {
     }
 
     /**
-     * The decision.
+     * Returns the decision.
      *
      * @return whether the slot was free
      */
@@ -93,25 +96,25 @@ public final class Slot implements AutoCloseable {
     }
 
     /**
-     * Whether the slot was free, and is not lost.
+     * Returns whether the slot was free, and is not lost.
      *
-     * @return whether the caller may work
+     * @return whether the slot is held
      */
     public boolean isHeld() {
         return decision().allowed() && !lost.isDone() && !(isExtended && leftNs() <= 0);
     }
 
     /**
-     * Completes if the slot is lost while the work goes on: it could not be extended in time, and another holder may have
-     * it. Work that must not go on then stops.
+     * Returns a future that completes when the slot is lost: it could not be extended in time, and another client may hold
+     * it. Stop the work then.
      *
-     * @return completes when it is lost
+     * @return completes when the slot is lost
      */
     public CompletableFuture<Void> whenLost() {
         return settler.published(lost);
     }
 
-    /** Gives the slot back, and charges other limits on the path. Should that fail, it is free after its time to live. */
+    /** Releases the slot; other limits on the path stay charged. If that fails, it is free after its ttl. */
     @Override
     public void close() {
         if (closed) {

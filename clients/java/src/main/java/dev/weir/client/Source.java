@@ -1,11 +1,11 @@
 package dev.weir.client;
 
-/** Who made a decision. */
+/** Who decided. */
 public enum Source {
-    /** The service. */
+    /** Weir. */
     SERVICE,
-    /** This client, by {@link OnFailure}, since the service did not answer. */
+    /** {@link OnFailure}, during an outage. */
     FALLBACK,
-    /** This client, by units that it holds: {@link WeirClientBuilder#lease()}. */
+    /** The client, with units that it leases: {@link WeirClientBuilder#lease()}. */
     LEASE
 }

@@ -2,19 +2,22 @@ package dev.weir.client;
 
 import java.util.List;
 
-/** Told of every call with checks, and of checks that leases decide: for metrics and spans, as by {@link dev.weir.client.otel.WeirTelemetry}. */
+/**
+ * Observes calls with checks, and checks that leases decide, for metrics and traces; see
+ * {@link dev.weir.client.otel.WeirTelemetry}.
+ */
 public interface Telemetry {
     /**
-     * A call begins, on the caller's thread.
+     * Called when a call begins, on the caller's thread.
      *
      * @param checks its checks
-     * @return told how the call ends
+     * @return is called when the call ends
      */
     Observation begin(List<Check> checks);
 
     /**
-     * A lease has decided a check, without a call, on the caller's thread. Takes longer than the decision if it does anything
-     * but count. By default nothing.
+     * Called when a lease has decided a check, without a call, on the caller's thread. The decision takes less than a
+     * microsecond, so do not do more than count. By default does nothing.
      *
      * @param check the check
      * @param decision its decision
@@ -22,17 +25,17 @@ public interface Telemetry {
     default void leased(Check check, Decision decision) {}
 
     /**
-     * The circuit breaker has changed its state. Must not block.
+     * Called when the circuit breaker has changed its state. Must not block.
      *
      * @param state the new state
      */
     void breakerChanged(BreakerState state);
 
-    /** A call that has begun. */
+    /** The observation of a call. */
     @FunctionalInterface
     interface Observation {
         /**
-         * The call has ended, on any thread. Must not block.
+         * Called when the call has ended, on any thread. Must not block.
          *
          * @param results one for each check, in their order
          */
@@ -40,9 +43,9 @@ public interface Telemetry {
     }
 
     /**
-     * Records nothing.
+     * Returns a telemetry that records nothing.
      *
-     * @return the telemetry of clients without one
+     * @return the default
      */
     static Telemetry none() {
         return new Telemetry() {

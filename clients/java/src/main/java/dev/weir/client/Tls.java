@@ -10,12 +10,12 @@ import java.util.Optional;
 /**
  * TLS to the service. Files are in PEM, and are read when the client is built.
  *
- * @param ca the CA certificates of the service's certificate; empty: those of the JVM
- * @param identity the client's own certificate (mTLS)
+ * @param ca the CA certificates that verify the service; empty: the JVM's
+ * @param identity the client certificate, for mTLS; empty: none
  */
 public record Tls(Optional<Path> ca, Optional<Identity> identity) {
     /**
-     * The client's own certificate.
+     * The client certificate, for mTLS.
      *
      * @param cert the certificate and its intermediate certificates
      * @param key its private key, in PKCS #8
@@ -23,7 +23,7 @@ public record Tls(Optional<Path> ca, Optional<Identity> identity) {
     public record Identity(Path cert, Path key) {}
 
     /**
-     * TLS with the CA certificates of the JVM.
+     * Returns TLS with the CA certificates of the JVM.
      *
      * @return the settings
      */
@@ -32,9 +32,9 @@ public record Tls(Optional<Path> ca, Optional<Identity> identity) {
     }
 
     /**
-     * TLS with a CA of one's own.
+     * Returns TLS with a CA of your own.
      *
-     * @param ca the CA certificates
+     * @param ca the CA certificates that verify the service
      * @return the settings
      */
     public static Tls trusting(Path ca) {
@@ -42,7 +42,7 @@ public record Tls(Optional<Path> ca, Optional<Identity> identity) {
     }
 
     /**
-     * These settings, with a certificate of the client (mTLS).
+     * Adds a client certificate (mTLS).
      *
      * @param cert the certificate and its intermediate certificates
      * @param key its private key, in PKCS #8

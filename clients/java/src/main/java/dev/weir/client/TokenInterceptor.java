@@ -8,7 +8,7 @@ import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 
-/** Adds the token to each call. */
+/** Adds the bearer token to each call. */
 record TokenInterceptor(TokenSource token) implements ClientInterceptor {
     private static final Metadata.Key<String> AUTHORIZATION =
             Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);

@@ -9,7 +9,10 @@ import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** A token that a file has. A call reads the file again, at most once a second, so that tokens may rotate. */
+/**
+ * A bearer token, fixed or in a file. A call reads the file again, at most once a second, so a new token is used without a
+ * restart.
+ */
 final class TokenSource {
     private static final Logger LOG = System.getLogger("dev.weir.client");
     private static final long RECHECK_NS = TimeUnit.SECONDS.toNanos(1);
@@ -17,7 +20,7 @@ final class TokenSource {
     private final Path file;
     private final AtomicLong nextCheck;
     private volatile String token;
-    /** The file had no token when it was last read: that is logged already. */
+    /** The file had no token when it was last read, and this is logged. */
     private volatile boolean isUnusable;
 
     private TokenSource(Path file, String token) {
@@ -49,7 +52,7 @@ final class TokenSource {
         return token;
     }
 
-    /** Whether a header can hold it. gRPC sends other ones changed, or breaks the connection. */
+    /** Returns whether a header can carry the token. gRPC would change any other one, or break the connection. */
     private static boolean isPrintable(String token) {
         return token.chars().allMatch(letter -> letter >= ' ' && letter <= '~');
     }
@@ -68,7 +71,7 @@ final class TokenSource {
             token = read(file);
             isUnusable = false;
         } catch (IOException unusable) {
-            // The last token may still be good; if it is not, the service says so.
+            // Keep the last token. If it is not valid any more, the service says so.
             if (!isUnusable) {
                 LOG.log(Level.WARNING, "the last token is sent: the token file has none: {0}", unusable.toString());
             }

@@ -4,13 +4,13 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * What a server does with a request.
+ * Tells a server what to do with a request.
  *
- * @param passes whether it handles the request
- * @param status of a request that does not pass: 429, or 503 where the service did not decide; 200 of one that passes
- * @param headers what to add to the answer, also of a request that passes
- * @param body a problem document (RFC 9457) of a request that does not pass; otherwise empty
- * @param decision the service's decision, if there is one
+ * @param passes whether the request passes
+ * @param status the HTTP status of the answer: 200 if the request passes; if not 429, or 503 if the service did not decide
+ * @param headers the headers to add to the answer, also if the request passes
+ * @param body a problem document (RFC 9457) if the request does not pass; otherwise empty
+ * @param decision the service's decision; empty if it did not decide
  */
 public record Verdict(
         boolean passes, int status, Map<String, String> headers, String body, Optional<Decision> decision) {

@@ -16,7 +16,7 @@ import weir.v1.Weir.CheckBatchRequest;
 import weir.v1.Weir.ResetRequest;
 
 /**
- * A client of a Weir service. One for a process is enough: it is thread safe, and holds a connection to each replica.
+ * A client of Weir: one for the whole process. It is thread-safe, and has a connection to each replica.
  *
  * <pre>{@code
  * try (var weir = WeirClient.connect("127.0.0.1:8081")) {
@@ -27,7 +27,8 @@ import weir.v1.Weir.ResetRequest;
  * }
  * }</pre>
  *
- * <p>Methods throw a {@link WeirException} where the service does not answer. Futures of the {@code Async} methods fail with it.
+ * <p>Methods throw a {@link WeirException} if the service does not decide. Futures of the {@code Async} methods fail with
+ * it.
  */
 public final class WeirClient implements AutoCloseable {
     private final Duration deadline;
@@ -57,8 +58,8 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Not the common pool: where that has one thread, futures start a thread for each task instead. It needs no end, since its
-     * threads do not outlive their work for long.
+     * Not the common pool: if that has only one thread, futures start a thread for each task. This pool needs no shutdown,
+     * since its idle threads end soon.
      */
     private static Executor executor() {
         var threads = Math.max(2, Runtime.getRuntime().availableProcessors());
@@ -66,7 +67,7 @@ public final class WeirClient implements AutoCloseable {
     }
 
     private static ScheduledThreadPoolExecutor timer() {
-        // After close there is nothing left to do in time.
+        // Tasks that are scheduled after close are dropped.
         return new ScheduledThreadPoolExecutor(
                 1,
                 task -> {
@@ -78,18 +79,18 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * A client with the default settings.
+     * Connects with the default settings, without waiting for the connection.
      *
-     * @param target {@code host:port}, {@code unix:PATH}, {@code dns:///host:port}, or several {@code host:port} with commas;
-     *     calls are balanced over all addresses
-     * @return the client, which starts to connect
+     * @param target {@code host:port}, {@code unix:PATH}, {@code dns:///host:port}, or several {@code host:port} with
+     *     commas; calls are balanced over all addresses
+     * @return the client
      */
     public static WeirClient connect(String target) {
         return builder(target).build();
     }
 
     /**
-     * A client with other settings.
+     * Returns a builder, for other settings.
      *
      * @param target as in {@link #connect(String)}
      * @return the settings
@@ -99,14 +100,14 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Waits until the service answers. A new JVM takes longer to connect and to load its classes than a check may take:
+     * Waits until the service answers. In a new JVM, connecting and loading classes takes longer than a check's deadline:
      * call this before the first requests.
      *
-     * @param timeout how long to wait
+     * @param timeout the longest time to wait
      * @throws WeirException if the service does not answer in time, or rejects the client's credentials
      */
     public void awaitReady(Duration timeout) {
-        // Nothing to decide, but answered as any call is.
+        // An empty batch: nothing to decide, but authenticated and answered like any call.
         await(connection.call(
                 RateLimiterGrpc.getCheckBatchMethod(),
                 CheckBatchRequest.getDefaultInstance(),
@@ -114,7 +115,7 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Checks one unit in the default domain.
+     * Decides one unit of a key in the default domain.
      *
      * @param key the path, root first
      * @return the decision
@@ -124,7 +125,7 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Checks one key: every limit on its path, in one step.
+     * Decides one key: every limit on its path, in one atomic step.
      *
      * @param check the check
      * @return the decision
@@ -154,10 +155,10 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Decides up to 1,000 checks in order, each by itself.
+     * Decides up to 1,000 checks in order, each by itself, in one call. An invalid check fails alone.
      *
-     * @param checks the checks; the earliest of their deadlines holds for all
-     * @return one result for each
+     * @param checks the checks; the earliest of their deadlines is the call's
+     * @return one result for each, in their order
      */
     public List<CheckResult> checkBatch(List<Check> checks) {
         return await(calls.decideBatch(List.copyOf(checks)));
@@ -174,9 +175,10 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Decides 1 to 32 checks of one domain together: either all are charged or none.
+     * Decides 1 to 32 checks of one domain together: either all are charged or none. Retried only if none of the checks
+     * charges anything.
      *
-     * @param checks the checks; the earliest of their deadlines holds for all
+     * @param checks the checks; the earliest of their deadlines is the call's
      * @return the decision
      */
     public JointDecision checkAll(List<Check> checks) {
@@ -194,10 +196,11 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Charges the estimated cost of a check and holds it until the real cost is known.
+     * Decides as {@link #check(Check)} does. If the check is allowed, its cost is charged and held until the reservation is
+     * settled. If it expires, its units count as spent.
      *
-     * @param check what to hold
-     * @param ttl how long to hold it, 10 ms to 24 hours; what is not settled then counts as spent
+     * @param check the check, with the estimated cost
+     * @param ttl the time to hold the units, 10 ms to 24 hours
      * @return the reservation, which holds nothing if the check was refused
      */
     public Reservation reserve(Check check, Duration ttl) {
@@ -205,11 +208,12 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Charges the estimated cost of a check and holds it until the real cost is known.
+     * Decides as {@link #check(Check)} does. If the check is allowed, its cost is charged and held until the reservation is
+     * settled.
      *
-     * @param check what to hold
-     * @param ttl how long to hold it, 10 ms to 24 hours
-     * @param onExpiry what becomes of it when it is not settled then
+     * @param check the check, with the estimated cost
+     * @param ttl the time to hold the units, 10 ms to 24 hours
+     * @param onExpiry the settlement if the reservation expires
      * @return the reservation, which holds nothing if the check was refused
      */
     public Reservation reserve(Check check, Duration ttl, OnExpiry onExpiry) {
@@ -219,9 +223,9 @@ public final class WeirClient implements AutoCloseable {
     /**
      * As {@link #reserve(Check, Duration, OnExpiry)}, without blocking.
      *
-     * @param check what to hold
-     * @param ttl how long to hold it, 10 ms to 24 hours
-     * @param onExpiry what becomes of it when it is not settled then
+     * @param check the check, with the estimated cost
+     * @param ttl the time to hold the units, 10 ms to 24 hours
+     * @param onExpiry the settlement if the reservation expires
      * @return the reservation to come
      */
     public CompletableFuture<Reservation> reserveAsync(Check check, Duration ttl, OnExpiry onExpiry) {
@@ -229,13 +233,14 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Reserves around work: what it does not settle itself is charged in full when it ends, and given back if it throws.
+     * Reserves, and runs the work. Afterwards the reservation is settled in full, unless the work has settled it; if the
+     * work throws, it is cancelled.
      *
-     * @param check what to hold
-     * @param ttl how long to hold it, longer than the work takes
-     * @param work the work, which must look at the decision
-     * @param <T> what the work returns
-     * @param <X> what the work throws
+     * @param check the check, with the estimated cost
+     * @param ttl the time to hold the units, longer than the work takes
+     * @param work the work, which runs even if the check is refused: it must look at the decision
+     * @param <T> the type of the result of the work
+     * @param <X> the type of the exception of the work
      * @return the result of the work
      * @throws X if the work does
      */
@@ -248,7 +253,8 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Takes a slot of each concurrency limit on the key's path, and extends it in the background until it is closed.
+     * Takes a slot of each concurrency limit on the path, and extends it in the background until it is closed. Other limits
+     * there are charged the cost.
      *
      * @param check the check
      * @return the slot; not {@linkplain Slot#isHeld() held} if all are taken
@@ -258,10 +264,10 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * As {@link #slot(Check)}, for a time that is shorter than that of the limits.
+     * As {@link #slot(Check)}, with a ttl that is shorter than that of the limits.
      *
      * @param check the check
-     * @param ttl how long the slot outlives a holder that has died
+     * @param ttl the time after which the slot is free if the process dies
      * @return the slot; not {@linkplain Slot#isHeld() held} if all are taken
      */
     public Slot slot(Check check, Duration ttl) {
@@ -274,12 +280,12 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Forgets what a key has spent.
+     * Removes the state of a key: its next check finds it full, as if never used.
      *
      * @param domain the domain; empty for the default domain
      * @param key the path, root first
-     * @param subtree whether to forget all keys below it, too
-     * @return whether there was any state
+     * @param subtree whether to remove the states of all keys below it, too
+     * @return whether there was any
      */
     public boolean reset(String domain, List<String> key, boolean subtree) {
         return await(forget(domain, key, subtree));
@@ -290,8 +296,8 @@ public final class WeirClient implements AutoCloseable {
      *
      * @param domain the domain; empty for the default domain
      * @param key the path, root first
-     * @param subtree whether to forget all keys below it, too
-     * @return whether there was any state
+     * @param subtree whether to remove the states of all keys below it, too
+     * @return whether there was any
      */
     public CompletableFuture<Boolean> resetAsync(String domain, List<String> key, boolean subtree) {
         return caller.published(forget(domain, key, subtree));
@@ -300,12 +306,12 @@ public final class WeirClient implements AutoCloseable {
     private CompletableFuture<Boolean> forget(String domain, List<String> key, boolean subtree) {
         var request = ResetRequest.newBuilder().setDomain(domain).addAllKey(key).setSubtree(subtree).build();
         return caller.call(RateLimiterGrpc.getResetMethod(), request, Caller.after(deadline), true)
-                // Older services tell only of the key itself.
+                // Older servers set only existed, which is about the key itself.
                 .thenApply(response -> response.hasRemoved() ? response.getRemoved() : response.getExisted());
     }
 
     /**
-     * The state of the circuit breaker.
+     * Returns the state of the circuit breaker.
      *
      * @return its state
      */
@@ -313,7 +319,10 @@ public final class WeirClient implements AutoCloseable {
         return breaker.state();
     }
 
-    /** Gives leases back, within the deadline of a call, ends all calls and closes all connections. Further calls of it do nothing. */
+    /**
+     * Returns leased units to the service, within the deadline of a call, ends all calls and closes all connections.
+     * Repeated calls do nothing.
+     */
     @Override
     public void close() {
         if (!isClosed.compareAndSet(false, true)) {

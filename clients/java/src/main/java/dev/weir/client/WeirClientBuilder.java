@@ -39,7 +39,7 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Sends a token with each call. Use TLS with it, except on loopback.
+     * Sends a bearer token with each call. Use TLS with it, except on loopback.
      *
      * @param token the token, printable ASCII
      * @return this
@@ -50,8 +50,9 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Sends the token in a file with each call. The file is read again at most once a second, so the token may rotate.
-     * While it has no token of printable ASCII, the last one is sent, and a warning is logged.
+     * Sends the bearer token in a file with each call. The file is read again at a call, at most once a second, so a new
+     * token is used without a restart. If it cannot be read, or has no token of printable ASCII, a warning is logged, and
+     * the last token is sent.
      *
      * @param file the file
      * @return this
@@ -62,7 +63,7 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * How long a call may take, with its retries. Default: 50 ms.
+     * Bounds each call, retries included. Default: 50 ms.
      *
      * @param timeout above 0
      * @return this
@@ -73,7 +74,7 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * What a check does in an outage. Default: {@link OnFailure#ERROR}.
+     * Sets what checks do if the service does not decide, in an outage. Default: {@link OnFailure#ERROR}.
      *
      * @param action what to do
      * @return this
@@ -84,8 +85,8 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * How often a call is repeated, on another replica or connection, that was lost. Above 0, each check that charges gets
-     * a request id, which the service remembers, so that it charges once. Default: 1.
+     * Sets how often an idempotent call is retried after UNAVAILABLE. With retries a check that charges or refunds carries a
+     * request id, whose answer the service remembers. Default: 1; 0 turns retries off.
      *
      * @param times 0 or above
      * @return this
@@ -99,11 +100,11 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * When the circuit breaker opens: calls then fail at once, until one that probes the service succeeds. Default: after 5
-     * outages in a row, for 1 s.
+     * Opens the circuit breaker after that many outages in a row: calls then fail at once, until a probe succeeds. Default:
+     * 5 and 1 s.
      *
      * @param failures outages in a row; 0: never
-     * @param pause how long calls fail at once before one probes
+     * @param pause the time for which calls fail at once, before one probes
      * @return this
      */
     public WeirClientBuilder breaker(int failures, Duration pause) {
@@ -116,8 +117,8 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Sends the checks of all threads over one stream, with at most 1,024 in flight; further ones are calls of their own.
-     * More checks a second, but all go to one replica at a time. Default: off.
+     * Sends the checks of all threads over one stream to one replica, with at most 1,024 in flight: more checks per second
+     * for less CPU. Further checks are unary calls. Default: off.
      *
      * @return this
      */
@@ -126,9 +127,9 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * As {@link #coalesce()}, with another bound.
+     * As {@link #coalesce()}, with another maximum.
      *
-     * @param maxInFlight checks in flight on the stream; 0: no stream
+     * @param maxInFlight checks in flight on the stream; 0: off
      * @return this
      */
     public WeirClientBuilder coalesce(int maxInFlight) {
@@ -140,9 +141,9 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Decides checks of hot keys in this process, in less than a microsecond, by units that the client takes in advance and gives
-     * back when it is closed. It needs limits whose policy says {@code lease}; checks of others, and those that no lease can
-     * decide, are as without. {@link Check#withLease} replaces it for a check. Default: off.
+     * Decides checks of hot keys in this process, in less than a microsecond, with units that the client leases in advance
+     * and returns when it is closed. It needs limits whose policy says {@code lease}. Checks of other keys, and those that a
+     * lease cannot decide, are ordinary checks. {@link Check#withLease} overrides it for one check. Default: off.
      *
      * @return this
      */
@@ -152,7 +153,8 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Where the futures of asynchronous calls complete. Default: a pool of the client's own, with a thread for each core.
+     * Sets the executor on which the futures of asynchronous calls complete. Default: a pool of the client's own, with a
+     * thread for each core, at least 2.
      *
      * @param executor the executor
      * @return this
@@ -163,9 +165,9 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Metrics and spans. Default: none.
+     * Records metrics and traces. Default: none.
      *
-     * @param telemetry told of every call with checks
+     * @param telemetry observes every call with checks
      * @return this
      */
     public WeirClientBuilder telemetry(Telemetry telemetry) {
@@ -174,7 +176,7 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Starts to connect, without waiting for it.
+     * Creates the client, which connects without waiting for the connection.
      *
      * @return the client
      */

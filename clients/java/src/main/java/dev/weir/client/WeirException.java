@@ -19,41 +19,41 @@ public final class WeirException extends RuntimeException {
     @Serial
     private static final long serialVersionUID = 1;
 
-    /** What went wrong. */
+    /** The kind of an error. */
     public enum Kind {
-        /** The request is not valid; {@link WeirException#field()} names what is wrong. */
+        /** The request is malformed. {@link WeirException#field()} names the invalid field. */
         INVALID_REQUEST,
-        /** No valid credentials. */
+        /** The credentials (bearer token or client certificate) are missing or not valid. */
         UNAUTHENTICATED,
-        /** The client's role does not allow this call, or the domain's policy forbids limits of the caller's own. */
+        /** The client lacks the role, or the domain's policy forbids the check's own limits. */
         PERMISSION_DENIED,
-        /** No policy defines the domain; or the reservation is settled, expired or unknown. */
+        /** No policy defines the domain; or the reservation is unknown, has expired or, for an extension, is settled. */
         NOT_FOUND,
-        /** A limit on the path cannot be checked or reserved like this. */
+        /** A limit on the path cannot be reserved, or can only be reserved. */
         FAILED_PRECONDITION,
-        /** The server does not know this call: it is older than the client. */
+        /** The server does not know this method: it is older than the client. */
         UNIMPLEMENTED,
-        /** The server or its store cannot be reached. */
+        /** The service cannot be reached, shuts down, or cannot decide without its store. */
         UNAVAILABLE,
-        /** No answer before the deadline. */
+        /** The service did not answer in time. */
         DEADLINE_EXCEEDED,
-        /** The server sheds load. */
+        /** The service sheds load. {@link WeirException#retryAfter()} says when to retry. */
         OVERLOADED,
-        /** The server failed. */
+        /** An internal error of the service. */
         INTERNAL,
-        /** The circuit breaker is open: the last calls failed, and this one was not sent. */
+        /** The call was not sent: the circuit breaker is open after earlier outages. */
         CIRCUIT_OPEN,
-        /** The calling thread was interrupted. */
+        /** The calling thread was interrupted, or the call was cancelled, for instance with its gRPC context. */
         CANCELLED,
-        /** Any other status of gRPC, such as UNKNOWN. */
+        /** Any other gRPC status, such as UNKNOWN. */
         OTHER;
 
         private static final Set<Kind> OUTAGES =
                 EnumSet.of(UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED, INTERNAL, CIRCUIT_OPEN);
 
         /**
-         * Whether it passes by itself. All other kinds but {@link #CANCELLED} repeat until the caller, the configuration
-         * or the policy changes.
+         * Returns whether the error is temporary. {@link OnFailure} applies only to these kinds. All other kinds but
+         * {@link #CANCELLED} repeat until the configuration, the policy or the code is corrected.
          *
          * @return whether this is an outage
          */
@@ -79,11 +79,11 @@ public final class WeirException extends RuntimeException {
         }
     }
 
-    /** What went wrong. */
+    /** The kind of the error. */
     private final Kind kind;
     /** The invalid field, or null. */
     private final String field;
-    /** When to call again, or null. */
+    /** When to retry, or null. */
     private final Duration retryAfter;
 
     private WeirException(Kind kind, String message, String field, Duration retryAfter, Throwable cause) {
@@ -97,7 +97,7 @@ public final class WeirException extends RuntimeException {
         this(kind, message, null, null, null);
     }
 
-    /** The error of a unary call or of a whole stream. */
+    /** Returns the error of a unary call or of a whole stream. */
     static WeirException of(Throwable failure) {
         if (failure instanceof WeirException known) {
             return known;
@@ -109,12 +109,12 @@ public final class WeirException extends RuntimeException {
     }
 
     private static Kind kind(Status status) {
-        // To write to a connection that has just broken is UNKNOWN to gRPC.
+        // gRPC reports a write to a connection that has just broken as UNKNOWN.
         var broken = status.getCode() == Status.Code.UNKNOWN && status.getCause() instanceof IOException;
         return broken ? Kind.UNAVAILABLE : Kind.of(status.getCode());
     }
 
-    /** The error of one check in a batch or a stream. */
+    /** Returns the error of one check of a batch or a stream. */
     static WeirException of(Weir.Error error) {
         var field = error.getField().isEmpty() ? null : error.getField();
         var kind = Kind.of(Status.fromCodeValue(error.getCode()).getCode());
@@ -132,7 +132,7 @@ public final class WeirException extends RuntimeException {
         return detail(failure, RetryInfo.class).map(info -> Wire.duration(info.getRetryDelay())).orElse(null);
     }
 
-    /** One of the messages in google.rpc.Status that explain a failure. */
+    /** Returns a detail message of google.rpc.Status. */
     private static <M extends Message> Optional<M> detail(Throwable failure, Class<M> type) {
         var status = StatusProto.fromThrowable(failure);
         if (status != null) {
@@ -150,7 +150,7 @@ public final class WeirException extends RuntimeException {
     }
 
     /**
-     * What went wrong.
+     * Returns the kind of the error.
      *
      * @return its kind
      */
@@ -159,18 +159,18 @@ public final class WeirException extends RuntimeException {
     }
 
     /**
-     * The invalid field of the request, as in {@code limit_spec.limits[0].gcra.count}.
+     * Returns the invalid field of the request, as in {@code limit_spec.limits[0].gcra.count}.
      *
-     * @return its path, if the service names one
+     * @return its path; empty if the service names none
      */
     public Optional<String> field() {
         return Optional.ofNullable(field);
     }
 
     /**
-     * When a server that sheds load wants to be called again.
+     * Returns when to retry, of a service that sheds load.
      *
-     * @return after what time, if the service says so
+     * @return the time to wait; empty if the service does not say
      */
     public Optional<Duration> retryAfter() {
         return Optional.ofNullable(retryAfter);

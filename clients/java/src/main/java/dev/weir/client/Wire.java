@@ -7,11 +7,11 @@ import weir.v1.Weir;
 import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.LevelResult;
 
-/** Translates between the protocol's messages and the types of this package. */
+/** Converts between the protocol's messages and the types of this package. */
 final class Wire {
     private Wire() {}
 
-    /** The protocol knows whole microseconds. */
+    /** Truncates to whole microseconds: the service rejects finer durations. */
     static com.google.protobuf.Duration duration(Duration duration) {
         var whole = duration.truncatedTo(ChronoUnit.MICROS);
         return com.google.protobuf.Duration.newBuilder()

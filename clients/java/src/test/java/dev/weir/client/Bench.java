@@ -12,7 +12,7 @@ import java.util.stream.LongStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Calls a second and latency: {@code ./run bench}. Not a test. */
+/** Checks per second and latency: {@code ./run bench}. Not a test. */
 class Bench {
     private static final Check CHECK = Check.of("many", "alex");
     private static final Check AMPLE = Check.of("ample", "alex");
@@ -49,7 +49,10 @@ class Bench {
                 "%-22s %12.0f %10.2f %10.2f%n", name, throughput, percentile(latencies, 0.5), percentile(latencies, 0.99));
     }
 
-    /** One thread that waits for each answer, in nanoseconds: the first of them. */
+    /**
+     * Returns the sorted latencies, in nanoseconds, of one thread that checks one after the other; at most
+     * {@code MAX_LATENCIES}.
+     */
     private static long[] latencies(WeirClient weir, Check check) {
         var latencies = new long[MAX_LATENCIES];
         var count = 0;
@@ -66,7 +69,7 @@ class Bench {
         return LongStream.of(latencies).limit(count).sorted().toArray();
     }
 
-    /** One thread for each core. */
+    /** Checks from one thread for each core. */
     private static double leasedThroughput(WeirClient weir) {
         var end = System.nanoTime() + MEASURED.toNanos();
         var checks = IntStream.range(0, Runtime.getRuntime().availableProcessors()).parallel().mapToLong(thread -> {
@@ -83,7 +86,7 @@ class Bench {
         return sorted[(int) (part * (sorted.length - 1))] / 1_000.0;
     }
 
-    /** So many checks in flight at any time. */
+    /** Checks with {@code IN_FLIGHT} in flight at any time. */
     private static double throughput(WeirClient weir) throws InterruptedException {
         var free = new Semaphore(IN_FLIGHT);
         var answered = new AtomicLong();

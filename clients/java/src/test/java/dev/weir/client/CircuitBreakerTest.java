@@ -36,7 +36,7 @@ class CircuitBreakerTest {
         open();
         nowNs.addAndGet(Duration.ofMillis(999).toNanos());
         assertFalse(breaker.admits());
-        // Of a call sent before: it does not put off the probe.
+        // A call that was sent before: it does not delay the probe.
         breaker.record(true);
         nowNs.addAndGet(Duration.ofMillis(1).toNanos());
         assertTrue(breaker.admits());

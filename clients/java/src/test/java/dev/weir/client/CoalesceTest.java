@@ -51,7 +51,7 @@ class CoalesceTest {
                     .map(Decision::remaining)
                     .toList();
             assertEquals(wanted, decisions(coalesced, "berta").stream().map(Decision::remaining).toList());
-            // Beyond the bound checks are calls of their own.
+            // Checks beyond the maximum are unary calls.
             try (var narrow = server.client().coalesce(3).build()) {
                 Weir.streaming(narrow, server);
                 assertEquals(100, decisions(narrow, "carla").stream().filter(Decision::allowed).count());
@@ -108,7 +108,7 @@ class CoalesceTest {
         try (var weir = server.client().coalesce().retries(0).build()) {
             var serverCall = Context.current().withCancellation();
             serverCall.cancel(null);
-            // A call of its own, which ends with the server call. The stream that it opens does not.
+            // A unary call, which is cancelled with the server call. The stream that it opens is not.
             assertThrows(WeirException.class, () -> serverCall.call(() -> weir.check("user", "alex")));
             Weir.streaming(weir, server);
             assertTrue(serverCall.call(() -> weir.check("user", "alex")).allowed());
@@ -131,7 +131,7 @@ class CoalesceTest {
             assertEquals(List.of(streamed, unary + 20), List.of(single.checks("grpc_stream"), single.checks("grpc")));
             var seconds = Duration.ofNanos(System.nanoTime() - began).toSeconds();
             assertTrue(single.rejectedStreams() <= 1 + seconds, "it is asked for once a second at most");
-            // The stream is tried again.
+            // The stream is opened again.
             first.close();
             Weir.streaming(weir, single);
             assertEquals(BreakerState.CLOSED, weir.breakerState());

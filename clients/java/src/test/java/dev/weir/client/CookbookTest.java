@@ -21,7 +21,7 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** {@code docs/cookbook-code.md}: each block of Java runs, with the cookbook's policies, and prints what stands below it. */
+/** Each Java block of {@code docs/cookbook-code.md} runs with the cookbook's policies, and prints the text below it. */
 class CookbookTest {
     private static final Path DOCS = Path.of("../../docs");
     private static final int RECIPES = 14;
@@ -62,7 +62,7 @@ class CookbookTest {
         }
     }
 
-    /** Each recipe follows the introduction, in a method of its own. */
+    /** Returns a program that runs each recipe, in a method of its own, after the introduction. */
     private static String program(String introduction, List<String> recipes, String address) {
         var imports = introduction.lines().filter(line -> line.startsWith("import ")).collect(Collectors.joining("\n"));
         var patient = "WeirClient.builder(\"%s\").deadline(Duration.ofMinutes(1)).build()".formatted(address);

@@ -28,7 +28,7 @@ import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
 class ErrorsTest {
-    /** Nothing listens there. */
+    /** No process listens there. */
     private static final String NOWHERE = "127.0.0.1:1";
 
     @TempDir
@@ -89,7 +89,7 @@ class ErrorsTest {
 
     @Test
     void interruptedCallersAreCancelled() throws IOException {
-        // An answer that is there is given all the same, so none must come.
+        // An answer that has arrived is returned even if the thread is interrupted, so none must arrive.
         try (var silent = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
                 var client = Weir.client("127.0.0.1:" + silent.getLocalPort()).build()) {
             Thread.currentThread().interrupt();

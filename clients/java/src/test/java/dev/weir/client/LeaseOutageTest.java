@@ -25,7 +25,7 @@ class LeaseOutageTest {
     @TempDir
     private Path directory;
 
-    /** Checks of a thread for each client, until the limit is exhausted. */
+    /** Checks from one thread for each client, until the limit is exhausted. */
     private static final class Load {
         private final AtomicBoolean exhausts = new AtomicBoolean();
         private final AtomicLong allowed = new AtomicLong();
@@ -58,7 +58,7 @@ class LeaseOutageTest {
             }
         }
 
-        /** Waits for further checks that leases allow. */
+        /** Waits until leases have allowed that many more checks. */
         void more(long checks) {
             var enough = leased.get() + checks;
             Wait.until(LONG, () -> leased.get() >= enough);

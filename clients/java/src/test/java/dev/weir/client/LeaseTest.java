@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Leases of one client. Of several, and under faults: {@link LeaseOutageTest}. */
+/** Leases of one client; see {@link LeaseOutageTest} for several clients, and for faults. */
 class LeaseTest {
     private static final Duration LONG = Duration.ofSeconds(20);
     private static final Check HOT = Check.of("hot", "alex");
@@ -28,7 +28,7 @@ class LeaseTest {
     @TempDir
     private Path directory;
 
-    /** Checks until a lease decides: how many checks were allowed. */
+    /** Checks until a lease decides, and returns the number of allowed checks. */
     private static long leasing(WeirClient weir, Check check) {
         var allowed = new long[1];
         Wait.until(LONG, () -> {
@@ -47,7 +47,8 @@ class LeaseTest {
         try (var server = Weir.start(directory); var weir = server.client().lease().build(); var other = server.client().build()) {
             leasing(weir, FEW);
             var guard = Guard.failingOpen(weir);
-            // A unit comes back in a day, whoever refuses. Before, the last units may still be granted.
+            // A unit comes back in a day, whether the service or a lease refuses. Until then the last units may still be
+            // granted.
             Wait.until(LONG, () -> {
                 for (var leased = 0; leased < 100; ) {
                     var verdict = guard.judge(FEW);
@@ -65,7 +66,7 @@ class LeaseTest {
                 }
                 return true;
             });
-            // A limit that is reset lets others pass at once, and the client soon.
+            // After a reset other clients pass at once, and this client soon.
             weir.reset("", FEW.key(), false);
             assertTrue(other.check(FEW).allowed());
             Wait.until(LONG, () -> weir.check(FEW).allowed());

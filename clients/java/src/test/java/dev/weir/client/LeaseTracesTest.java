@@ -16,9 +16,9 @@ import java.nio.file.Path;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
 
-/** The machine does what the traces of all clients say. */
+/** The state machine behaves as in the traces that all clients replay. */
 class LeaseTracesTest {
-    /** The machine's action at an event. */
+    /** The outcome of an event. */
     private record Done(String what, long retryAfter, Optional<Request> send, long held) {}
 
     private LeaseMachine machine = new LeaseMachine();

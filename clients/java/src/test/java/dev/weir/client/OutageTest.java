@@ -25,7 +25,7 @@ class OutageTest {
     @TempDir
     private Path directory;
 
-    /** Checks of several threads that go on until told to stop. */
+    /** Checks from several threads until it is stopped. */
     private static final class Load {
         private final AtomicBoolean over = new AtomicBoolean();
         private final AtomicInteger allowed = new AtomicInteger();
@@ -43,7 +43,7 @@ class OutageTest {
             }
         }
 
-        /** Waits for further checks, so that what follows happens under load. */
+        /** Waits for further checks, so that the next step happens under load. */
         void more() {
             var before = allowed.get();
             Wait.until(LONG, () -> {
@@ -52,7 +52,7 @@ class OutageTest {
             });
         }
 
-        /** How many checks were allowed. A check that failed is an error. */
+        /** Stops the load, and returns the number of allowed checks. Fails if a check has failed. */
         int end() {
             over.set(true);
             threads.forEach(CompletableFuture::join);

@@ -11,11 +11,11 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
-/** The code of the README is code of the example, which the story runs, or of the tests. */
+/** The README shows only code of the examples, which the test scenario runs, or of the tests. */
 class ReadmeTest {
     private static final Pattern BLOCK = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);
 
-    /** The lines without their indentation. */
+    /** Removes the indentation. */
     private static String lines(String code) {
         return String.join("\n", code.lines().map(String::strip).filter(line -> !line.isEmpty()).toList());
     }

@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 
-/** A Redis of its own, on a socket in a directory of the test. */
+/** A Redis server, on a socket in a directory of the test. */
 final class Redis implements AutoCloseable {
     private final Path socket;
     private final Process process;
@@ -21,7 +21,7 @@ final class Redis implements AutoCloseable {
         Wait.until(Duration.ofSeconds(20), () -> Files.exists(socket));
     }
 
-    /** Of a service that shares it, and does not take a busy machine for an outage. */
+    /** Returns the settings of a Weir that uses it, with timeouts for a busy machine. */
     Map<String, String> settings() {
         return Map.of(
                 "WEIR_STORE__URL", "redis+unix://" + socket,

@@ -32,7 +32,7 @@ class SecurityTest {
     @TempDir
     private Path directory;
 
-    /** A token, and what the service keeps of it. */
+    /** A token, and its hash for the credentials file. */
     private record Token(String text, String sha256) {
         static Token make() throws Exception {
             var json = Weir.run("token", "shop", "--json");
@@ -46,7 +46,7 @@ class SecurityTest {
         }
     }
 
-    /** The service knows these tokens, with the role check. */
+    /** Writes a credentials file in which these tokens have the role check. */
     private Path credentials(Token... tokens) throws IOException {
         var known = Arrays.stream(tokens).map(token -> "{ sha256: " + token.sha256 + " }").collect(Collectors.joining(", "));
         var written = directory.resolve("callers.new");
@@ -120,7 +120,7 @@ class SecurityTest {
         assertThrows(IllegalArgumentException.class, () -> WeirClient.builder("localhost").token("two\nlines"));
     }
 
-    /** What the package logs. */
+    /** The log lines of the package. */
     private static final class Log extends Handler implements AutoCloseable {
         private final Queue<String> lines = new ConcurrentLinkedQueue<>();
         private final Logger logger = Logger.getLogger("dev.weir.client");
@@ -161,7 +161,7 @@ class SecurityTest {
         assertEquals(0, process.waitFor(), told);
     }
 
-    /** A self-signed certificate, which is its own CA. */
+    /** Creates a self-signed certificate, which is its own CA. */
     private Path certificate(String name) throws Exception {
         openssl("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", name + ".key", "-out", name + ".pem",
                 "-days", "2", "-subj", "/CN=" + name, "-addext", "subjectAltName=IP:127.0.0.1,IP:::1,DNS:" + name);
@@ -216,7 +216,7 @@ class SecurityTest {
             try (var weir = Weir.client(twice).tls(trusting.withIdentity(client, key("client"))).build()) {
                 assertTrue(weir.check("user", "alex").allowed());
             }
-            // The name of each address is verified: the certificate has another one.
+            // The name of each address is verified: localhost is not in the certificate.
             var named = twice.replace("127.0.0.1", "localhost");
             try (var weir = Weir.client(named).tls(trusting.withIdentity(client, key("client"))).build()) {
                 assertEquals(Kind.UNAVAILABLE, error(weir));

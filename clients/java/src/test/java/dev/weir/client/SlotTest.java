@@ -90,7 +90,7 @@ class SlotTest {
             var ttl = Duration.ofMillis(600);
             try (var slot = client.slot(Check.of("exports", "emil"), ttl)) {
                 var over = System.nanoTime() + ttl.toNanos();
-                // The last attempt to extend it hangs.
+                // The last attempt to extend hangs.
                 frozen.freeze();
                 Wait.until(Duration.ofSeconds(20), () -> System.nanoTime() >= over);
                 assertFalse(slot.isHeld());

@@ -34,14 +34,14 @@ import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.LeaseRequest;
 import weir.v1.Weir.LeaseResponse;
 
-/** Streams that end when a service chosen for that, not a real one, says so. */
+/** Streams of a stand-in service, which ends them at will. */
 class StreamsTest {
     private static final Duration LONG = Duration.ofSeconds(20);
     private static final Check ALEX = Check.of("user", "alex");
     private static final CheckResponse ALLOWED = CheckResponse.newBuilder().setAllowed(true).build();
     private static final Context.Key<String> TOKEN = Context.key("token");
 
-    /** Allows all. */
+    /** Allows all checks. */
     private static class Service extends RateLimiterGrpc.RateLimiterImplBase {
         @Override
         public void check(CheckRequest request, StreamObserver<CheckResponse> answer) {
@@ -65,7 +65,7 @@ class StreamsTest {
         }
     }
 
-    /** Accepts streams of checks before it answers, as the real service does, and tells their tokens. */
+    /** Accepts streams of checks before it answers, as the real service does, and stores their tokens in the context. */
     private static final class Accepting implements ServerInterceptor {
         @Override
         public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {

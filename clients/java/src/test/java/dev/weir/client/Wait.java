@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
-/** Waits for what another process does. */
+/** Waits for another process. */
 public final class Wait {
     private Wait() {}
 

@@ -19,7 +19,7 @@ import java.util.stream.Stream;
 
 /** A real Weir on free loopback ports, with its files in a directory of the test. */
 public final class Weir implements AutoCloseable {
-    /** Nothing comes back while a test runs. */
+    /** Refilled too slowly to matter during a test. */
     public static final String POLICY = """
             schema:
               user:
@@ -40,7 +40,7 @@ public final class Weir implements AutoCloseable {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
     private static final Pattern SERVING = Pattern.compile("\"message\":\"serving\".*\"grpc\":\"([^\"]*)\".*\"http\":\"([^\"]*)\"");
 
-    /** A file, or a directory of such. */
+    /** A policy file, or a directory of policy files. */
     private final Path limits;
     private final Map<String, String> settings;
     private Process process;
@@ -56,28 +56,28 @@ public final class Weir implements AutoCloseable {
         return start(directory, Map.of());
     }
 
-    /** With settings, as environment variables. */
+    /** Starts a service with settings, which are environment variables. */
     public static Weir start(Path directory, Map<String, String> settings) {
         var weir = new Weir(directory.resolve("limits.yaml"), settings);
         weir.start();
         return weir;
     }
 
-    /** With these limits: a file, or a directory of such. */
+    /** Starts a service with a policy file or a directory of policy files. */
     public static Weir serve(Path limits) {
         var weir = new Weir(limits, Map.of());
         weir.start();
         return weir;
     }
 
-    /** Starts, again at the same address. */
+    /** Starts the process; again at the same address. */
     public void start() {
         try {
             if (!Files.exists(limits)) {
                 Files.writeString(limits, POLICY);
             }
             var builder = new ProcessBuilder(binary(), "serve", "--limits", limits.toString());
-            // Such as WEIR_BINARY, which the service does not know.
+            // The service rejects unknown settings, such as WEIR_BINARY.
             builder.environment().keySet().removeIf(name -> name.startsWith("WEIR_"));
             builder.environment().putAll(Map.of(
                     "WEIR_GRPC__LISTEN", address == null ? "127.0.0.1:0" : address,
@@ -98,7 +98,7 @@ public final class Weir implements AutoCloseable {
         for (String line; (line = log.readLine()) != null; told.append(line).append('\n')) {
             var serving = SERVING.matcher(line);
             if (serving.find()) {
-                // So that it never waits for a reader.
+                // Read the rest of the log, so that the service never blocks on it.
                 var rest = new Thread(() -> drain(log), "log of weir");
                 rest.setDaemon(true);
                 rest.start();
@@ -113,7 +113,7 @@ public final class Weir implements AutoCloseable {
         try {
             log.transferTo(Writer.nullWriter());
         } catch (IOException killed) {
-            // There is nothing more to read.
+            // The process has ended: there is nothing more to read.
         }
     }
 
@@ -135,7 +135,7 @@ public final class Weir implements AutoCloseable {
         return address;
     }
 
-    /** A client that waits for a machine that is busy with other things. */
+    /** Returns a client with a deadline for a busy machine. */
     public WeirClientBuilder client() {
         return client(address);
     }
@@ -144,27 +144,27 @@ public final class Weir implements AutoCloseable {
         return WeirClient.builder(target).deadline(Duration.ofSeconds(20));
     }
 
-    /** Whether a client is connected. */
+    /** Returns whether a client is connected. */
     public boolean isConnected() {
         return hasConnections(1);
     }
 
-    /** Whether at least so many clients are connected. */
+    /** Returns whether at least that many clients are connected. */
     public boolean hasConnections(int clients) {
         return samples("weir_connections{", "grpc").anyMatch(connections -> connections >= clients);
     }
 
-    /** How many checks were answered over a transport: {@code grpc}, {@code grpc_stream}. */
+    /** Returns the number of checks answered over a transport: {@code grpc}, {@code grpc_stream}. */
     public long checks(String transport) {
         return (long) samples("weir_checks_total{", "transport=\"" + transport + "\"").sum();
     }
 
-    /** How many streams were rejected, as there are {@code grpc.max_open_streams}. */
+    /** Returns the number of streams rejected because of {@code grpc.max_open_streams}. */
     public long rejectedStreams() {
         return (long) samples("weir_requests_rejected_total{", "listener=\"grpc\",reason=\"open\"").sum();
     }
 
-    /** Checks until they go over a stream of this client to one of these services. */
+    /** Checks until the checks of this client use a stream to one of these services. */
     public static void streaming(WeirClient weir, Weir... services) {
         var before = streamed(services);
         Wait.until(Duration.ofSeconds(20), () -> {
@@ -194,9 +194,9 @@ public final class Weir implements AutoCloseable {
         ended();
     }
 
-    /** Stops gracefully: with the snapshot written, where one is configured. */
+    /** Stops the process gracefully, which writes the snapshot if one is configured. */
     public void stop() {
-        // Process.destroy also closes the pipe of the log, to which the service writes until it ends.
+        // Process.destroy would also close the pipe of the log, to which the service writes until it ends.
         process.toHandle().destroy();
         var status = ended();
         if (status != 0) {
@@ -204,7 +204,7 @@ public final class Weir implements AutoCloseable {
         }
     }
 
-    /** Replaces the policy, which the service notices by itself. */
+    /** Replaces the policy file, which the service reloads by itself. */
     public void enforce(String policy) {
         try {
             Files.writeString(limits, policy);
@@ -221,10 +221,11 @@ public final class Weir implements AutoCloseable {
         }
     }
 
-    /** Does not answer until it goes on. */
+    /** Stops the process without closing its connections (SIGSTOP). */
     public void freeze() {
         signal("-STOP");
-        // The signal takes a while on a busy machine. The state comes after the name, which is in brackets.
+        // The signal takes a while on a busy machine. In /proc/PID/stat the state comes after the name, which is in
+        // parentheses.
         var stat = Path.of("/proc/" + process.pid() + "/stat");
         Wait.until(Duration.ofSeconds(20), () -> read(stat).contains(") T "));
     }

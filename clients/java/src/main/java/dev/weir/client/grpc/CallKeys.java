@@ -6,19 +6,19 @@ import io.grpc.ServerCall;
 import java.util.Objects;
 import javax.net.ssl.SSLPeerUnverifiedException;
 
-/** Segments of keys, from calls. */
+/** Segments of keys, from gRPC calls. */
 public final class CallKeys {
-    /** What stands for a caller who is not known: all such callers share the limits of one. */
+    /** The segment of an unknown user: all unknown users share the limits of one. */
     public static final String ANONYMOUS = "anonymous";
 
     private CallKeys() {}
 
     /**
-     * The caller's certificate (mTLS). Where an interceptor of your own authenticates callers, take what it puts into the
-     * context instead.
+     * Returns the subject of the verified client certificate (mTLS). If an interceptor of your own authenticates users, use
+     * the principal that it puts into the context instead.
      *
      * @param call a call
-     * @return the distinguished name of its subject, or {@link #ANONYMOUS}
+     * @return the distinguished name, or {@link #ANONYMOUS}
      */
     public static String principal(ServerCall<?, ?> call) {
         var session = call.getAttributes().get(Grpc.TRANSPORT_ATTR_SSL_SESSION);
@@ -30,7 +30,7 @@ public final class CallKeys {
     }
 
     /**
-     * The value of a header. A caller may send what he likes: take one that a proxy in front sets.
+     * Returns the value of a header. Use a header that a proxy in front sets, never one that the client sets.
      *
      * @param headers the call's headers
      * @param name the header's name
@@ -42,7 +42,7 @@ public final class CallKeys {
     }
 
     /**
-     * The method.
+     * Returns the called method.
      *
      * @param call a call
      * @return its full name, as in {@code shop.v1.Orders/Place}

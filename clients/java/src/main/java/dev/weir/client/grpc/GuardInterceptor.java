@@ -20,10 +20,11 @@ import java.util.Optional;
 import java.util.function.BiFunction;
 
 /**
- * Checks each call as it begins, and refuses with RESOURCE_EXHAUSTED, {@code retry-after} and google.rpc.RetryInfo in the
- * trailers; UNAVAILABLE where it fails closed. The headers have {@code ratelimit} and {@code ratelimit-policy}.
+ * Checks each call when it begins. Refused calls fail with RESOURCE_EXHAUSTED, {@code retry-after} and google.rpc.RetryInfo
+ * in the trailers; with UNAVAILABLE if the service does not decide and the guard fails closed. The headers have
+ * {@code ratelimit} and {@code ratelimit-policy}.
  *
- * <p>It blocks the server's thread for the time of a check, so do not use it with {@code directExecutor}.
+ * <p>A check blocks the server's thread, so do not use it with {@code directExecutor}.
  */
 public final class GuardInterceptor implements ServerInterceptor {
     private static final String RETRY_AFTER = "Retry-After";
@@ -35,8 +36,8 @@ public final class GuardInterceptor implements ServerInterceptor {
      * Guards calls.
      *
      * @param guard decides
-     * @param check what a call with these headers counts for; empty: it is not limited. {@link CallKeys} has what is usual
-     *     in keys.
+     * @param check the check of a call with these headers; empty: the call is not limited. {@link CallKeys} has common
+     *     segments of keys.
      */
     public GuardInterceptor(Guard guard, BiFunction<ServerCall<?, ?>, Metadata, Optional<Check>> check) {
         this.guard = Objects.requireNonNull(guard);

@@ -22,13 +22,13 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 
 /**
- * OpenTelemetry metrics and spans of one client. Keys are in none of them.
+ * OpenTelemetry metrics and traces of one client. None of them contains the key.
  *
  * <ul>
  *   <li>{@code weir.client.checks}: checks by {@code outcome} (allowed, refused, error), {@code source} (service, lease,
  *       fallback; of an error service) and {@code domain};
  *   <li>{@code weir.client.duration}: seconds from a call to its answer, retries included;
- *   <li>{@code weir.client.breaker}: the circuit breaker: 0 closed, 1 half-open, 2 open;
+ *   <li>{@code weir.client.breaker}: the state of the circuit breaker: 0 closed, 1 half-open, 2 open;
  *   <li>the span {@code weir.check} for each call with checks.
  * </ul>
  */
@@ -44,7 +44,7 @@ public final class WeirTelemetry implements Telemetry {
     private final LongCounter checks;
     private final DoubleHistogram duration;
     private final LongGauge breaker;
-    /** By domain, of which few are leased. */
+    /** By domain; few domains are leased. */
     private final Map<String, Leased> leased = new ConcurrentHashMap<>();
 
     private WeirTelemetry(OpenTelemetry openTelemetry) {
@@ -67,10 +67,10 @@ public final class WeirTelemetry implements Telemetry {
     }
 
     /**
-     * Records to these providers.
+     * Records to the providers of an OpenTelemetry instance.
      *
      * @param openTelemetry the application's
-     * @return what {@link dev.weir.client.WeirClientBuilder#telemetry} takes
+     * @return for {@link dev.weir.client.WeirClientBuilder#telemetry}
      */
     public static Telemetry create(OpenTelemetry openTelemetry) {
         return new WeirTelemetry(openTelemetry);
@@ -79,7 +79,7 @@ public final class WeirTelemetry implements Telemetry {
     @Override
     public Observation begin(List<Check> begun) {
         var beganNs = System.nanoTime();
-        // The checks of a batch may be of several domains; those of other calls are of one.
+        // Only the checks of a batch may have several domains.
         var domain = begun.isEmpty() ? "default" : domain(begun.get(0));
         var span = tracer.spanBuilder("weir.check")
                 .setSpanKind(SpanKind.CLIENT)
@@ -95,14 +95,14 @@ public final class WeirTelemetry implements Telemetry {
         };
     }
 
-    /** Counted, without a span and a duration. */
+    /** Counts the check, without a span and a duration. */
     @Override
     public void leased(Check check, Decision decision) {
         var attributes = leased.computeIfAbsent(domain(check), Leased::of);
         checks.add(1, decision.allowed() ? attributes.allowed : attributes.refused);
     }
 
-    /** The attributes of checks that leases decide, of one domain. */
+    /** The attributes of leased checks of one domain. */
     private record Leased(Attributes allowed, Attributes refused) {
         static Leased of(String domain) {
             return new Leased(

@@ -1,2 +1,2 @@
-/** OpenTelemetry metrics and spans. Needs {@code io.opentelemetry:opentelemetry-api}. */
+/** OpenTelemetry metrics and traces. Needs {@code io.opentelemetry:opentelemetry-api}. */
 package dev.weir.client.otel;

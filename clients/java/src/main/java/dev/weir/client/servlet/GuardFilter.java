@@ -18,8 +18,8 @@ import java.util.Optional;
 import java.util.function.Function;
 
 /**
- * A servlet filter that checks each request, refuses with 429, and returns rate-limit headers. In Spring Boot make it a
- * bean.
+ * A servlet filter that checks each request: refused requests are answered with 429, and all responses get rate-limit
+ * headers. In Spring Boot make it a bean.
  */
 public final class GuardFilter implements Filter {
     private final Guard guard;
@@ -29,7 +29,8 @@ public final class GuardFilter implements Filter {
      * Guards requests.
      *
      * @param guard decides
-     * @param check what a request counts for; empty: it is not limited. {@link RequestKeys} has what is usual in keys.
+     * @param check the check of a request; empty: the request is not limited. {@link RequestKeys} has common segments of
+     *     keys.
      */
     public GuardFilter(Guard guard, Function<HttpServletRequest, Optional<Check>> check) {
         this.guard = Objects.requireNonNull(guard);
@@ -39,7 +40,7 @@ public final class GuardFilter implements Filter {
     @Override
     public void doFilter(ServletRequest request, ServletResponse response, FilterChain next)
             throws IOException, ServletException {
-        // Forwards and errors belong to a request that was checked.
+        // Forwards and error dispatches belong to a request that was checked already.
         if (request.getDispatcherType() == DispatcherType.REQUEST
                 && request instanceof HttpServletRequest http
                 && response instanceof HttpServletResponse answer) {

@@ -5,15 +5,15 @@ import java.security.Principal;
 import java.util.Objects;
 import java.util.Optional;
 
-/** Segments of keys, from requests. */
+/** Segments of keys, from HTTP requests. */
 public final class RequestKeys {
-    /** What stands for a caller who is not known: all such callers share the limits of one. */
+    /** The segment of an unknown user: all unknown users share the limits of one. */
     public static final String ANONYMOUS = "anonymous";
 
     private RequestKeys() {}
 
     /**
-     * Who the container's or Spring Security's authentication has found.
+     * Returns the principal that the container's or Spring Security's authentication has found.
      *
      * @param request a request
      * @return the name of its principal, or {@link #ANONYMOUS}
@@ -23,7 +23,7 @@ public final class RequestKeys {
     }
 
     /**
-     * The value of a header. A caller may send what he likes: take one that a proxy in front sets.
+     * Returns the value of a header. Use a header that a proxy in front sets, never one that the client sets.
      *
      * @param request a request
      * @param name the header's name
@@ -34,8 +34,8 @@ public final class RequestKeys {
     }
 
     /**
-     * The route, as the container maps it, so that callers cannot make up new ones: the path of the servlet. Under a servlet
-     * for all paths, such as Spring's, this is the whole path.
+     * Returns the route as the container maps it, so that users cannot make up new ones: the path of the servlet. Under a
+     * servlet for all paths, such as Spring's, this is the whole path.
      *
      * @param request a request
      * @return the method and the path, as in {@code GET /trade}

@@ -38,7 +38,7 @@ class GuardInterceptorTest {
     private Server server;
     private ManagedChannel channel;
 
-    /** Any service would do. */
+    /** An example of any service. */
     private static final class Orders extends RateLimiterGrpc.RateLimiterImplBase {
         @Override
         public void reset(ResetRequest request, StreamObserver<ResetResponse> answer) {
@@ -69,7 +69,7 @@ class GuardInterceptorTest {
         channel = Grpc.newChannelBuilder("127.0.0.1:" + server.getPort(), InsecureChannelCredentials.create()).build();
     }
 
-    /** A call as a user; the headers of its answer. */
+    /** Makes a call as a user, and returns the headers of its answer. */
     private Metadata call(String user) {
         var sent = new Metadata();
         sent.put(key("x-user"), user);
