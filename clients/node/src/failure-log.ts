@@ -30,7 +30,7 @@ export class FailureLog {
     if (nowMs < kind.quietUntilMs) return;
     kind.quietUntilMs = nowMs + INTERVAL_MS;
     const what = `${code} (${message}); ${kind.count} checks without a decision so far`;
-    if (isOutage) this.#logger.warn(`no answer from weir: ${what}`);
-    else this.#logger.error(`WEIR IS SET UP WRONGLY, NOTHING IS LIMITED: ${what}`);
+    if (isOutage || code === "CANCELLED") this.#logger.warn(`no answer from weir: ${what}`);
+    else this.#logger.error(`WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED: ${what}`);
   }
 }

@@ -90,7 +90,8 @@ function endSpan(span: Span, results: readonly (Decision | WeirError)[]): void {
   // If all checks have the same error, the call has failed.
   if (result instanceof WeirError && results.every((other) => other === result)) {
     span.setAttribute("error.type", result.code);
-    span.setStatus({ code: SpanStatusCode.ERROR, message: result.message });
+    // Without the message, which may quote the key.
+    span.setStatus({ code: SpanStatusCode.ERROR });
   } else if (results.length === 1 && result && !(result instanceof WeirError)) {
     const { allowed, limit, remaining, source } = result;
     span.setAttributes({ "weir.allowed": allowed, "weir.limit": limit, "weir.remaining": remaining, "weir.source": source });

@@ -60,7 +60,7 @@ test("without a decision a guard passes or fails closed, and each kind of failur
   const closed = await weir.guard(["user"], { failClosed: true });
   assert.ok(!closed.pass);
   assert.deepEqual([closed.status, closed.headers["Retry-After"]], [503, "1"]);
-  assert.match(logger.errors.join("\n"), /^WEIR IS SET UP WRONGLY, NOTHING IS LIMITED: NOT_FOUND .*$/);
+  assert.match(logger.errors.join("\n"), /^WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED: NOT_FOUND .*$/);
   assert.match(logger.warnings.join("\n"), /^no answer from weir: UNAVAILABLE .*$/);
 
   const denying = new Client(address, { onFailure: "deny", logger });

@@ -105,7 +105,7 @@ def test_a_wrong_configuration_is_an_error_that_takes_nothing_down(
     assert client.guard(["user", "alex"], domain="none", fail_closed=True).status == 503
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.message.split("(")[0] for record in errors] == [
-        "WEIR IS SET UP WRONGLY, NOTHING IS LIMITED: NOT_FOUND "
+        "WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED: NOT_FOUND "
     ]
 
 

@@ -106,7 +106,9 @@ def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect
     client.check(TRADE)
     with pytest.raises(weir.NotFound):
         client.check(TRADE, domain="none")
-    allowed, failed = collector.spans.get_finished_spans()
+    with pytest.raises(weir.InvalidRequest):
+        client.check([*TRADE, "x" * 1025])
+    allowed, failed, invalid = collector.spans.get_finished_spans()
     assert allowed.name == failed.name == "weir.check"
     assert dict(allowed.attributes or {}) == {
         "weir.domain": "default",
@@ -116,7 +118,10 @@ def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect
         "weir.source": "service",
     }
     assert not failed.status.is_ok
-    assert "alex" not in str([span.to_json() for span in (allowed, failed)])
+    assert dict(failed.attributes or {}) == {"weir.domain": "none", "error.type": "NOT_FOUND"}
+    assert not invalid.status.is_ok
+    assert not invalid.events
+    assert "alex" not in str([span.to_json() for span in (allowed, failed, invalid)])
 
 
 def test_the_breaker_and_fallbacks_are_told(service: Service, connect: Callable[..., Any]) -> None:

@@ -13,6 +13,8 @@ from datetime import timedelta
 from threading import Lock
 from urllib.parse import quote
 
+import grpc
+
 from weir import _fork
 from weir._decision import Decision
 from weir.errors import Outage, WeirError
@@ -107,10 +109,10 @@ class FailureLog:
                 return
             self._quiet_until[kind] = now + _LOG_EVERY_SECONDS
         code, so_far = error.code.name, f"{count} checks without a decision so far"
-        if isinstance(error, Outage):
+        if isinstance(error, Outage) or error.code is grpc.StatusCode.CANCELLED:
             log.warning("no answer from weir at %s: %s (%s); %s", self._target, code, error.message, so_far)
         else:
-            log.error("WEIR IS SET UP WRONGLY, NOTHING IS LIMITED: %s (%s); %s", code, error.message, so_far)
+            log.error("WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED: %s (%s); %s", code, error.message, so_far)
 
 
 def _segment(segment: str) -> str:

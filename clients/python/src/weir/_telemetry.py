@@ -83,7 +83,17 @@ class _Recording(Observation):
                 }
             )
             if decision.error:
-                self._span.record_exception(decision.error)
+                self._record(decision.error)
+
+    def failed(self, error: WeirError, checks: int) -> None:
+        """Records the error of a call without decisions."""
+        self.decisions = (error,) * checks
+        self._record(error)
+        self._span.set_status(trace.StatusCode.ERROR)
+
+    def _record(self, error: WeirError) -> None:
+        # Without the message, which may quote the key.
+        self._span.set_attribute("error.type", error.code.name)
 
 
 class OpenTelemetry:
@@ -111,13 +121,17 @@ class OpenTelemetry:
         domain = _name(domains[0] if len(set(domains)) == 1 else "")
         began = time.perf_counter()
         with self._tracer.start_as_current_span(
-            "weir.check", kind=trace.SpanKind.CLIENT, attributes={"weir.domain": domain}
+            "weir.check",
+            kind=trace.SpanKind.CLIENT,
+            attributes={"weir.domain": domain},
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             recording = _Recording(span)
             try:
                 yield recording
             except WeirError as error:
-                recording.decisions = (error,) * len(domains)
+                recording.failed(error, len(domains))
                 raise
             finally:
                 self._duration.record(time.perf_counter() - began, {"domain": domain})

@@ -66,8 +66,19 @@ final class Caller {
             return CompletableFuture.failedFuture(new WeirException(
                     WeirException.Kind.CIRCUIT_OPEN, "the last calls got no answer: the circuit breaker is open"));
         }
-        return call.get().whenComplete((answer, failure) ->
-                breaker.record(failure != null && error(failure).kind().isOutage()));
+        return call.get().whenComplete((answer, failure) -> breaker.record(outcome(failure)));
+    }
+
+    /** Returns what a call says about the service: errors other than outages are answers. */
+    private static CircuitBreaker.Outcome outcome(Throwable failure) {
+        if (failure == null) {
+            return CircuitBreaker.Outcome.ANSWER;
+        }
+        var kind = error(failure).kind();
+        if (kind == WeirException.Kind.CANCELLED) {
+            return CircuitBreaker.Outcome.UNKNOWN;
+        }
+        return kind.isOutage() ? CircuitBreaker.Outcome.OUTAGE : CircuitBreaker.Outcome.ANSWER;
     }
 
     /** Returns the error of a future, unwrapped. */

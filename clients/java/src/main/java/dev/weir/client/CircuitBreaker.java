@@ -6,6 +6,13 @@ import java.util.function.LongSupplier;
 
 /** Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. */
 final class CircuitBreaker {
+    /** The outcome of a call. {@link #UNKNOWN} says nothing about the service. */
+    enum Outcome {
+        ANSWER,
+        OUTAGE,
+        UNKNOWN
+    }
+
     private final int threshold;
     private final long pauseNs;
     private final LongSupplier clockNs;
@@ -43,12 +50,15 @@ final class CircuitBreaker {
         return true;
     }
 
-    /** Records the outcome of a call. Errors other than outages count as answers. */
-    void record(boolean outage) {
-        if (outage) {
-            failed();
-        } else if (failures > 0 || state != BreakerState.CLOSED) {
-            succeeded();
+    void record(Outcome outcome) {
+        switch (outcome) {
+            case OUTAGE -> failed();
+            case UNKNOWN -> abandoned();
+            case ANSWER -> {
+                if (failures > 0 || state != BreakerState.CLOSED) {
+                    succeeded();
+                }
+            }
         }
     }
 
@@ -65,6 +75,13 @@ final class CircuitBreaker {
         var opens = state == BreakerState.HALF_OPEN || state == BreakerState.CLOSED && failures == threshold;
         if (threshold > 0 && opens) {
             openedAtNs = clockNs.getAsLong();
+            change(BreakerState.OPEN);
+        }
+    }
+
+    /** If the call was the probe, the next call is. */
+    private synchronized void abandoned() {
+        if (state == BreakerState.HALF_OPEN) {
             change(BreakerState.OPEN);
         }
     }

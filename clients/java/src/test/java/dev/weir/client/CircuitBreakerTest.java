@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.weir.client.CircuitBreaker.Outcome;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -16,17 +17,17 @@ class CircuitBreakerTest {
     private final CircuitBreaker breaker = new CircuitBreaker(2, Duration.ofSeconds(1), nowNs::get, states::add);
 
     private void open() {
-        breaker.record(true);
-        breaker.record(true);
+        breaker.record(Outcome.OUTAGE);
+        breaker.record(Outcome.OUTAGE);
     }
 
     @Test
     void onlyFailuresInARowOpenIt() {
-        breaker.record(true);
-        breaker.record(false);
-        breaker.record(true);
+        breaker.record(Outcome.OUTAGE);
+        breaker.record(Outcome.ANSWER);
+        breaker.record(Outcome.OUTAGE);
         assertTrue(breaker.admits());
-        breaker.record(true);
+        breaker.record(Outcome.OUTAGE);
         assertFalse(breaker.admits());
         assertEquals(BreakerState.OPEN, breaker.state());
     }
@@ -37,15 +38,15 @@ class CircuitBreakerTest {
         nowNs.addAndGet(Duration.ofMillis(999).toNanos());
         assertFalse(breaker.admits());
         // A call that was sent before: it does not delay the probe.
-        breaker.record(true);
+        breaker.record(Outcome.OUTAGE);
         nowNs.addAndGet(Duration.ofMillis(1).toNanos());
         assertTrue(breaker.admits());
         assertFalse(breaker.admits());
-        breaker.record(true);
+        breaker.record(Outcome.OUTAGE);
         assertFalse(breaker.admits());
         nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
         assertTrue(breaker.admits());
-        breaker.record(false);
+        breaker.record(Outcome.ANSWER);
         assertTrue(breaker.admits());
         assertEquals(
                 List.of(
@@ -58,10 +59,21 @@ class CircuitBreakerTest {
     }
 
     @Test
+    void aCancelledProbeLeavesItsPlaceToTheNextCall() {
+        open();
+        nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
+        assertTrue(breaker.admits());
+        breaker.record(Outcome.UNKNOWN);
+        assertEquals(BreakerState.OPEN, breaker.state());
+        assertTrue(breaker.admits());
+        assertFalse(breaker.admits());
+    }
+
+    @Test
     void withoutAThresholdItNeverOpens() {
         var never = new CircuitBreaker(0, Duration.ZERO, nowNs::get, states::add);
         for (var i = 0; i < 100; i++) {
-            never.record(true);
+            never.record(Outcome.OUTAGE);
         }
         assertTrue(never.admits());
     }
