@@ -21,7 +21,7 @@ use std::{
 
 use weir_core::{
     algorithm::{Bounds, Params, rates},
-    domain::{Ask, Clock, Key},
+    domain::{Clock, Key, StepInput},
     plan::{Decisions, Plan},
 };
 use weir_policy::Policy;
@@ -275,8 +275,8 @@ fn algorithm(bencher: Bencher, step: &Step) {
     let (mut now, mut state) = (1_800_000_000_000_000, None);
     bencher.bench_local(|| {
         now += every;
-        let ask = Ask { now, cost: 1, max_wait: None, phase: 0 };
-        let (decision, next) = black_box(&step.0).step(state.as_ref(), black_box(&ask));
+        let input = StepInput { now, cost: 1, max_wait: None, phase: 0 };
+        let (decision, next) = black_box(&step.0).step(state.as_ref(), black_box(&input));
         state = next.or(state.take());
         black_box(decision);
     });

@@ -50,7 +50,7 @@ fn measure(shape: Shape) {
         let plan = Plan::new(domain.levels(&key, 1, 1.0).expect("no factor"), domain.charge, None);
         store.decide_now(&plan);
     }
-    assert_eq!((store.stats().keys, store.stats().lacked_room), (states, 0));
+    assert_eq!((store.stats().keys, store.stats().capacity_misses), (states, 0));
     let (after, peak) = (resident("VmRSS:") - before, resident("VmHWM:") - before);
     let each = |bytes: usize, of: usize| bytes as f64 / of as f64;
     println!(

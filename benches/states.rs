@@ -13,7 +13,7 @@ use std::{env, process::Command, sync::Arc};
 
 use weir_core::{
     algorithm::{Bounds, Entry, find, rates},
-    domain::{Ask, Charge, ManualClock, Micros},
+    domain::{Charge, ManualClock, Micros, StepInput},
     plan::{Level, Limit, Origin, Plan},
 };
 use weir_settings::Time;
@@ -67,7 +67,7 @@ fn limit(entry: &Entry) -> Limit {
 
 /// Returns the number of units that an unused key may spend at once.
 fn units(entry: &Entry) -> u64 {
-    limit(entry).params.step(None, &Ask { now: NOW, cost: 0, max_wait: None, phase: 0 }).0.limit
+    limit(entry).params.step(None, &StepInput { now: NOW, cost: 0, max_wait: None, phase: 0 }).0.limit
 }
 
 /// Exhausts the limit of one key.
@@ -96,7 +96,7 @@ fn in_memory(entry: &Entry) -> usize {
     let settings = MemorySettings { max_keys: KEYS, ..MemorySettings::default() };
     let store = MemoryStore::new(settings, Arc::clone(&clock));
     (0..KEYS).for_each(|user| use_up(entry, &limit, &store, &clock, user));
-    assert_eq!((store.stats().keys, store.stats().lacked_room), (KEYS, 0));
+    assert_eq!((store.stats().keys, store.stats().capacity_misses), (KEYS, 0));
     (resident("VmRSS:") - before) / KEYS
 }
 
@@ -109,8 +109,8 @@ fn in_redis(server: &Server, entry: &Entry) -> (i64, i64) {
         command_timeout: Time::seconds(20),
         ..RedisSettings::default()
     };
-    let meter = std::sync::Arc::default();
-    let store = RedisStore::start(&url, &settings, Some(Arc::clone(&clock) as _), meter).expect("a thread");
+    let metrics = std::sync::Arc::default();
+    let store = RedisStore::start(&url, &settings, Some(Arc::clone(&clock) as _), metrics).expect("a thread");
     use_up(entry, &limit(entry), &store, &clock, 1);
     let ask = "local key = redis.call('KEYS', ARGV[1] .. '*')[1]
         return {#redis.call('HVALS', key)[1], redis.call('MEMORY', 'USAGE', key)}";

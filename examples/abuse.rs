@@ -95,15 +95,15 @@ fn main() -> Outcome<()> {
         for _ in 0..8 {
             running.push(scope.spawn(|| again(0, &send_and_never_read)));
         }
-        running.push(scope.spawn(|| again(0, &say_nothing)));
+        running.push(scope.spawn(|| again(0, &open_silent)));
         running.into_iter().try_for_each(|one| one.join().unwrap_or_else(|_| Err("a part of the harm panicked".into())))
     })?;
-    done.tell()
+    done.print()
 }
 
 impl Done {
     /// Prints the counts, each of which must be above 0.
-    fn tell(&self) -> Outcome<()> {
+    fn print(&self) -> Outcome<()> {
         for (what, count) in [
             ("distinct keys", &self.keys),
             ("calls taken back", &self.resets),
@@ -192,7 +192,7 @@ fn send_and_never_read(address: &str, done: &Done) -> Outcome<()> {
     Ok(())
 }
 
-fn say_nothing(address: &str, done: &Done) -> Outcome<()> {
+fn open_silent(address: &str, done: &Done) -> Outcome<()> {
     let held = (0..SILENT).map(|_| TcpStream::connect(address)).collect::<Result<Vec<_>, _>>()?;
     add(&done.silent, held.len() as u64);
     sleep(Duration::from_secs(2));
@@ -218,10 +218,10 @@ fn calls(args: &Args, deadline: Instant, done: &Done) -> Outcome<()> {
 
 async fn keys(address: &str, a_minute: u64, deadline: Instant, done: &Done) -> Outcome<()> {
     let mut client = RateLimiterClient::connect(address.to_owned()).await?;
-    let mut turns = interval(Duration::from_secs(60) * BATCH as u32 / u32::try_from(a_minute)?);
+    let mut ticks = interval(Duration::from_secs(60) * BATCH as u32 / u32::try_from(a_minute)?);
     let mut next = 1;
     while Instant::now() < deadline {
-        turns.tick().await;
+        ticks.tick().await;
         let checks = (next..next + BATCH).map(flood_of).collect();
         next += BATCH;
         let results = client.check_batch(CheckBatchRequest { checks }).await?.into_inner().results;
@@ -235,9 +235,9 @@ async fn keys(address: &str, a_minute: u64, deadline: Instant, done: &Done) -> O
 
 async fn endless(address: &str, number: usize, deadline: Instant, done: &Done) -> Outcome<()> {
     let mut client = RateLimiterClient::connect(address.to_owned()).await?;
-    let requests = futures_util::stream::unfold(interval(ENDLESS.1), move |mut turns| async move {
-        turns.tick().await;
-        (Instant::now() < deadline).then(|| (flood_of(u64::MAX - number as u64), turns))
+    let requests = futures_util::stream::unfold(interval(ENDLESS.1), move |mut ticks| async move {
+        ticks.tick().await;
+        (Instant::now() < deadline).then(|| (flood_of(u64::MAX - number as u64), ticks))
     });
     let mut answers = client.check_stream(requests).await?.into_inner();
     while answers.message().await?.is_some() {

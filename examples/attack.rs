@@ -92,7 +92,7 @@ fn main() -> Outcome<()> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let opened = match args.attack {
         Attack::Bodies => send_bodies(&args, end)?,
-        Attack::Silent => say_nothing(&args, end)?,
+        Attack::Silent => open_silent(&args, end)?,
         _ => open_calls(&args, end)?,
     };
     println!("{opened:>12} opened");
@@ -100,7 +100,7 @@ fn main() -> Outcome<()> {
 }
 
 /// Opens as many silent connections as the options allow, and closes the oldest for new ones.
-fn say_nothing(args: &Args, end: Instant) -> Outcome<usize> {
+fn open_silent(args: &Args, end: Instant) -> Outcome<usize> {
     let (mut held, mut opened) = (VecDeque::new(), 0);
     while Instant::now() < end {
         for address in [args.grpc, args.http] {

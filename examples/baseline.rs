@@ -40,7 +40,7 @@ use weir::{
 };
 use weir_server::{
     Connected, ConnectionSettings, Drain, Listen, Listener, RuntimeKind, Serve, Server, Worker, Workers,
-    metrics::ListenerMeter,
+    metrics::ListenerMetrics,
 };
 use weir_telemetry::Registry;
 
@@ -100,7 +100,7 @@ fn server(listener: Listener, workers: Vec<Worker>, args: &Args) -> Server<Basel
             max_streams: defaults.max_streams,
             traffic: defaults.traffic(),
         },
-        meter: ListenerMeter::new(&Registry::default(), "grpc"),
+        metrics: ListenerMetrics::new(&Registry::default(), "grpc"),
         drain: Drain::default(),
         tls: None,
         clients: None,

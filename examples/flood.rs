@@ -53,7 +53,7 @@ struct Flood {
 
 /// Outcomes of checks.
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct Counts {
     allowed: usize,
     refused: usize,
 }
@@ -65,29 +65,29 @@ async fn main() -> Outcome<()> {
     let started = Instant::now();
 
     let short = flood.send(&client, "short", "user", 0..SHORT).await?;
-    claim("the short-lived keys pass", short.allowed == SHORT)?;
-    let mut spent = Tally::default();
+    check("the short-lived keys pass", short.allowed == SHORT)?;
+    let mut spent = Counts::default();
     for _ in 0..6 {
         spent += flood.send(&client, "", "spent", 0..SPENT).await?;
     }
-    claim("5 units of each known key pass, the 6th is refused", (spent.allowed, spent.refused) == (5 * SPENT, SPENT))?;
+    check("5 units of each known key pass, the 6th is refused", (spent.allowed, spent.refused) == (5 * SPENT, SPENT))?;
 
     let sent = flood.flood(&client).await?;
     println!("sent after {:.1} s", started.elapsed().as_secs_f64());
-    claim("the flood got all the room but the known keys', the expired states' too", {
+    check("the flood got all the room but the known keys', the expired states' too", {
         sent.allowed == flood.max_keys - SPENT
     })?;
 
     let after = flood.send(&client, "", "spent", 0..SPENT).await?;
-    claim("every known key is still refused: no live limit is forgotten", after.refused == SPENT)?;
+    check("every known key is still refused: no live limit is forgotten", after.refused == SPENT)?;
     flood.compare_counts(short, spent, sent, after)
 }
 
 impl Flood {
     /// Sends all keys, and prints a line about memory for each sample.
-    async fn flood(&self, client: &RateLimiterClient<Channel>) -> Outcome<Tally> {
+    async fn flood(&self, client: &RateLimiterClient<Channel>) -> Outcome<Counts> {
         let most = BASE_BYTES + self.max_keys * STATE_BYTES;
-        let mut total = Tally::default();
+        let mut total = Counts::default();
         println!("{:>12} {:>12} {:>12} {:>12} {:>10}", "sent", "allowed", "refused", "weir_keys", "RSS MB");
         for part in 1..=SAMPLES {
             total +=
@@ -110,8 +110,8 @@ impl Flood {
         domain: &str,
         first: &str,
         numbers: std::ops::Range<usize>,
-    ) -> Outcome<Tally> {
-        let check = |number: usize| CheckRequest {
+    ) -> Outcome<Counts> {
+        let request = |number: usize| CheckRequest {
             domain: domain.to_owned(),
             key: vec![first.to_owned(), format!("{number:019}")],
             summary_only: true,
@@ -119,22 +119,22 @@ impl Flood {
         };
         let end = numbers.end;
         let calls = numbers.step_by(BATCH).map(|start| {
-            let checks = (start..end.min(start + BATCH)).map(check).collect();
+            let checks = (start..end.min(start + BATCH)).map(request).collect();
             let mut client = client.clone();
             async move { client.check_batch(CheckBatchRequest { checks }).await }
         });
         let mut calls = stream::iter(calls).buffer_unordered(CALLS);
-        let mut tally = Tally::default();
+        let mut counts = Counts::default();
         while let Some(answer) = calls.next().await {
             for result in answer?.into_inner().results {
-                tally.add(&result)?;
+                counts.add(&result)?;
             }
         }
-        Ok(tally)
+        Ok(counts)
     }
 
     /// Compares the service's metrics with the answers received here.
-    fn compare_counts(&self, short: Tally, spent: Tally, sent: Tally, after: Tally) -> Outcome<()> {
+    fn compare_counts(&self, short: Counts, spent: Counts, sent: Counts, after: Counts) -> Outcome<()> {
         let checks = |domain: &str, outcome: &str| {
             self.metric(&format!(
                 "weir_checks_total{{domain=\"{domain}\",transport=\"grpc_batch\",outcome=\"{outcome}\"}}"
@@ -150,7 +150,7 @@ impl Flood {
             ("weir_evictions_total, expired", self.metric("weir_evictions_total{reason=\"expired\"}")?, SHORT),
             ("weir_keys", self.metric("weir_keys")?, self.max_keys),
         ] {
-            claim(&format!("{name} is {counted}, answered were {answered}"), counted == answered)?;
+            check(&format!("{name} is {counted}, answered were {answered}"), counted == answered)?;
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Flood {
     }
 }
 
-impl Tally {
+impl Counts {
     fn add(&mut self, answer: &CheckResponse) -> Outcome<()> {
         if let Some(error) = &answer.error {
             return Err(format!("{}: {}", error.field, error.message).into());
@@ -186,14 +186,14 @@ impl Tally {
     }
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.allowed += other.allowed;
         self.refused += other.refused;
     }
 }
 
-fn claim(what: &str, holds: bool) -> Outcome<()> {
+fn check(what: &str, holds: bool) -> Outcome<()> {
     if !holds {
         return Err(format!("failed: {what}").into());
     }

@@ -64,13 +64,13 @@ async fn main() -> Result<(), Failed> {
     };
     let (streams, buckets, seconds): (u32, u64, f64) = (streams.parse()?, buckets.parse()?, seconds.parse()?);
     let usages: Vec<Bytes> = (0..buckets).map(usage).collect();
-    let (told, mut answered) = mpsc::unbounded_channel();
+    let (counts, mut received) = mpsc::unbounded_channel();
     for number in 0..streams {
         let channel = Channel::from_shared(format!("http://{address}"))?.connect().await?;
         let begin = Instant::now() + REPORT_EVERY * number / streams;
-        let (usages, told) = (usages.clone(), told.clone());
+        let (usages, counts) = (usages.clone(), counts.clone());
         tokio::spawn(async move {
-            if let Err(error) = report(channel, begin, usages, told).await {
+            if let Err(error) = report(channel, begin, usages, counts).await {
                 eprintln!("a stream has ended: {error}");
             }
         });
@@ -79,11 +79,11 @@ async fn main() -> Result<(), Failed> {
     let settled = Duration::from_secs(20);
     let (mut answers, begin) = (0, Instant::now() + settled);
     tokio::time::sleep(settled).await;
-    while answered.try_recv().is_ok() {}
+    while received.try_recv().is_ok() {}
     let cpu = cpu_seconds(pid)?;
     tokio::time::sleep_until(begin + Duration::from_secs_f64(seconds)).await;
     let used = cpu_seconds(pid)? - cpu;
-    while let Ok(count) = answered.try_recv() {
+    while let Ok(count) = received.try_recv() {
         answers += count;
     }
     let resident = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -108,7 +108,7 @@ async fn report(
     channel: Channel,
     begin: Instant,
     usages: Vec<Bytes>,
-    told: mpsc::UnboundedSender<usize>,
+    counts: mpsc::UnboundedSender<usize>,
 ) -> Result<(), Failed> {
     let mut service = Grpc::new(channel);
     service.ready().await?;
@@ -121,7 +121,7 @@ async fn report(
     let answers = service.streaming(Request::new(reports), PathAndQuery::from_static(CALL), codec).await?;
     let mut answers = answers.into_inner();
     while let Some(answer) = answers.message().await? {
-        let _ = told.send(answer.actions.len());
+        let _ = counts.send(answer.actions.len());
     }
     Ok(())
 }

@@ -158,14 +158,14 @@ fn exactly(levels: &[Level], mut checks: Vec<&Answer>) -> usize {
 ///
 /// # Errors
 /// The judge is wrong.
-pub fn find_one_too_many() -> Outcome<()> {
+pub fn self_test() -> Outcome<()> {
     let limit = Limit { name: "", capacity: 50, per_second: 1_000 };
     // With a resolution of one microsecond, as that of the store's clock.
     let exact: Vec<_> = (0..50).map(|_| 0).chain((1..2_000).map(|number| number * SECOND / 1_000)).collect();
-    let told = |times: &[Nanos]| excess(limit, times.iter().map(|time| (*time, time + RESOLUTION)).collect());
+    let excess_of = |times: &[Nanos]| excess(limit, times.iter().map(|time| (*time, time + RESOLUTION)).collect());
     for at in [None, Some(0), Some(700), Some(exact.len() - 1)] {
         let times: Vec<_> = exact.iter().copied().chain(at.map(|index| exact[index])).collect();
-        let (found, expected) = (told(&times), i64::from(at.is_some()));
+        let (found, expected) = (excess_of(&times), i64::from(at.is_some()));
         if found != expected {
             return Err(format!("the judge finds {found} of {expected} too many at {at:?}").into());
         }

@@ -78,7 +78,7 @@ enum Fault {
 
 fn main() -> Outcome<()> {
     let args = Args::parse();
-    judge::find_one_too_many()?;
+    judge::self_test()?;
     let common = [Fault::Kill, Fault::Pause, Fault::Partition, Fault::Clock];
     let mut over = 0;
     over += Fleet::start(&args, Store::single())?.drill(&common)?;

@@ -8,7 +8,7 @@ use weir::{
     transport::rls::{EnvoySettings, Headers, Rls, pb, wire::RateLimitRequest},
 };
 
-use super::{http, messages::nests_groups, scene};
+use super::{fixture, http, messages::nests_groups};
 
 /// A request is read if prost reads it, with the same result, and answered unless it is empty.
 pub fn ratelimit(bytes: &[u8]) {
@@ -21,7 +21,7 @@ pub fn ratelimit(bytes: &[u8]) {
     }
     let Some(request) = read else { return };
     let settings = EnvoySettings { headers: Headers::Both, dynamic_metadata: true, ..EnvoySettings::default() };
-    let service = Rls::new(scene::checks(), settings);
+    let service = Rls::new(fixture::checks(), settings);
     match service.answer(&request).now_or_never().expect("memory answers at once") {
         Ok(answer) => assert_eq!(answer.statuses.len(), request.query.descriptors.len()),
         Err(refused) => assert_eq!(refused.code, Code::InvalidArgument, "{}", refused.message),

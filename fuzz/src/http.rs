@@ -14,7 +14,7 @@ use weir::transport::{
     rls::{self, EnvoySettings, Rls},
 };
 
-use super::scene;
+use super::fixture;
 
 /// Maximum size of a body that is read.
 const MAX_BODY_BYTES: usize = 1 << 16;
@@ -23,7 +23,7 @@ thread_local! {
     /// Made once, since reading the descriptors of the messages takes longer than any request.
     static SERVICE: (Runtime, Router) = {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let checks = scene::checks();
+        let checks = fixture::checks();
         let envoy = rls::json::routes(Rls::new(checks.clone(), EnvoySettings::default()), MAX_BODY_BYTES, Sites::default());
         let own = http::routes(
             checks,

@@ -17,10 +17,10 @@ pub fn key(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let paths: Vec<_> = text.lines().take(MAX_KEYS).filter_map(path).collect();
     for (index, one) in paths.iter().enumerate() {
-        alone(one);
+        check_one(one);
         for other in &paths[index + 1..] {
-            apart(one, other);
-            apart(other, one);
+            check_pair(one, other);
+            check_pair(other, one);
         }
     }
 }
@@ -35,7 +35,7 @@ fn name(path: &Path<'_>) -> Vec<u8> {
     Key::of_any(path.domain, path.segments.iter().copied()).prefix(usize::MAX).to_vec()
 }
 
-fn alone(path: &Path<'_>) {
+fn check_one(path: &Path<'_>) {
     let Path { domain, segments } = path;
     let any = Key::of_any(domain, segments.iter().copied());
     assert!(any.depth() <= MAX_SEGMENTS + 1);
@@ -60,7 +60,7 @@ fn alone(path: &Path<'_>) {
     }
 }
 
-fn apart(one: &Path<'_>, other: &Path<'_>) {
+fn check_pair(one: &Path<'_>, other: &Path<'_>) {
     let is_above = one.domain == other.domain && other.segments.starts_with(&one.segments);
     // Everything behind the maximum number of segments is one segment.
     let expected = if one.segments.len() > MAX_SEGMENTS { one == other } else { is_above };

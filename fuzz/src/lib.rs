@@ -3,6 +3,7 @@
 
 pub mod auth;
 pub mod envoy;
+pub mod fixture;
 pub mod http;
 pub mod key;
 pub mod logs;
@@ -10,7 +11,6 @@ pub mod messages;
 pub mod policies;
 pub mod redis;
 pub mod reservations;
-pub mod scene;
 pub mod snapshots;
 
 /// A target: takes any bytes, and panics if a property does not hold.

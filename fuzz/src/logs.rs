@@ -5,14 +5,14 @@ use weir_core::{algorithm::Bounds, domain::time::MAX_MOMENT};
 use futures_util::FutureExt;
 use weir::{
     cli::simulate::{
-        access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
-        lines::{Entry, Reading, Trace},
+        access::{AccessLog, Arrivals, Field, KeyFrom, SecondBuffer},
+        lines::{Entry, LineParser, Trace},
         trace::Line,
     },
     limiter::Limiter,
 };
 
-use super::scene::{self, Memory, NOW};
+use super::fixture::{self, Memory, NOW};
 
 /// Each line of an access log is a check or is reported as none. The first line of the input is the form of the keys.
 pub fn access_log(bytes: &[u8]) {
@@ -20,7 +20,7 @@ pub fn access_log(bytes: &[u8]) {
     let (form, lines) = text.split_once('\n').unwrap_or((text, ""));
     let Ok(key_from) = KeyFrom::parse(form) else { return };
     for arrivals in [Arrivals::Spread, Arrivals::Together] {
-        tell(
+        read(
             lines,
             AccessLog {
                 key_from: key_from.clone(),
@@ -28,7 +28,7 @@ pub fn access_log(bytes: &[u8]) {
                 time_from: None,
                 domain: String::new(),
                 arrivals,
-                of_a_second: OfASecond::default(),
+                second_buffer: SecondBuffer::default(),
             },
         );
     }
@@ -37,25 +37,25 @@ pub fn access_log(bytes: &[u8]) {
 /// Each line of a trace is a request or is reported as none.
 pub fn trace(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
-        tell(text, Trace);
+        read(text, Trace);
     }
 }
 
-fn tell(text: &str, mut reading: impl Reading) {
+fn read(text: &str, mut parser: impl LineParser) {
     let (mut entries, mut lines) = (Vec::new(), 0);
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         lines += 1;
-        reading.read(lines, line, &mut entries);
+        parser.parse(lines, line, &mut entries);
     }
-    reading.finish(&mut entries);
+    parser.finish(&mut entries);
     let mut numbers: Vec<_> = entries.iter().map(|entry| entry.number).collect();
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(1..=lines), "each line once");
-    let limiter = scene::limiter(scene::store(NOW), scene::policy());
-    entries.iter().for_each(|entry| hear(entry, &limiter));
+    let limiter = fixture::limiter(fixture::store(NOW), fixture::policy());
+    entries.iter().for_each(|entry| replay(entry, &limiter));
 }
 
-fn hear(entry: &Entry, limiter: &Limiter<Memory>) {
+fn replay(entry: &Entry, limiter: &Limiter<Memory>) {
     let line = match &entry.line {
         Ok(line) => line,
         Err(why) => return assert!(!why.is_empty()),

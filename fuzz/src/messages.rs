@@ -17,7 +17,7 @@ use weir::{
     },
 };
 
-use super::scene;
+use super::fixture;
 
 /// The field of a check with its limits.
 const LIMIT_SPEC: u32 = 3;
@@ -25,7 +25,7 @@ const LIMIT_SPEC: u32 = 3;
 /// A `CheckRequest` is read as prost reads it, unless it exceeds the bounds, and answered.
 pub fn check(bytes: &[u8]) {
     compare(bytes);
-    let service = scene::checks();
+    let service = fixture::checks();
     let answer = call::check(&service, Bytes::copy_from_slice(bytes));
     if let Ok(answer) = answer.now_or_never().expect("memory answers at once") {
         CheckResponse::decode(&answer[..]).expect("an answer");
@@ -43,7 +43,7 @@ pub fn batch(bytes: &[u8]) {
     }
     let checks = read.unwrap_or_default();
     checks.iter().for_each(|check| compare(check));
-    let service = scene::checks();
+    let service = fixture::checks();
     let mut answers = pin!(call::check_batch(&service, Bytes::copy_from_slice(bytes)));
     // A large batch yields between its parts.
     let answers = (0..=checks.len()).find_map(|_| answers.as_mut().now_or_never());
@@ -64,7 +64,7 @@ pub fn reset(bytes: &[u8]) {
         }
         (Err(_), Err(_)) => {}
     }
-    let service = scene::checks();
+    let service = fixture::checks();
     let actor = Actor { surface: "grpc", peer: None, client: None };
     let done = call::reset(&service, Bytes::copy_from_slice(bytes), &actor);
     if let Ok(done) = done.now_or_never().expect("memory answers at once") {

@@ -1,6 +1,6 @@
 //! Policy files, in the native format and that of envoyproxy/ratelimit.
 
-use weir_core::{algorithm::Bounds, domain::ask::MAX_COST};
+use weir_core::{algorithm::Bounds, domain::request::MAX_COST};
 use weir_policy::{
     Domain, Policy, descriptors, file,
     lint::{self, Changes, PolicyNode},
@@ -13,10 +13,10 @@ use weir_settings::{
 use futures_util::FutureExt;
 use weir::limiter::{CheckError, Descriptor, DescriptorsRequest, Invalid, Request};
 
-use super::scene::{self, NOW};
+use super::fixture::{self, NOW};
 
 /// Maximum number of nodes of a policy that are checked.
-const MAX_PLACES: usize = 32;
+const MAX_NODES: usize = 32;
 /// The checks of each node: cost, and the factor of the request.
 const TERMS: [(i64, f64); 5] = [(1, 1.0), (0, 0.5), (-MAX_COST, 1e-9), (MAX_COST, 1e9), (1, 0.0)];
 
@@ -27,7 +27,7 @@ pub fn native(bytes: &[u8]) {
     lint::warnings(&policy);
     let Changes { forgotten, moved } = Changes::between(&policy, &policy);
     assert!(forgotten.is_empty() && moved.is_empty(), "nothing has changed: {forgotten:?} {moved:?}");
-    let limiter = scene::limiter(scene::store(NOW), policy);
+    let limiter = fixture::limiter(fixture::store(NOW), policy);
     let handle = limiter.policy_handle();
     for domain in handle.policy.domains() {
         for (policy_node, (cost, factor)) in
@@ -40,9 +40,13 @@ pub fn native(bytes: &[u8]) {
             let is_too_far = matches!(&answer, Err(CheckError::Invalid(Invalid::Factor(..))));
             assert!(answer.is_ok() || factor != 1.0 && is_too_far, "{:?}", answer.as_ref().err());
             for level in answer.into_iter().flat_map(|answer| answer.levels) {
-                let said = level.decision;
-                assert!(said.reset_after >= 0 && said.wait >= 0 && said.retry_after.is_none_or(|after| after > 0));
-                assert!(said.next_after.is_none_or(|after| after > 0 && said.remaining == 0));
+                let decision = level.decision;
+                assert!(
+                    decision.reset_after >= 0
+                        && decision.wait >= 0
+                        && decision.retry_after.is_none_or(|after| after > 0)
+                );
+                assert!(decision.next_after.is_none_or(|after| after > 0 && decision.remaining == 0));
             }
         }
     }
@@ -50,15 +54,16 @@ pub fn native(bytes: &[u8]) {
 
 /// A file in the format of envoyproxy/ratelimit is rejected with positions, or each of its descriptors gets a status.
 pub fn descriptors(bytes: &[u8]) {
-    let Some(domain) = read(bytes, |document, bounds| descriptors::file::read(document, &scene::rules(bounds))) else {
+    let Some(domain) = read(bytes, |document, bounds| descriptors::file::read(document, &fixture::rules(bounds)))
+    else {
         return;
     };
     // The same file again, as a second file of the domain.
-    let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, &scene::rules(bounds)));
+    let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, &fixture::rules(bounds)));
     let policy = Policy::new([domain]);
     lint::warnings(&policy);
     Changes::between(&policy, &policy);
-    let limiter = scene::limiter(scene::store(NOW), policy);
+    let limiter = fixture::limiter(fixture::store(NOW), policy);
     let handle = limiter.policy_handle();
     for domain in handle.policy.domains() {
         for (hits, _) in TERMS {
@@ -81,7 +86,7 @@ fn descriptor(policy_node: &PolicyNode<'_>, hits: i64) -> Descriptor {
 
 fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
     let mut nodes = lint::policy_nodes(domain);
-    nodes.truncate(MAX_PLACES);
+    nodes.truncate(MAX_NODES);
     nodes
 }
 
@@ -90,14 +95,14 @@ fn read(bytes: &[u8], as_domain: impl Fn(&Node, &Bounds) -> Result<Domain, Probl
     match document::parse(text).and_then(|document| document.map(|it| as_domain(&it, &Bounds::default())).transpose()) {
         Ok(domain) => domain,
         Err(problems) => {
-            check_places(text, &problems);
+            check_positions(text, &problems);
             None
         }
     }
 }
 
 /// Problems have a message and a position within the text.
-pub fn check_places(text: &str, problems: &Problems) {
+pub fn check_positions(text: &str, problems: &Problems) {
     let lines = 1 + text.matches(['\n', '\r']).count();
     assert!(!problems.0.is_empty());
     for problem in &problems.0 {

@@ -4,9 +4,9 @@ use weir_core::domain::aggregate;
 use weir_store::{
     Failure,
     redis::{
-        command::words,
+        command::error_text,
         hello::{Hello, ServerMode},
-        reply::{Answers, MAX_TIME, Tells},
+        reply::{AnswerFields, Answers, MAX_TIME},
         slots::{self, SLOTS, SlotMap},
     },
     url::Address,
@@ -15,13 +15,13 @@ use weir_store::{
 use deadpool_redis::redis::{Parser, Value};
 
 /// Number of levels of each part of an answer, and the kind of its other content.
-const PARTS: [(u32, Tells); 6] = [
-    (1, Tells::Decisions),
-    (2, Tells::Changes),
-    (0, Tells::Decisions),
-    (3, Tells::LeftCharged),
-    (4, Tells::Reservation),
-    (16, Tells::Decisions),
+const PARTS: [(u32, AnswerFields); 6] = [
+    (1, AnswerFields::Decisions),
+    (2, AnswerFields::Changes),
+    (0, AnswerFields::Decisions),
+    (3, AnswerFields::LeftCharged),
+    (4, AnswerFields::Reservation),
+    (16, AnswerFields::Decisions),
 ];
 
 /// The input is a sequence of replies. Each one is parsed or reported as unexpected.
@@ -34,9 +34,9 @@ pub fn reply(bytes: &[u8]) {
         }
         if let Value::ServerError(error) = &reply {
             // A command that the server may have executed is never sent again.
-            let text = words(error);
+            let text = error_text(error);
             let failure = Failure::of_server(&text);
-            assert_eq!(failure.may_be_sent_again(), failure.refusal().is_some(), "{text}");
+            assert_eq!(failure.may_be_sent_again(), failure.error_code().is_some(), "{text}");
             let _ = slots::redirect(&text, &asked());
         }
     }

@@ -6,7 +6,7 @@ use weir::{
     proto::{CancelResponse, CommitRequest, CommitResponse, ExtendResponse, ReserveRequest, ReserveResponse},
     telemetry::Transport,
     transport::{
-        check_service::Caller,
+        check_service::CallContext,
         fields::{Fields, Value},
         grpc::reservation::{self, Settling},
         message::{MAX_FIELDS, ReserveMessage},
@@ -14,8 +14,8 @@ use weir::{
 };
 
 use super::{
+    fixture,
     messages::{is_beyond_bounds, limits, nests_groups},
-    scene,
 };
 
 /// The field of `ReserveRequest` with the check.
@@ -38,8 +38,8 @@ pub fn reserve(bytes: &[u8]) {
         (None, Ok(known)) => assert!(may_be_refused(bytes), "prost reads {known:?}"),
         (None, Err(_)) => {}
     }
-    let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
-    let answer = reservation::reserve(&service, ReserveMessage::read(bytes), &caller, |_, answer| answer);
+    let (service, context) = (fixture::checks(), CallContext::new(None, Transport::Grpc));
+    let answer = reservation::reserve(&service, ReserveMessage::read(bytes), &context, |_, answer| answer);
     let Ok(answer) = answer.now_or_never().expect("memory answers at once") else { return };
     let ReserveResponse { decision, hold, .. } = ReserveResponse::decode(&answer[..]).expect("an answer");
     assert_eq!(decision.expect("a decision").allowed, !hold.is_empty());
@@ -48,7 +48,7 @@ pub fn reserve(bytes: &[u8]) {
     }
     let commit = |actual| {
         let message = CommitRequest { hold: hold.clone(), actual: Some(actual) }.encode_to_vec();
-        let answer = reservation::settle(&service, Settling::Commit, &message, &caller)
+        let answer = reservation::settle(&service, Settling::Commit, &message, &context)
             .now_or_never()
             .expect("memory answers at once");
         CommitResponse::decode(&answer.ok().expect("it is there")[..]).expect("an answer")
@@ -69,10 +69,10 @@ fn may_be_refused(bytes: &[u8]) -> bool {
 
 /// Any message, and any text as a hold, settles nothing, since nothing is reserved.
 pub fn settle(bytes: &[u8]) {
-    let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
+    let (service, context) = (fixture::checks(), CallContext::new(None, Transport::Grpc));
     let text = CommitRequest { hold: String::from_utf8_lossy(bytes).into_owned(), actual: None }.encode_to_vec();
     for message in [bytes, &text] {
-        let committed = reservation::settle(&service, Settling::Commit, message, &caller)
+        let committed = reservation::settle(&service, Settling::Commit, message, &context)
             .now_or_never()
             .expect("memory answers at once");
         if let Ok(answer) = committed {
@@ -80,13 +80,13 @@ pub fn settle(bytes: &[u8]) {
                 CommitResponse::decode(&answer[..]).expect("an answer");
             assert_eq!((charged, refunded, overage), (0, 0, 0));
         }
-        let cancelled = reservation::settle(&service, Settling::Cancel, message, &caller)
+        let cancelled = reservation::settle(&service, Settling::Cancel, message, &context)
             .now_or_never()
             .expect("memory answers at once");
         if let Ok(answer) = cancelled {
             assert_eq!(CancelResponse::decode(&answer[..]).expect("an answer").refunded, 0);
         }
-        let extended = reservation::settle(&service, Settling::Extend, message, &caller)
+        let extended = reservation::settle(&service, Settling::Extend, message, &context)
             .now_or_never()
             .expect("memory answers at once");
         if let Ok(answer) = extended {

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use tempfile::NamedTempFile;
 use weir::limiter::Request;
 
-use super::scene::{self, EVERY, Memory, NOW};
+use super::fixture::{self, EVERY, Memory, NOW};
 
 /// Length of the checksum at the end of a file, in bytes.
 const CHECKSUM: usize = blake3::OUT_LEN;
@@ -23,7 +23,7 @@ pub fn content(bytes: &[u8]) {
     let whole = [bytes, blake3::hash(bytes).as_bytes()].concat();
     let Ok((loaded, store)) = load(whole_file(&whole).path()) else { return };
     assert!(store.stats().keys as u64 + loaded.expired + loaded.left_out <= loaded.states, "{loaded:?}");
-    let limiter = scene::limiter(store, scene::policy());
+    let limiter = fixture::limiter(store, fixture::policy());
     let snapshot = limiter.policy_handle();
     let keys = algorithm::rates().map(|entry| (EVERY, vec![entry.name])).chain([("", vec!["user", "alex", "trade"])]);
     for (domain, key) in keys {
@@ -59,7 +59,7 @@ fn whole_file(bytes: &[u8]) -> NamedTempFile {
 
 fn load(path: &Path) -> Result<(Loaded, Memory), SnapshotError> {
     let snapshot = Snapshot::open(path)?.expect("the file is there");
-    let store = scene::store(snapshot.clock().max(NOW));
+    let store = fixture::store(snapshot.clock().max(NOW));
     let anchor_of = |domain: &[u8]| {
         assert_eq!(parts_end(domain, 1), Some(domain.len()), "{domain:?}");
         if domain == domain_name("shop") { 32 } else { DEFAULT_ANCHOR }

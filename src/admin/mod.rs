@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 
 use crate::telemetry::Metrics;
 
-mod page;
+mod compressed;
 
 /// The state behind the endpoints.
 #[derive(Clone)]
-pub struct Admin {
+pub struct HealthAndMetrics {
     metrics: Arc<Metrics>,
     draining: Arc<AtomicBool>,
     awaits_policy: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub struct Admin {
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
-impl Admin {
+impl HealthAndMetrics {
     /// Returns endpoints for `metrics`. With `requires_store`, `/readyz` fails while the shared store has a problem.
     /// `refresh` updates the gauges that are computed on demand.
     pub fn new(
@@ -84,13 +84,13 @@ impl Admin {
     }
 }
 
-async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoResponse {
+async fn metrics(State(admin): State<HealthAndMetrics>, headers: HeaderMap) -> impl IntoResponse {
     (admin.refresh)(&admin.metrics);
-    let page = page::respond(&admin.metrics.render(), &headers).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
+    let page = compressed::respond(&admin.metrics.render(), &headers).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
+async fn ready(State(admin): State<HealthAndMetrics>) -> impl IntoResponse {
     match admin.obstacle() {
         Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle),
         None => (StatusCode::OK, admin.store.lock().unwrap_or("ready\n")),
@@ -98,7 +98,7 @@ async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
 }
 
 /// Readiness at the path and with the answers of envoyproxy/ratelimit, for its probes.
-async fn healthcheck(State(admin): State<Admin>) -> impl IntoResponse {
+async fn healthcheck(State(admin): State<HealthAndMetrics>) -> impl IntoResponse {
     match admin.obstacle() {
         Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
         None => (StatusCode::OK, "OK"),

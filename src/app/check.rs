@@ -3,14 +3,14 @@
 use std::{path::PathBuf, time::SystemTime};
 
 use weir_policy::Policy;
-use weir_server::tls::Loaded;
+use weir_server::tls::TlsFiles;
 use weir_settings::{
     file::{follow_links, is_set},
     tls::pem,
 };
 use weir_store::memory::snapshot;
 
-use super::{AppError, export, policy, worst_case::WorstCase};
+use super::{AppError, export, memory_bound::MemoryBound, policy};
 use crate::{
     auth::file as credentials,
     config::{PATHS, PathSetting, Settings},
@@ -25,7 +25,7 @@ pub struct Checked {
     /// The certificates of all settings.
     pub certificates: Vec<Certificates>,
     /// Upper bound of the memory of the process.
-    pub worst_case: WorstCase,
+    pub memory_bound: MemoryBound,
 }
 
 /// A file of certificates.
@@ -48,7 +48,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     let mut errors = Vec::new();
     for (setting, tls) in [("grpc.tls", &settings.grpc.tls), ("http.tls", &settings.http.tls)] {
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
-        errors.extend(tls.is_on().then(|| Loaded::read(tls, &[], None).err().map(wrong)).flatten());
+        errors.extend(tls.is_on().then(|| TlsFiles::read(tls, &[], None).err().map(wrong)).flatten());
     }
     let has_credentials = is_set(&settings.auth.file);
     if has_credentials {
@@ -70,7 +70,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     };
     match policy {
         Ok(policy) if errors.is_empty() => Ok(Checked {
-            worst_case: WorstCase::of(settings, policy.as_ref()),
+            memory_bound: MemoryBound::of(settings, policy.as_ref()),
             policy,
             is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),
             certificates: certificates(settings),

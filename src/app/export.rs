@@ -29,21 +29,21 @@ use tracing::{info, warn};
 
 use crate::telemetry::{
     Metrics, Spans, TracingSettings,
-    spans::{Protocol, SpanMeter},
+    spans::{Protocol, SpanMetrics},
 };
 
 /// Maximum number of spans in a batch.
 const MAX_BATCH: usize = 512;
 /// Longest time that a span waits for its batch.
-const EVERY: Duration = Duration::from_secs(1);
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Exports spans while the service runs.
-pub(super) struct Exporting {
+pub(super) struct SpanExport {
     provider: SdkTracerProvider,
     timeout: Duration,
 }
 
-impl Exporting {
+impl SpanExport {
     /// Starts the export if the settings name a collector.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Exporting {
         }
         let timeout = settings.timeout.duration();
         let exporter = exporter(settings, timeout)?;
-        let queue = Queue::new(exporter, settings.max_queue, SpanMeter::new(metrics.registry()));
+        let queue = Queue::new(exporter, settings.max_queue, SpanMetrics::new(metrics.registry()));
         let provider = SdkTracerProvider::builder().with_span_processor(queue).with_resource(resource(settings));
         let (spans, provider) = Spans::new(provider, settings.sample_ratio);
         Ok((Some(Self { provider, timeout }), Some(spans)))
@@ -75,7 +75,7 @@ impl Exporting {
 /// Checks that spans could be exported, without exporting any.
 ///
 /// # Errors
-/// As [`Exporting::start`].
+/// As [`SpanExport::start`].
 pub(super) fn check(settings: &TracingSettings) -> Result<(), String> {
     if settings.is_on() { exporter(settings, settings.timeout.duration()).map(drop) } else { Ok(()) }
 }
@@ -117,20 +117,24 @@ struct Queue {
     batches: BatchSpanProcessor,
     /// A permit for each span that may be queued or in flight.
     room: Arc<Semaphore>,
-    meter: SpanMeter,
+    metrics: SpanMetrics,
 }
 
 impl Queue {
-    fn new(exporter: SpanExporter, max_queue: usize, meter: SpanMeter) -> Self {
+    fn new(exporter: SpanExporter, max_queue: usize, metrics: SpanMetrics) -> Self {
         let room = Arc::new(Semaphore::new(max_queue));
-        let exporter =
-            Counted { exporter, room: Arc::clone(&room), meter: meter.clone(), has_failed: AtomicBool::new(false) };
+        let exporter = CountingExporter {
+            exporter,
+            room: Arc::clone(&room),
+            metrics: metrics.clone(),
+            has_failed: AtomicBool::new(false),
+        };
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(max_queue)
             .with_max_export_batch_size(MAX_BATCH)
-            .with_scheduled_delay(EVERY)
+            .with_scheduled_delay(MAX_BATCH_DELAY)
             .build();
-        Self { batches: BatchSpanProcessor::new(exporter, config), room, meter }
+        Self { batches: BatchSpanProcessor::new(exporter, config), room, metrics }
     }
 }
 
@@ -143,7 +147,7 @@ impl SpanProcessor for Queue {
                 permit.forget();
                 self.batches.on_end(span);
             }
-            Err(_) => self.meter.dropped.increment(1),
+            Err(_) => self.metrics.dropped.increment(1),
         }
     }
 
@@ -162,20 +166,20 @@ impl SpanProcessor for Queue {
 
 /// An exporter that counts spans by result.
 #[derive(Debug)]
-struct Counted {
+struct CountingExporter {
     exporter: SpanExporter,
     room: Arc<Semaphore>,
-    meter: SpanMeter,
+    metrics: SpanMetrics,
     /// Whether the last batch was rejected.
     has_failed: AtomicBool,
 }
 
-impl Export for Counted {
+impl Export for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let taken = self.exporter.export(batch).await;
         self.room.add_permits(count);
-        let result = if taken.is_ok() { &self.meter.exported } else { &self.meter.failed };
+        let result = if taken.is_ok() { &self.metrics.exported } else { &self.metrics.failed };
         result.increment(count as u64);
         match (&taken, self.has_failed.swap(taken.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => warn!(%error, "the collector does not accept spans; they are lost until it does"),

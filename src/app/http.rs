@@ -13,7 +13,7 @@ use weir_store::AnyStore;
 
 use super::AppError;
 use crate::{
-    admin::Admin,
+    admin::HealthAndMetrics,
     config::Settings,
     explorer::Explorer,
     transport::{
@@ -30,7 +30,7 @@ use crate::{
 pub(super) fn routes(
     settings: &Settings,
     service: CheckService<AnyStore>,
-    admin: Admin,
+    admin: HealthAndMetrics,
     operators: Arc<AdminService>,
     explorer: Option<Explorer>,
     sites: Sites,
@@ -45,7 +45,7 @@ pub(super) fn routes(
 }
 
 /// Returns the routes of `/metrics` and the probes, which run on the calling runtime.
-pub(super) fn pages(admin: Admin) -> Router {
+pub(super) fn pages(admin: HealthAndMetrics) -> Router {
     on_control(admin.routes())
 }
 

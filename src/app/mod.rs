@@ -1,21 +1,21 @@
 //! Wiring, from settings to a running service, and its shutdown.
 
 mod check;
-mod descriptors;
 mod error;
 mod export;
+mod fd_limit;
 mod host;
 mod http;
 mod last_policy;
+mod memory_bound;
+mod outcome;
 mod policy;
 mod readiness;
 mod reload;
 mod security;
 mod snapshots;
 mod source;
-mod stopped;
 mod store_log;
-mod worst_case;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -24,15 +24,17 @@ use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch};
 use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
-    metrics::ListenerMeter,
+    metrics::ListenerMetrics,
 };
 use weir_settings::file::{follow_links, is_set};
 use weir_store::{AnyStore, memory::MemoryStats};
 
 pub use check::{Certificates, check};
 pub use error::AppError;
-use export::Exporting;
+use export::SpanExport;
 use futures_util::future::BoxFuture;
+pub use outcome::RunOutcome;
+use outcome::panicked;
 use parking_lot::Mutex;
 use policy::PolicyInForce;
 use readiness::Readiness;
@@ -40,19 +42,17 @@ use reload::Reload;
 use security::Security;
 use snapshots::{Snapshots, open_store};
 use source::Source;
-pub use stopped::Stopped;
-use stopped::panicked;
 
 use crate::{
-    admin::Admin,
+    admin::HealthAndMetrics,
     config::{ResetRule, Settings},
     explorer::Explorer,
     limiter::Limiter,
     overrides::{self, OverrideService},
     telemetry::{HotKeys, Metrics},
     transport::{
-        Guarded, Pages,
-        admin::{AdminService, Fleet},
+        Guarded, HttpRoutes,
+        admin::{AdminService, ReplicaRegistry},
         check_service::CheckService,
         grpc::Calls,
         http::Sites,
@@ -65,10 +65,10 @@ use crate::{
 /// Default limit of the decisions of a port that wait for a shared store: the queue of one pipeline worker.
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
 /// Maximum number of connections of the port of `/metrics` and the probes.
-const MAX_SCRAPERS: usize = 64;
+const MAX_METRICS_CONNECTIONS: usize = 64;
 /// Minimum number of shards swept per tick, of at least 64 in all. Of more than 256 shards a sixteenth is swept, so
 /// that a full sweep takes about three seconds.
-const SHARDS_A_TICK: usize = 16;
+const MIN_SHARDS_PER_TICK: usize = 16;
 /// Interval between ticks of the sweep.
 const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
 
@@ -81,17 +81,17 @@ pub struct App {
     snapshots: Arc<Snapshots>,
     overrides: Arc<OverrideService>,
     quotas: Option<Arc<Quotas<AnyStore>>>,
-    fleet: Arc<Fleet>,
+    replicas: Arc<ReplicaRegistry>,
     readiness: Readiness,
     security: Security,
     drain: Drain,
-    exporting: Option<Exporting>,
+    span_export: Option<SpanExport>,
     /// The threads that serve checks: gRPC, then HTTP.
     workers: [Workers; 2],
     grpc: Server<Guarded<Calls<AnyStore>>>,
-    http: Server<Guarded<Pages>>,
+    http: Server<Guarded<HttpRoutes>>,
     /// The port of `/metrics` and the probes alone.
-    metrics: Option<Server<Guarded<Pages>>>,
+    metrics: Option<Server<Guarded<HttpRoutes>>>,
 }
 
 impl App {
@@ -120,7 +120,7 @@ impl App {
                 "policy loaded"
             );
         }
-        descriptors::raise_limit(settings.grpc.max_connections + settings.http.max_connections + MAX_SCRAPERS);
+        fd_limit::raise(settings.grpc.max_connections + settings.http.max_connections + MAX_METRICS_CONNECTIONS);
         let mut security = Security::open(&settings, &metrics)?;
         // Processes that reach one file by several links lock the same file.
         settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);
@@ -128,15 +128,17 @@ impl App {
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
-        let limiter = if ui.enabled { limiter.sampling(HotKeys::new(ui.max_hot_keys), ui.traffic()) } else { limiter };
+        let limiter =
+            if ui.enabled { limiter.sampling(HotKeys::new(ui.max_hot_keys), ui.recent_checks()) } else { limiter };
         let limiter = Arc::new(limiter);
         let overrides = overrides(&settings, &limiter)?;
-        let admin = Admin::new(Arc::clone(&metrics), settings.store.redis.required_for_readiness, {
+        let admin = HealthAndMetrics::new(Arc::clone(&metrics), settings.store.redis.required_for_readiness, {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
-                let MemoryStats { keys, lacked_room, expired, evicted, left_out } = limiter.store().memory().stats();
+                let MemoryStats { keys, capacity_misses, expired, evicted, left_out } =
+                    limiter.store().memory().stats();
                 let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
-                metrics.memory(keys, &evictions, (rule, lacked_room));
+                metrics.memory(keys, &evictions, (rule, capacity_misses));
                 if let Some(shared) = limiter.store().shared() {
                     shared.redis().report_servers();
                 }
@@ -144,31 +146,31 @@ impl App {
         });
 
         let drain = Drain::default();
-        let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Setting)?;
+        let (span_export, spans) = SpanExport::start(&settings.tracing, &metrics).map_err(AppError::Setting)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let mut service = CheckService::new(Arc::clone(&limiter), settings.bounds());
         service.is_observed = observer.is_some();
         service.reset_needs_client = settings.reset == ResetRule::Authenticated;
         service.repeat_window = settings.idempotency.window.0;
-        let [grpc_meter, http_meter] = ["grpc", "http"].map(|name| ListenerMeter::new(metrics.registry(), name));
-        let with_permits = |setting: usize, meter: &ListenerMeter| {
-            service.clone().within(permits(setting, limiter.store().shared().is_some(), meter))
+        let [grpc_metrics, http_metrics] = ["grpc", "http"].map(|name| ListenerMetrics::new(metrics.registry(), name));
+        let with_permits = |setting: usize, metrics: &ListenerMetrics| {
+            service.clone().with_permits(permits(setting, limiter.store().shared().is_some(), metrics))
         };
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let quotas = (!settings.rlqs.domains.is_empty())
             .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
         let explorer =
             ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.bounds(), sites.clone()));
-        let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
+        let http_service = with_permits(settings.http.max_concurrent_requests, &http_metrics);
         let grpc_listener = listen("grpc.listen", &settings.grpc.listen).await?;
-        let fleet = Arc::new(Fleet::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
-        let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&fleet), Arc::clone(&overrides));
+        let replicas = Arc::new(ReplicaRegistry::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
+        let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&replicas), Arc::clone(&overrides));
         let operators = Arc::new(operators);
         let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
-            let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
-            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_meter).await
+            let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
+            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_metrics).await
         };
         let routes = routes.dividing(quotas.clone());
         // Separate workers, so that HTTP load does not delay gRPC.
@@ -190,7 +192,7 @@ impl App {
                 max_streams: settings.grpc.max_streams,
                 traffic: settings.grpc.traffic(),
             },
-            meter: grpc_meter,
+            metrics: grpc_metrics,
             drain: drain.clone(),
             tls: security.grpc(),
             clients: security.clients(),
@@ -198,7 +200,7 @@ impl App {
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
             service: Guarded::new(
-                Pages::new(pages, settings.grpc.max_message_bytes, &http_meter),
+                HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics),
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
@@ -211,7 +213,7 @@ impl App {
                 max_streams: 128,
                 traffic: settings.http.traffic(),
             },
-            meter: http_meter,
+            metrics: http_metrics,
             drain: drain.clone(),
             tls: security.http(),
             clients: security.clients(),
@@ -219,8 +221,8 @@ impl App {
         let metrics_port = match settings.metrics_listen().map_err(AppError::Setting)? {
             None => None,
             Some(address) => {
-                let meter = ListenerMeter::new(metrics.registry(), "metrics");
-                let pages = Pages::new(http::pages(admin.clone()), 0, &meter);
+                let port_metrics = ListenerMetrics::new(metrics.registry(), "metrics");
+                let pages = HttpRoutes::new(http::pages(admin.clone()), 0, &port_metrics);
                 Some(Server {
                     listener: listen("metrics.listen", &address).await?,
                     service: Guarded::new(pages, None, None, Connected::new(drain.clone())),
@@ -228,11 +230,11 @@ impl App {
                     settings: ConnectionSettings {
                         name: "metrics",
                         http2_only: false,
-                        max_connections: MAX_SCRAPERS,
+                        max_connections: MAX_METRICS_CONNECTIONS,
                         max_streams: 1,
                         traffic: settings.http.traffic(),
                     },
-                    meter,
+                    metrics: port_metrics,
                     drain: drain.clone(),
                     tls: None,
                     clients: None,
@@ -258,11 +260,11 @@ impl App {
             snapshots,
             overrides,
             quotas,
-            fleet,
+            replicas,
             readiness,
             security,
             drain,
-            exporting,
+            span_export,
             workers,
             grpc,
             http,
@@ -276,7 +278,7 @@ impl App {
     }
 
     /// Serves until `shutdown` completes or a part of the service panics, then drains.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> RunOutcome {
         let (grpc, http) = self.addresses();
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
         let metrics = self.metrics.as_ref().map(|port| port.listener.address());
@@ -296,7 +298,7 @@ impl App {
         let mut background: JoinSet<()> = self.reloads.into_iter().collect();
         background.spawn(sweep(Arc::clone(&self.limiter)));
         background.spawn(Arc::clone(&self.snapshots).run());
-        background.spawn(Arc::clone(&self.fleet).run());
+        background.spawn(Arc::clone(&self.replicas).run());
         background.spawn(self.overrides.run());
         if let Some(quotas) = self.quotas.clone() {
             background.spawn(quotas.run());
@@ -331,23 +333,23 @@ impl App {
         if let Some(quotas) = self.quotas {
             quotas.finish().await;
         }
-        self.fleet.finish().await;
+        self.replicas.finish().await;
         // Joining threads would block this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
         if let Some(shared) = self.limiter.store().shared() {
-            shared.finish().await;
+            shared.shut_down().await;
         }
         // No decision is made any more, so none is lost.
         let saved = self.snapshots.write().await;
         // Last, as it may wait for the collector.
-        if let Some(exporting) = self.exporting {
-            exporting.finish().await;
+        if let Some(span_export) = self.span_export {
+            span_export.finish().await;
         }
         info!("stopped");
         match (panicked, saved) {
-            (true, _) => Stopped::Panicked,
-            (false, true) => Stopped::Gracefully,
-            (false, false) => Stopped::NotSaved,
+            (true, _) => RunOutcome::Panicked,
+            (false, true) => RunOutcome::Gracefully,
+            (false, false) => RunOutcome::NotSaved,
         }
     }
 }
@@ -372,12 +374,12 @@ fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers,
 }
 
 /// Returns the permits of a port for decisions that wait for a shared store. Memory needs none, as it answers at once.
-fn permits(setting: usize, is_shared: bool, meter: &ListenerMeter) -> ConcurrencyLimit {
+fn permits(setting: usize, is_shared: bool, metrics: &ListenerMetrics) -> ConcurrencyLimit {
     if !is_shared {
         return ConcurrencyLimit::unbounded();
     }
     let count = if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting };
-    ConcurrencyLimit::new(count, Overload::Concurrency, meter.too_many.clone())
+    ConcurrencyLimit::new(count, Overload::Concurrency, metrics.too_many.clone())
 }
 
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {
@@ -392,6 +394,6 @@ async fn sweep(limiter: Arc<Limiter<AnyStore>>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        store.sweep((shards / 16).max(SHARDS_A_TICK));
+        store.sweep((shards / 16).max(MIN_SHARDS_PER_TICK));
     }
 }

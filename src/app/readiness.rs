@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic_health::server::HealthReporter;
 use weir_store::{AnyStore, redis::RedisStore};
 
-use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
+use crate::{admin::HealthAndMetrics, limiter::Limiter, transport::grpc::report_serving};
 
 /// Interval between polls of the circuit breaker, and between attempts to reach the store after the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ const DOWN: &str = "the store does not answer\n";
 /// Reports the readiness of this service.
 #[derive(Clone)]
 pub(super) struct Readiness {
-    pub admin: Admin,
+    pub admin: HealthAndMetrics,
     pub health: HealthReporter,
     /// Whether readiness fails while the store is unhealthy.
     pub requires_store: bool,

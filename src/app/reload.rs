@@ -20,17 +20,17 @@ use tracing::error;
 use weir_settings::FileWatch;
 use weir_telemetry::LogLimit;
 
-use super::stopped::panic_as;
+use super::outcome::resume_panic;
 
 /// Timeout of a read, including parsing.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of threads of one reload that hang in a read.
 const MAX_HUNG_READS: usize = 32;
 /// First and longest backoff after a failed read; it doubles in between.
-const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Delay after which unusable files are read again although they have not changed: a moment without free file
 /// descriptors must not keep revoked credentials in force.
-const RETRY_UNUSABLE: Duration = Duration::from_secs(60);
+const REREAD_DELAY: Duration = Duration::from_secs(60);
 /// Interval between log lines about files that cannot be read.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -40,14 +40,14 @@ pub(super) struct Reload {
     setting: &'static str,
     watch: FileWatch,
     hangup: Option<Signal>,
-    given_up: Counter,
+    timeouts: Counter,
     timeout: Duration,
 }
 
 impl Reload {
-    /// Creates a reload for the files of this watch; `given_up` counts reads that timed out.
-    pub(super) fn new(setting: &'static str, watch: FileWatch, given_up: Counter) -> Self {
-        Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), given_up, timeout: READ_TIMEOUT }
+    /// Creates a reload for the files of this watch; `timeouts` counts reads that timed out.
+    pub(super) fn new(setting: &'static str, watch: FileWatch, timeouts: Counter) -> Self {
+        Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), timeouts, timeout: READ_TIMEOUT }
     }
 
     /// Polls the files every `poll`, or less often if there are very many, forever. `read` loads what `apply` puts in
@@ -59,23 +59,23 @@ impl Reload {
         read: impl Fn() -> T + Clone + Send + 'static,
         mut apply: impl FnMut(T) -> bool + Send + 'static,
     ) {
-        let Self { setting, mut watch, mut hangup, given_up, timeout: read_timeout } = self;
+        let Self { setting, mut watch, mut hangup, timeouts, timeout: read_timeout } = self;
         let (hung, log) = (Arc::new(Semaphore::new(MAX_HUNG_READS)), LogLimit::every(LOG_EVERY));
-        let (mut asked, mut retry_pause, mut retry_at) = (false, RETRY_PAUSES.0, None);
+        let (mut requested, mut backoff, mut retry_at) = (false, BACKOFF.0, None);
         loop {
-            asked |= pause(watch.pause(poll), &mut hangup).await;
-            asked |= retry_at.is_some_and(|at| time::Instant::now() >= at);
+            requested |= pause(watch.pause(poll), &mut hangup).await;
+            requested |= retry_at.is_some_and(|at| time::Instant::now() >= at);
             let mut reading = match Arc::clone(&hung).try_acquire_owned() {
                 Err(_) => None,
-                Ok(place) => {
+                Ok(permit) => {
                     let (mut watch, read) = (watch.clone(), read.clone());
                     Some(spawn_blocking(move || {
-                        let _place = place;
+                        let _permit = permit;
                         let changed = watch.settled_change();
-                        if asked {
+                        if requested {
                             watch.load_anyway();
                         }
-                        let read = (changed || asked).then(read);
+                        let read = (changed || requested).then(read);
                         (watch, read)
                     }))
                 }
@@ -86,14 +86,14 @@ impl Reload {
                     Ok(Ok(done)) => Ok(done),
                     Ok(Err(panicked)) => Err(panicked.to_string()),
                     Err(_) => {
-                        given_up.increment(1);
+                        timeouts.increment(1);
                         Err(format!("they are not read within {} s", read_timeout.as_secs()))
                     }
                 },
             };
             match done {
-                Ok((looked, read)) => {
-                    (watch, asked, retry_pause) = (looked, false, RETRY_PAUSES.0);
+                Ok((polled, read)) => {
+                    (watch, requested, backoff) = (polled, false, BACKOFF.0);
                     if let Some(read) = read {
                         // On the blocking pool too, as applying a large policy takes a while.
                         let applied = spawn_blocking(move || {
@@ -103,9 +103,9 @@ impl Reload {
                         let is_in_force;
                         (apply, is_in_force) = match applied.await {
                             Ok(done) => done,
-                            Err(cause) => return panic_as(cause),
+                            Err(cause) => return resume_panic(cause),
                         };
-                        retry_at = (!is_in_force).then(|| time::Instant::now() + RETRY_UNUSABLE);
+                        retry_at = (!is_in_force).then(|| time::Instant::now() + REREAD_DELAY);
                     }
                 }
                 Err(cause) => {
@@ -120,9 +120,9 @@ impl Reload {
                     };
                     tokio::select! {
                         () = back => {}
-                        asked_now = pause(retry_pause, &mut hangup) => asked |= asked_now,
+                        requested_now = pause(backoff, &mut hangup) => requested |= requested_now,
                     }
-                    retry_pause = RETRY_PAUSES.1.min(2 * retry_pause);
+                    backoff = BACKOFF.1.min(2 * backoff);
                 }
             }
         }
@@ -131,14 +131,14 @@ impl Reload {
 
 /// Waits for this time, or for the signal: `true`.
 async fn pause(time: Duration, hangup: &mut Option<Signal>) -> bool {
-    let asked = async {
+    let requested = async {
         match hangup {
             Some(hangup) => drop(hangup.recv().await),
             None => pending().await,
         }
     };
     tokio::select! {
-        () = asked => true,
+        () = requested => true,
         () = sleep(time) => false,
     }
 }
@@ -162,8 +162,8 @@ mod tests {
             let file = file.clone();
             move || vec![file.clone()]
         });
-        let (given_up, counted) = counter();
-        let reload = Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, given_up) };
+        let (timeouts, counted) = counter();
+        let reload = Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, timeouts) };
         // The first read hangs until it is released, and reports when it returns; the others do not hang.
         let (release, hanging) = mpsc::channel();
         let (hanging, returned) = (Arc::new(Mutex::new(Some(hanging))), Arc::new(AtomicBool::new(false)));
@@ -233,8 +233,8 @@ mod tests {
         while applied.load(Ordering::SeqCst) < 3 {
             sleep(Duration::from_millis(100)).await;
         }
-        assert!(began.elapsed() >= 2 * RETRY_UNUSABLE, "not at each look");
-        sleep(3 * RETRY_UNUSABLE).await;
+        assert!(began.elapsed() >= 2 * REREAD_DELAY, "not at each look");
+        sleep(3 * REREAD_DELAY).await;
         assert_eq!(reads.load(Ordering::SeqCst), 3, "no more once they are in force");
         running.abort();
     }

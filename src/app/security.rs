@@ -5,16 +5,16 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tracing::{error, info, warn};
 use weir_server::{
-    metrics::TlsMeter,
-    tls::{Clients, ListenerTls, Loaded, Tls},
+    metrics::TlsMetrics,
+    tls::{CertificateClients, ListenerTls, Tls, TlsFiles},
 };
 use weir_settings::{FileWatch, Problems, file::is_set};
 
 use super::{error::AppError, reload::Reload};
 use crate::{
-    auth::{Auth, Callers, file},
+    auth::{Auth, Credentials, file},
     config::Settings,
-    telemetry::{AuthMeter, Metrics, auth},
+    telemetry::{AuthMetrics, Metrics, auth},
     transport::Authentication,
 };
 
@@ -50,7 +50,7 @@ impl Security {
         security.http = security.tls("http", &settings.http.tls, HTTP)?;
         let (path, ports) = (&settings.auth.file, [("grpc", &settings.grpc.tls), ("http", &settings.http.tls)]);
         if is_set(path) {
-            security.auth = Some(security.callers(path.clone())?);
+            security.auth = Some(security.load_credentials(path.clone())?);
         } else if ports.iter().any(|(_, tls)| tls.asks_clients()) {
             info!(
                 "clients are authenticated by certificate alone and have the role check; for the roles reset, metrics and admin set `auth.file`"
@@ -60,7 +60,7 @@ impl Security {
                     "{name}.listen rejects all calls: no client can authenticate there; set {name}.tls.client_ca or auth.file"
                 );
             }
-            security.auth = Some(Arc::new(Auth::new(Callers::by_certificate_alone())));
+            security.auth = Some(Arc::new(Auth::new(Credentials::by_certificate_alone())));
         }
         Ok(security)
     }
@@ -74,42 +74,42 @@ impl Security {
         if !settings.is_on() {
             return Ok(None);
         }
-        let files = settings.files();
+        let paths = settings.files();
         let setting = if listener == "grpc" { "grpc.tls" } else { "http.tls" };
-        let reload = Reload::new(setting, FileWatch::new(move || files.clone()), self.metrics.read_timeouts(setting));
+        let reload = Reload::new(setting, FileWatch::new(move || paths.clone()), self.metrics.read_timeouts(setting));
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
-        let loaded = Loaded::read(settings, protocols, None).map_err(wrong)?;
-        if loaded.has_ended() {
+        let files = TlsFiles::read(settings, protocols, None).map_err(wrong)?;
+        if files.has_ended() {
             warn!(listener, file = %settings.cert.display(), "the certificate has expired");
         }
-        let tls = Arc::new(Tls::new(settings, loaded, TlsMeter::new(self.metrics.registry(), listener)));
+        let tls = Arc::new(Tls::new(settings, files, TlsMetrics::new(self.metrics.registry(), listener)));
         let read = {
             let (tls, settings) = (Arc::clone(&tls), settings.clone());
             move || read_again(&tls, &settings, protocols)
         };
         let apply = {
             let tls = Arc::clone(&tls);
-            move |loaded| replace_tls(&tls, listener, loaded)
+            move |files| replace_tls(&tls, listener, files)
         };
         self.reloads.push(Box::pin(reload.run(self.poll, read, apply)));
         Ok(Some(tls))
     }
 
-    fn callers(&mut self, path: PathBuf) -> Result<Arc<Auth>, AppError> {
+    fn load_credentials(&mut self, path: PathBuf) -> Result<Arc<Auth>, AppError> {
         let watch = FileWatch::new({
             let path = path.clone();
             move || vec![path.clone()]
         });
         let reload = Reload::new("auth.file", watch, self.metrics.read_timeouts("auth.file"));
-        let callers = file::load(&path).map_err(AppError::Auth)?;
-        info!(path = %path.display(), callers = callers.count(), "credentials loaded");
-        let auth = Arc::new(Auth::new(callers));
+        let credentials = file::load(&path).map_err(AppError::Auth)?;
+        info!(path = %path.display(), callers = credentials.count(), "credentials loaded");
+        let auth = Arc::new(Auth::new(credentials));
         let apply = {
             let (auth, reloads) = (Arc::clone(&auth), auth::reloads(self.metrics.registry()));
-            move |loaded: Result<Callers, Problems>| match loaded {
-                Ok(callers) => {
-                    info!(callers = callers.count(), "credentials reloaded");
-                    auth.replace(callers);
+            move |loaded: Result<Credentials, Problems>| match loaded {
+                Ok(credentials) => {
+                    info!(callers = credentials.count(), "credentials reloaded");
+                    auth.replace(credentials);
                     reloads.count(true);
                     true
                 }
@@ -137,14 +137,14 @@ impl Security {
     }
 
     /// Returns the clients that authenticate by certificate.
-    pub(super) fn clients(&self) -> Option<Arc<dyn Clients>> {
-        self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
+    pub(super) fn clients(&self) -> Option<Arc<dyn CertificateClients>> {
+        self.auth.clone().map(|auth| auth as Arc<dyn CertificateClients>)
     }
 
     /// Returns the authentication of a listener; `None`: disabled.
     pub(super) fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;
-        Some(Authentication { auth, meter: AuthMeter::new(self.metrics.registry(), listener) })
+        Some(Authentication { auth, metrics: AuthMetrics::new(self.metrics.registry(), listener) })
     }
 
     /// Warns about each port beyond loopback without TLS or without authentication.
@@ -170,21 +170,21 @@ impl Security {
     }
 }
 
-fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<Loaded, String> {
-    let before = tls.loaded();
-    let loaded = Loaded::read(settings, protocols, Some(&before))?;
-    let worse = loaded.has_ended() && !before.has_ended();
-    if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(loaded) }
+fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<TlsFiles, String> {
+    let before = tls.files();
+    let files = TlsFiles::read(settings, protocols, Some(&before))?;
+    let worse = files.has_ended() && !before.has_ended();
+    if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(files) }
 }
 
 /// Puts certificates in force, and returns whether they are.
-fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) -> bool {
-    let is_usable = loaded.is_ok();
-    tls.meter().reloads.count(is_usable);
-    match loaded {
-        Ok(loaded) => {
+fn replace_tls(tls: &Tls, listener: &str, files: Result<TlsFiles, String>) -> bool {
+    let is_usable = files.is_ok();
+    tls.metrics().reloads.count(is_usable);
+    match files {
+        Ok(files) => {
             info!(listener, "certificates reloaded");
-            tls.replace(loaded);
+            tls.replace(files);
         }
         Err(problem) => {
             error!(listener, %problem, "{listener}.tls on disk cannot be used; the previous certificates stay in force");

@@ -26,7 +26,7 @@ use super::error::AppError;
 use crate::limiter::Limiter;
 
 /// Largest lag of the wall clock behind a snapshot that is not logged: usual clock adjustments.
-const USUAL_STEP: Micros = SECOND;
+const MAX_UNLOGGED_CLOCK_LAG: Micros = SECOND;
 
 /// Opens the memory store with the states of the snapshot, if one is configured, and takes the lock of the snapshot.
 /// With `start_empty` the snapshot is set aside instead of loaded.
@@ -75,7 +75,7 @@ fn load(
     let Some(snapshot) = Snapshot::open(path)? else { return Ok(None) };
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as Micros;
     let behind = snapshot.clock() - wall;
-    if behind > USUAL_STEP {
+    if behind > MAX_UNLOGGED_CLOCK_LAG {
         warn!(seconds = behind / SECOND, "the wall clock is behind the snapshot: time continues from the snapshot's");
     }
     let store = MemoryStore::new(settings.memory(), SystemClock::resuming_at(snapshot.clock()));

@@ -11,10 +11,10 @@ use weir_settings::Problems;
 use super::{
     AppError,
     last_policy::LastPolicy,
+    outcome::resume_panic,
     policy::{self, PolicyInForce},
     readiness::Readiness,
     reload::Reload,
-    stopped::panic_as,
 };
 use crate::{
     config::Settings,
@@ -25,7 +25,7 @@ use crate::{
 /// The source of the policy.
 pub(super) enum Source {
     /// None: there is no policy.
-    Nothing,
+    None,
     /// Files.
     Files,
     /// A control plane.
@@ -42,7 +42,7 @@ impl Source {
         let rules = settings.policy_rules();
         if !policy::is_named(settings)? {
             warn!("no policy (allow_all): every check in the default domain that brings no limits is allowed");
-            return Ok((Self::Nothing, Loaded::nothing(&rules)));
+            return Ok((Self::None, Loaded::none(&rules)));
         }
         let Some(address) = settings.control_plane() else {
             let loaded = policy::load(settings).map_err(AppError::Policy)?;
@@ -78,7 +78,7 @@ impl Source {
             let apply = move |loaded| in_force.reload(loaded).is_ok();
             return vec![reload.run(poll, move || policy::load(&settings), apply).boxed()];
         }
-        let mut tasks = vec![reload.run(poll, || (), nothing_to_reload).boxed()];
+        let mut tasks = vec![reload.run(poll, || (), no_policy_to_reload).boxed()];
         if let Self::ControlPlane(client, last) = self {
             tasks.push(receive(*client, last, in_force, settings, readiness).boxed());
         }
@@ -86,7 +86,7 @@ impl Source {
     }
 }
 
-fn nothing_to_reload((): ()) -> bool {
+fn no_policy_to_reload((): ()) -> bool {
     info!("no policy to reload");
     true
 }
@@ -118,7 +118,7 @@ async fn receive(
                 in_force = back;
                 result
             }
-            Err(cause) => return panic_as(cause),
+            Err(cause) => return resume_panic(cause),
         };
         match result {
             Ok(()) => {

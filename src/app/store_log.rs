@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use weir_core::domain::OnStoreFailure;
 use weir_store::{
     AnyStore, SharedStore,
-    outage_charges::{OutageCharges, Outcome},
+    outage_charges::{ChargeOutcome, OutageCharges},
 };
 
 use crate::limiter::Limiter;
@@ -35,14 +35,14 @@ pub(super) async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str
         polls.tick().await;
         let (store, now) = (limiter.store(), Instant::now());
         if let Some(shared) = store.shared() {
-            let event = outages.observe(now, shared.redis().is_up(), shared.degraded());
+            let event = outages.poll(now, shared.redis().is_up(), shared.degraded());
             let charges = Charges::of(shared);
             log_outage(event, &limiter, charges.since(&before));
             if outages.current.is_none() {
                 before = charges;
             }
         }
-        if let Some(checks) = full.observe(now, store.memory().stats().lacked_room) {
+        if let Some(checks) = full.poll(now, store.memory().stats().capacity_misses) {
             warn!(checks, when_full, max_keys, "memory store full: {}", effect_of_full(when_full));
         }
     }
@@ -67,7 +67,7 @@ impl Charges {
     fn of(shared: &SharedStore) -> Self {
         let Some(charges) = shared.outage_charges() else { return Self::default() };
         let units = |outcome| OutageCharges::units(charges, outcome);
-        Self { charged: units(Outcome::Charged), lost: Outcome::LOST.map(units).into_iter().sum() }
+        Self { charged: units(ChargeOutcome::Charged), lost: ChargeOutcome::LOST.map(units).into_iter().sum() }
     }
 
     fn since(self, before: &Self) -> Self {
@@ -85,7 +85,7 @@ fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>, charges: 
                 warn!(on_store_failure = rule.name(), "store outage: {}", effect(rule));
             }
         }
-        Phase::GoesOn => {
+        Phase::Ongoing => {
             let rules = rules(limiter).map(OnStoreFailure::name).collect::<Vec<_>>().join(",");
             warn!(on_store_failure = rules, seconds, local, allow, deny, error, "store outage goes on");
         }
@@ -129,13 +129,13 @@ struct Outages {
     /// Total of degraded checks at the last poll.
     counts: Counts,
     /// Start of the current series of polls that all found trouble, and the degraded checks before it.
-    trouble: Option<(Instant, Counts)>,
+    degraded_since: Option<(Instant, Counts)>,
 }
 
 struct Outage {
     since: Instant,
     last_line: Instant,
-    last_trouble: Instant,
+    last_degraded: Instant,
     /// Total of degraded checks before the outage.
     before: Counts,
 }
@@ -151,45 +151,49 @@ struct OutageEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Began,
-    GoesOn,
+    Ongoing,
     Over,
 }
 
 impl Outages {
-    fn observe(&mut self, now: Instant, is_up: bool, counts: Counts) -> Option<OutageEvent> {
+    fn poll(&mut self, now: Instant, is_up: bool, counts: Counts) -> Option<OutageEvent> {
         let before = std::mem::replace(&mut self.counts, counts);
-        let is_trouble = !is_up || counts != before;
-        self.trouble = is_trouble.then(|| self.trouble.unwrap_or((now, before)));
+        let is_degraded = !is_up || counts != before;
+        self.degraded_since = is_degraded.then(|| self.degraded_since.unwrap_or((now, before)));
         let Some(outage) = &mut self.current else {
-            let (since, before) = self.trouble?;
+            let (since, before) = self.degraded_since?;
             if is_up && now - since < OUTAGE_AFTER {
                 return None;
             }
-            self.current = Some(Outage { since, last_line: now, last_trouble: now, before });
-            return Some(OutageEvent { phase: Phase::Began, lasted: now - since, counts: met(&before, &counts) });
+            self.current = Some(Outage { since, last_line: now, last_degraded: now, before });
+            return Some(OutageEvent {
+                phase: Phase::Began,
+                lasted: now - since,
+                counts: difference(&before, &counts),
+            });
         };
-        if is_trouble {
-            outage.last_trouble = now;
+        if is_degraded {
+            outage.last_degraded = now;
         }
         let event = |phase, until: Instant| OutageEvent {
             phase,
             lasted: until - outage.since,
-            counts: met(&outage.before, &counts),
+            counts: difference(&outage.before, &counts),
         };
-        if now - outage.last_trouble >= OVER_AFTER {
-            let over = event(Phase::Over, outage.last_trouble);
+        if now - outage.last_degraded >= OVER_AFTER {
+            let over = event(Phase::Over, outage.last_degraded);
             self.current = None;
             return Some(over);
         }
-        let goes_on = (now - outage.last_line >= REPEAT_EVERY).then(|| event(Phase::GoesOn, now));
-        if goes_on.is_some() {
+        let ongoing = (now - outage.last_line >= REPEAT_EVERY).then(|| event(Phase::Ongoing, now));
+        if ongoing.is_some() {
             outage.last_line = now;
         }
-        goes_on
+        ongoing
     }
 }
 
-fn met(before: &Counts, counts: &Counts) -> Counts {
+fn difference(before: &Counts, counts: &Counts) -> Counts {
     std::array::from_fn(|rule| counts[rule] - before[rule])
 }
 
@@ -202,7 +206,7 @@ struct Full {
 
 impl Full {
     /// Returns the number of checks since the last line, if a line is due.
-    fn observe(&mut self, now: Instant, checks: usize) -> Option<usize> {
+    fn poll(&mut self, now: Instant, checks: usize) -> Option<usize> {
         let is_due = self.last_line.is_none_or(|last| now - last >= REPEAT_EVERY);
         if checks == self.logged || !is_due {
             return None;
@@ -223,7 +227,7 @@ mod tests {
         let events = seconds.into_iter().enumerate().filter_map(|(second, (is_up, checks))| {
             local += checks;
             let second = second as u64;
-            let event = outages.observe(start + Duration::from_secs(second), is_up, [local, 0, 0, 0])?;
+            let event = outages.poll(start + Duration::from_secs(second), is_up, [local, 0, 0, 0])?;
             Some((second, event.phase, event.lasted.as_secs(), event.counts[0]))
         });
         events.collect()
@@ -235,8 +239,8 @@ mod tests {
         let seconds = [(true, 0); 3].into_iter().chain(down).chain([(true, 0); 20]);
         let expected = [
             (3, Phase::Began, 0, 10),
-            (63, Phase::GoesOn, 60, 610),
-            (123, Phase::GoesOn, 120, 1_210),
+            (63, Phase::Ongoing, 60, 610),
+            (123, Phase::Ongoing, 120, 1_210),
             (137, Phase::Over, 129, 1_300),
         ];
         assert_eq!(lines(seconds), expected);
@@ -261,11 +265,11 @@ mod tests {
     #[test]
     fn full_memory_is_logged_at_most_once_a_minute() {
         let (mut full, start) = (Full::default(), Instant::now());
-        let mut observe = |second, checks| full.observe(start + Duration::from_secs(second), checks);
+        let mut poll = |second, checks| full.poll(start + Duration::from_secs(second), checks);
         assert_eq!(
-            [observe(0, 0), observe(1, 3), observe(2, 9), observe(60, 20), observe(61, 20), observe(62, 20)],
+            [poll(0, 0), poll(1, 3), poll(2, 9), poll(60, 20), poll(61, 20), poll(62, 20)],
             [None, Some(3), None, None, Some(17), None]
         );
-        assert_eq!(observe(500, 20), None);
+        assert_eq!(poll(500, 20), None);
     }
 }

@@ -13,21 +13,21 @@ use weir_settings::{
     suggest,
 };
 
-use super::{Role, Roles, TokenHash, callers::Callers, token::PREFIX};
+use super::{Role, Roles, TokenHash, credentials::Credentials, token::PREFIX};
 
 /// Maximum number of tokens, and of certificate names; a call may be compared with all of them.
 pub const MAX_ENTRIES: usize = 1_000;
 /// Maximum size of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-const CALLER_KEYS: &[&str] = &["roles", "tokens", "certificates"];
+const CLIENT_KEYS: &[&str] = &["roles", "tokens", "certificates"];
 const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
 
 /// Reads the credentials file.
 ///
 /// # Errors
 /// All problems, each with its position. No text that may be a token is shown.
-pub fn load(path: &Path) -> Result<Callers, Problems> {
+pub fn load(path: &Path) -> Result<Credentials, Problems> {
     let text = file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     parse(&text).map_err(|problems| problems.in_file(path))
 }
@@ -36,7 +36,7 @@ pub fn load(path: &Path) -> Result<Callers, Problems> {
 ///
 /// # Errors
 /// All problems, each with its position. No text that may be a token is shown.
-pub fn parse(text: &str) -> Result<Callers, Problems> {
+pub fn parse(text: &str) -> Result<Credentials, Problems> {
     read(text).map_err(hidden)
 }
 
@@ -50,7 +50,7 @@ fn hidden(mut problems: Problems) -> Problems {
     problems
 }
 
-fn read(text: &str) -> Result<Callers, Problems> {
+fn read(text: &str) -> Result<Credentials, Problems> {
     let mut reader = Reader::default();
     match document::parse(text)? {
         None => {
@@ -59,12 +59,12 @@ fn read(text: &str) -> Result<Callers, Problems> {
         }
         Some(document) => reader.file(&document),
     }
-    if reader.problems.0.is_empty() { Ok(reader.callers) } else { Err(reader.problems) }
+    if reader.problems.0.is_empty() { Ok(reader.credentials) } else { Err(reader.problems) }
 }
 
 #[derive(Default)]
 struct Reader {
-    callers: Callers,
+    credentials: Credentials,
     problems: Problems,
     hashes: HashSet<String>,
     names: HashSet<NamePattern>,
@@ -102,26 +102,26 @@ impl Reader {
             self.problem(document.mark, "`callers` is missing");
             return;
         };
-        let Value::Map(callers) = &entry.value.value else {
+        let Value::Map(clients) = &entry.value.value else {
             let message = format!("callers maps names to what they may do; it is {}", entry.value.kind());
             self.problem(entry.value.mark, message);
             return;
         };
-        for caller in callers {
-            self.caller(caller);
+        for client in clients {
+            self.client(client);
         }
         if self.hashes.len().max(self.names.len()) > MAX_ENTRIES {
             self.problem(entry.mark, format!("at most {MAX_ENTRIES} tokens and as many names of certificates"));
         }
     }
 
-    fn caller(&mut self, caller: &Entry) {
-        if !is_name(&caller.key) {
-            self.problem(caller.mark, "a client's name is 1 to 256 bytes without control characters");
+    fn client(&mut self, client: &Entry) {
+        if !is_name(&client.key) {
+            self.problem(client.mark, "a client's name is 1 to 256 bytes without control characters");
             return;
         }
         let (mut roles, mut tokens, mut certificates) = (None, Vec::new(), Vec::new());
-        for entry in self.map(&caller.value, "a caller", CALLER_KEYS) {
+        for entry in self.map(&client.value, "a caller", CLIENT_KEYS) {
             match entry.key.as_str() {
                 "roles" => roles = Some(self.roles(&entry.value)),
                 "tokens" => {
@@ -136,8 +136,8 @@ impl Reader {
             }
         }
         match roles {
-            None => self.problem(caller.mark, format!("a caller has roles: {}", role_names())),
-            Some(roles) => self.callers.add(&caller.key, roles, tokens, certificates),
+            None => self.problem(client.mark, format!("a caller has roles: {}", role_names())),
+            Some(roles) => self.credentials.add(&client.key, roles, tokens, certificates),
         }
     }
 
@@ -225,7 +225,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::auth::{Access, Denied};
+    use crate::auth::{Access, AuthError};
 
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -240,21 +240,21 @@ mod tests {
              - {{ sha256: {} , expires: '2027-01-31T01:00:00+01:00' }}\n  gone: {{ roles: [check], tokens: [] }}\n",
             HASH.replace('b', "c")
         );
-        let callers = parse(&text).unwrap();
-        assert_eq!(callers.count(), 2);
+        let credentials = parse(&text).unwrap();
+        assert_eq!(credentials.count(), 2);
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1_801_353_600);
         let (token, before) = (TokenHash::of(b"abc"), end - Duration::from_micros(1));
-        let grant = callers.grant(Some(&token), None, before).unwrap();
-        assert_eq!(grant.end, Some(end));
+        let principal = credentials.authenticate(Some(&token), None, before).unwrap();
+        assert_eq!(principal.end, Some(end));
         for (role, allowed) in [(Role::Check, false), (Role::Reset, true), (Role::Metrics, true)] {
-            assert_eq!(grant.allows(Access::Role(role), || before).is_ok(), allowed, "{role:?}");
+            assert_eq!(principal.allows(Access::Role(role), || before).is_ok(), allowed, "{role:?}");
         }
-        assert_eq!(grant.allows(Access::Known, || end), Err(Denied::Expired));
+        assert_eq!(principal.allows(Access::Authenticated, || end), Err(AuthError::Expired));
         let other = TokenHash::parse(&HASH.replace('b', "c")).unwrap();
-        assert_eq!(callers.grant(Some(&other), None, before).unwrap().end, Some(end));
-        assert_eq!(callers.grant(Some(&token), None, end), Err(Denied::Expired));
-        assert_eq!(callers.grant(Some(&TokenHash::of(b"abd")), None, before), Err(Denied::Unknown));
-        assert_eq!(callers.grant(None, None, before), Err(Denied::Missing));
+        assert_eq!(credentials.authenticate(Some(&other), None, before).unwrap().end, Some(end));
+        assert_eq!(credentials.authenticate(Some(&token), None, end), Err(AuthError::Expired));
+        assert_eq!(credentials.authenticate(Some(&TokenHash::of(b"abd")), None, before), Err(AuthError::Unknown));
+        assert_eq!(credentials.authenticate(None, None, before), Err(AuthError::Missing));
         assert_eq!(parse("callers: {}").unwrap().count(), 0);
     }
 

@@ -1,6 +1,6 @@
 //! Authentication and authorization: clients authenticate by bearer token or client certificate, and have roles.
 
-pub mod callers;
+pub mod credentials;
 pub mod file;
 pub mod role;
 pub mod token;
@@ -17,9 +17,9 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
-use weir_server::tls::{Bearer, Clients};
+use weir_server::tls::{CertificateClients, CertificateIdentity};
 
-pub use callers::{Callers, Grant};
+pub use credentials::{Credentials, Principal};
 pub use role::{Access, Role, Roles};
 pub use token::TokenHash;
 
@@ -33,7 +33,7 @@ pub struct AuthSettings {
 
 /// Reasons for which authentication or authorization rejects a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Denied {
+pub enum AuthError {
     /// Neither a bearer token nor a certificate of a client.
     #[error("this needs a bearer token, or the certificate of a caller")]
     Missing,
@@ -57,7 +57,7 @@ pub enum Denied {
     NotLocal,
 }
 
-impl Denied {
+impl AuthError {
     /// Whether the client is unauthenticated; otherwise it is not permitted to make this call.
     pub fn is_unauthenticated(self) -> bool {
         !matches!(self, Self::Role(_) | Self::NotLocal)
@@ -66,7 +66,7 @@ impl Denied {
 
 /// The credentials in force.
 pub struct Auth {
-    callers: ArcSwap<Callers>,
+    credentials: ArcSwap<Credentials>,
     /// A copy beside the channel, since every call reads it.
     generation: AtomicU64,
     changes: watch::Sender<u64>,
@@ -74,13 +74,17 @@ pub struct Auth {
 
 impl Auth {
     /// Creates the credentials with these clients in force.
-    pub fn new(callers: Callers) -> Self {
-        Self { callers: ArcSwap::from_pointee(callers), generation: AtomicU64::new(0), changes: watch::Sender::new(0) }
+    pub fn new(credentials: Credentials) -> Self {
+        Self {
+            credentials: ArcSwap::from_pointee(credentials),
+            generation: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+        }
     }
 
     /// Returns the clients in force.
-    pub fn callers(&self) -> Arc<Callers> {
-        self.callers.load_full()
+    pub fn credentials(&self) -> Arc<Credentials> {
+        self.credentials.load_full()
     }
 
     /// Returns the number of replacements so far. Read it before the clients that it is cached with.
@@ -89,19 +93,19 @@ impl Auth {
     }
 
     /// Replaces the clients in force. Must not be called concurrently.
-    pub fn replace(&self, callers: Callers) {
-        self.callers.store(Arc::new(callers));
+    pub fn replace(&self, credentials: Credentials) {
+        self.credentials.store(Arc::new(credentials));
         let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
         self.changes.send_replace(generation);
     }
 }
 
-impl Clients for Auth {
+impl CertificateClients for Auth {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    fn knows(&self, bearer: &Bearer) -> bool {
-        self.callers().certificate(bearer).is_some()
+    fn knows(&self, certificate: &CertificateIdentity) -> bool {
+        self.credentials().certificate(certificate).is_some()
     }
 }

@@ -63,9 +63,9 @@ impl FromIterator<Role> for Roles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Public: no credentials are needed.
-    Open,
+    Public,
     /// Any authenticated client, whatever its roles.
-    Known,
+    Authenticated,
     /// A client with this role.
     Role(Role),
     /// A client with this role, whose name is passed to the call.

@@ -8,13 +8,15 @@ use weir_core::{
     domain::{Micros, time::parse_duration},
 };
 
-use super::{CommandResult, NO, block_on, client::Client, hint, key::KeyArgs, out::say, render::Decided};
+use super::{
+    CommandResult, EXIT_NO, block_on, client::Client, hint, key::KeyArgs, out::print_line, render::RenderedDecision,
+};
 use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Check whether a request is allowed, and charge it
 ///
 /// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
-/// is a refund. `--dry-run` prints what the check would be answered, and charges nothing. A check that no limit applies to is
+/// is a refund. `--dry-run` prints the answer that the check would get, and charges nothing. A check that no limit applies to is
 /// allowed, with a warning on standard error.
 ///
 /// `--all` decides several keys together, each written as one argument: `weir check --all user/alex/trade user/berta/trade`. Either
@@ -65,14 +67,14 @@ impl Check {
             }
             Ok(answer)
         })?;
-        let decided = Decided::from(answer);
+        let decided = RenderedDecision::from(answer);
         if self.json {
-            say(serde_json::to_string(&decided)?)?;
+            print_line(serde_json::to_string(&decided)?)?;
         } else {
             let dry_run = if self.dry_run { "dry run: " } else { "" };
-            say(format!("{dry_run}{}", decided.text().trim_end()))?;
+            print_line(format!("{dry_run}{}", decided.text().trim_end()))?;
         }
-        Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
 }
 
@@ -102,17 +104,20 @@ impl Check {
             }
             Ok(answer)
         })?;
-        let results: Vec<_> = answer.results.into_iter().map(Decided::from).collect();
+        let results: Vec<_> = answer.results.into_iter().map(RenderedDecision::from).collect();
         if self.json {
-            say(serde_json::json!({ "allowed": answer.allowed, "results": results }))?;
+            print_line(serde_json::json!({ "allowed": answer.allowed, "results": results }))?;
         } else {
             let dry_run = if self.dry_run { "dry run: " } else { "" };
-            say(format!("{dry_run}{}", if answer.allowed { "all are allowed" } else { "refused: none is charged" }))?;
+            print_line(format!(
+                "{dry_run}{}",
+                if answer.allowed { "all are allowed" } else { "refused: none is charged" }
+            ))?;
             for (key, decided) in self.charged.key.iter().zip(results) {
-                say(format!("{key}: {}", decided.text().trim_end()))?;
+                print_line(format!("{key}: {}", decided.text().trim_end()))?;
             }
         }
-        Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
 }
 

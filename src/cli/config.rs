@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use time::{OffsetDateTime, macros::format_description};
 
-use super::{CommandResult, Failure, SettingsArgs, block_on, located, out::say};
+use super::{CommandResult, Failure, SettingsArgs, block_on, located, out::print_line};
 use crate::app::{self, AppError, Certificates};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -34,34 +34,34 @@ pub(super) struct Check {
 impl Check {
     pub(super) fn run(mut self) -> CommandResult {
         self.settings.config = self.file.or(self.settings.config);
-        let (settings, places) = self.settings.load()?;
+        let (settings, origins) = self.settings.load()?;
         let checked = block_on(async { Ok(app::check(&settings)) })?;
-        let located = |error: &AppError| located(error, &settings.limits, &places);
+        let located = |error: &AppError| located(error, &settings.limits, &origins);
         let checked = checked.map_err(|errors| Failure(errors.iter().map(located).collect::<Vec<_>>().join("\n")))?;
         let authentication = if checked.is_authenticated { "on" } else { "off" };
         match &checked.policy {
             Some(policy) => {
-                say(format_args!(
+                print_line(format_args!(
                     "policy          {} domains, {} limits",
                     policy.domains().count(),
                     policy.limit_count()
                 ))?;
             }
-            None => say(format_args!("policy          from the control plane {}", settings.limits.display()))?,
+            None => print_line(format_args!("policy          from the control plane {}", settings.limits.display()))?,
         }
-        say(format_args!("store           {}", settings.store.url))?;
-        say(format_args!("gRPC            {}{}", settings.grpc.listen, tls(settings.grpc.tls.is_on())))?;
-        say(format_args!("HTTP            {}{}", settings.http.listen, tls(settings.http.tls.is_on())))?;
-        say(format_args!("authentication  {authentication}"))?;
+        print_line(format_args!("store           {}", settings.store.url))?;
+        print_line(format_args!("gRPC            {}{}", settings.grpc.listen, tls(settings.grpc.tls.is_on())))?;
+        print_line(format_args!("HTTP            {}{}", settings.http.listen, tls(settings.http.tls.is_on())))?;
+        print_line(format_args!("authentication  {authentication}"))?;
         let now = SystemTime::now();
         for file in &checked.certificates {
-            say(format_args!("certificate     {}", expiry(file, now)?))?;
+            print_line(format_args!("certificate     {}", expiry(file, now)?))?;
         }
         for file in checked.certificates.iter().filter(|file| file.expires < now + SOON) {
             let what = if file.expires < now { "has expired" } else { "expires soon" };
-            say(format_args!("warning: {}: a certificate in {} {what}", file.setting, file.path.display()))?;
+            print_line(format_args!("warning: {}: a certificate in {} {what}", file.setting, file.path.display()))?;
         }
-        say(format_args!("memory at most  within these settings:\n{}", checked.worst_case))?;
+        print_line(format_args!("memory at most  within these settings:\n{}", checked.memory_bound))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use weir_policy::{Diff, Difference, lint::Changes};
 
-use super::{CommandResult, NO, out::say, rules::RulesArgs};
+use super::{CommandResult, EXIT_NO, out::print_line, rules::RulesArgs};
 
 /// Compare two policies: what keys may do, and which counts are lost
 ///
@@ -33,31 +33,31 @@ impl Compare {
         let is_same = diff.all().next().is_none() && changes.moved.is_empty() && changes.forgotten.is_empty();
         if self.json {
             let differences: Vec<_> = diff.all().map(|(sign, difference)| as_json(sign, difference)).collect();
-            say(json!({ "differences": differences, "moved": changes.moved, "forgotten": changes.forgotten }))?;
+            print_line(json!({ "differences": differences, "moved": changes.moved, "forgotten": changes.forgotten }))?;
         } else if is_same {
-            say(format_args!("no difference"))?;
+            print_line(format_args!("no difference"))?;
         } else {
             diff.all().try_for_each(|(sign, difference)| print(sign, difference))?;
-            say_changes(&changes)?;
+            print_changes(&changes)?;
         }
-        Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
 }
 
-fn print(sign: char, Difference { name, before, after, means, .. }: &Difference) -> io::Result<()> {
+fn print(sign: char, Difference { name, before, after, key_effects, .. }: &Difference) -> io::Result<()> {
     let arrow = if before.is_empty() || after.is_empty() || before == after { "" } else { " -> " };
     // The name of a domain is enough: the lines below list the settings that differ.
     let is_limit = name.contains(':');
     let after = if before == after { "" } else { after };
     match (sign, is_limit) {
-        ('~', false) => say(format_args!("~ {name}"))?,
-        _ => say(format_args!("{sign} {name}: {before}{arrow}{after}"))?,
+        ('~', false) => print_line(format_args!("~ {name}"))?,
+        _ => print_line(format_args!("{sign} {name}: {before}{arrow}{after}"))?,
     }
-    means.iter().try_for_each(|line| say(format_args!("    {line}")))
+    key_effects.iter().try_for_each(|line| print_line(format_args!("    {line}")))
 }
 
 fn as_json(sign: char, difference: &Difference) -> Value {
-    let Difference { name, before, after, means, effect } = difference;
+    let Difference { name, before, after, key_effects, effect } = difference;
     let kind = match sign {
         '+' => "added",
         '-' => "removed",
@@ -65,19 +65,19 @@ fn as_json(sign: char, difference: &Difference) -> Value {
     };
     let said = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
     let effect = effect.map(|effect| json!({ "at_once": effect.at_once, "per_second": effect.per_second }));
-    json!({ "kind": kind, "name": name, "before": said(before), "after": said(after), "means": means, "effect": effect })
+    json!({ "kind": kind, "name": name, "before": said(before), "after": said(after), "means": key_effects, "effect": effect })
 }
 
 /// Prints which counts move to another limit, and which are lost.
-pub(super) fn say_changes(Changes { moved, forgotten }: &Changes) -> io::Result<()> {
+pub(super) fn print_changes(Changes { moved, forgotten }: &Changes) -> io::Result<()> {
     for line in moved {
-        say(format_args!("moves: {line}"))?;
+        print_line(format_args!("moves: {line}"))?;
     }
     for line in forgotten {
-        say(format_args!("forgets: {line}"))?;
+        print_line(format_args!("forgets: {line}"))?;
     }
     if forgotten.is_empty() {
-        say(format_args!("forgets nothing"))?;
+        print_line(format_args!("forgets nothing"))?;
     }
     Ok(())
 }

@@ -11,11 +11,11 @@ use weir_core::domain::{Charge, Key, time::format_duration};
 use weir_core::plan::Limit;
 use weir_policy::{
     Domain,
-    overrides::{Acting, Applied},
+    overrides::{ActiveOverrides, Applied},
     tree::Found,
 };
 
-use super::{CommandResult, Failure, hint, out::say, rules::RulesArgs};
+use super::{CommandResult, Failure, hint, out::print_line, rules::RulesArgs};
 
 /// Explain which limits apply to a key, and why
 #[derive(Args)]
@@ -47,37 +47,42 @@ impl Explain {
             policy = policy.overridden(overrides::load(path, &rules.bounds)?);
         }
         let Some(domain) = policy.domain(&self.domain) else {
-            let known = hint::domains(&self.domain, &policy.domains_near(&self.domain));
+            let known = hint::domains(&self.domain, &policy.suggest_domains(&self.domain));
             return Err(Failure(format!("no file defines the domain `{}`{known}", self.domain)));
         };
         if let Some(descriptors) = &domain.descriptors {
-            let acting = policy.overrides().acting(&self.domain, self.key.iter().map(|word| word.as_bytes()));
-            return descriptors::explain(domain, descriptors, &self.key, acting.as_ref(), self.json);
+            let active = policy.overrides().active(&self.domain, self.key.iter().map(|word| word.as_bytes()));
+            return descriptors::explain(domain, descriptors, &self.key, active.as_ref(), self.json);
         }
         let key = Key::new(&self.domain, &self.key)?;
         let steps: Vec<_> = domain.walk(&key).collect();
         if self.json {
-            say(self.as_json(domain, &steps, policy.overrides().acting(&self.domain, key.segments()).as_ref()))?;
+            print_line(self.as_json(domain, &steps, policy.overrides().active(&self.domain, key.segments()).as_ref()))?;
         } else {
-            self.print(domain, &steps, policy.overrides().acting(&self.domain, key.segments()).as_ref())?;
+            self.print(domain, &steps, policy.overrides().active(&self.domain, key.segments()).as_ref())?;
         }
         if !domain.is_matched(&key) {
-            eprintln!("weir: warning: {}", hint::unlimited(&self.key, Some(&domain.near(&self.key))));
+            eprintln!("weir: warning: {}", hint::unlimited(&self.key, Some(&domain.suggest(&self.key))));
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)], acting: Option<&Acting<'_>>) -> io::Result<()> {
+    fn print(
+        &self,
+        domain: &Domain,
+        steps: &[(usize, Found, u32)],
+        active: Option<&ActiveOverrides<'_>>,
+    ) -> io::Result<()> {
         let charge = match domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
             Charge::Independent | Charge::OverLimitOnly => "every limit that passes is charged (independent)",
         };
         let shadow = if domain.shadow { "; shadow: every request passes" } else { "" };
-        say(format_args!("domain `{}`: {charge}; anchor {}{shadow}", domain.name, domain.anchor))?;
+        print_line(format_args!("domain `{}`: {charge}; anchor {}{shadow}", domain.name, domain.anchor))?;
         for (index, segment) in self.key.iter().enumerate() {
             let path = self.key[..=index].join(" / ");
             let Some((depth, found, node)) = steps.get(index) else {
-                say(format_args!("{path}: no node for `{segment}`; the walk ends here"))?;
+                print_line(format_args!("{path}: no node for `{segment}`; the walk ends here"))?;
                 break;
             };
             let how = match found {
@@ -85,7 +90,7 @@ impl Explain {
                 Found::Pattern => "by a pattern",
                 Found::Any => "by `*`",
             };
-            say(format_args!("{path}: found {how}"))?;
+            print_line(format_args!("{path}: found {how}"))?;
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
@@ -94,22 +99,22 @@ impl Explain {
                     (Some(ttl), Ok(())) => format!(", leased for {}", format_duration(ttl)),
                     (Some(_), Err(reason)) => format!(", cannot be leased ({reason})"),
                 };
-                say(format_args!(
+                print_line(format_args!(
                     "    {}: {algorithm} {parameters}{shadow}{leased}; counted as `{}`",
                     limit.name,
                     limit.ident_text()
                 ))?;
-                if let Some(change) = acting.and_then(|acting| changed(acting, *depth, limit)) {
-                    say(format_args!("        {change}"))?;
+                if let Some(change) = active.and_then(|active| changed(active, *depth, limit)) {
+                    print_line(format_args!("        {change}"))?;
                 }
             }
         }
         let total: usize = steps.iter().map(|(_, _, node)| domain.limits_at(*node).len()).sum();
         if total == 0 {
-            say(format_args!("no limit on the path: everything is allowed"))?;
+            print_line(format_args!("no limit on the path: everything is allowed"))?;
         }
-        if let Some(banned) = acting.and_then(banned) {
-            say(banned)?;
+        if let Some(banned) = active.and_then(banned) {
+            print_line(banned)?;
         }
         Ok(())
     }
@@ -118,26 +123,26 @@ impl Explain {
         &self,
         domain: &Domain,
         steps: &[(usize, Found, u32)],
-        acting: Option<&Acting<'_>>,
+        active: Option<&ActiveOverrides<'_>>,
     ) -> serde_json::Value {
         let steps = steps.iter().map(|(depth, found, node)| {
             let limits = domain.limits_at(*node).iter().map(|limit| {
                 json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
                     "shadow": limit.shadow, "leased": limit.leased_for().is_some(),
                     "counted_as": limit.ident_text(),
-                    "override": acting.and_then(|acting| changed(acting, *depth, limit)) })
+                    "override": active.and_then(|active| changed(active, *depth, limit)) })
             });
             json!({ "segment": self.key[depth - 1], "depth": depth, "found": format!("{found:?}").to_lowercase(),
                 "limits": limits.collect::<Vec<_>>() })
         });
         json!({ "domain": domain.name, "charge": domain.charge.name(), "anchor": domain.anchor, "shadow": domain.shadow,
-            "ban": acting.and_then(banned), "steps": steps.collect::<Vec<_>>() })
+            "ban": active.and_then(banned), "steps": steps.collect::<Vec<_>>() })
     }
 }
 
 /// Describes the effect of an override on a limit.
-fn changed(acting: &Acting<'_>, depth: usize, limit: &Limit) -> Option<String> {
-    match acting.at(depth as u8, limit) {
+fn changed(active: &ActiveOverrides<'_>, depth: usize, limit: &Limit) -> Option<String> {
+    match active.at(depth as u8, limit) {
         Applied::Unchanged => None,
         Applied::Lifted(by) => Some(format!("lifted by override {}", by.id)),
         Applied::Changed(limit, by) => {
@@ -147,7 +152,7 @@ fn changed(acting: &Acting<'_>, depth: usize, limit: &Limit) -> Option<String> {
     }
 }
 
-fn banned(acting: &Acting<'_>) -> Option<String> {
-    let by = acting.ban()?;
+fn banned(active: &ActiveOverrides<'_>) -> Option<String> {
+    let by = active.ban()?;
     Some(format!("refused by the ban {}: {}", by.id, by.ban?.reason))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use super::{CommandResult, NO, client::Client, out::say};
+use super::{CommandResult, EXIT_NO, client::Client, out::print_line};
 
 /// Query the health of a service
 ///
@@ -28,10 +28,10 @@ impl Health {
         let answer = self.client.call(async |service| HealthClient::new(service).check(request).await)?;
         let name = answer.status().as_str_name();
         if self.json {
-            say(serde_json::json!({ "status": name }))?;
+            print_line(serde_json::json!({ "status": name }))?;
         } else {
-            say(name)?;
+            print_line(name)?;
         }
-        Ok(if answer.status() == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if answer.status() == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use tonic::{Code, Status};
-use weir_policy::Near;
+use weir_policy::Suggestion;
 use weir_settings::suggest;
 
 use super::{Failure, client::Service};
@@ -15,15 +15,15 @@ const MAX_HIDDEN: usize = 100;
 /// Warns on standard error if no limit applies to a key, with a suggestion of the service. An older service, or one
 /// that does not permit this client to ask, makes none.
 pub(super) async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
-    let near = suggested(service, domain, key).await;
-    if near.as_ref().is_some_and(|near| near.limited) {
+    let suggestion = suggested(service, domain, key).await;
+    if suggestion.as_ref().is_some_and(|suggestion| suggestion.limited) {
         return;
     }
-    let near = near.map(|near| {
-        let patterns = near.patterns.into_iter().map(|pattern| pattern.segments).collect();
-        Near { key: near.key, patterns }
+    let suggestion = suggestion.map(|suggestion| {
+        let patterns = suggestion.patterns.into_iter().map(|pattern| pattern.segments).collect();
+        Suggestion { key: suggestion.key, patterns }
     });
-    eprintln!("weir: warning: {}", unlimited(key, near.as_ref()));
+    eprintln!("weir: warning: {}", unlimited(key, suggestion.as_ref()));
 }
 
 async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) -> Option<SuggestResponse> {
@@ -32,17 +32,20 @@ async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: 
 }
 
 /// Formats the warning that no limit applies to a key, with a suggestion.
-pub(super) fn unlimited(key: &[String], near: Option<&Near>) -> String {
+pub(super) fn unlimited(key: &[String], suggestion: Option<&Suggestion>) -> String {
     let warning = format!("no limit applies to `{}`", shown(key));
-    match near {
+    match suggestion {
         None => warning,
-        Some(near) if near.key.len() > key.len() => {
-            format!("{warning}: each segment is an argument; did you mean `{}`?", shown(&near.key))
+        Some(suggestion) if suggestion.key.len() > key.len() => {
+            format!("{warning}: each segment is an argument; did you mean `{}`?", shown(&suggestion.key))
         }
-        Some(near) if !near.key.is_empty() => format!("{warning}; did you mean `{}`?", shown(&near.key)),
-        Some(near) if near.patterns.is_empty() => format!("{warning}: its domain has no limits"),
-        Some(near) => {
-            let patterns: Vec<_> = near.patterns.iter().map(|pattern| format!("`{}`", pattern.join(" "))).collect();
+        Some(suggestion) if !suggestion.key.is_empty() => {
+            format!("{warning}; did you mean `{}`?", shown(&suggestion.key))
+        }
+        Some(suggestion) if suggestion.patterns.is_empty() => format!("{warning}: its domain has no limits"),
+        Some(suggestion) => {
+            let patterns: Vec<_> =
+                suggestion.patterns.iter().map(|pattern| format!("`{}`", pattern.join(" "))).collect();
             format!("{warning}; limits apply to {}", patterns.join(", "))
         }
     }

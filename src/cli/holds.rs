@@ -10,8 +10,8 @@ use super::{
     client::{Client, Service},
     key_rows::shown_name,
     keys::Which,
-    out::say,
-    render::shown,
+    out::print_line,
+    render::human_duration,
 };
 use crate::proto::{
     HoldKind, KeyHold, ListHoldsRequest, ListHoldsResponse, ListKeysRequest, admin_client::AdminClient,
@@ -20,7 +20,7 @@ use crate::proto::{
 /// Maximum number of owners that are listed separately.
 const MAX_OWNERS: usize = 10_000;
 
-/// List who holds units now: leases, reservations, slots of concurrency limits
+/// List the current holds: leases, reservations, slots of concurrency limits
 #[derive(Args)]
 pub(super) struct Holds {
     #[command(flatten)]
@@ -40,7 +40,7 @@ impl Holds {
         if !self.json {
             let what = if self.by_owner { "holds" } else { "expires in" };
             let names = if self.by_owner { "owner" } else { "owner  key  limit" };
-            say(format!("{:>12} {:>12} {:11}  {names}", "units", what, "kind"))?;
+            print_line(format!("{:>12} {:>12} {:11}  {names}", "units", what, "kind"))?;
         }
         let (mut owners, mut left_out) = (BTreeMap::new(), false);
         let ask = async |service: &mut AdminClient<Service>, request: ListKeysRequest| {
@@ -59,17 +59,17 @@ impl Holds {
                     left_out = true;
                 }
             } else if self.json {
-                say(as_json(&hold))?;
+                print_line(as_json(&hold))?;
             } else {
-                say(line(&hold))?;
+                print_line(line(&hold))?;
             }
             Ok(())
         };
         block_on(self.which.pages(&self.client, u64::MAX, ask, take))?;
         for ((kind, owner), (units, holds)) in owners {
             match self.json {
-                true => say(json!({ "kind": kind, "owner": owner, "units": units, "holds": holds }))?,
-                false => say(format!("{units:>12} {holds:>12} {kind:11}  {owner}"))?,
+                true => print_line(json!({ "kind": kind, "owner": owner, "units": units, "holds": holds }))?,
+                false => print_line(format!("{units:>12} {holds:>12} {kind:11}  {owner}"))?,
             }
         }
         if left_out {
@@ -119,6 +119,6 @@ fn as_json(hold: &KeyHold) -> serde_json::Value {
 
 fn line(hold: &KeyHold) -> String {
     let KeyHold { domain, key, limit_name, units, .. } = hold;
-    let (expires, name) = (shown(expires_micros(hold)), shown_name(domain, key, limit_name, false));
+    let (expires, name) = (human_duration(expires_micros(hold)), shown_name(domain, key, limit_name, false));
     format!("{units:>12} {expires:>12} {:11}  {}  {name}", kind(hold), owner(hold))
 }

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    out::{printable, say},
-    render::shown,
+    out::{print_line, printable},
+    render::human_duration,
 };
 use crate::proto::{HotKey, KeyUsage};
 
@@ -31,8 +31,8 @@ impl Format {
     pub(super) fn head(&self) -> io::Result<()> {
         match (self.json, self.csv) {
             (true, _) => Ok(()),
-            (_, true) => say(COLUMNS),
-            _ => say(format!(
+            (_, true) => print_line(COLUMNS),
+            _ => print_line(format!(
                 "{:>12} {:>12} {:>6} {:>12} {:>11}  key  limit",
                 "used", "limit", "share", "full in", "outstanding"
             )),
@@ -42,9 +42,9 @@ impl Format {
     /// Prints one row.
     pub(super) fn row(&self, row: &KeyUsage) -> io::Result<()> {
         match (self.json, self.csv) {
-            (true, _) => say(as_json(row)),
-            (_, true) => say(csv(row)),
-            _ => say(line(row)),
+            (true, _) => print_line(as_json(row)),
+            (_, true) => print_line(csv(row)),
+            _ => print_line(line(row)),
         }
     }
 }
@@ -54,8 +54,8 @@ impl Format {
     pub(super) fn hot_head(&self) -> io::Result<()> {
         match (self.json, self.csv) {
             (true, _) => Ok(()),
-            (_, true) => say("domain,key,limit_name,refused_per_second,per_second,error_per_second,shadow"),
-            _ => say(format!("{:>12} {:>12} {:>12}  key  limit", "refused/s", "checks/s", "error/s")),
+            (_, true) => print_line("domain,key,limit_name,refused_per_second,per_second,error_per_second,shadow"),
+            _ => print_line(format!("{:>12} {:>12} {:>12}  key  limit", "refused/s", "checks/s", "error/s")),
         }
     }
 
@@ -153,7 +153,7 @@ fn line(row: &KeyUsage) -> String {
     if !known {
         return format!("{:>12} {:>12} {:>6} {:>12} {:>11}  {name}", "?", "?", "", "", "");
     }
-    let (share, reset) = (format!("{:.0}%", 100.0 * share(row)), shown(reset_micros(row)));
+    let (share, reset) = (format!("{:.0}%", 100.0 * share(row)), human_duration(reset_micros(row)));
     format!("{used:>12} {limit:>12} {share:>6} {reset:>12} {outstanding:>11}  {name}")
 }
 

@@ -36,15 +36,15 @@ pub(super) struct Which {
     pub all_domains: bool,
 }
 
-/// List the keys that are stored, and how much of their limits is used
+/// List the stored keys with their usage
 #[derive(Args)]
 pub(super) struct Keys {
     #[command(flatten)]
     which: Which,
-    /// How many entries: one for each limit of each key
+    /// Maximum number of entries, one for each limit of each key
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// All of them. A shared store is read slowly, so that checks are not delayed
+    /// List all entries. A shared store is scanned slowly, so that checks are not delayed
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     #[command(flatten)]

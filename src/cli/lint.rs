@@ -9,7 +9,7 @@ use weir_policy::{
 };
 use weir_settings::{Problem, Problems};
 
-use super::{CommandResult, Failure, NO, diff::say_changes, out::say, policy_tests, rules::RulesArgs};
+use super::{CommandResult, EXIT_NO, Failure, diff::print_changes, out::print_line, policy_tests, rules::RulesArgs};
 
 /// Check policy files, and run the tests in them
 ///
@@ -74,20 +74,20 @@ impl Lint {
                 report["tests"] = serde_json::json!({ "passed": tests.passed, "failed": tests.failed,
                     "failures": places(&tests.failures) });
             }
-            say(report)?;
+            print_line(report)?;
         } else {
-            say(format_args!("{}: valid; domains: {domains}, limits: {limits}", self.path.display()))?;
+            print_line(format_args!("{}: valid; domains: {domains}, limits: {limits}", self.path.display()))?;
             for skipped in &loaded.skipped {
-                say(format_args!("skipped: {}", skipped.display()))?;
+                print_line(format_args!("skipped: {}", skipped.display()))?;
             }
             for warning in &warnings {
-                say(format_args!("warning: {warning}"))?;
+                print_line(format_args!("warning: {warning}"))?;
             }
             if self.against.is_some() {
-                say_changes(&changes)?;
+                print_changes(&changes)?;
             }
             if has_tests {
-                say(format_args!("tests: {} passed, {} failed", tests.passed, tests.failed))?;
+                print_line(format_args!("tests: {} passed, {} failed", tests.passed, tests.failed))?;
             }
             if tests.failed > 0 {
                 eprintln!("{}", tests.failures);
@@ -96,14 +96,14 @@ impl Lint {
         let something = !warnings.is_empty() || !changes.forgotten.is_empty();
         Ok(match (tests.failed, self.strict && something) {
             (1.., _) => ExitCode::from(2),
-            (0, true) => ExitCode::from(NO),
+            (0, true) => ExitCode::from(EXIT_NO),
             (0, false) => ExitCode::SUCCESS,
         })
     }
 
     fn invalid(&self, problems: &Problems) -> CommandResult {
         if self.json {
-            say(serde_json::json!({ "valid": false, "errors": places(problems) }))?;
+            print_line(serde_json::json!({ "valid": false, "errors": places(problems) }))?;
         } else {
             eprintln!("{problems}");
         }

@@ -43,7 +43,7 @@ use weir_server::cli::Failure;
 
 use crate::{
     app::AppError,
-    config::{ConfigError, Flags, Places, Settings},
+    config::{ConfigError, Flags, SettingOrigins, Settings},
 };
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
@@ -130,20 +130,20 @@ struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    fn load(self) -> Result<(Settings, Places), ConfigError> {
+    fn load(self) -> Result<(Settings, SettingOrigins), ConfigError> {
         let flags = Flags { limits: self.limits, allow_all: self.allow_all, store: self.store };
-        Settings::load_with_places(self.config.as_deref(), variables(), &flags)
+        Settings::load_with_origins(self.config.as_deref(), variables(), &flags)
     }
 }
 
 /// Formats why a service cannot start, after the position of the setting; `limits` is the path of its policy.
-fn located(error: &AppError, limits: &Path, places: &Places) -> String {
+fn located(error: &AppError, limits: &Path, origins: &SettingOrigins) -> String {
     match error {
         AppError::Policy(problems) => match problems.0.as_slice() {
-            [problem] if problem.file == limits => places.locate(&format!("limits: {problem}")),
+            [problem] if problem.file == limits => origins.locate(&format!("limits: {problem}")),
             _ => problems.to_string(),
         },
-        error => places.locate(&error.to_string()),
+        error => origins.locate(&error.to_string()),
     }
 }
 
@@ -155,7 +155,7 @@ const RATELIMIT: &str = "ratelimit";
 
 /// Runs the command that the arguments name. Exit codes: 0: yes; 1: no (refused, not serving); 2: an error.
 pub fn run() -> ExitCode {
-    let outcome = if is_named(RATELIMIT) { migrate::serve_in_place() } else { run_command(Cli::parse()) };
+    let outcome = if is_named(RATELIMIT) { migrate::serve_drop_in() } else { run_command(Cli::parse()) };
     match outcome {
         Ok(code) => code,
         Err(Failure(message)) => {
@@ -203,7 +203,7 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
 }
 
 /// The exit code for "no".
-const NO: u8 = 1;
+const EXIT_NO: u8 = 1;
 
 type CommandResult = Result<ExitCode, Failure>;
 

@@ -32,7 +32,7 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
 }
 
 /// Prints a line.
-pub(super) fn say(text: impl Display) -> io::Result<()> {
+pub(super) fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }
 

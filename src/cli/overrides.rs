@@ -12,7 +12,7 @@ use weir_core::{
 };
 use weir_policy::overrides::FACTORS;
 
-use super::{CommandResult, Failure, client::Client, out::say};
+use super::{CommandResult, Failure, client::Client, out::print_line};
 use crate::proto::{
     EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override as OverrideMessage, SetOverrideRequest,
     SetOverrideResponse, admin_client::AdminClient, r#override::Change as ChangeMessage,
@@ -54,19 +54,19 @@ struct Pattern {
 /// Why, and for how long.
 #[derive(Args)]
 struct Terms {
-    /// Why, for the audit log
+    /// The reason, for the audit log
     #[arg(long)]
     reason: String,
-    /// How long, such as `1h`. Default: until it is ended
+    /// Duration, such as `1h`. Default: until it is ended
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     ttl: Option<Micros>,
-    /// Until this moment, such as `2026-12-01T00:00:00Z`
+    /// End time, such as `2026-12-01T00:00:00Z`
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, conflicts_with = "ttl")]
     until: Option<Timestamp>,
-    /// From this moment on. Default: now
+    /// Start time. Default: now
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
     from: Option<Timestamp>,
-    /// Only say what it would do
+    /// Preview the effects without setting it
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -137,7 +137,7 @@ pub(super) struct End {
 /// List overrides
 #[derive(Args)]
 pub(super) struct List {
-    /// Only patterns that begin so
+    /// Only patterns that start with these segments
     #[arg(value_name = "KEY")]
     prefix: Vec<String>,
     /// Only those of this domain
@@ -150,10 +150,10 @@ pub(super) struct List {
     client: Client,
 }
 
-/// Show who has changed which override, the newest change first
+/// Show the changes of overrides and their authors, newest first
 #[derive(Args)]
 pub(super) struct Audit {
-    /// Show at most so many
+    /// Maximum number of changes
     #[arg(long, default_value_t = 20, value_name = "COUNT")]
     limit: usize,
     /// Print JSON, a line for each change
@@ -199,12 +199,12 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
         client.call(async |service| AdminClient::new(service).set_override(request).await)?;
     let set = set.ok_or_else(|| Failure("the service has not said what was set".to_owned()))?;
     if json {
-        say(print::set_json(&set, replaced.as_ref(), &effects, keys))?;
+        print_line(print::set_json(&set, replaced.as_ref(), &effects, keys))?;
     } else {
-        say(print::set_text(&set, replaced.as_ref(), &effects, dry_run))?;
+        print_line(print::set_text(&set, replaced.as_ref(), &effects, dry_run))?;
         if let Some(keys) = keys {
             let least = if more_keys { "at least " } else { "" };
-            say(format!("  keys with a state that it would concern: {least}{keys}"))?;
+            print_line(format!("  keys with a state that it would concern: {least}{keys}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -216,9 +216,9 @@ impl End {
         let shown = print::pattern(&request.domain, &request.key);
         let ended = self.client.call(async |service| AdminClient::new(service).end_override(request).await)?.ended;
         match (&ended, self.json) {
-            (_, true) => say(serde_json::json!({ "ended": ended.as_ref().map(print::json) }))?,
-            (Some(ended), false) => say(format!("ended {}", print::line(ended)))?,
-            (None, false) => say(format!("there is no override for {shown}"))?,
+            (_, true) => print_line(serde_json::json!({ "ended": ended.as_ref().map(print::json) }))?,
+            (Some(ended), false) => print_line(format!("ended {}", print::line(ended)))?,
+            (None, false) => print_line(format!("there is no override for {shown}"))?,
         }
         Ok(if ended.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
@@ -232,12 +232,12 @@ impl List {
                 ListOverridesRequest { domain: self.domain.clone(), prefix: prefix.clone(), page_size: 0, cursor };
             let page = self.client.call(async |service| AdminClient::new(service).list_overrides(request).await)?;
             for one in &page.overrides {
-                if self.json { say(print::json(one))? } else { say(print::line(one))? }
+                if self.json { print_line(print::json(one))? } else { print_line(print::line(one))? }
             }
             (cursor, count) = (page.next_cursor, count + page.overrides.len());
             if cursor.is_empty() {
                 if count == 0 && !self.json {
-                    say("no overrides")?;
+                    print_line("no overrides")?;
                 }
                 return Ok(ExitCode::SUCCESS);
             }
@@ -253,7 +253,7 @@ impl Audit {
             let request = ListAuditRequest { page_size: left.saturating_add(1).min(PAGE as usize) as u32, cursor };
             let page = self.client.call(async |service| AdminClient::new(service).list_audit(request).await)?;
             for event in page.events.iter().take(left) {
-                if self.json { say(print::event_json(event))? } else { say(print::event(event))? }
+                if self.json { print_line(print::event_json(event))? } else { print_line(print::event(event))? }
             }
             if page.events.len() > left && !self.json {
                 eprintln!("weir: there are more: --limit COUNT");

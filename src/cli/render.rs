@@ -7,7 +7,7 @@ use super::out::printable;
 use crate::{limiter::Answer, proto, transport::decision_json};
 
 /// A decision in the form that `simulate` and `--json` print. Without a limit: limit, remaining and binding are null.
-pub(super) struct Decided {
+pub(super) struct RenderedDecision {
     pub summary: Summary,
     /// Printed only if true.
     degraded: bool,
@@ -27,7 +27,7 @@ struct Level {
     decision: Decision,
 }
 
-impl From<&Answer<'_>> for Decided {
+impl From<&Answer<'_>> for RenderedDecision {
     fn from(answer: &Answer<'_>) -> Self {
         let levels = answer.levels.iter().map(|level| Level {
             name: level.limit.name.to_string(),
@@ -42,7 +42,7 @@ impl From<&Answer<'_>> for Decided {
     }
 }
 
-impl From<proto::CheckResponse> for Decided {
+impl From<proto::CheckResponse> for RenderedDecision {
     fn from(answer: proto::CheckResponse) -> Self {
         let binding = answer.binding.map(|index| index as usize);
         let summary = Summary { decision: Decision::from(&answer), binding };
@@ -59,7 +59,7 @@ impl From<proto::CheckResponse> for Decided {
     }
 }
 
-impl Serialize for Decided {
+impl Serialize for RenderedDecision {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = serializer.serialize_map(None)?;
         decision_json::serialize(&mut members, &self.summary.decision, self.summary.binding.is_some())?;
@@ -92,7 +92,7 @@ impl Serialize for Level {
     }
 }
 
-impl Decided {
+impl RenderedDecision {
     /// The name of the binding limit.
     pub(super) fn binding_name(&self) -> Option<&str> {
         self.summary.binding.and_then(|index| self.levels.get(index)).map(|level| level.name.as_str())
@@ -108,8 +108,8 @@ impl Decided {
             }
             (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
             (None, _) => "allowed: every limit is in shadow mode\n".to_owned(),
-            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.standing()),
-            (Some(level), false) => format!("refused by {}: {}\n", level.name, level.standing()),
+            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.summary()),
+            (Some(level), false) => format!("refused by {}: {}\n", level.name, level.summary()),
         };
         if self.degraded {
             text.push_str("  (degraded: decided without the shared store, which did not answer)\n");
@@ -125,33 +125,33 @@ impl Decided {
             let mark = if *binding == Some(index) { '*' } else { ' ' };
             let verdict = if level.decision.allowed { "allowed" } else { "refused" };
             let shadow = if level.shadow { " (shadow)" } else { "" };
-            let standing = level.standing();
-            text.push_str(&format!("{mark} {:width$}  {verdict}{shadow}  {standing}\n", level.name));
+            let summary = level.summary();
+            text.push_str(&format!("{mark} {:width$}  {verdict}{shadow}  {summary}\n", level.name));
         }
         text
     }
 }
 
-impl Decided {
+impl RenderedDecision {
     fn banned(&self) -> String {
         let reason = printable(self.ban_reason.as_deref().unwrap_or_default());
         match self.summary.decision.retry_after {
-            Some(ends) => format!("refused by a ban, which ends in {}: {reason}\n", shown(ends)),
+            Some(ends) => format!("refused by a ban, which ends in {}: {reason}\n", human_duration(ends)),
             None => format!("refused by a ban: {reason}\n"),
         }
     }
 }
 
 impl Level {
-    fn standing(&self) -> String {
+    fn summary(&self) -> String {
         let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
         // Often it equals one of the other times.
         let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
-        let next = next.map(|next| format!(", the next in {}", shown(next))).unwrap_or_default();
+        let next = next.map(|next| format!(", the next in {}", human_duration(next))).unwrap_or_default();
         let left = format!("{remaining} of {limit} left{next}");
-        let new = format!("full again in {}", shown(reset_after));
+        let new = format!("full again in {}", human_duration(reset_after));
         match (retry_after, never) {
-            (Some(retry), _) => format!("{left}, retry after {}, {new}", shown(retry)),
+            (Some(retry), _) => format!("{left}, retry after {}, {new}", human_duration(retry)),
             (None, true) => format!("{left}, never: the cost is above the limit"),
             (None, false) => format!("{left}, {new}"),
         }
@@ -159,12 +159,12 @@ impl Level {
 }
 
 fn waiting(wait: Micros) -> String {
-    if wait > 0 { format!(", start in {}", shown(wait)) } else { String::new() }
+    if wait > 0 { format!(", start in {}", human_duration(wait)) } else { String::new() }
 }
 
 /// Formats a duration: below a minute in seconds to the microsecond, above it as in `6h48m30s`, rounded up to the
 /// second.
-pub(super) fn shown(micros: Micros) -> String {
+pub(super) fn human_duration(micros: Micros) -> String {
     if micros < 60_000_000 {
         let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
         return format!("{}s", text.trim_end_matches('0').trim_end_matches('.'));
@@ -182,14 +182,14 @@ pub(super) fn shown(micros: Micros) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::human_duration;
 
     #[test]
     fn durations_are_printed_in_readable_units() {
         for (micros, text) in
             [(0, "0s"), (1_500_000, "1.5s"), (7, "0.000007s"), (60_000_000, "1m"), (24_509_609_996, "6h48m30s")]
         {
-            assert_eq!(shown(micros), text);
+            assert_eq!(human_duration(micros), text);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, client::Client, out::say, render::shown};
+use super::{CommandResult, client::Client, out::print_line, render::human_duration};
 use crate::proto::{ListReplicasRequest, Replica, admin_client::AdminClient};
 
 /// List the replicas of the service: version, policy, store
@@ -23,13 +23,13 @@ impl Replicas {
         let replicas =
             self.client.call(async |service| AdminClient::new(service).list_replicas(request).await)?.replicas;
         if !self.json {
-            say(format!(
+            print_line(format!(
                 "{:16} {:9} {:16} {:>12} {:6} {:>10} address",
                 "id", "version", "policy", "uptime", "store", "degraded/s"
             ))?;
         }
         for replica in &replicas {
-            if self.json { say(json(replica))? } else { say(line(replica))? }
+            if self.json { print_line(json(replica))? } else { print_line(line(replica))? }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -57,6 +57,6 @@ fn line(replica: &Replica) -> String {
     let Replica { id, address, version, policy_hash, store_healthy, degraded_per_second, .. } = replica;
     let policy = if policy_hash.is_empty() { "none" } else { policy_hash };
     let store = if *store_healthy { "up" } else { "down" };
-    let uptime = shown(uptime_seconds(replica) * 1_000_000);
+    let uptime = human_duration(uptime_seconds(replica) * 1_000_000);
     format!("{id:16} {version:9} {policy:16} {uptime:>12} {store:6} {degraded_per_second:>10.1} {address}")
 }

@@ -10,12 +10,12 @@ use weir_core::{
 };
 
 use super::{
-    CommandResult, NO, block_on,
+    CommandResult, EXIT_NO, block_on,
     client::Client,
     hint,
     key::{KeyArgs, parse_cost},
-    out::say,
-    render::{Decided, shown},
+    out::print_line,
+    render::{RenderedDecision, human_duration},
 };
 use crate::proto::{
     self, CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, ReserveRequest,
@@ -70,7 +70,7 @@ struct Reservation {
     client: Client,
 }
 
-/// Settle a reservation by what it really cost
+/// Settle a reservation by its real cost
 ///
 /// What was not used is given back; more is charged, also above the limit. A reservation is settled once: a repeated command
 /// prints the first settlement.
@@ -83,7 +83,7 @@ pub(super) struct Commit {
     reservation: Reservation,
 }
 
-/// Give back what was reserved
+/// Refund a reservation
 ///
 /// A reservation that was committed stays so.
 #[derive(Args)]
@@ -92,7 +92,7 @@ pub(super) struct Cancel {
     reservation: Reservation,
 }
 
-/// Hold a reservation for longer, or shorter
+/// Change when a reservation expires
 #[derive(Args)]
 pub(super) struct Extend {
     /// How long to hold it from now on: 10ms to 1d. Concurrency limits have a default
@@ -106,7 +106,7 @@ pub(super) struct Extend {
 #[derive(Serialize)]
 struct Printed {
     #[serde(flatten)]
-    decided: Decided,
+    decided: RenderedDecision,
     /// `None`: refused.
     hold: Option<String>,
     expires_after_us: Option<Micros>,
@@ -128,19 +128,19 @@ impl Reserve {
                 Err(status) => Err(self.charged.failure(&status, &self.client, &mut service).await),
             }
         })?;
-        let decided = Decided::from(answer.decision.unwrap_or_default());
+        let decided = RenderedDecision::from(answer.decision.unwrap_or_default());
         let is_allowed = decided.summary.decision.allowed;
         let hold = is_allowed.then_some(answer.hold);
         let expires_after_us = answer.expires_after.as_ref().and_then(micros);
         if self.json {
-            say(serde_json::to_string(&Printed { decided, hold, expires_after_us })?)?;
+            print_line(serde_json::to_string(&Printed { decided, hold, expires_after_us })?)?;
         } else {
-            say(decided.text().trim_end())?;
+            print_line(decided.text().trim_end())?;
             if let Some((hold, expires_after)) = hold.zip(expires_after_us) {
-                say(format!("held for {}:\n{hold}", shown(expires_after)))?;
+                print_line(format!("held for {}:\n{hold}", human_duration(expires_after)))?;
             }
         }
-        Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
 }
 
@@ -154,13 +154,13 @@ impl Commit {
             let answer = serde_json::json!({
                 "charged": charged, "refunded": refunded, "overage": overage, "degraded": degraded,
             });
-            say(answer)?;
+            print_line(answer)?;
         } else if degraded {
-            say(NOT_HELD)?;
+            print_line(NOT_HELD)?;
         } else if overage > 0 {
-            say(format!("charged {charged}, {overage} more than reserved"))?;
+            print_line(format!("charged {charged}, {overage} more than reserved"))?;
         } else {
-            say(format!("charged {charged}, gave back {refunded}"))?;
+            print_line(format!("charged {charged}, gave back {refunded}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -173,13 +173,13 @@ impl Cancel {
         let answer = client.call(async |service| RateLimiterClient::new(service).cancel(request).await)?;
         let CancelResponse { charged, refunded, degraded } = answer;
         if json {
-            say(serde_json::json!({ "charged": charged, "refunded": refunded, "degraded": degraded }))?;
+            print_line(serde_json::json!({ "charged": charged, "refunded": refunded, "degraded": degraded }))?;
         } else if degraded {
-            say(NOT_HELD)?;
+            print_line(NOT_HELD)?;
         } else if charged > 0 {
-            say(format!("committed before: charged {charged}, gave back {refunded}"))?;
+            print_line(format!("committed before: charged {charged}, gave back {refunded}"))?;
         } else {
-            say(format!("gave back {refunded}"))?;
+            print_line(format!("gave back {refunded}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -192,11 +192,11 @@ impl Extend {
         let answer = client.call(async |service| RateLimiterClient::new(service).extend(request).await)?;
         let expires_after = answer.expires_after.as_ref().and_then(micros).unwrap_or_default();
         if json {
-            say(serde_json::json!({ "expires_after_us": expires_after, "degraded": answer.degraded }))?;
+            print_line(serde_json::json!({ "expires_after_us": expires_after, "degraded": answer.degraded }))?;
         } else if answer.degraded {
-            say(NOT_HELD)?;
+            print_line(NOT_HELD)?;
         } else {
-            say(format!("held for {}", shown(expires_after)))?;
+            print_line(format!("held for {}", human_duration(expires_after)))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, client::Client, hint, out::say};
+use super::{CommandResult, block_on, client::Client, hint, out::print_line};
 use crate::proto::{ResetRequest, ResetResponse, rate_limiter_client::RateLimiterClient};
 
 /// Reset a key: forget its counts
@@ -41,9 +41,9 @@ impl Reset {
         })?;
         if self.json {
             let ResetResponse { existed, scanned, removed } = answer;
-            say(serde_json::json!({ "existed": existed, "scanned": scanned, "removed": removed }))?;
+            print_line(serde_json::json!({ "existed": existed, "scanned": scanned, "removed": removed }))?;
         } else {
-            say(outcome(&path, self.subtree, answer))?;
+            print_line(outcome(&path, self.subtree, answer))?;
         }
         Ok(ExitCode::SUCCESS)
     }

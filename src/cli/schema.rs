@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{CommandResult, out::say};
+use super::{CommandResult, out::print_line};
 
 /// Print a JSON Schema (2020-12), for editors that check and complete YAML
 ///
@@ -23,7 +23,7 @@ impl Schema {
             Self::Policy => include_str!("../../config/policy.schema.json"),
             Self::Settings => include_str!("../../config/settings.schema.json"),
         };
-        say(text.trim_end())?;
+        print_line(text.trim_end())?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -14,8 +14,8 @@ use weir_settings::file::is_set;
 
 use super::{CommandResult, Failure, SettingsArgs, located, signals::StopSignals};
 use crate::{
-    app::{App, AppError, Stopped},
-    config::{Places, Settings},
+    app::{App, AppError, RunOutcome},
+    config::{SettingOrigins, Settings},
     telemetry,
 };
 
@@ -54,14 +54,19 @@ impl Serve {
 
     pub(super) fn run(self) -> CommandResult {
         let file = self.settings.config.clone();
-        let (settings, places) = self.settings.load()?;
+        let (settings, origins) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
-        run(settings, Some(places), file.as_deref(), self.start_empty)
+        run(settings, Some(origins), file.as_deref(), self.start_empty)
     }
 }
 
-/// Serves with these settings, which were read from `file`; `places` has the position of each.
-pub(super) fn run(settings: Settings, places: Option<Places>, file: Option<&Path>, start_empty: bool) -> CommandResult {
+/// Serves with these settings, which were read from `file`; `origins` has the position of each.
+pub(super) fn run(
+    settings: Settings,
+    origins: Option<SettingOrigins>,
+    file: Option<&Path>,
+    start_empty: bool,
+) -> CommandResult {
     let path = |path: &Path| is_set(path).then(|| path.display().to_string());
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -76,7 +81,7 @@ pub(super) fn run(settings: Settings, places: Option<Places>, file: Option<&Path
         .thread_name("weir-control")
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(serve(settings, places, start_empty, signals));
+    let ended = runtime.block_on(serve(settings, origins, start_empty, signals));
     // The process ends next. Dropping the runtime would wait for threads that read files, one of which may hang
     // forever, and an unfinished startup would panic in a runtime that is shut down.
     std::mem::forget(runtime);
@@ -85,13 +90,13 @@ pub(super) fn run(settings: Settings, places: Option<Places>, file: Option<&Path
 
 async fn serve(
     settings: Settings,
-    places: Option<Places>,
+    origins: Option<SettingOrigins>,
     start_empty: bool,
     mut signals: StopSignals,
 ) -> CommandResult {
     let (runtime, limits) = (Handle::current(), settings.limits.clone());
-    let failure = |error: AppError| match &places {
-        Some(places) => Failure(located(&error, &limits, places)),
+    let failure = |error: AppError| match &origins {
+        Some(origins) => Failure(located(&error, &limits, origins)),
         None => error.into(),
     };
     // On the blocking pool, as it reads files and may hang there.
@@ -111,8 +116,8 @@ async fn serve(
         info!("{signal}");
     };
     Ok(match tokio::spawn(app.run(shutdown)).await? {
-        Stopped::Gracefully => ExitCode::SUCCESS,
-        Stopped::NotSaved => ExitCode::from(NOT_SAVED),
-        Stopped::Panicked => ExitCode::from(PANICKED),
+        RunOutcome::Gracefully => ExitCode::SUCCESS,
+        RunOutcome::NotSaved => ExitCode::from(NOT_SAVED),
+        RunOutcome::Panicked => ExitCode::from(PANICKED),
     })
 }

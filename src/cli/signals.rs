@@ -11,14 +11,14 @@ use tokio::{
 use tracing::warn;
 
 /// The exit code after a second signal.
-const ENDED_AT_ONCE: i32 = 4;
+const EXIT_FORCED: i32 = 4;
 /// Signals within this time count as one: `timeout` of coreutils signals the process and then its group.
-const ONE_STOP: Duration = Duration::from_millis(100);
+const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Longest wait for the log line about ending at once.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const FINAL_LOG_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// SIGTERM and SIGINT, received on a thread of their own, which nothing that hangs elsewhere can block. A second signal
-/// ends the process there, unless it arrives within [`ONE_STOP`] of the first.
+/// ends the process there, unless it arrives within [`DEBOUNCE`] of the first.
 pub(super) struct StopSignals(watch::Receiver<&'static str>);
 
 impl StopSignals {
@@ -38,10 +38,10 @@ impl StopSignals {
         let (sender, first) = watch::channel("");
         let listen = async move {
             sender.send_replace(next().await);
-            let one_stop = Instant::now() + ONE_STOP;
-            while timeout_at(one_stop, next()).await.is_ok() {}
+            let debounce_end = Instant::now() + DEBOUNCE;
+            while timeout_at(debounce_end, next()).await.is_ok() {}
             next().await;
-            end_at_once();
+            exit_immediately();
         };
         thread::Builder::new().name("weir-signals".to_owned()).spawn(move || runtime.block_on(listen))?;
         Ok(Self(first))
@@ -58,7 +58,7 @@ impl StopSignals {
 }
 
 /// Ends the process, whatever its other threads do.
-fn end_at_once() -> ! {
+fn exit_immediately() -> ! {
     // On another thread, as writing to standard error may hang too.
     let (done, logged) = mpsc::channel::<()>();
     let log = thread::Builder::new().spawn(move || {
@@ -67,7 +67,7 @@ fn end_at_once() -> ! {
     });
     if log.is_ok() {
         // Returns once the line is written, or after the timeout.
-        let _ = logged.recv_timeout(LAST_WORDS);
+        let _ = logged.recv_timeout(FINAL_LOG_TIMEOUT);
     }
-    std::process::exit(ENDED_AT_ONCE)
+    std::process::exit(EXIT_FORCED)
 }

@@ -7,7 +7,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use weir_core::domain::time::{SECOND, parse_duration};
 use weir_policy::limits::is_name;
 
-use super::{CommandResult, Failure, out::say};
+use super::{CommandResult, Failure, out::print_line};
 use crate::auth::{Role, TokenHash, token};
 
 /// Create a bearer token and its entry for the credentials file (auth.file)
@@ -51,12 +51,12 @@ impl Token {
         }
         if self.json {
             let token = token.reveal();
-            say(
+            print_line(
                 serde_json::json!({ "name": self.name, "roles": roles, "token": token, "sha256": hash, "expires": expires }),
             )?;
         } else {
-            say(token.reveal())?;
-            say(format_args!("\n# For the file in auth.file, below `callers:`\n{}", entry.trim_end()))?;
+            print_line(token.reveal())?;
+            print_line(format_args!("\n# For the file in auth.file, below `callers:`\n{}", entry.trim_end()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -13,7 +13,7 @@ use super::{
     client::Client,
     key_rows::{Format, share},
     keys::Which,
-    out::say,
+    out::print_line,
 };
 use crate::proto::{HotKey, HotKeyOrder, KeyUsage, ListHotKeysRequest, admin_client::AdminClient};
 
@@ -28,10 +28,10 @@ const MAX_TOP: u64 = 10_000;
 pub(super) struct Usage {
     #[command(flatten)]
     which: Which,
-    /// How many
+    /// Maximum number of keys
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MAX_TOP))]
     top: u64,
-    /// By what
+    /// Sort order
     #[arg(long, value_enum, default_value_t = By::Used)]
     by: By,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(super) struct Usage {
 enum By {
     /// Units used
     Used,
-    /// Refusals a second, of late
+    /// Refusals per second, sampled over the last seconds
     Refused,
     /// The part of the limit that is used: those at their limits first
     Near,
@@ -110,7 +110,7 @@ impl Usage {
             self.which.warn_of_slashes();
         }
         self.format.hot_head()?;
-        answer.keys.iter().try_for_each(|key: &HotKey| say(self.format.hot_key(key)))?;
+        answer.keys.iter().try_for_each(|key: &HotKey| print_line(self.format.hot_key(key)))?;
         Ok(())
     }
 }

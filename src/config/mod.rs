@@ -27,7 +27,7 @@ use weir_store::StoreSettings;
 pub use self::{
     flags::Flags,
     paths::{PATHS, PathSetting},
-    source::Places,
+    source::SettingOrigins,
 };
 use crate::{
     auth::AuthSettings,
@@ -150,32 +150,32 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &Flags,
     ) -> Result<Self, ConfigError> {
-        Self::load_with_places(file, environment, flags).map(|(settings, _)| settings)
+        Self::load_with_origins(file, environment, flags).map(|(settings, _)| settings)
     }
 
     /// Like [`Settings::load`], and also returns the positions of the settings.
     ///
     /// # Errors
     /// As [`Settings::load`].
-    pub fn load_with_places(
+    pub fn load_with_origins(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &Flags,
-    ) -> Result<(Self, Places), ConfigError> {
+    ) -> Result<(Self, SettingOrigins), ConfigError> {
         let defaults = Value::serialize(Self::default()).ok().and_then(Value::into_dict).unwrap_or_default();
-        let mut places = Places::default();
+        let mut origins = SettingOrigins::default();
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
-            let file = source::file(path, &defaults, &mut places);
+            let file = source::file(path, &defaults, &mut origins);
             figment = figment.merge(file.map_err(|problems| ConfigError(problems.to_string()))?);
         }
-        let variables = source::environment(environment, &defaults, &mut places).map_err(ConfigError)?;
-        figment = figment.merge(variables).merge(flags.values(&mut places));
+        let variables = source::environment(environment, &defaults, &mut origins).map_err(ConfigError)?;
+        figment = figment.merge(variables).merge(flags.values(&mut origins));
         let settings: Result<Self, _> = figment.select(Profile::Default).extract();
         let settings = settings.map_err(|error| value_error(&error)).and_then(Self::checked);
         match settings {
-            Ok(settings) => Ok((settings, places)),
-            Err(message) => Err(ConfigError(places.locate(&message))),
+            Ok(settings) => Ok((settings, origins)),
+            Err(message) => Err(ConfigError(origins.locate(&message))),
         }
     }
 

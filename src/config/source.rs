@@ -43,12 +43,12 @@ impl Provider for Values {
 
 /// The position where each setting was set last, for error messages: `weir.yaml:3:11`, a variable, or a flag.
 #[derive(Default)]
-pub struct Places(HashMap<String, String>);
+pub struct SettingOrigins(HashMap<String, String>);
 
-impl Places {
-    /// Records that `key` is set at `place`.
-    pub fn set(&mut self, key: &str, place: impl Into<String>) {
-        self.0.insert(key.to_owned(), place.into());
+impl SettingOrigins {
+    /// Records that `key` is set at `origin`.
+    pub fn set(&mut self, key: &str, origin: impl Into<String>) {
+        self.0.insert(key.to_owned(), origin.into());
     }
 
     /// Prefixes a message with the position of the first setting that it names and that is set, or else of the section
@@ -59,18 +59,18 @@ impl Places {
         let settings = || names().enumerate().filter(|(at, name)| *at == 0 || name.contains('.')).map(|(_, name)| name);
         let section = |name: &str| self.0.get(name.rsplit_once('.')?.0);
         match settings().find_map(|name| self.0.get(name)).or_else(|| settings().find_map(section)) {
-            Some(place) => format!("{place}: {message}"),
+            Some(origin) => format!("{origin}: {message}"),
             None => message.to_owned(),
         }
     }
 }
 
 /// Reads the values of a YAML file.
-pub(super) fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values, Problems> {
+pub(super) fn file(path: &Path, defaults: &Dict, origins: &mut SettingOrigins) -> Result<Values, Problems> {
     let text =
         settings_file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
-    let mut reader = Reader { path, defaults, places, problems: Problems::default() };
+    let mut reader = Reader { path, defaults, origins, problems: Problems::default() };
     match document::parse(&text).map_err(|problems| problems.in_file(path))? {
         None => {}
         Some(Node { value: Document::Map(entries), .. }) => values = reader.map(&entries, "", defaults),
@@ -101,7 +101,7 @@ fn from_folder(values: &mut Dict, key: &str, folder: &Path) {
 struct Reader<'a> {
     path: &'a Path,
     defaults: &'a Dict,
-    places: &'a mut Places,
+    origins: &'a mut SettingOrigins,
     problems: Problems,
 }
 
@@ -117,7 +117,7 @@ impl Reader<'_> {
             };
             let Mark { line, column } =
                 if let Document::Map(_) = entry.value.value { entry.mark } else { entry.value.mark };
-            self.places.set(&key, format!("{}:{line}:{column}", self.path.display()));
+            self.origins.set(&key, format!("{}:{line}:{column}", self.path.display()));
             let value = match (default, &entry.value.value) {
                 // A key without a value keeps the default, like a section in which all lines are comments.
                 (_, Document::Null) => continue,
@@ -209,7 +209,7 @@ fn keys(defaults: &Dict) -> Vec<String> {
 pub(super) fn environment(
     variables: impl IntoIterator<Item = (String, String)>,
     defaults: &Dict,
-    places: &mut Places,
+    origins: &mut SettingOrigins,
 ) -> Result<Figment, String> {
     let mut values = Figment::new();
     for (name, text) in variables {
@@ -223,7 +223,7 @@ pub(super) fn environment(
             Value::Array(..) if is_yaml_list(&text) => yaml_list(&name, &text)?,
             _ => typed(&text, default).map_err(|wanted| format!("{name}: {key} is {wanted}, not `{text}`"))?,
         };
-        places.set(&key, name);
+        origins.set(&key, name);
         values = values.merge(Values(nest(&key, value).into_dict().unwrap_or_default()));
     }
     Ok(values)

@@ -5,7 +5,7 @@ use weir_settings::{ensure, file::is_set};
 use weir_store::{
     StoreSettings, StoreUrl,
     memory::snapshot::SnapshotSettings,
-    near::NearCacheSettings,
+    near_cache::NearCacheSettings,
     redis::{
         credentials::CredentialsSource,
         settings::{RedisSettings, TlsSettings},

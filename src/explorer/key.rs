@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::json;
 use weir_policy::Domain;
-use weir_store::{SharedStore, scan::Held};
+use weir_store::{SharedStore, scan::Hold};
 
 use super::{
     Explorer, Reply, json_reply, read,
@@ -30,7 +30,7 @@ struct Wanted {
 }
 
 /// Previews the decision of a request; nothing is charged.
-pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     let (cost, factor) = (wanted.cost.unwrap_or(1), wanted.factor.unwrap_or(1.0));
     // A negative cost gives units back, which is never refused.
@@ -66,7 +66,7 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
 /// One level: its limit, its decision, and the holds on it.
 struct Level<'a> {
     level: &'a LevelAnswer<'a>,
-    holds: &'a [Held],
+    holds: &'a [Hold],
     /// The owner id of this replica.
     own: Option<u64>,
 }
@@ -81,7 +81,7 @@ impl Serialize for Level<'_> {
         members.serialize_entry("algorithm", limit.params.name())?;
         members.serialize_entry("parameters", &limit.params.describe())?;
         decision_json::serialize(&mut members, decision, true)?;
-        let hold = |held: &Held| {
+        let hold = |held: &Hold| {
             json!({
                 "owner": held.owner.map(|owner| format!("{owner:016x}")),
                 "own": held.owner.is_some() && held.owner == self.own,

@@ -12,29 +12,30 @@ use weir_telemetry::Histogram;
 use super::{Explorer, Reply, json_reply, no_domain, read};
 use crate::telemetry::{HotKey, HotKeys, Transport};
 
-/// Most keys of each list.
+/// Maximum number of keys in each list.
 const MAX_KEYS: usize = 15;
-/// Most limits of the keys of a list.
+/// Maximum number of limits of the keys in a list.
 const MAX_KEY_LIMITS: usize = 4 * MAX_KEYS;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
     domain: String,
-    /// Only hot keys in which this text occurs, segments joined by `/`.
+    /// Only hot keys that contain this text, with segments joined by `/`; ignores case.
     #[serde(default)]
     search: String,
 }
 
-/// The counters of a domain since its policy is in force, the shared store, and hot keys. `checks` are those that passed, were
-/// refused and failed, `unmatched` those that met no limit. Of limits only those that have decided anything: number, allowed,
-/// limited, limited as a shadow, near. `latency` and the store's round trips are those of the whole service.
-pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+/// Returns the counters of a domain since its policy came into force, the status of the shared store, and hot keys.
+/// `checks` are those that passed, were refused and failed; `unmatched` are those that met no limit. `limits` lists
+/// only limits with decisions: index, allowed, limited, limited in shadow mode, near. `latency` and the store's round
+/// trips are those of the whole service.
+pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
     let handle = limiter.policy_handle();
     let domain = handle.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
-    let counts = handle.meters.counts();
+    let counts = handle.counters.counts();
     let limits = domain.limits().filter_map(|limit| {
         let count = counts.limit(limit.index)?;
         let row = [count.allowed, count.limited, count.shadow_limited, count.near];
@@ -44,7 +45,7 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
     let search = search.to_lowercase();
     let wanted = |key: &[Box<str>]| search.is_empty() || key.join("/").to_lowercase().contains(&search);
     let read_keys = |keys: &HotKeys| keys.read(&domain.name, MAX_KEY_LIMITS, wanted);
-    let (busy, near) = limiter.hot_keys().map(read_keys).unwrap_or_default();
+    let (hot, near) = limiter.hot_keys().map(read_keys).unwrap_or_default();
     let degraded = counts
         .degraded(domain.index)
         .map(|counts| OnStoreFailure::ALL.map(OnStoreFailure::name).into_iter().zip(counts).collect::<HashMap<_, _>>());
@@ -58,7 +59,7 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
         "latency": buckets(Transport::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
         "store": limiter.store().shared().map(|shared| store(shared.redis())),
         "limits": limits,
-        "busy": by_key(&busy),
+        "busy": by_key(&hot),
         "near": by_key(&near),
     })))
 }
@@ -66,7 +67,7 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
 fn store(redis: &RedisStore) -> Value {
     json!({
         "servers": redis.servers().iter().map(server).collect::<Vec<_>>(),
-        "round_trips": buckets(&[redis.meter().round_trips()]),
+        "round_trips": buckets(&[redis.metrics().round_trips()]),
     })
 }
 
@@ -81,7 +82,7 @@ fn server(status: &ServerStatus) -> Value {
     })
 }
 
-/// What histograms of one scale have counted together: the bounds of their buckets in seconds, and the count of each.
+/// Adds up histograms with the same buckets. Returns the bucket bounds in seconds, and the count of each bucket.
 fn buckets(histograms: &[&Histogram]) -> Value {
     let Some(first) = histograms.first() else { return Value::Null };
     let mut counts = first.counts();
@@ -91,7 +92,7 @@ fn buckets(histograms: &[&Histogram]) -> Value {
     json!({ "bounds": first.bounds().collect::<Vec<_>>(), "counts": counts })
 }
 
-/// One entry a key, with each of its limits; the first key first.
+/// Groups hot keys: one entry for each of the first `MAX_KEYS` keys, with all its limits.
 fn by_key(found: &[HotKey]) -> Vec<Value> {
     let mut keys: Vec<(&[Box<str>], Vec<&HotKey>)> = Vec::new();
     for hot in found {

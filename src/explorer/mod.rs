@@ -113,12 +113,12 @@ impl Explorer {
         files
             .route("/ui/", get(|| async { (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "../ui")]) }))
             .route("/ui/api/session", get(session))
-            .route("/ui/api/policy", post(policy::tell))
-            .route("/ui/api/live", post(live::tell))
-            .route("/ui/api/key", post(key::tell))
-            .route("/ui/api/quotas", post(quotas::tell))
-            .route("/ui/api/simulate", post(simulate::tell))
-            .route("/ui/api/traffic", post(traffic::tell))
+            .route("/ui/api/policy", post(policy::serve))
+            .route("/ui/api/live", post(live::serve))
+            .route("/ui/api/key", post(key::serve))
+            .route("/ui/api/quotas", post(quotas::serve))
+            .route("/ui/api/simulate", post(simulate::serve))
+            .route("/ui/api/traffic", post(traffic::serve))
             .layer(map_response(guarded))
             .with_state(self)
     }

@@ -14,40 +14,40 @@ use weir_policy::{Domain, Policy, tree::NodeId};
 use super::{Explorer, Reply, json_reply, no_domain, read};
 use crate::transport::http::problem::Problem;
 
-/// Most nodes of one reply.
+/// Maximum number of nodes in a reply.
 const MAX_NODES: usize = 1_000;
-/// Most nodes that are searched for a filter.
+/// Maximum number of nodes that a filter searches.
 const MAX_SEARCHED: usize = 100_000;
-/// Most domains of one reply.
+/// Maximum number of domains in a reply.
 const MAX_DOMAINS: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// The domain; without it the first.
+    /// The domain; default: the first one.
     domain: Option<String>,
-    /// The node below which to begin, with the version of the policy that it is from.
+    /// The node whose descendants to list, and the version of the policy that it belongs to.
     below: Option<(NodeId, u64)>,
-    /// Only nodes on the way to one whose path or limits contain this text.
+    /// Only nodes whose path or limits contain this text, and their ancestors.
     #[serde(default)]
     filter: String,
 }
 
-/// A node with the limits there.
+/// A node with its limits.
 #[derive(Serialize)]
-struct ShownNode<'a> {
+struct NodeView<'a> {
     id: NodeId,
     parent: Option<NodeId>,
     segment: &'a str,
     limits: Vec<Value>,
-    /// Its attributes in the file beside the limits.
+    /// Its attributes in the policy file besides the limits.
     marks: Vec<&'static str>,
-    /// Children left out because of MAX_NODES.
+    /// Number of children left out because of `MAX_NODES` or the filter.
     hidden: usize,
 }
 
-/// The domains, and the tree of one.
-pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+/// Returns the domains, and the tree of one of them.
+pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     let handle = explorer.0.limiter.policy_handle();
     let policy = &handle.policy;
@@ -72,7 +72,7 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
         "domains": names,
         "domains_hidden": domains.len() - names.len(),
         "domain": head(policy, domain),
-        "nodes": nodes(domain, start, matches.as_ref(), &|limit| handle.meters.counts_apart(limit)),
+        "nodes": nodes(domain, start, matches.as_ref(), &|limit| handle.counters.has_own_counters(limit)),
     })))
 }
 
@@ -90,17 +90,18 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
     })
 }
 
-/// The nodes that a filter leaves.
+/// The nodes that pass a filter.
 struct Matches {
-    /// Those that match, and those above them.
+    /// Matching nodes and their ancestors.
     kept: HashSet<NodeId>,
-    /// How many match.
+    /// Number of matching nodes.
     count: usize,
     searched_all: bool,
 }
 
 impl Matches {
-    /// The nodes below `start` at whose segment the path contains `text`, or one of whose limits does. `text` is in lower case.
+    /// Finds the nodes below `start` whose segment contains `text` or completes it in the path, or whose limits contain
+    /// it. `text` must be in lower case.
     fn new(domain: &Domain, start: NodeId, text: &str) -> Self {
         let mut found = Self { kept: HashSet::new(), count: 0, searched_all: true };
         // A node, its path, and the nodes from `start` to it.
@@ -130,26 +131,26 @@ impl Matches {
 }
 
 fn limit_contains(limit: &Limit, text: &str) -> bool {
-    // A name that was not given repeats the path.
+    // The default name of a limit repeats the path.
     let name = limit.name.rsplit('/').next().unwrap_or_default();
     name.to_lowercase().contains(text)
 }
 
-/// The nodes below one that `matches` keeps, near ones first, each behind its parent.
+/// Returns the descendants of a node that `matches` keeps, in breadth-first order.
 fn nodes<'d>(
     domain: &'d Domain,
     start: NodeId,
     matches: Option<&Matches>,
     counts_apart: &dyn Fn(u32) -> bool,
-) -> Vec<ShownNode<'d>> {
-    let mut found: Vec<ShownNode<'d>> = Vec::new();
-    // The index in `found` of a parent that is in the reply.
+) -> Vec<NodeView<'d>> {
+    let mut found: Vec<NodeView<'d>> = Vec::new();
+    // Nodes to expand, each with its index in `found`; `None` for `start`.
     let mut open = VecDeque::from([(start, None)]);
     while let Some((node, place)) = open.pop_front() {
         let (children, hidden) = children(domain, node, matches, MAX_NODES - found.len());
         for (segment, id) in children {
             open.push_back((id, Some(found.len())));
-            found.push(ShownNode {
+            found.push(NodeView {
                 id,
                 parent: place.map(|_: usize| node),
                 segment,
@@ -165,7 +166,8 @@ fn nodes<'d>(
     found
 }
 
-/// The first children of a node that `matches` keeps by their names, `*` last, and how many more there are.
+/// Returns the first `most` children of a node that `matches` keeps, ordered by name with `*` last, and the number of
+/// children left out.
 fn children<'d>(
     domain: &'d Domain,
     node: NodeId,

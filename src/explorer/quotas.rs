@@ -17,15 +17,15 @@ struct Wanted {
 
 /// Returns the buckets of a domain with the largest demand, and the usage of their Envoys in requests per second.
 /// `divided` says whether the domain is one of `rlqs.domains`.
-pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain } = read(&explorer, request).await?;
     let found = explorer.0.quotas.as_ref().and_then(|quotas| Some((quotas, quotas.domain(&domain)?)));
     let Some((quotas, number)) = found else { return Ok(json_reply(&json!({ "divided": false }))) };
-    let (streams, count, standings) = {
-        let book = quotas.book();
-        (book.stream_count(), book.bucket_count(), book.standings(number, MAX_BUCKETS))
+    let (streams, count, statuses) = {
+        let state = quotas.lock();
+        (state.stream_count(), state.bucket_count(), state.statuses(number, MAX_BUCKETS))
     };
-    let buckets = standings.into_iter().map(|bucket| {
+    let buckets = statuses.into_iter().map(|bucket| {
         let envoys = bucket.envoys.into_iter().map(|envoy| {
             json!({
                 "peer": envoy.peer,

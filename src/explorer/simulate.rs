@@ -15,7 +15,7 @@ use weir_core::{
     algorithm::Bounds,
     domain::{Charge, Micros, time::SECOND},
 };
-use weir_policy::{Policy, Spec, limits::read_limits};
+use weir_policy::{Policy, RequestLimits, limits::read_limits};
 use weir_settings::{
     Problems,
     document::{self, Node, Value},
@@ -23,7 +23,7 @@ use weir_settings::{
 
 use super::{Explorer, Reply, Service, json_reply, read};
 use crate::{
-    limiter::{self, Answer, CheckError, Invalid, Simulation, tallies::Tally},
+    limiter::{self, Answer, CheckError, Invalid, Simulation, totals::LimitTotals},
     transport::{http::problem::Problem, status::Rejected},
 };
 
@@ -34,7 +34,7 @@ const STEPS: usize = 120;
 /// Longest simulated time, in seconds.
 const MAX_SECONDS: f64 = 31.0 * 86_400.0;
 /// Bounds on a draft, including the expansion of its YAML aliases.
-const MAX_DRAFT: document::Most = document::Most { nodes: 20_000, repeated_bytes: 1 << 20 };
+const MAX_DRAFT: document::DocumentBounds = document::DocumentBounds { nodes: 20_000, repeated_bytes: 1 << 20 };
 /// Maximum run time of a simulation.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
 
@@ -72,31 +72,31 @@ struct Step {
 
 /// The totals of one limit.
 #[derive(Debug, Serialize)]
-struct OfLimit {
+struct SimulatedLimit {
     name: String,
     shadow: bool,
     #[serde(flatten)]
-    tally: Tally,
+    totals: LimitTotals,
 }
 
 #[derive(Debug, Serialize)]
-struct Course {
+struct Timeline {
     step_us: Micros,
     steps: Vec<Step>,
-    limits: Vec<OfLimit>,
+    limits: Vec<SimulatedLimit>,
     /// The most units that were ever remaining of the binding limit.
     most_remaining: u64,
 }
 
-pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
     let run = move |explorer: &Service| wanted.run(&explorer.limiter.policy_handle().policy, &explorer.bounds);
-    alone(explorer, run).await.map(|course| json_reply(&course))
+    run_exclusively(explorer, run).await.map(|timeline| json_reply(&timeline))
 }
 
 /// Runs a simulation outside the threads that serve checks. Fails if another one is running.
-pub(super) async fn alone<T: Send + 'static>(
+pub(super) async fn run_exclusively<T: Send + 'static>(
     explorer: Explorer,
     run: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -112,7 +112,7 @@ pub(super) async fn alone<T: Send + 'static>(
 }
 
 /// Parses a draft that must be a policy file with limits within `bounds`.
-pub(super) fn drafted(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
+pub(super) fn parse_policy(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
     let message = "a draft for recorded checks is a policy file, with `schema` or `descriptors`";
     parse(draft, bounds)?.0.ok_or_else(|| invalid("draft", message))
 }
@@ -120,10 +120,10 @@ pub(super) fn drafted(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
 /// Parses a draft: a policy file, otherwise a list of limits, if any.
 fn parse(draft: &str, bounds: &Bounds) -> Result<(Option<Policy>, Option<Node>), Problem> {
     // `weir_policy::parse` alone would allow a draft as large as an operator's file.
-    let document = document::parse_within(draft, MAX_DRAFT).map_err(of_draft)?;
+    let document = document::parse_within(draft, MAX_DRAFT).map_err(draft_error)?;
     match document {
         Some(Node { value: Value::Map(_), .. }) => {
-            Ok((Some(weir_policy::parse(draft, bounds).map_err(of_draft)?), None))
+            Ok((Some(weir_policy::parse(draft, bounds).map_err(draft_error)?), None))
         }
         limits => Ok((None, limits)),
     }
@@ -142,7 +142,7 @@ pub(super) fn rejected(error: CheckError) -> Problem {
     Rejected::from(error).into()
 }
 
-fn of_draft(problems: Problems) -> Problem {
+fn draft_error(problems: Problems) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, problems.in_file(Path::new("draft")).to_string())
 }
 
@@ -164,7 +164,7 @@ impl Wanted {
         Ok(())
     }
 
-    fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Course, Problem> {
+    fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Timeline, Problem> {
         let (drafted, limits) = parse(&self.draft, bounds)?;
         // A draft applies whatever its domain is named.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
@@ -176,9 +176,9 @@ impl Wanted {
             let mut problems = Problems::default();
             let written = read_limits(limits, "limits", true, bounds, &mut problems);
             if !problems.0.is_empty() {
-                return Err(of_draft(problems));
+                return Err(draft_error(problems));
             }
-            let spec = Spec::new(written, Charge::AllOrNothing, &request.key);
+            let spec = RequestLimits::new(written, Charge::AllOrNothing, &request.key);
             request.spec = Some(spec.map_err(|error| rejected(Invalid::from(error).into()))?.into());
         }
         // Limits without a policy apply to the key, even if the policy in force denies `limit_spec`.
@@ -187,23 +187,24 @@ impl Wanted {
             (None, Some(_)) => &empty,
             (None, None) => in_force,
         };
-        self.follow(policy, &request)
+        self.simulate(policy, &request)
     }
 
-    fn follow(&self, policy: &Policy, request: &limiter::Request<'_>) -> Result<Course, Problem> {
+    fn simulate(&self, policy: &Policy, request: &limiter::Request<'_>) -> Result<Timeline, Problem> {
         let duration = ((self.seconds * SECOND as f64) as Micros).max(1);
         let step_us = (duration as u64).div_ceil(STEPS as u64) as Micros;
         let steps = (duration as u64).div_ceil(step_us as u64) as usize;
-        let mut course = Course { step_us, steps: vec![Step::default(); steps], limits: Vec::new(), most_remaining: 0 };
+        let mut timeline =
+            Timeline { step_us, steps: vec![Step::default(); steps], limits: Vec::new(), most_remaining: 0 };
         let (simulation, since) = (Simulation::default(), Instant::now());
         for (turn, at) in self.arrivals(duration).enumerate() {
             let answer = simulation.check(at, policy, request).map_err(rejected)?;
-            course.note(at, &answer);
+            timeline.record(at, &answer);
             if turn % 64 == 0 && since.elapsed() > MAX_TIME {
                 return Err(too_long("ask for fewer arrivals"));
             }
         }
-        Ok(course)
+        Ok(timeline)
     }
 
     /// Returns the times of arrival, from 0 to before `duration`.
@@ -224,8 +225,8 @@ impl Wanted {
     }
 }
 
-impl Course {
-    fn note(&mut self, at: Micros, answer: &Answer<'_>) {
+impl Timeline {
+    fn record(&mut self, at: Micros, answer: &Answer<'_>) {
         let last = self.steps.len() - 1;
         let step = &mut self.steps[((at / self.step_us) as usize).min(last)];
         if answer.summary.decision.allowed {
@@ -239,9 +240,9 @@ impl Course {
         for (index, level) in answer.levels.iter().enumerate() {
             if index == self.limits.len() {
                 let (name, shadow) = (level.limit.name.to_string(), level.shadow);
-                self.limits.push(OfLimit { name, shadow, tally: Tally::default() });
+                self.limits.push(SimulatedLimit { name, shadow, totals: LimitTotals::default() });
             }
-            self.limits[index].tally.count(level.decision.allowed, at);
+            self.limits[index].totals.count(level.decision.allowed, at);
         }
     }
 }
@@ -255,20 +256,20 @@ mod tests {
         Wanted { domain, key, draft, cost: 1, rate: 2.0, burst: 20, seconds: 60.0, random: false }
     }
 
-    fn run(wanted: &Wanted) -> Course {
+    fn run(wanted: &Wanted) -> Timeline {
         wanted.run(&Policy::empty(), &Bounds::default()).map_err(|_| "a problem").unwrap()
     }
 
     #[test]
     fn a_draft_of_limits_is_simulated_exactly() {
-        let course = run(&wanted("[{ gcra: { burst: 9, count: 1, period: 1s } }]"));
-        assert_eq!((course.step_us, course.steps.len()), (500_000, 120));
-        assert_eq!((course.steps[0].allowed, course.steps[0].refused), (10, 11));
+        let timeline = run(&wanted("[{ gcra: { burst: 9, count: 1, period: 1s } }]"));
+        assert_eq!((timeline.step_us, timeline.steps.len()), (500_000, 120));
+        assert_eq!((timeline.steps[0].allowed, timeline.steps[0].refused), (10, 11));
         let (allowed, refused): (u64, u64) =
-            course.steps.iter().fold((0, 0), |sum, step| (sum.0 + step.allowed, sum.1 + step.refused));
+            timeline.steps.iter().fold((0, 0), |sum, step| (sum.0 + step.allowed, sum.1 + step.refused));
         assert_eq!((allowed, refused), (10 + 59, 20 + 120 - 69), "one a second after the burst");
-        let tally = course.limits[0].tally;
-        assert_eq!((tally.refused, tally.first_refusal_us), (refused, Some(0)));
+        let totals = timeline.limits[0].totals;
+        assert_eq!((totals.refused, totals.first_refusal_us), (refused, Some(0)));
     }
 
     #[test]
@@ -277,8 +278,8 @@ mod tests {
             "domain: x\nschema: { a: { children: { '*': { limits: [4, 1, 60] } } } }",
             "domain: x\ndescriptors: [{ key: a, value: b, rate_limit: { unit: hour, requests_per_unit: 5 } }]",
         ] {
-            let course = run(&wanted(draft));
-            assert_eq!((course.steps[0].allowed, course.limits.len()), (5, 1), "{draft}");
+            let timeline = run(&wanted(draft));
+            assert_eq!((timeline.steps[0].allowed, timeline.limits.len()), (5, 1), "{draft}");
         }
         assert_eq!(run(&wanted("")).steps[0].allowed, 21, "no limit applies");
     }

@@ -13,12 +13,12 @@ use weir_policy::Policy;
 
 use super::{
     Explorer, Reply, Service, json_reply, no_domain, read,
-    simulate::{MAX_TIME, alone, drafted, rejected, too_long},
+    simulate::{MAX_TIME, parse_policy, rejected, run_exclusively, too_long},
 };
 use crate::{
     limiter::{
         replay::Replay,
-        tallies::{Name, Tally},
+        totals::{LimitTotals, Name},
     },
     telemetry::RecordedCheck,
     transport::http::problem::Problem,
@@ -44,7 +44,7 @@ struct Totals {
 
 /// Decisions of a limit under both policies; `None` if a policy does not have it, or no check met it.
 #[derive(Serialize)]
-struct OfLimit<'a> {
+struct ComparedLimit<'a> {
     name: &'a str,
     in_force: Option<Totals>,
     draft: Option<Totals>,
@@ -58,9 +58,9 @@ struct Differs {
 }
 
 /// Replays the recorded checks of a domain under the policy in force and under a draft.
-pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
-    alone(explorer, move |explorer| wanted.run(explorer)).await.map(|found| json_reply(&found))
+    run_exclusively(explorer, move |explorer| wanted.run(explorer)).await.map(|found| json_reply(&found))
 }
 
 impl Wanted {
@@ -71,10 +71,12 @@ impl Wanted {
         let draft = match self.draft.trim() {
             "" => None,
             // With the overrides of the policy in force.
-            _ => Some(drafted(&self.draft, &explorer.bounds)?.overridden(handle.policy.overrides().anew())),
+            _ => {
+                Some(parse_policy(&self.draft, &explorer.bounds)?.overridden(handle.policy.overrides().without_cache()))
+            }
         };
-        let Some(traffic) = explorer.limiter.traffic() else { return Ok(json!({ "recorded": false })) };
-        let (mut checks, one_of) = traffic.read();
+        let Some(recent_checks) = explorer.limiter.recent_checks() else { return Ok(json!({ "recorded": false })) };
+        let (mut checks, one_of) = recent_checks.read();
         checks.retain(|check| check.key.prefix(0) == domain_name(domain));
         let since = Instant::now();
         let replay = |policy: &Policy| {
@@ -112,13 +114,12 @@ fn totals(replay: &Replay) -> Totals {
     Totals { allowed, refused }
 }
 
-fn limits<'a>(in_force: &'a Replay, draft: Option<&'a Replay>) -> Vec<OfLimit<'a>> {
-    let (in_force, draft) =
-        (in_force.tallies.by_name(), draft.map(|draft| draft.tallies.by_name()).unwrap_or_default());
+fn limits<'a>(in_force: &'a Replay, draft: Option<&'a Replay>) -> Vec<ComparedLimit<'a>> {
+    let (in_force, draft) = (in_force.limits.by_name(), draft.map(|draft| draft.limits.by_name()).unwrap_or_default());
     let names: BTreeSet<_> = in_force.keys().chain(draft.keys()).copied().collect();
-    let of = |did: Option<&Tally>| did.map(|did| Totals { allowed: did.allowed, refused: did.refused });
+    let of = |did: Option<&LimitTotals>| did.map(|did| Totals { allowed: did.allowed, refused: did.refused });
     let limit =
-        |name: &'a Name| OfLimit { name: &name.1, in_force: of(in_force.get(name)), draft: of(draft.get(name)) };
+        |name: &'a Name| ComparedLimit { name: &name.1, in_force: of(in_force.get(name)), draft: of(draft.get(name)) };
     names.into_iter().map(limit).collect()
 }
 

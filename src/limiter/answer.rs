@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use weir_core::{
     domain::{Decision, Micros, Summary, aggregate},
-    hold::Repeat,
+    hold::Idempotency,
     plan::{Ban, Level, Limit, Overridden, Plan},
 };
 use weir_store::Verdict;
@@ -62,7 +62,7 @@ impl<'a> Answer<'a> {
         self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(plan, level, decision)));
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.shadow)));
         (self.domain, self.degraded, self.leased) = (plan.domain, verdict.degraded, verdict.leased);
-        self.repeated = verdict.repeat == Repeat::Again;
+        self.repeated = verdict.idempotency == Idempotency::Repeated;
         self.set_overridden(plan.overridden);
     }
 
@@ -96,7 +96,7 @@ impl<'a> LevelAnswer<'a> {
         if plan.retry_jitter > 0.0
             && let Some(retry) = &mut decision.retry_after
         {
-            *retry = retry.saturating_add((*retry as f64 * plan.retry_jitter * level.spread()) as Micros);
+            *retry = retry.saturating_add((*retry as f64 * plan.retry_jitter * level.jitter_fraction()) as Micros);
         }
         Self { limit, depth, shadow: limit.shadow || plan.is_shadow, decision, window: level.params().window() }
     }

@@ -1,4 +1,4 @@
-//! Several checks of one domain in one plan: either all are charged or none.
+//! Decides several checks of one domain in one plan: either all are charged or none.
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -10,14 +10,14 @@ use weir_store::{Store, Verdict};
 
 use super::{
     Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
-    decide::{Checking, Fill, decide},
+    decide::{Fill, PendingCheck, decide},
     request::{ensure_checkable, plan_in},
 };
 
-/// Most checks that are decided together.
+/// Maximum number of checks that are decided together.
 pub const MAX_TOGETHER: usize = 32;
 
-/// Of each check how many levels it has, and the override that acts on it.
+/// For each check: the number of its levels, and the override that acts on it.
 type Parts<'a> = SmallVec<[(usize, Option<Overridden<'a>>); 4]>;
 
 /// Checks that are decided together.
@@ -26,17 +26,17 @@ pub struct CheckAll<'n> {
     checks: Vec<Request<'n>>,
 }
 
-/// The answers to them.
+/// The answers to a [`CheckAll`].
 #[derive(Debug, Default)]
 pub struct AllAnswers<'a> {
-    /// Whether all pass, and are charged.
+    /// Whether all checks pass. If so they are charged, unless they are dry runs.
     pub allowed: bool,
-    /// One for each check: what its own limits say.
+    /// One answer for each check, from its own limits alone.
     pub answers: Vec<Answer<'a>>,
 }
 
 impl AllAnswers<'_> {
-    /// The level that decided: as in [`Summary::binding`](weir_core::domain::Summary::binding), among those of all checks.
+    /// Returns the binding level of all checks, as in [`Summary::binding`](weir_core::domain::Summary::binding).
     pub fn binding(&self) -> Option<&LevelAnswer<'_>> {
         let levels = || self.answers.iter().flat_map(|answer| &answer.levels);
         levels().nth(aggregate(levels().map(|level| (&level.decision, level.shadow))).binding?)
@@ -44,7 +44,7 @@ impl AllAnswers<'_> {
 }
 
 impl<'n> CheckAll<'n> {
-    /// Checks that may be decided together.
+    /// Combines checks that can be decided together.
     ///
     /// # Errors
     /// [`Invalid`] names the check that does not go with the others.
@@ -71,12 +71,12 @@ impl<'n> CheckAll<'n> {
         Ok(Self { checks })
     }
 
-    /// Says that there are none, or more than [`MAX_TOGETHER`].
+    /// Returns the error for a request without checks, or with more than [`MAX_TOGETHER`].
     pub fn wrong_number() -> Invalid {
         Invalid::field_error("checks", format!("1 to {MAX_TOGETHER} checks are decided together"))
     }
 
-    /// The checks, in their order.
+    /// Returns the checks, in their order.
     pub fn checks(&self) -> &[Request<'n>] {
         &self.checks
     }
@@ -85,7 +85,7 @@ impl<'n> CheckAll<'n> {
         self.checks.iter().any(|check| check.dry_run)
     }
 
-    /// The plan, and of each check how many of its levels it has, and the override that acts on it.
+    /// Returns the plan, and for each check the number of its levels and the override that acts on it.
     fn plan<'a>(&'a self, policy: &'a Policy) -> Result<(Plan<'a>, Parts<'a>), CheckError> {
         let (mut levels, mut parts) = (Levels::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
@@ -97,7 +97,8 @@ impl<'n> CheckAll<'n> {
             parts.push((own.len(), overridden));
             levels.extend(own);
         }
-        // One that is banned refuses all, and the others tell how they stand.
+        // If one check is banned, all are refused: the others become previews (cost 0), which report their current
+        // state.
         let is_banned = parts.iter().any(|(_, overridden)| overridden.is_some_and(|it| it.ban.is_some()));
         if is_banned {
             levels.iter_mut().for_each(|level| level.cost = 0);
@@ -115,12 +116,12 @@ impl<'n> CheckAll<'n> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides checks together. A refusal is an answer.
+    /// Decides checks together. A refusal is an answer, not an error.
     pub fn check_all<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a CheckAll<'_>,
-    ) -> Checking<'l, 'a, AllAnswers<'a>, impl Fill<'a, AllAnswers<'a>>> {
+    ) -> PendingCheck<'l, 'a, AllAnswers<'a>, impl Fill<'a, AllAnswers<'a>>> {
         let (plan, parts) = match request.plan(&handle.policy) {
             Ok((plan, parts)) => (Ok(plan), parts),
             Err(error) => (Err(error), Parts::new()),
@@ -144,7 +145,7 @@ impl<S: Store> Limiter<S> {
         decide(&self.store, plan, fill)
     }
 
-    /// Counts what was decided together.
+    /// Counts the decisions on all checks, and samples them.
     fn count_all(
         &self,
         handle: &PolicyHandle,
@@ -161,7 +162,7 @@ impl<S: Store> Limiter<S> {
             });
             for level in &answer.levels {
                 let index = check.spec.is_none().then_some(level.limit.index);
-                handle.meters.limit(index, &level.decision, level.shadow, effects.next().unwrap_or_default());
+                handle.counters.limit(index, &level.decision, level.shadow, effects.next().unwrap_or_default());
             }
             self.sample(check, answer);
         }

@@ -1,6 +1,6 @@
-//! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
+//! The path that all requests share: a plan, the store's verdict on it, and the answer filled in from both.
 
-use weir_core::{domain::OnStoreFailure, hold::Repeat, plan::Plan};
+use weir_core::{domain::OnStoreFailure, hold::Idempotency, plan::Plan};
 use weir_store::{Decide, Remote, Store, StoreError, Verdict};
 
 use super::{
@@ -8,23 +8,23 @@ use super::{
     request::{CheckError, Invalid},
 };
 
-/// What fills in an answer, where it is: moving one takes as long as a part of the decision.
+/// A function that fills in an answer in place: moving an answer costs as much time as a part of the decision.
 pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}
 
 impl<'a, T, F: FnOnce(&Plan<'a>, &Verdict, &mut T)> Fill<'a, T> for F {}
 
-/// A question on its way to its answer.
+/// A request that is decided, or that waits for the store.
 #[must_use = "a question that waits is not decided yet"]
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated for each question")]
-pub enum Checking<'l, 'a, T, F> {
-    /// Decided, or refused as invalid.
+pub enum PendingCheck<'l, 'a, T, F> {
+    /// Decided, or rejected.
     Ready(Result<T, CheckError>),
-    /// Not begun: this store decides this plan.
+    /// Not started: this store must be awaited to decide this plan.
     Waiting(&'l dyn Remote, Plan<'a>, F),
 }
 
-impl<'a, T: Default, F: Fill<'a, T>> Checking<'_, 'a, T, F> {
-    /// The outcome, once the store has decided where it is waited for.
+impl<'a, T: Default, F: Fill<'a, T>> PendingCheck<'_, 'a, T, F> {
+    /// Returns the outcome, after the store's verdict if that must be awaited.
     ///
     /// # Errors
     /// [`CheckError`]. A refusal is an answer.
@@ -33,64 +33,75 @@ impl<'a, T: Default, F: Fill<'a, T>> Checking<'_, 'a, T, F> {
             Self::Ready(outcome) => outcome,
             Self::Waiting(store, plan, fill) => {
                 let verdict = verdict(store, &plan, handle).await?;
-                checked(&plan, &verdict, fill)
+                try_build_answer(&plan, &verdict, fill)
             }
         }
     }
 }
 
-/// The verdict of a store that is waited for. Counts what is answered by an error because the store is down.
+/// Awaits the store's verdict. If the store is down and `on_store_failure` is `error`, counts the request as degraded,
+/// unless it is a dry run.
 pub(super) async fn verdict(store: &dyn Remote, plan: &Plan<'_>, handle: &PolicyHandle) -> Result<Verdict, CheckError> {
     store.verdict(plan).await.map_err(|error| {
         let is_down = matches!(error, StoreError::Unavailable(_));
         if is_down && plan.on_store_failure == OnStoreFailure::Error && !plan.dry_run {
-            handle.meters.degraded(plan.domain, OnStoreFailure::Error);
+            handle.counters.degraded(plan.domain, OnStoreFailure::Error);
         }
         error.into()
     })
 }
 
-/// Has a store decide a plan, and `fill` the answer.
+/// Has the store decide a plan, and `fill` fill in the answer.
 #[inline]
 pub(super) fn decide<'l, 'a, T: Default, F: Fill<'a, T>>(
     store: &'l impl Store,
     plan: Result<Plan<'a>, CheckError>,
     fill: F,
-) -> Checking<'l, 'a, T, F> {
+) -> PendingCheck<'l, 'a, T, F> {
     let plan = match plan {
         Ok(plan) => plan,
-        Err(error) => return Checking::Ready(Err(error)),
+        Err(error) => return PendingCheck::Ready(Err(error)),
     };
     let mut verdict = Verdict::default();
-    match ask(store, &plan, &mut verdict) {
-        Decide::Ready(verdict) => Checking::Ready(checked(&plan, verdict, fill)),
-        Decide::Waiting(store) => Checking::Waiting(store, plan, fill),
+    match decide_in_store(store, &plan, &mut verdict) {
+        Decide::Ready(verdict) => PendingCheck::Ready(try_build_answer(&plan, verdict, fill)),
+        Decide::Waiting(store) => PendingCheck::Waiting(store, plan, fill),
     }
 }
 
-/// Has a store decide a plan. One without levels needs no store.
+/// Has the store decide a plan. A plan without levels needs no store.
 #[inline]
-pub(super) fn ask<'s, 'v>(store: &'s impl Store, plan: &Plan<'_>, verdict: &'v mut Verdict) -> Decide<'s, 'v> {
+pub(super) fn decide_in_store<'s, 'v>(
+    store: &'s impl Store,
+    plan: &Plan<'_>,
+    verdict: &'v mut Verdict,
+) -> Decide<'s, 'v> {
     if plan.levels().is_empty() { Decide::Ready(verdict) } else { store.decide(plan, verdict) }
 }
 
 #[inline]
-fn checked<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> Result<T, CheckError> {
+fn try_build_answer<'a, T: Default>(
+    plan: &Plan<'a>,
+    verdict: &Verdict,
+    fill: impl Fill<'a, T>,
+) -> Result<T, CheckError> {
     ensure_no_conflict(verdict)?;
-    Ok(filled(plan, verdict, fill))
+    Ok(build_answer(plan, verdict, fill))
 }
 
-/// Refuses a request whose id another one has had.
+/// Rejects a request whose id was already used for a different request.
 #[inline]
 pub(super) fn ensure_no_conflict(verdict: &Verdict) -> Result<(), CheckError> {
-    match verdict.repeat {
-        Repeat::Conflict => Err(Invalid::field_error("request_id", "another request has had this request_id").into()),
+    match verdict.idempotency {
+        Idempotency::Conflict => {
+            Err(Invalid::field_error("request_id", "another request has had this request_id").into())
+        }
         _ => Ok(()),
     }
 }
 
 #[inline]
-pub(super) fn filled<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> T {
+pub(super) fn build_answer<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> T {
     let mut answer = T::default();
     fill(plan, verdict, &mut answer);
     answer

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use weir_core::{
     algorithm::{Params, fixed_window::FixedWindow},
-    domain::{Charge, Key, Unit, ask::MAX_COST},
+    domain::{Charge, Key, Unit, request::MAX_COST},
     plan::{Level, Limit, Origin, Overridden, Plan},
 };
 use weir_policy::{
@@ -74,19 +74,19 @@ pub(super) struct ResolvedDescriptor<'a> {
 #[derive(Debug)]
 enum Limits<'a> {
     /// The limits of the policy, root first.
-    Policy(SmallVec<[MetLimit<'a>; 2]>),
+    Policy(SmallVec<[MatchedLimit<'a>; 2]>),
     /// The limit given in the descriptor itself.
     Override(Box<Limit>),
 }
 
 /// A limit that applies to a descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MetLimit<'a> {
+pub(super) struct MatchedLimit<'a> {
     /// Number of key segments that the limit covers.
     pub depth: u8,
     pub limit: &'a Limit,
     /// The limit as written in a policy file with `descriptors`.
-    pub written: Option<&'a RuleLimit>,
+    pub rule_limit: Option<&'a RuleLimit>,
     /// Whether an override puts it in shadow mode.
     pub shadowed: bool,
 }
@@ -115,15 +115,16 @@ impl DescriptorsRequest {
 /// Drops the limits that are named in `replaces` by any rule that the request meets, even by a rule that is `unlimited`
 /// or whose own limits are dropped.
 fn drop_replaced(descriptors: &mut [ResolvedDescriptor<'_>]) {
-    let met = || descriptors.iter().filter_map(|found| found.rule).flat_map(|rule| &rule.limits);
-    let replaced: Vec<&str> = met().flat_map(|limit| &limit.replaces).map(|name| &**name).collect();
+    let rule_limits = || descriptors.iter().filter_map(|found| found.rule).flat_map(|rule| &rule.limits);
+    let replaced: Vec<&str> = rule_limits().flat_map(|limit| &limit.replaces).map(|name| &**name).collect();
     if replaced.is_empty() {
         return;
     }
     for found in descriptors {
         let (Some(rule), Limits::Policy(limits)) = (found.rule, &mut found.limits) else { continue };
-        let is_replaced = |written: &RuleLimit| written.name.as_deref().is_some_and(|name| replaced.contains(&name));
-        limits.retain(|met| !met.written.is_some_and(is_replaced));
+        let is_replaced =
+            |rule_limit: &RuleLimit| rule_limit.name.as_deref().is_some_and(|name| replaced.contains(&name));
+        limits.retain(|matched| !matched.rule_limit.is_some_and(is_replaced));
         if limits.is_empty() && !rule.unlimited {
             found.rule = None;
         }
@@ -154,20 +155,20 @@ impl<'a> ResolvedDescriptor<'a> {
     /// in the descriptor itself.
     fn overridden_by(mut self, overrides: &'a Overrides, domain: &str) -> Self {
         let segments = self.descriptor.entries.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
-        let Some(acting) = overrides.acting(domain, segments) else { return self };
-        self.overridden = acting.ban();
+        let Some(active) = overrides.active(domain, segments) else { return self };
+        self.overridden = active.ban();
         match &mut self.limits {
             limits if self.overridden.is_some() => *limits = Limits::Policy(SmallVec::new()),
             Limits::Override(_) => {}
-            Limits::Policy(limits) => limits.retain(|met| match acting.at(met.depth, met.limit) {
+            Limits::Policy(limits) => limits.retain(|matched| match active.at(matched.depth, matched.limit) {
                 Applied::Unchanged => true,
                 Applied::Lifted(by) => {
                     self.overridden = Some(by);
                     false
                 }
                 Applied::Changed(limit, by) => {
-                    met.shadowed = by.change == Change::Shadow.name();
-                    (met.limit, self.overridden) = (limit, Some(by));
+                    matched.shadowed = by.change == Change::Shadow.name();
+                    (matched.limit, self.overridden) = (limit, Some(by));
                     true
                 }
             }),
@@ -191,41 +192,51 @@ impl<'a> ResolvedDescriptor<'a> {
             let walked = domain.walk_along(segments().map(str::as_bytes));
             let limits: SmallVec<_> = walked
                 .flat_map(|(depth, _, node)| domain.limits_at(node).iter().map(move |limit| (depth as u8, limit)))
-                .map(|(depth, limit)| MetLimit { depth, limit, written: None, shadowed: false })
+                .map(|(depth, limit)| MatchedLimit { depth, limit, rule_limit: None, shadowed: false })
                 .collect();
             let key = (!limits.is_empty()).then(|| Key::of_any(&domain.name, segments()));
             return Self { descriptor, rule: None, key, limits: Limits::Policy(limits), overridden: None };
         };
-        let Some(met) = descriptors::resolve(domain, descriptors, entries.clone()) else {
+        let Some(matched) = descriptors::resolve(domain, descriptors, entries.clone()) else {
             return Self::without_limit(descriptor);
         };
-        let limits = met.rule.among_others(met.limits);
+        let limits = matched.rule.combined_limits(matched.limits);
         let depth = (2 * descriptor.entries.len()) as u8;
         let key = (!limits.is_empty()).then(|| descriptors::resolve::key(domain, descriptors, entries));
-        let written = limits.iter().zip(&met.rule.limits);
-        let limits = written.map(|(limit, written)| MetLimit { depth, limit, written: Some(written), shadowed: false });
+        let pairs = limits.iter().zip(&matched.rule.limits);
+        let limits = pairs.map(|(limit, rule_limit)| MatchedLimit {
+            depth,
+            limit,
+            rule_limit: Some(rule_limit),
+            shadowed: false,
+        });
         let limits = Limits::Policy(limits.collect());
-        Self { descriptor, rule: Some(met.rule), key, limits, overridden: None }
+        Self { descriptor, rule: Some(matched.rule), key, limits, overridden: None }
     }
 
     /// Returns its limits, root first.
-    pub(super) fn limits(&self) -> impl Iterator<Item = MetLimit<'_>> {
+    pub(super) fn limits(&self) -> impl Iterator<Item = MatchedLimit<'_>> {
         let (policy, own) = match &self.limits {
             Limits::Policy(limits) => (Some(limits), None),
             Limits::Override(limit) => (None, Some(&**limit)),
         };
         let depth = self.key.as_ref().map_or(0, Key::depth) as u8;
-        let own = own.map(|limit| MetLimit { depth, limit, written: None, shadowed: false });
+        let own = own.map(|limit| MatchedLimit { depth, limit, rule_limit: None, shadowed: false });
         let policy = policy.into_iter().flatten();
         policy
-            .map(|&MetLimit { depth, limit, written, shadowed }| MetLimit { depth, limit, written, shadowed })
+            .map(|&MatchedLimit { depth, limit, rule_limit, shadowed }| MatchedLimit {
+                depth,
+                limit,
+                rule_limit,
+                shadowed,
+            })
             .chain(own)
     }
 
     /// Returns whether a limit is in shadow mode. In a policy file with `descriptors` the rule decides that, not the
     /// limit's `shadow` in the plan.
-    pub(super) fn watches(&self, met: &MetLimit<'_>) -> bool {
-        met.shadowed || self.rule.map_or(met.limit.shadow, |rule| rule.shadow)
+    pub(super) fn is_shadow(&self, matched: &MatchedLimit<'_>) -> bool {
+        matched.shadowed || self.rule.map_or(matched.limit.shadow, |rule| rule.shadow)
     }
 
     pub(super) fn is_override(&self) -> bool {
@@ -249,9 +260,11 @@ impl DescriptorLimit {
 
 impl Resolved<'_> {
     /// Returns the limits of all descriptors that are not in shadow mode, each with the key that it counts under.
-    pub(super) fn enforced(&self) -> impl Iterator<Item = (&Key, MetLimit<'_>)> {
+    pub(super) fn enforced(&self) -> impl Iterator<Item = (&Key, MatchedLimit<'_>)> {
         let counted = self.descriptors.iter().filter_map(|found| Some((found, found.key.as_ref()?)));
-        counted.flat_map(|(found, key)| found.limits().filter(|met| !found.watches(met)).map(move |met| (key, met)))
+        counted.flat_map(|(found, key)| {
+            found.limits().filter(|matched| !found.is_shadow(matched)).map(move |matched| (key, matched))
+        })
     }
 
     /// Returns the key of the first banned descriptor.
@@ -267,7 +280,7 @@ impl Resolved<'_> {
         let mut levels = SmallVec::new();
         for found in &self.descriptors {
             let Some(key) = &found.key else { continue };
-            let level = |met: MetLimit<'r>| Level::new(key, met.depth, anchor, met.limit, found.hits());
+            let level = |matched: MatchedLimit<'r>| Level::new(key, matched.depth, anchor, matched.limit, found.hits());
             levels.extend(found.limits().map(level));
         }
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);

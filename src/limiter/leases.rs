@@ -5,7 +5,7 @@ use weir_store::{Store, Verdict};
 
 use super::{
     Answer, CheckError, Limiter, PolicyHandle, Request,
-    decide::{Checking, Fill, decide},
+    decide::{Fill, PendingCheck, decide},
     request::ensure_checkable,
 };
 
@@ -47,7 +47,7 @@ impl<S: Store> Limiter<S> {
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
         renewal: Option<(&'a Renewal, Offer)>,
-    ) -> Checking<'l, 'a, Leased<'a>, impl Fill<'a, Leased<'a>>> {
+    ) -> PendingCheck<'l, 'a, Leased<'a>, impl Fill<'a, Leased<'a>>> {
         let plan = request.plan(&handle.policy, handle.version, false).and_then(|mut plan| {
             ensure_checkable(&plan)?;
             // An override may have started or ended since the offer.

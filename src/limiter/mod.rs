@@ -1,4 +1,4 @@
-//! The use case: which limits does a request meet, what do they decide together, what is the answer.
+//! The use case: resolves the limits of a request, has the store decide them together, and returns the answer.
 
 mod answer;
 pub mod check_all;
@@ -16,24 +16,24 @@ pub mod simulation;
 pub mod status;
 pub mod stored_holds;
 pub mod stored_keys;
-pub mod tallies;
+pub mod totals;
 
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use weir_core::{
-    hold::Repeat,
+    hold::Idempotency,
     plan::{Level, Plan},
 };
 use weir_policy::{Overrides, Policy};
 use weir_store::{Decide, ResetDone, Store, Verdict};
 
-use crate::telemetry::{HotKeys, Metrics, Traffic};
+use crate::telemetry::{HotKeys, Metrics, RecentChecks};
 pub use answer::{Answer, LevelAnswer};
 pub use check_all::{AllAnswers, CheckAll};
-pub use decide::{Checking, Fill};
-use decide::{ask, ensure_no_conflict, verdict};
+pub use decide::{Fill, PendingCheck};
+use decide::{decide_in_store, ensure_no_conflict, verdict};
 pub use descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, Resolved};
 pub use leases::Leased;
 pub use policy_handle::PolicyHandle;
@@ -41,51 +41,51 @@ use request::ensure_checkable;
 pub use request::{CheckError, Invalid, Request};
 pub use reservations::{Reserved, Settle, Settled};
 pub use simulation::Simulation;
-pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
+pub use status::{DescriptorAnswer, DescriptorAnswers, DisplayedLimit};
 
 /// Decides requests by the policy in force, over one store.
 pub struct Limiter<S> {
     store: S,
     current: ArcSwap<PolicyHandle>,
-    /// Held while a part of it is replaced.
+    /// Locked while the policy or its overrides are replaced.
     replacing: Mutex<()>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
-    traffic: Option<Traffic>,
+    recent_checks: Option<RecentChecks>,
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter over `store`, with `policy` in force.
+    /// Returns a limiter over `store`, with `policy` in force.
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
         let handle = PolicyHandle::new(policy, &metrics);
         let (current, replacing) = (ArcSwap::from_pointee(handle), Mutex::default());
-        Self { store, current, replacing, metrics, hot_keys: None, traffic: None }
+        Self { store, current, replacing, metrics, hot_keys: None, recent_checks: None }
     }
 
-    /// The same, which also samples hot keys, and records the checks of the last minutes where `traffic` is there.
+    /// Enables sampling of hot keys and, with `recent_checks`, recording of the checks of the last minutes.
     #[must_use]
-    pub fn sampling(self, keys: HotKeys, traffic: Option<Traffic>) -> Self {
-        Self { hot_keys: Some(keys), traffic, ..self }
+    pub fn sampling(self, keys: HotKeys, recent_checks: Option<RecentChecks>) -> Self {
+        Self { hot_keys: Some(keys), recent_checks, ..self }
     }
 
-    /// The hot keys, where they are sampled.
+    /// Returns the hot keys, if they are sampled.
     pub fn hot_keys(&self) -> Option<&HotKeys> {
         self.hot_keys.as_ref()
     }
 
-    /// The checks of the last minutes, where they are recorded.
-    pub fn traffic(&self) -> Option<&Traffic> {
-        self.traffic.as_ref()
+    /// Returns the checks of the last minutes, if they are recorded.
+    pub fn recent_checks(&self) -> Option<&RecentChecks> {
+        self.recent_checks.as_ref()
     }
 
-    /// Puts another policy in force, under the same overrides, for every request that begins from now on.
+    /// Puts another policy in force for every request that starts from now on. The overrides stay in force.
     pub fn replace_policy(&self, policy: Policy) {
         let _replacing = self.replacing.lock();
-        let policy = policy.overridden(self.current.load().policy.overrides().anew());
+        let policy = policy.overridden(self.current.load().policy.overrides().without_cache());
         self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
     }
 
-    /// Changes the overrides in force, likewise.
+    /// Changes the overrides in force for every request that starts from now on.
     pub fn change_overrides(&self, change: impl FnOnce(&mut Overrides)) {
         let _replacing = self.replacing.lock();
         let current = self.current.load();
@@ -94,31 +94,32 @@ impl<S: Store> Limiter<S> {
         self.current.store(Arc::new(current.overridden(overrides)));
     }
 
-    /// The policy in force, to be held while a request is answered.
+    /// Returns the policy in force, to be kept while a request is answered.
     pub fn policy_handle(&self) -> Arc<PolicyHandle> {
         self.current.load_full()
     }
 
-    /// The same, for a moment: without counting who holds it, which all threads would do in one place.
+    /// Returns the policy in force, for a short time: this does not change the reference count, which all threads would
+    /// contend for.
     #[inline]
     pub fn current(&self) -> Guard<Arc<PolicyHandle>> {
         self.current.load()
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The service's metrics.
+    /// Returns the service's metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// Decides a request. A refusal is an answer. Of a dry run only its number is counted, by the surface.
+    /// Decides a request. A refusal is an answer, not an error. A dry run is counted only by the check service.
     ///
     /// # Errors
-    /// [`CheckError`] where the request is invalid or the store fails.
+    /// [`CheckError`] if the request is invalid or the store fails.
     pub async fn check<'a>(
         &self,
         handle: &'a PolicyHandle,
@@ -126,42 +127,43 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Answer<'a>, CheckError> {
         let (store, plan) = {
             let mut answer = Answer::default();
-            match self.begin_check(handle, request, &mut answer) {
-                Checking::Ready(decided) => return decided.map(|()| answer),
-                Checking::Waiting(store, plan, ()) => (store, plan),
+            match self.start_check(handle, request, &mut answer) {
+                PendingCheck::Ready(decided) => return decided.map(|()| answer),
+                PendingCheck::Waiting(store, plan, ()) => (store, plan),
             }
         };
         let verdict = verdict(store, &plan, handle).await?;
         ensure_no_conflict(&verdict)?;
-        // Only now, so that what waits has no room for it.
+        // Created only now, so that the future holds no room for it while it waits.
         let mut answer = Answer::default();
         self.conclude(handle, request, &plan, &verdict, &mut answer);
         Ok(answer)
     }
 
-    /// The part of [`Limiter::check`] that waits for nothing: fills in `answer`, which is [`Answer::default`] before, where the
-    /// store decides at once. Plan, verdict and answer stay where they are: moving each takes as long as a part of the decision.
+    /// The synchronous part of [`Limiter::check`]: if the store decides at once, fills in `answer`, which must be
+    /// [`Answer::default`]. Plan, verdict and answer stay in place: moving each costs as much time as a part of the
+    /// decision.
     #[inline]
-    pub fn begin_check<'l, 'a>(
+    pub fn start_check<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
         answer: &mut Answer<'a>,
-    ) -> Checking<'l, 'a, (), ()> {
+    ) -> PendingCheck<'l, 'a, (), ()> {
         let (mut plan, mut verdict) = (Plan::default(), Verdict::default());
         let planned = request.plan_into(&mut plan, &handle.policy, handle.version, false);
         if let Err(error) = planned.and_then(|()| ensure_checkable(&plan)) {
-            return Checking::Ready(Err(error));
+            return PendingCheck::Ready(Err(error));
         }
-        match ask(&self.store, &plan, &mut verdict) {
-            Decide::Ready(verdict) => Checking::Ready(
+        match decide_in_store(&self.store, &plan, &mut verdict) {
+            Decide::Ready(verdict) => PendingCheck::Ready(
                 ensure_no_conflict(verdict).map(|()| self.conclude(handle, request, &plan, verdict, answer)),
             ),
-            Decide::Waiting(store) => Checking::Waiting(store, plan, ()),
+            Decide::Waiting(store) => PendingCheck::Waiting(store, plan, ()),
         }
     }
 
-    /// Fills in the answer to a check that is decided, and counts it.
+    /// Fills in the answer to a decided check, and counts it.
     #[inline]
     fn conclude<'a>(
         &self,
@@ -175,8 +177,8 @@ impl<S: Store> Limiter<S> {
             return answer.fill(plan, plan.levels(), verdict);
         }
         handle.count_degraded(plan, verdict);
-        if verdict.repeat == Repeat::Again {
-            handle.meters.repeated(plan.domain);
+        if verdict.idempotency == Idempotency::Repeated {
+            handle.counters.repeated(plan.domain);
         }
         handle.count_overridden(plan.domain, plan.overridden, || {
             plan.levels().is_empty() && !request.is_matched(&handle.policy)
@@ -184,16 +186,17 @@ impl<S: Store> Limiter<S> {
         let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.effects(plan));
         for ((Level { limit, .. }, decision), effect) in decided {
             let index = request.spec.is_none().then_some(limit.index);
-            handle.meters.limit(index, decision, limit.shadow || plan.is_shadow, effect);
+            handle.counters.limit(index, decision, limit.shadow || plan.is_shadow, effect);
         }
         answer.fill(plan, plan.levels(), verdict);
         self.sample(request, answer);
     }
 
-    /// Forgets a key, with `subtree` all below it too. A key that counts together with others is forgotten with them.
+    /// Resets a key and, with `subtree`, all keys below it. A key that shares its states with other keys is reset
+    /// together with them.
     ///
     /// # Errors
-    /// [`CheckError`] when the store cannot tell.
+    /// [`CheckError`] if the store fails.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, CheckError> {
         let handle = self.policy_handle();
         let anchor = request.anchor(&handle.policy);

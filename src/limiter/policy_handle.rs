@@ -1,4 +1,4 @@
-//! The policy in force.
+//! The policy in force, with its counters.
 
 use std::sync::{
     Arc,
@@ -9,15 +9,15 @@ use weir_core::plan::{Overridden, Plan};
 use weir_policy::{Overrides, Policy};
 use weir_store::Verdict;
 
-use crate::telemetry::{Meters, Metrics};
+use crate::telemetry::{Metrics, PolicyCounters};
 
-/// A policy with its counters. A request holds on to the one it began with.
+/// A policy with its counters. A request keeps the handle that it started with.
 pub struct PolicyHandle {
     /// The policy.
     pub policy: Policy,
     /// Its counters.
-    pub meters: Arc<Meters>,
-    /// Told apart from every other policy of this process by it.
+    pub counters: Arc<PolicyCounters>,
+    /// Unique among all policies of this process.
     pub version: u64,
 }
 
@@ -33,17 +33,18 @@ impl PolicyHandle {
         let limits = limits.into_iter().map(|(domain, limit)| (&*domain.name, &*limit.name));
         let mut domains: Vec<_> = policy.domains().collect();
         domains.sort_by_key(|domain| domain.index);
-        let meters = Arc::new(Meters::new(metrics, domains.into_iter().map(|domain| &*domain.name), limits));
-        Self { policy, meters, version: next_version() }
+        let counters = Arc::new(PolicyCounters::new(metrics, domains.into_iter().map(|domain| &*domain.name), limits));
+        Self { policy, counters, version: next_version() }
     }
 
-    /// The same policy under other overrides. What is leased or known by the version before is asked for anew.
+    /// Returns the same policy under other overrides. The new version invalidates what is leased or cached under the
+    /// old one.
     pub(super) fn overridden(&self, overrides: Overrides) -> Self {
-        let (policy, meters) = (self.policy.overridden(overrides), Arc::clone(&self.meters));
-        Self { policy, meters, version: next_version() }
+        let (policy, counters) = (self.policy.overridden(overrides), Arc::clone(&self.counters));
+        Self { policy, counters, version: next_version() }
     }
 
-    /// Counts a request on which an override acted, or which is `unmatched`.
+    /// Counts a request that an override acted on, or that is `unmatched`.
     #[inline]
     pub(super) fn count_overridden(
         &self,
@@ -52,8 +53,8 @@ impl PolicyHandle {
         unmatched: impl FnOnce() -> bool,
     ) {
         match overridden {
-            Some(overridden) => self.meters.overridden(domain, overridden.change),
-            None if unmatched() => self.meters.unmatched(domain),
+            Some(overridden) => self.counters.overridden(domain, overridden.change),
+            None if unmatched() => self.counters.unmatched(domain),
             None => {}
         }
     }
@@ -61,7 +62,7 @@ impl PolicyHandle {
     #[inline]
     pub(super) fn count_degraded(&self, plan: &Plan<'_>, verdict: &Verdict) {
         if verdict.degraded {
-            self.meters.degraded(plan.domain, plan.on_store_failure);
+            self.counters.degraded(plan.domain, plan.on_store_failure);
         }
     }
 }

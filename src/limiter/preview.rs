@@ -9,7 +9,7 @@ use weir_core::{
     plan::{Level, Limit, Origin, Plan},
 };
 use weir_policy::Policy;
-use weir_store::{AnyStore, Store, Verdict, scan::Held};
+use weir_store::{AnyStore, Store, Verdict, scan::Hold};
 
 use super::{Answer, CheckError, Limiter, PolicyHandle, Request, decide::decide, request::plan_in};
 
@@ -45,7 +45,7 @@ impl Limiter<AnyStore> {
     ///
     /// # Errors
     /// As [`Limiter::check`].
-    pub async fn holds(&self, handle: &PolicyHandle, request: &Request<'_>) -> Result<Vec<Vec<Held>>, CheckError> {
+    pub async fn holds(&self, handle: &PolicyHandle, request: &Request<'_>) -> Result<Vec<Vec<Hold>>, CheckError> {
         Ok(self.store.holds(&plan(&handle.policy, request)?).await?)
     }
 }

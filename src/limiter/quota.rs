@@ -12,8 +12,8 @@
 use std::sync::LazyLock;
 
 use weir_core::{
-    algorithm::{Bounds, Pace, Params, find, fixed_window::FixedWindow},
-    domain::{Ask, Charge, Key, Micros, OnStoreFailure, time::SECOND},
+    algorithm::{Bounds, Params, RateBound, find, fixed_window::FixedWindow},
+    domain::{Charge, Key, Micros, OnStoreFailure, StepInput, time::SECOND},
     hold::{Grant, Renewal},
     plan::{Level, Limit, Origin, Plan},
     quota::{MAX_RATE, UNITS_PER_REQUEST},
@@ -119,9 +119,9 @@ impl<S: Store> Limiter<S> {
         let resolved = query.resolve(&handle.policy)?;
         let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
         let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
-        let enforced = resolved.enforced().filter(|(_, met)| !domain.shadow && is_rate(met.limit));
+        let enforced = resolved.enforced().filter(|(_, matched)| !domain.shadow && is_rate(matched.limit));
         let banned = resolved.banned().map(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
-        let levels = enforced.map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit));
+        let levels = enforced.map(|(key, matched)| QuotaLevel::new(key, matched.depth, domain.anchor, matched.limit));
         let levels = banned.into_iter().chain(levels).flatten().collect();
         Ok(QuotaPath { domain: Some(domain.index), levels, on_store_failure: domain.on_store_failure })
     }
@@ -137,14 +137,14 @@ impl<S: Store> Limiter<S> {
 
 /// Returns the rate that a limit admits in the long run, in units.
 fn rate(params: &Params) -> u64 {
-    let (count, period) = match params.pace() {
+    let (count, period) = match params.rate_bound() {
         Some(
-            Pace::Metered { count, period, .. }
-            | Pace::Sliding { count, period }
-            | Pace::Windowed { count, period, .. },
+            RateBound::Metered { count, period, .. }
+            | RateBound::Sliding { count, period }
+            | RateBound::Windowed { count, period, .. },
         ) => (count, period),
         None => {
-            let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
+            let peek = StepInput { now: 0, cost: 0, max_wait: None, phase: 0 };
             (params.step(None, &peek).0.limit, params.window())
         }
     };
@@ -189,7 +189,7 @@ mod tests {
     fn a_bucket_of_any_rate_is_exact() {
         for capacity in [1, 50, 999_983, 1_000_003, 123_456_789, MAX_RATE - 1, MAX_RATE] {
             let bucket = bucket_of(capacity).unwrap();
-            let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
+            let peek = StepInput { now: 0, cost: 0, max_wait: None, phase: 0 };
             assert_eq!(bucket.step(None, &peek).0.limit, capacity);
             assert!(bucket.window() <= SECOND + 1_000, "{capacity} drains in {}", bucket.window());
         }

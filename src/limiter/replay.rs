@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use weir_policy::Policy;
 
-use super::{CheckError, Request, Simulation, tallies::Tallies};
+use super::{CheckError, Request, Simulation, totals::PolicyTotals};
 use crate::telemetry::RecordedCheck;
 
 /// Maximum number of states of a replay: several for each check that a recording can hold.
@@ -17,7 +17,7 @@ pub struct Replay {
     /// Whether each check passed; `None`: not decided, because a concurrency limit refuses checks.
     pub passed: Vec<Option<bool>>,
     /// The totals of each limit.
-    pub tallies: Tallies,
+    pub limits: PolicyTotals,
 }
 
 impl Replay {
@@ -33,7 +33,7 @@ impl Replay {
         checks: &[RecordedCheck],
         goes_on: impl Fn() -> bool,
     ) -> Result<Option<Self>, CheckError> {
-        let (simulation, mut tallies) = (Simulation::of(MAX_STATES), Tallies::new(policy));
+        let (simulation, mut limits) = (Simulation::of(MAX_STATES), PolicyTotals::new(policy));
         let mut passed = Vec::with_capacity(checks.len());
         for (number, check) in checks.iter().enumerate() {
             if number % 64 == 0 && !goes_on() {
@@ -48,10 +48,10 @@ impl Replay {
                 }
                 Err(error) => return Err(error),
             };
-            tallies.count(check.at, &request, &answer);
+            limits.count(check.at, &request, &answer);
             passed.push(Some(answer.summary.decision.allowed));
         }
-        Ok(Some(Self { passed, tallies }))
+        Ok(Some(Self { passed, limits }))
     }
 
     /// Returns how many checks passed, and how many were refused.
@@ -100,7 +100,7 @@ mod tests {
         let replay = Replay::run(&policy, "", &checks, || true).unwrap().unwrap();
         assert_eq!(replay.passed, [true, true, false, true, true].map(Some));
         assert_eq!(replay.totals(), (4, 1));
-        let did = replay.tallies.by_name();
+        let did = replay.limits.by_name();
         assert_eq!(did.values().map(|did| (did.allowed, did.refused)).collect::<Vec<_>>(), [(4, 1)]);
         assert!(Replay::run(&policy, "", &checks, || false).unwrap().is_none());
         assert!(matches!(Replay::run(&policy, "other", &checks, || true), Err(CheckError::UnknownDomain(_))));

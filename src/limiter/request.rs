@@ -5,11 +5,11 @@ use std::{borrow::Cow, sync::Arc};
 use thiserror::Error;
 use weir_core::{
     algorithm::ParamError,
-    domain::{AskError, Charge, Key, KeyError, Micros, ask},
+    domain::{Charge, Key, KeyError, Micros, RequestError, request},
     hold::RequestId,
     plan::{Levels, Overridden, Plan},
 };
-use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
+use weir_policy::{Domain, Policy, RequestLimits, RequestLimitsError, tree::DEFAULT_ANCHOR};
 use weir_store::StoreError;
 
 /// A request with a valid key and valid terms.
@@ -26,7 +26,7 @@ pub struct Request<'a> {
     /// Divides the counts of the limits; 0 lifts them.
     pub factor: f64,
     /// The limits that the request itself specifies (`limit_spec`).
-    pub spec: Option<Arc<Spec>>,
+    pub spec: Option<Arc<RequestLimits>>,
     /// The effect of a refusal by one limit on the others; `None`: as the policy or the spec says.
     pub charge: Option<Charge>,
     /// Whether it is a dry run: decided as usual, but nothing is charged and no state changes.
@@ -43,10 +43,10 @@ pub enum Invalid {
     Key(#[from] KeyError),
     /// The cost, wait or factor.
     #[error(transparent)]
-    Ask(#[from] AskError),
+    Bounds(#[from] RequestError),
     /// The limits that the request specifies.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] RequestLimitsError),
     /// A limit that the factor takes beyond its bounds.
     #[error("factor {0:?} takes a limit beyond its bounds: {1}")]
     Factor(f64, ParamError),
@@ -115,7 +115,7 @@ impl Invalid {
     pub fn field(&self, spec: &str) -> String {
         match self {
             Self::Key(error) => error.field(),
-            Self::Ask(error) => error.field().to_owned(),
+            Self::Bounds(error) => error.field().to_owned(),
             Self::Spec(error) => format!("{spec}{}", error.field()),
             Self::Factor(..) => "factor".to_owned(),
             Self::Check(index, invalid) => format!("checks[{index}].{}", invalid.field(spec)),
@@ -147,23 +147,23 @@ impl<'n> Request<'n> {
     /// # Errors
     /// [`Invalid`] names the term that is out of bounds.
     pub fn set_terms(&mut self, cost: i64, max_wait: Option<Micros>, factor: f64) -> Result<(), Invalid> {
-        ask::check_bounds(cost, max_wait, factor)?;
+        request::check_bounds(cost, max_wait, factor)?;
         (self.cost, self.max_wait, self.factor) = (cost, max_wait, factor);
         Ok(())
     }
 
     /// Adds to `levels`, which must be empty, the limits that the request meets under the policy and its overrides,
-    /// root first. With `kept`, limits that an override removes stay, so that reservations can settle them. Returns the
-    /// effect of a refusal by one limit on the others, and the override that acts on the request.
+    /// root first. With `keep_removed`, limits that an override removes stay, so that reservations can settle them.
+    /// Returns the effect of a refusal by one limit on the others, and the override that acts on the request.
     #[inline]
     pub(super) fn resolve<'a>(
         &'a self,
         policy: &'a Policy,
-        kept: bool,
+        keep_removed: bool,
         levels: &mut Levels<'a>,
     ) -> Result<(Charge, Option<Overridden<'a>>), CheckError> {
         let charge = self.add_written(policy, levels)?;
-        Ok((charge, self.override_levels(policy, levels, kept)))
+        Ok((charge, self.override_levels(policy, levels, keep_removed)))
     }
 
     /// Applies the overrides that act on the key to `levels`.
@@ -172,16 +172,16 @@ impl<'n> Request<'n> {
         &self,
         policy: &'a Policy,
         levels: &mut Levels<'a>,
-        kept: bool,
+        keep_removed: bool,
     ) -> Option<Overridden<'a>> {
-        let acting = policy.overrides().acting(&self.domain, self.key.segments())?;
-        match acting.ban() {
-            Some(ban) if !kept => {
+        let active = policy.overrides().active(&self.domain, self.key.segments())?;
+        match active.ban() {
+            Some(ban) if !keep_removed => {
                 levels.clear();
                 Some(ban)
             }
             _ if self.spec.is_some() => None,
-            _ => acting.change(levels, self.factor, kept),
+            _ => active.change(levels, self.factor, keep_removed),
         }
     }
 
@@ -205,11 +205,16 @@ impl<'n> Request<'n> {
         }
     }
 
-    /// Builds the plan under the policy of this version. With `kept`, limits that an override removes stay, so that
-    /// reservations can settle them.
-    pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64, kept: bool) -> Result<Plan<'a>, CheckError> {
+    /// Builds the plan under the policy of this version. With `keep_removed`, limits that an override removes stay, so
+    /// that reservations can settle them.
+    pub(super) fn plan<'a>(
+        &'a self,
+        policy: &'a Policy,
+        version: u64,
+        keep_removed: bool,
+    ) -> Result<Plan<'a>, CheckError> {
         let mut plan = Plan::default();
-        self.plan_into(&mut plan, policy, version, kept)?;
+        self.plan_into(&mut plan, policy, version, keep_removed)?;
         Ok(plan)
     }
 
@@ -220,9 +225,9 @@ impl<'n> Request<'n> {
         plan: &mut Plan<'a>,
         policy: &'a Policy,
         version: u64,
-        kept: bool,
+        keep_removed: bool,
     ) -> Result<(), CheckError> {
-        let (charge, overridden) = plan.change_levels(|levels| self.resolve(policy, kept, levels))?;
+        let (charge, overridden) = plan.change_levels(|levels| self.resolve(policy, keep_removed, levels))?;
         (plan.charge, plan.max_wait) = (self.charge.unwrap_or(charge), self.max_wait);
         apply_domain(plan, policy.domain(&self.domain));
         plan.policy_version = self.spec.is_none().then_some(version);

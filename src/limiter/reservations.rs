@@ -9,7 +9,7 @@ use weir_store::{Store, Verdict};
 
 use super::{
     Answer, CheckError, Invalid, Limiter, PolicyHandle, Request,
-    decide::{Checking, Fill, decide},
+    decide::{Fill, PendingCheck, decide},
 };
 
 /// The answer to a request to reserve.
@@ -53,7 +53,7 @@ impl<S: Store> Limiter<S> {
         name: &'a [u8],
         ttl: Option<Micros>,
         on_expiry: OnExpiry,
-    ) -> Checking<'l, 'a, Reserved<'a>, impl Fill<'a, Reserved<'a>>> {
+    ) -> PendingCheck<'l, 'a, Reserved<'a>, impl Fill<'a, Reserved<'a>>> {
         let mut lasts = Micros::default();
         let plan = request.plan(&handle.policy, handle.version, false).and_then(|mut plan| {
             plan.reservable().map_err(|(level, reason)| {
@@ -78,7 +78,7 @@ impl<S: Store> Limiter<S> {
         request: &'a Request<'_>,
         name: &'a [u8],
         settle: Settle,
-    ) -> Checking<'l, 'a, Settled, impl Fill<'a, Settled>> {
+    ) -> PendingCheck<'l, 'a, Settled, impl Fill<'a, Settled>> {
         let plan = request.plan(&handle.policy, handle.version, true).and_then(|mut plan| {
             let step = match settle {
                 Settle::Commit(actual) => Step::Commit { actual },

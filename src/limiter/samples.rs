@@ -4,23 +4,23 @@ use weir_core::domain::Key;
 use weir_store::Store;
 
 use super::{Answer, DescriptorAnswer, LevelAnswer, Limiter, Request, Resolved};
-use crate::telemetry::{HotKeys, Sighting, Terms};
+use crate::telemetry::{HotKeys, Sample, Terms};
 
 impl<S: Store> Limiter<S> {
     /// Samples a request and its key. Previews and refunds do not make a key hot.
     #[inline]
     pub(super) fn sample(&self, request: &Request<'_>, answer: &Answer<'_>) {
-        if let Some(traffic) = &self.traffic
+        if let Some(recent_checks) = &self.recent_checks
             && request.cost != 0
             && request.spec.is_none()
         {
             let Request { cost, max_wait, factor, .. } = *request;
             let allowed = answer.summary.decision.allowed;
-            traffic.saw(&request.key, &Terms { cost, max_wait, factor, allowed });
+            recent_checks.record(&request.key, &Terms { cost, max_wait, factor, allowed });
         }
         if let Some(keys) = &self.hot_keys
             && request.cost > 0
-            && let Some(weight) = keys.due()
+            && let Some(weight) = keys.sample_weight()
         {
             let key = &request.key;
             // Segments of a key are UTF-8.
@@ -31,15 +31,15 @@ impl<S: Store> Limiter<S> {
 
     /// Samples the keys of the descriptors of a request.
     pub(super) fn sample_descriptors(&self, request: &Resolved<'_>, statuses: &[DescriptorAnswer<'_>]) {
-        if let Some(traffic) = &self.traffic {
+        if let Some(recent_checks) = &self.recent_checks {
             for (found, status) in request.descriptors.iter().zip(statuses).filter(|(_, status)| status.hits > 0) {
                 let Some(key) = &found.key else { continue };
                 let (cost, allowed) = (status.hits, status.summary.decision.allowed);
-                traffic.saw(key, &Terms { cost, max_wait: None, factor: 1.0, allowed });
+                recent_checks.record(key, &Terms { cost, max_wait: None, factor: 1.0, allowed });
             }
         }
         let Some(keys) = &self.hot_keys else { return };
-        let Some(weight) = keys.due() else { return };
+        let Some(weight) = keys.sample_weight() else { return };
         let domain = request.domain.map_or("", |domain| &domain.name);
         for (found, status) in request.descriptors.iter().zip(statuses) {
             let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
@@ -60,7 +60,7 @@ fn sample_levels<'s>(
     for LevelAnswer { limit, depth, shadow, decision, .. } in levels {
         let depth = usize::from(*depth);
         let name = [key.prefix(depth), limit.ident()];
-        let sighting = Sighting { domain, limit: &limit.name, shadow: *shadow, name, decision: *decision };
-        keys.saw(weight, &sighting, segments.clone().take(depth));
+        let sample = Sample { domain, limit: &limit.name, shadow: *shadow, name, decision: *decision };
+        keys.record(weight, &sample, segments.clone().take(depth));
     }
 }

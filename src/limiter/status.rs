@@ -1,4 +1,4 @@
-//! Decides the descriptors of a request, and answers each.
+//! Decides the descriptors of a request, and returns a status for each.
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -12,68 +12,66 @@ use weir_store::{Effect, Store, Verdict};
 use super::{
     Limiter,
     answer::{LevelAnswer, refusal},
-    decide::{Checking, Fill, decide},
-    descriptors::{MetLimit, Resolved, ResolvedDescriptor},
+    decide::{Fill, PendingCheck, decide},
+    descriptors::{MatchedLimit, Resolved, ResolvedDescriptor},
     policy_handle::PolicyHandle,
 };
-use crate::telemetry::{Meters, Metrics};
+use crate::telemetry::{Metrics, PolicyCounters};
 
-/// The answer to a request of Envoy's.
+/// The answer to a request of Envoy's rate-limit service.
 #[derive(Debug, Default)]
 pub struct DescriptorAnswers<'a> {
     /// One for each descriptor, in their order.
     pub statuses: Vec<DescriptorAnswer<'a>>,
-    /// The moment of the decision, by the store's clock; 0 where it was not asked.
-    pub at: Micros,
-    /// Decided without the shared store.
+    /// Whether it was decided without the shared store.
     pub degraded: bool,
-    /// A policy defines the domain.
-    pub domain_found: bool,
 }
 
 /// The answer to one descriptor.
 #[derive(Debug)]
 pub struct DescriptorAnswer<'a> {
-    /// Whether it is over its limit: what `code` says. Never so where its rule only watches (`shadow_mode`).
+    /// Whether it is over its limit, as `code` reports. A rule in shadow mode (`shadow_mode`) is over only by a ban.
     pub over: bool,
-    /// It meets a rule that says `unlimited`.
+    /// Whether its rule says `unlimited`, and no ban applies.
     pub unlimited: bool,
-    /// It has a limit, and its rule is one of those that refuse a request only when all of them are over.
+    /// Whether it has a limit and its rule is a quota. Quotas refuse a request only when all of them are over.
     pub quota: bool,
-    /// The limit to be shown, where any was met.
-    pub shown: Option<Shown<'a>>,
+    /// The limit to show, if any applies.
+    pub displayed: Option<DisplayedLimit<'a>>,
     /// The decision of each limit, root first.
     pub levels: SmallVec<[LevelAnswer<'a>; 2]>,
-    /// The same over all that count.
+    /// The combined decision of the limits that are not in shadow mode. If the whole rule is in shadow mode, of all its
+    /// limits.
     pub summary: Summary,
-    /// The rule of the descriptor, where the domain's file is one of descriptors and has one: without an override,
-    /// and where not all its limits are replaced.
+    /// The rule of the descriptor in a policy file with `descriptors`. `None` if the descriptor gives its own limit, or
+    /// if all limits of the rule are replaced.
     pub rule: Option<&'a Rule>,
-    /// The override that acts on it.
+    /// The override that acts on the descriptor.
     pub overridden: Option<Overridden<'a>>,
-    /// Units to charge, as the request says.
+    /// Units to charge, as requested.
     pub hits: i64,
 }
 
 /// The binding limit of a descriptor, as Envoy shows limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown<'a> {
-    /// In a file of descriptors the name that it was given, or nothing; else the limit's name.
+pub struct DisplayedLimit<'a> {
+    /// The limit's name. Empty for a limit given in the descriptor, and for an unnamed one in a policy file with
+    /// `descriptors`.
     pub name: &'a str,
-    /// The most units at once.
+    /// Maximum units at once, capped at `u32::MAX`.
     pub requests_per_unit: u32,
-    /// The unit, where its window is exactly one.
+    /// The unit of time, if the limit's window is exactly one unit.
     pub unit: Option<Unit>,
-    /// Units left.
+    /// Units remaining, capped at `u32::MAX`.
     pub remaining: u32,
-    /// Of a fixed window, the time until its end, whatever is used of it. Of others the time until the request would pass,
-    /// where it is refused and ever would, else until the limit is as new.
+    /// For a fixed window, the time until it ends, however much of it is used. For other limits, the time until the
+    /// request would pass if it is refused and can ever pass, else until the limit is full again.
     pub until_reset: Micros,
 }
 
 impl DescriptorAnswers<'_> {
-    /// The answer to the whole request: no descriptor is over, those with a quota set apart, and of these not all are.
-    /// With `quota_mode` every descriptor counts as one with a quota, but those that are unlimited.
+    /// Returns whether the request is allowed: no descriptor without a quota is over, and not all descriptors with a
+    /// quota are. With `quota_mode` every descriptor except unlimited ones counts as one with a quota.
     pub fn allowed(&self, quota_mode: bool) -> bool {
         let (mut quotas, mut quotas_over) = (0, 0);
         for status in &self.statuses {
@@ -89,7 +87,7 @@ impl DescriptorAnswers<'_> {
 }
 
 impl<'a> DescriptorAnswer<'a> {
-    /// The status of a descriptor whose levels were decided so at `at`.
+    /// Returns the status of a descriptor from the decisions on its levels at the time `at`.
     pub(super) fn new(
         found: &'a ResolvedDescriptor<'_>,
         plan: &Plan<'a>,
@@ -97,29 +95,30 @@ impl<'a> DescriptorAnswer<'a> {
         at: Micros,
     ) -> Self {
         let rule = found.rule;
-        let level = |((level, decision), met): (&(&Level<'a>, &Decision), MetLimit<'_>)| {
+        let level = |((level, decision), matched): (&(&Level<'a>, &Decision), MatchedLimit<'_>)| {
             let mut answer = LevelAnswer::new(plan, level, decision);
             if rule.is_some() {
-                answer.shadow = found.watches(&met);
+                answer.shadow = found.is_shadow(&matched);
             }
             answer
         };
         let levels: SmallVec<[_; 2]> = decided.iter().zip(found.limits()).map(level).collect();
-        // A rule that watches says how its limits stand as if it did not.
+        // A rule in shadow mode reports its limits as if they were enforced.
         let stands_aside = |level: &LevelAnswer<'_>| level.shadow && !rule.is_some_and(|rule| rule.shadow);
         let mut summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
         let ban = found.overridden.and_then(|overridden| overridden.ban);
         if let Some(ban) = &ban {
             summary.decision = refusal(ban);
         }
-        let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
-        let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, decided[index].0.phase(), at));
+        let displayed = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
+        let displayed = displayed
+            .map(|(index, matched)| DisplayedLimit::new(&levels[index], &matched, decided[index].0.phase(), at));
         Self {
             over: ban.is_some() || !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
             overridden: found.overridden,
             unlimited: ban.is_none() && rule.is_some_and(|rule| rule.unlimited),
-            quota: shown.is_some() && rule.is_some_and(|rule| rule.quota),
-            shown,
+            quota: displayed.is_some() && rule.is_some_and(|rule| rule.quota),
+            displayed,
             levels,
             summary,
             rule,
@@ -129,17 +128,17 @@ impl<'a> DescriptorAnswer<'a> {
 }
 
 impl DescriptorAnswer<'_> {
-    /// Whether it meets a limit, or a rule that says `unlimited`.
+    /// Whether a limit, a rule that says `unlimited` or an override applies to it.
     fn is_matched(&self) -> bool {
         self.unlimited || !self.levels.is_empty() || self.overridden.is_some()
     }
 }
 
-impl<'a> Shown<'a> {
-    fn new(level: &LevelAnswer<'a>, met: &MetLimit<'a>, phase: Micros, at: Micros) -> Self {
+impl<'a> DisplayedLimit<'a> {
+    fn new(level: &LevelAnswer<'a>, matched: &MatchedLimit<'a>, phase: Micros, at: Micros) -> Self {
         let LevelAnswer { limit, decision, .. } = level;
-        let name = match met.written {
-            Some(written) => written.name.as_deref().unwrap_or_default(),
+        let name = match matched.rule_limit {
+            Some(rule_limit) => rule_limit.name.as_deref().unwrap_or_default(),
             None if limit.is_override() => "",
             None => &limit.name,
         };
@@ -149,7 +148,7 @@ impl<'a> Shown<'a> {
             _ => None,
         };
         let until_reset = match window {
-            // Refused without reading the count.
+            // Refused without reading the counter.
             Some(window) if decision.reset_after == 0 => {
                 decision.retry_after.unwrap_or_else(|| window.until_end(at, phase))
             }
@@ -167,10 +166,10 @@ impl<'a> Shown<'a> {
 }
 
 impl Resolved<'_> {
-    /// Counts what each limit has decided and done, under the request's values where the file asks for that.
+    /// Counts the decision and the effect of each limit, under the request's values if the policy file asks for that.
     pub(super) fn count(
         &self,
-        meters: &Meters,
+        counters: &PolicyCounters,
         metrics: &Metrics,
         statuses: &[DescriptorAnswer<'_>],
         mut effects: impl Iterator<Item = Effect>,
@@ -180,16 +179,16 @@ impl Resolved<'_> {
                 let entries = found.descriptor.entries.iter().map(|(key, value)| (&**key, &**value));
                 resolve::values_in_metrics(domain, domain.descriptors.as_deref()?, entries)
             });
-            for (met, LevelAnswer { limit, shadow, decision, .. }) in found.limits().zip(&status.levels) {
+            for (matched, LevelAnswer { limit, shadow, decision, .. }) in found.limits().zip(&status.levels) {
                 let effect = effects.next().unwrap_or_default();
-                match (&values, self.domain, met.written) {
+                match (&values, self.domain, matched.rule_limit) {
                     (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
-                        let meter = metrics.valued_limit(&domain.name, &format!("{values}#{kind}"));
-                        meter.count(decision, *shadow, effect);
+                        let counters = metrics.valued_limit(&domain.name, &format!("{values}#{kind}"));
+                        counters.count(decision, *shadow, effect);
                     }
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index, decision, *shadow, effect);
+                        counters.limit(index, decision, *shadow, effect);
                     }
                 }
             }
@@ -198,13 +197,13 @@ impl Resolved<'_> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides every descriptor of a request, in one step: a status for each, in their order. It fails where the store has no
-    /// answer and the domain says `error`, and for nothing else.
+    /// Decides all descriptors of a request in one step, and returns a status for each, in their order. Fails only if
+    /// the store fails and the domain's `on_store_failure` is `error`.
     pub fn check_descriptors<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a Resolved<'_>,
-    ) -> Checking<'l, 'a, DescriptorAnswers<'a>, impl Fill<'a, DescriptorAnswers<'a>>> {
+    ) -> PendingCheck<'l, 'a, DescriptorAnswers<'a>, impl Fill<'a, DescriptorAnswers<'a>>> {
         let fill = move |plan: &Plan<'a>, verdict: &Verdict, answer: &mut DescriptorAnswers<'a>| {
             handle.count_degraded(plan, verdict);
             if request.ignored > 0 {
@@ -215,16 +214,15 @@ impl<S: Store> Limiter<S> {
                 let decided = decided.by_ref().take(found.limits().count());
                 DescriptorAnswer::new(found, plan, decided.collect(), verdict.at)
             }));
-            request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.effects(plan));
+            request.count(&handle.counters, &self.metrics, &answer.statuses, verdict.effects(plan));
             self.sample_descriptors(request, &answer.statuses);
             for overridden in answer.statuses.iter().filter_map(|status| status.overridden) {
-                handle.meters.overridden(plan.domain, overridden.change);
+                handle.counters.overridden(plan.domain, overridden.change);
             }
             if !answer.statuses.iter().any(DescriptorAnswer::is_matched) {
-                handle.meters.unmatched(plan.domain);
+                handle.counters.unmatched(plan.domain);
             }
-            (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
-            answer.domain_found = request.domain.is_some();
+            answer.degraded = verdict.degraded;
         };
         decide(&self.store, Ok(request.plan(handle.version)), fill)
     }

@@ -9,7 +9,7 @@ use weir_store::{
 
 use super::{
     CheckError, Limiter,
-    stored_keys::{KeyQuery, domain_of, levels, name_of, peek_request, unknown_limit},
+    stored_keys::{KeyQuery, domain_of, levels, name_of, preview_request, unknown_limit},
 };
 
 /// Held units of one limit of one key.
@@ -86,7 +86,7 @@ impl Named {
     fn of(policy: &Policy, name: &[u8]) -> Option<(Self, bool)> {
         let key = Key::of_name(name)?;
         let domain = domain_of(policy, &key);
-        let request = peek_request(domain, &key);
+        let request = preview_request(domain, &key);
         let levels = domain.map(|domain| levels(policy, domain, &request, |stored| stored == name)).unwrap_or_default();
         let limit = levels.first().map(|level| level.limit);
         let has_slots = limit.is_some_and(|limit| limit.params.as_concurrency().is_some());

@@ -58,7 +58,7 @@ pub struct Usage {
 impl KeyQuery<'_> {
     pub(super) fn scan(&self, policy: &Policy, wanted: Wanted) -> Scan {
         let domain = |name| policy.domain(name).map_or(DEFAULT_ANCHOR, |domain| domain.anchor);
-        let (beginning, anchor_path) = match (&self.prefix, self.domain) {
+        let (prefix, anchor_path) = match (&self.prefix, self.domain) {
             (Some(key), name) => {
                 let anchor = usize::from(domain(name.unwrap_or_default()));
                 let anchor_path = (key.depth() >= anchor).then(|| key.prefix(anchor).to_vec());
@@ -67,7 +67,7 @@ impl KeyQuery<'_> {
             (None, Some(name)) => (domain_name(name), None),
             (None, None) => (Vec::new(), None),
         };
-        Scan { beginning, anchor_path, wanted, count: self.count }
+        Scan { prefix, anchor_path, wanted, count: self.count }
     }
 }
 
@@ -104,7 +104,7 @@ impl Limiter<AnyStore> {
         // The memory store never waits. Yielding lets the checks of this thread run between the keys of a page.
         yield_now().await;
         let domain = domain_of(&handle.policy, key);
-        let request = peek_request(domain, key);
+        let request = preview_request(domain, key);
         let is_stored = |name: &[u8]| states.iter().any(|(_, state)| state.name == *name);
         let levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
@@ -137,7 +137,7 @@ impl Limiter<AnyStore> {
 }
 
 /// Returns a preview request that resolves the levels of a stored key.
-pub(super) fn peek_request(domain: Option<&Domain>, key: &Key) -> Request<'static> {
+pub(super) fn preview_request(domain: Option<&Domain>, key: &Key) -> Request<'static> {
     Request {
         domain: Cow::Owned(domain.map_or("", |domain| &domain.name).to_owned()),
         key: key.clone(),

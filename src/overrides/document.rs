@@ -34,7 +34,7 @@ struct Stored {
 
 /// Reasons why a stored override is ignored.
 #[derive(Debug, Error)]
-pub enum Unreadable {
+pub enum StoredOverrideError {
     /// The document is not JSON of this form.
     #[error("it cannot be read")]
     Form(#[from] serde_json::Error),
@@ -80,8 +80,8 @@ pub(super) fn write(one: &Override) -> String {
 /// Parses a stored override.
 ///
 /// # Errors
-/// [`Unreadable`].
-pub fn read(text: &str, bounds: &Bounds) -> Result<Arc<Override>, Unreadable> {
+/// [`StoredOverrideError`].
+pub fn read(text: &str, bounds: &Bounds) -> Result<Arc<Override>, StoredOverrideError> {
     let stored: Stored = serde_json::from_str(text)?;
     let change = match &stored {
         Stored { ban: true, .. } => Change::Ban,
@@ -89,7 +89,7 @@ pub fn read(text: &str, bounds: &Bounds) -> Result<Arc<Override>, Unreadable> {
         Stored { shadow: true, .. } => Change::Shadow,
         Stored { factor: Some(factor), .. } => Change::Factor(*factor),
         Stored { limits: Some(limits), .. } => Change::Limits(LimitChanges::parse(limits, bounds)?),
-        _ => return Err(Unreadable::Change),
+        _ => return Err(StoredOverrideError::Change),
     };
     let one = Override {
         id: stored.id.into(),

@@ -29,11 +29,11 @@ impl OverrideService {
 
     async fn remove_some(&self) -> Result<(), ChangeError> {
         // The clock of this machine may be ahead of the store's.
-        let awaits_store = self.known.lock().awaits_store();
-        if awaits_store {
+        let needs_store_read = self.cache.lock().needs_store_read();
+        if needs_store_read {
             self.read().await?;
         }
-        let ended = self.known.lock().ended(MAX_REMOVED);
+        let ended = self.cache.lock().ended(MAX_REMOVED);
         for some in ended.chunks(MAX_CONCURRENT) {
             let removed = join_all(some.iter().map(|(name, document)| self.remove(name, document))).await;
             removed.into_iter().collect::<Result<(), _>>()?;
@@ -46,7 +46,7 @@ impl OverrideService {
         let (name, expected) = (name.to_owned(), Some(document.to_owned()));
         let change = Change { name: name.clone(), document: None, expected, actor: BY_TIME.to_owned() };
         let removed = self.documents.change(change).await?;
-        self.known.lock().forget_ended(&name, document);
+        self.cache.lock().forget_ended(&name, document);
         if removed.is_some() {
             info!(target: AUDIT, actor = BY_TIME, before = document, "override ended");
         }

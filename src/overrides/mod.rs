@@ -1,9 +1,9 @@
 //! Overrides at run time: kept in the store with an audit log, read by every replica several times a second, and
 //! applied over the policy in force.
 
+mod cache;
 mod document;
 mod ended;
-mod known;
 #[cfg(test)]
 mod tests;
 
@@ -27,13 +27,13 @@ use weir_policy::{
 use weir_store::{
     AnyStore, StoreError,
     documents::{Change as DocumentChange, ChangeError, ChangeId, Documents},
-    machine::{Machine, System},
+    platform::{OsPlatform, Platform},
 };
 use weir_telemetry::LogLimit;
 
-use crate::{limiter::Limiter, telemetry::OverrideMeter};
-pub use document::{Unreadable, read};
-use known::{Edit, Known};
+use crate::{limiter::Limiter, telemetry::OverrideMetrics};
+use cache::{Edit, OverrideCache};
+pub use document::{StoredOverrideError, read};
 
 /// The name of the documents in the store.
 pub const DOCUMENTS: &str = "overrides";
@@ -48,10 +48,10 @@ pub struct OverrideService {
     limiter: Arc<Limiter<AnyStore>>,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    known: Mutex<Known>,
+    cache: Mutex<OverrideCache>,
     /// Allows one read at a time, so that older changes never replace newer ones.
     reading: tokio::sync::Mutex<()>,
-    meter: OverrideMeter,
+    metrics: OverrideMetrics,
     warnings: LogLimit,
     removal_warnings: LogLimit,
 }
@@ -70,12 +70,12 @@ pub struct NewOverride {
     /// The start; `None`: now.
     pub start: Option<Micros>,
     /// The end, if there is one.
-    pub end: Option<Ending>,
+    pub end: Option<OverrideEnd>,
 }
 
 /// The end of an override.
 #[derive(Clone, Copy, Debug)]
-pub enum Ending {
+pub enum OverrideEnd {
     /// At this time.
     At(Micros),
     /// After this duration from its start.
@@ -83,9 +83,9 @@ pub enum Ending {
 }
 
 /// The result of setting an override, or of a dry run.
-pub struct Set {
+pub struct SetOutcome {
     /// The override.
-    pub what: Arc<Override>,
+    pub value: Arc<Override>,
     /// The previous override of the same keys.
     pub replaced: Option<Arc<Override>>,
     /// The effects on the policy's limits.
@@ -121,11 +121,11 @@ pub enum SetError {
 impl OverrideService {
     /// Creates the service of the overrides in these documents, which it applies over this limiter's policy.
     pub fn new(documents: Documents, limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
-        let (clock, meter) = (limiter.store().clock(), OverrideMeter::new(limiter.metrics()));
-        let (known, reading) = Default::default();
+        let (clock, metrics) = (limiter.store().clock(), OverrideMetrics::new(limiter.metrics()));
+        let (cache, reading) = Default::default();
         let [warnings, removal_warnings] = [(); 2].map(|()| LogLimit::every(LOG_EVERY));
         limiter.change_overrides(|overrides| *overrides = Overrides::new(Arc::clone(&clock)));
-        Self { documents, limiter, clock, bounds, known, reading, meter, warnings, removal_warnings }
+        Self { documents, limiter, clock, bounds, cache, reading, metrics, warnings, removal_warnings }
     }
 
     /// Reads changes, and removes ended overrides from the store, several times a second, for as long as this is
@@ -137,7 +137,7 @@ impl OverrideService {
     /// Reads changes. If that fails, known overrides stay in force until their end.
     pub async fn refresh(&self) {
         if let Err(error) = self.read().await {
-            self.meter.failures.increment(1);
+            self.metrics.failures.increment(1);
             if self.warnings.allows(Instant::now()) {
                 let error = &error as &dyn std::error::Error;
                 warn!(error, "overrides cannot be read: those known stay in force until their end");
@@ -147,31 +147,31 @@ impl OverrideService {
 
     async fn read(&self) -> Result<(), StoreError> {
         let _reading = self.reading.lock().await;
-        let since = self.known.lock().since;
+        let since = self.cache.lock().since;
         let changes = self.documents.changes(since).await;
         // Now the clock is the store's, if the store has answered.
-        self.pass_edges(changes.is_ok());
+        self.apply_transitions(changes.is_ok());
         let changes = changes?;
-        let mut known = self.known.lock();
-        let edits = known.apply(changes, &self.bounds, self.clock.now());
+        let mut cache = self.cache.lock();
+        let edits = cache.apply(changes, &self.bounds, self.clock.now());
         if !edits.is_empty() {
-            self.put_in_force(&known, edits);
+            self.put_in_force(&cache, edits);
         }
-        self.meter.read();
+        self.metrics.read();
         Ok(())
     }
 
     /// Takes ended overrides out of force, by a clock that is either the store's or has continued locally.
-    fn pass_edges(&self, is_of_store: bool) {
-        let mut known = self.known.lock();
-        if let Some(edits) = known.pass_edges(self.clock.now(), is_of_store) {
+    fn apply_transitions(&self, is_of_store: bool) {
+        let mut cache = self.cache.lock();
+        if let Some(edits) = cache.apply_transitions(self.clock.now(), is_of_store) {
             // Also if one has started, so that leases are requested again.
-            self.put_in_force(&known, edits);
+            self.put_in_force(&cache, edits);
         }
     }
 
-    fn put_in_force(&self, known: &Known, edits: Vec<Edit>) {
-        self.meter.overrides.set(known.all().len() as f64);
+    fn put_in_force(&self, cache: &OverrideCache, edits: Vec<Edit>) {
+        self.metrics.overrides.set(cache.all().len() as f64);
         self.limiter.change_overrides(|overrides| {
             for edit in edits {
                 match edit {
@@ -186,17 +186,17 @@ impl OverrideService {
     ///
     /// # Errors
     /// [`SetError`].
-    pub async fn set(&self, new: NewOverride, actor: &str, dry_run: bool) -> Result<Set, SetError> {
+    pub async fn set(&self, new: NewOverride, actor: &str, dry_run: bool) -> Result<SetOutcome, SetError> {
         let NewOverride { domain, pattern, change, reason, start, end } = new;
         self.read().await?;
         let now = self.clock.now();
         let start = start.unwrap_or(now);
         let end = end.map(|end| match end {
-            Ending::At(end) => end,
-            Ending::After(length) => start.saturating_add(length),
+            OverrideEnd::At(end) => end,
+            OverrideEnd::After(length) => start.saturating_add(length),
         });
-        let what = Override {
-            id: format!("{:012x}", System.random() & 0xffff_ffff_ffff).into(),
+        let value = Override {
+            id: format!("{:012x}", OsPlatform.random() & 0xffff_ffff_ffff).into(),
             domain: domain.into(),
             pattern: pattern.into_iter().map(Into::into).collect(),
             change,
@@ -206,24 +206,24 @@ impl OverrideService {
             start,
             end,
         };
-        what.check_bounds()?;
-        if what.end.is_some_and(|end| end <= now) {
+        value.check_bounds()?;
+        if value.end.is_some_and(|end| end <= now) {
             return Err(OverrideError::End.into());
         }
-        let effects = effects(&self.limiter.current().policy, &what);
-        let name = document::name(&what.domain, &what.pattern);
+        let effects = effects(&self.limiter.current().policy, &value);
+        let name = document::name(&value.domain, &value.pattern);
         if dry_run {
-            let replaced = self.known.lock().get(&name).cloned();
-            return Ok(Set { what: Arc::new(what), replaced, effects });
+            let replaced = self.cache.lock().get(&name).cloned();
+            return Ok(SetOutcome { value: Arc::new(value), replaced, effects });
         }
-        let document = Some(document::write(&what));
+        let document = Some(document::write(&value));
         let change = DocumentChange { name, document: document.clone(), expected: None, actor: actor.to_owned() };
         let changed = self.documents.change(change).await?;
         let before = changed.and_then(|changed| changed.before);
         info!(target: AUDIT, actor, before, after = document, "override set");
         self.refresh().await;
         let replaced = before.and_then(|before| document::read(&before, &self.bounds).ok());
-        Ok(Set { what: Arc::new(what), replaced, effects })
+        Ok(SetOutcome { value: Arc::new(value), replaced, effects })
     }
 
     /// Ends the override of this pattern; `None`: there was none.
@@ -252,7 +252,7 @@ impl OverrideService {
             prefix.iter().all(|segment| segments.next().is_some_and(|its| **its == **segment))
         };
         let is_wanted = |one: &&Arc<Override>| domain.is_none_or(|domain| *one.domain == *domain) && begins(one);
-        Ok(self.known.lock().all().filter(is_wanted).cloned().collect())
+        Ok(self.cache.lock().all().filter(is_wanted).cloned().collect())
     }
 
     /// Returns changes before a position in the log, or the last ones; the newest first.

@@ -13,7 +13,7 @@ use weir_store::{
     memory::MemorySettings,
 };
 
-use super::{Ending, NewOverride, OverrideService};
+use super::{NewOverride, OverrideEnd, OverrideService};
 use crate::{limiter::Limiter, telemetry::Metrics};
 
 /// Timeout on a busy machine.
@@ -51,7 +51,7 @@ fn service() -> (Arc<OverrideService>, Arc<ManualClock>, Arc<Held>) {
     (Arc::new(OverrideService { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..service }), clock, held)
 }
 
-async fn ban(service: &OverrideService, user: usize, end: Option<Ending>) {
+async fn ban(service: &OverrideService, user: usize, end: Option<OverrideEnd>) {
     let (domain, pattern) = (String::new(), vec!["user".to_owned(), user.to_string()]);
     let new = NewOverride { domain, pattern, change: Change::Ban, reason: "a test".to_owned(), start: None, end };
     service.set(new, "me", false).await.expect("it is set");
@@ -68,7 +68,7 @@ async fn stored(service: &OverrideService) -> usize {
 async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
     let (service, clock, held) = service();
     for user in 0..300 {
-        ban(&service, user, Some(Ending::At(1_000))).await;
+        ban(&service, user, Some(OverrideEnd::At(1_000))).await;
     }
     ban(&service, 300, None).await;
     tokio::task::block_in_place(|| {
@@ -91,21 +91,21 @@ async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
     timeout(PATIENCE, removed).await.expect("all are removed, some at each poll");
     let ends = service.audit(None, 1_000).await.expect("it is read");
     assert_eq!(ends.iter().filter(|event| event.actor == "weir (its end)" && event.after.is_none()).count(), 300);
-    assert_eq!(service.known.lock().ended(1).len(), 0);
+    assert_eq!(service.cache.lock().ended(1).len(), 0);
 }
 
 #[tokio::test]
 async fn what_is_set_again_is_not_removed() {
     let (service, clock, _) = service();
-    ban(&service, 0, Some(Ending::At(1_000))).await;
-    ban(&service, 1, Some(Ending::At(1_000))).await;
+    ban(&service, 0, Some(OverrideEnd::At(1_000))).await;
+    ban(&service, 1, Some(OverrideEnd::At(1_000))).await;
     clock.set(1_000);
     service.refresh().await;
-    assert_eq!((stored(&service).await, service.known.lock().ended(9).len()), (2, 2));
-    ban(&service, 1, Some(Ending::At(2_000))).await;
-    assert_eq!(service.known.lock().ended(9).len(), 1);
+    assert_eq!((stored(&service).await, service.cache.lock().ended(9).len()), (2, 2));
+    ban(&service, 1, Some(OverrideEnd::At(2_000))).await;
+    assert_eq!(service.cache.lock().ended(9).len(), 1);
     service.remove_ended().await;
-    assert_eq!((stored(&service).await, service.known.lock().ended(9).len()), (1, 0));
+    assert_eq!((stored(&service).await, service.cache.lock().ended(9).len()), (1, 0));
     assert_eq!(service.list(None, &[]).await.expect("they are read").len(), 1);
 }
 
@@ -115,18 +115,18 @@ async fn what_ended_by_a_clock_ahead_without_the_store_is_not_removed_and_back_w
     // The limiter uses the clock of the system.
     let begun = SystemClock::default().now();
     clock.set(begun);
-    ban(&service, 0, Some(Ending::At(begun + HOUR))).await;
-    ban(&service, 1, Some(Ending::At(begun + 3 * HOUR))).await;
+    ban(&service, 0, Some(OverrideEnd::At(begun + HOUR))).await;
+    ban(&service, 1, Some(OverrideEnd::At(begun + 3 * HOUR))).await;
     let in_force = || {
         let handle = service.limiter.current();
-        let is_banned = |user: &[u8]| handle.policy.overrides().acting("", [b"user", user].into_iter()).is_some();
+        let is_banned = |user: &[u8]| handle.policy.overrides().active("", [b"user", user].into_iter()).is_some();
         [is_banned(b"0"), is_banned(b"1")]
     };
     assert_eq!(in_force(), [true, true]);
     clock.set(begun + 2 * HOUR);
-    service.pass_edges(false);
+    service.apply_transitions(false);
     assert_eq!(in_force(), [false, true]);
-    assert!(service.known.lock().awaits_store() && service.known.lock().ended(9).is_empty());
+    assert!(service.cache.lock().needs_store_read() && service.cache.lock().ended(9).is_empty());
     clock.set(begun + HOUR / 2);
     service.remove_ended().await;
     assert_eq!((in_force(), stored(&service).await), ([true, true], 2));

@@ -5,13 +5,13 @@ use weir_telemetry::{Registry, Reloads};
 
 const AUTH_IN_FORCE: &str = "weir_auth_last_reload_successful";
 const AUTH_RELOADS: &str = "weir_auth_reloads_total";
-const REFUSED: &str = "weir_auth_rejected_total";
+const REJECTED: &str = "weir_auth_rejected_total";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
     (AUTH_RELOADS, "Reloads of the credentials file (auth.file), by result (success, error)."),
     (
-        REFUSED,
+        REJECTED,
         "Calls rejected by authentication or authorization, by listener and reason (unauthenticated, permission_denied).",
     ),
 ];
@@ -22,20 +22,20 @@ pub const GAUGES: &[(&str, &str)] =
 
 /// The counters of a listener with authentication.
 #[derive(Clone)]
-pub struct AuthMeter {
+pub struct AuthMetrics {
     unauthenticated: Counter,
     denied: Counter,
 }
 
-impl AuthMeter {
+impl AuthMetrics {
     /// Creates the counters of a listener.
     pub fn new(registry: &Registry, listener: &str) -> Self {
-        let refused = |reason| registry.counter(REFUSED, &[("listener", listener), ("reason", reason)]);
-        Self { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
+        let rejected = |reason| registry.counter(REJECTED, &[("listener", listener), ("reason", reason)]);
+        Self { unauthenticated: rejected("unauthenticated"), denied: rejected("permission_denied") }
     }
 
     /// Returns the counter of rejected calls: unauthenticated, or without the role.
-    pub fn refused(&self, unauthenticated: bool) -> &Counter {
+    pub fn rejected(&self, unauthenticated: bool) -> &Counter {
         if unauthenticated { &self.unauthenticated } else { &self.denied }
     }
 }

@@ -20,7 +20,7 @@ use super::{
         SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
     overrides, rlqs,
-    series::{LimitMeter, Transport},
+    series::{LimitCounters, Transport},
     spans,
 };
 
@@ -67,11 +67,11 @@ impl Default for MetricsSettings {
     }
 }
 
-/// The meters of limits with values of requests, by domain and label.
+/// The counters of limits with values of requests, by domain and label.
 struct Valued {
-    meters: HashMap<(Box<str>, Box<str>), LimitMeter, foldhash::fast::RandomState>,
+    counters: HashMap<(Box<str>, Box<str>), LimitCounters, foldhash::fast::RandomState>,
     most: usize,
-    refused: Counter,
+    rejected: Counter,
 }
 
 impl Metrics {
@@ -103,9 +103,9 @@ impl Metrics {
             max_named: settings.max_limit_series,
             without_series: registry.gauge(WITHOUT_SERIES, &[]),
             valued: Mutex::new(Valued {
-                meters: HashMap::default(),
+                counters: HashMap::default(),
                 most: settings.max_series,
-                refused: registry.counter(DECISIONS_WITHOUT_SERIES, &[]),
+                rejected: registry.counter(DECISIONS_WITHOUT_SERIES, &[]),
             }),
             check_durations,
             policy,
@@ -149,24 +149,24 @@ impl Metrics {
         }
     }
 
-    /// Returns the meter of a limit under a label with values of requests. A long label is truncated to
-    /// `MAX_LABEL_BYTES`; beyond the maximum number of such labels, it is the shared meter of the domain.
-    pub fn valued_limit(&self, domain: &str, label: &str) -> LimitMeter {
+    /// Returns the counters of a limit under a label with values of requests. A long label is truncated to
+    /// `MAX_LABEL_BYTES`; beyond the maximum number of such labels, they are the shared counters of the domain.
+    pub fn valued_limit(&self, domain: &str, label: &str) -> LimitCounters {
         let end = (0..=label.len().min(MAX_LABEL_BYTES)).rev().find(|end| label.is_char_boundary(*end));
         let mut name = (Box::from(domain), Box::from(&label[..end.unwrap_or_default()]));
         let mut valued = self.valued.lock();
-        if let Some(meter) = valued.meters.get(&name) {
-            return meter.clone();
+        if let Some(counters) = valued.counters.get(&name) {
+            return counters.clone();
         }
-        if valued.meters.len() >= valued.most {
-            valued.refused.increment(1);
+        if valued.counters.len() >= valued.most {
+            valued.rejected.increment(1);
             name.1 = OTHER.into();
         }
-        let meter = valued
-            .meters
+        let counters = valued
+            .counters
             .entry(name)
-            .or_insert_with_key(|(domain, label)| LimitMeter::new(&self.registry, domain, label));
-        meter.clone()
+            .or_insert_with_key(|(domain, label)| LimitCounters::new(&self.registry, domain, label));
+        counters.clone()
     }
 
     /// Counts descriptors that were ignored because their request met too many limits.

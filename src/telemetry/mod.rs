@@ -3,24 +3,24 @@
 pub mod auth;
 pub mod hot_keys;
 mod logfmt;
-pub mod meters;
 pub mod metrics;
 mod names;
 pub mod overrides;
+pub mod policy_counters;
 #[cfg(target_os = "linux")]
 mod process;
+mod recent_checks;
 pub mod rlqs;
 mod series;
 pub mod spans;
 pub mod tracing;
-mod traffic;
 
-pub use auth::AuthMeter;
-pub use hot_keys::{HotKey, HotKeys, Sighting};
-pub use meters::{Counts, LimitCounts, Meters};
+pub use auth::AuthMetrics;
+pub use hot_keys::{HotKey, HotKeys, Sample};
 pub use metrics::{Metrics, MetricsSettings};
-pub use overrides::OverrideMeter;
-pub use rlqs::RlqsMeter;
-pub use series::{LeaseCall, LimitMeter, ReservationCall, ReservationUnits, Transport};
+pub use overrides::OverrideMetrics;
+pub use policy_counters::{Counts, LimitCounts, PolicyCounters};
+pub use recent_checks::{RecentChecks, RecordedCheck, Terms};
+pub use rlqs::RlqsMetrics;
+pub use series::{LeaseCall, LimitCounters, ReservationCall, ReservationUnits, Transport};
 pub use spans::{Spans, TracingSettings};
-pub use traffic::{RecordedCheck, Terms, Traffic};

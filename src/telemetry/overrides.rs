@@ -19,8 +19,8 @@ pub const GAUGES: &[(&str, &str)] = &[
     (LAST_READ, "Unix time at which this replica last read the stored overrides, in seconds."),
 ];
 
-/// The meter of a replica's overrides.
-pub struct OverrideMeter {
+/// The metrics of a replica's overrides.
+pub struct OverrideMetrics {
     /// Number of known overrides.
     pub overrides: Gauge,
     /// Failed attempts to read the overrides.
@@ -28,8 +28,8 @@ pub struct OverrideMeter {
     last_read: Gauge,
 }
 
-impl OverrideMeter {
-    /// Creates the meter of this service.
+impl OverrideMetrics {
+    /// Creates the metrics of this service.
     pub fn new(metrics: &Metrics) -> Self {
         let registry = metrics.registry();
         let gauge = |name| registry.gauge(name, &[]);

@@ -30,8 +30,8 @@ pub const GAUGES: &[(&str, &str)] = &[
     (HELD, "The sum of the rates of all limits that this replica divides among its Envoys, in requests per second."),
 ];
 
-/// The meter of a replica's quotas.
-pub struct RlqsMeter {
+/// The metrics of a replica's quotas.
+pub struct RlqsMetrics {
     /// Allowed and denied requests, by domain.
     used: Vec<[Counter; 2]>,
     /// Messages and buckets that could not be read.
@@ -45,8 +45,8 @@ pub struct RlqsMeter {
     held: Gauge,
 }
 
-impl RlqsMeter {
-    /// Creates the meter for these domains.
+impl RlqsMetrics {
+    /// Creates the metrics for these domains.
     pub fn new<'d>(registry: &Registry, domains: impl Iterator<Item = &'d str>) -> Self {
         let used = |domain| {
             ["allowed", "denied"].map(|outcome| registry.counter(REQUESTS, &[("domain", domain), ("outcome", outcome)]))
@@ -71,7 +71,7 @@ impl RlqsMeter {
     }
 
     /// Sets the current totals; `held` is in thousandths of a request a second.
-    pub fn standing(&self, streams: usize, buckets: usize, held: u64) {
+    pub fn set_totals(&self, streams: usize, buckets: usize, held: u64) {
         self.streams.set(streams as f64);
         self.buckets.set(buckets as f64);
         self.held.set(held as f64 / UNITS_PER_REQUEST as f64);

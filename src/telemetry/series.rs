@@ -191,9 +191,9 @@ fn series_of_domain() -> impl Iterator<Item = (&'static str, Vec<(&'static str, 
 
 /// The counters of a limit that is not known when a policy is compiled.
 #[derive(Clone)]
-pub struct LimitMeter([Counter; OF_LIMIT]);
+pub struct LimitCounters([Counter; OF_LIMIT]);
 
-impl LimitMeter {
+impl LimitCounters {
     pub(super) fn new(registry: &Registry, domain: &str, limit: &str) -> Self {
         Self(of_limit(registry, domain, limit))
     }

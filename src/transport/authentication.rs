@@ -1,4 +1,4 @@
-//! Authentication of the calls of a connection, and authorization of what they call.
+//! Authentication and authorization of the calls of a connection.
 
 use std::{
     sync::Arc,
@@ -14,35 +14,35 @@ use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-use weir_server::tls::{Bearer, Clients as _};
+use weir_server::tls::{CertificateClients as _, CertificateIdentity};
 use weir_telemetry::request;
 
 use crate::{
-    auth::{Access, Auth, Denied, Grant, TokenHash},
-    telemetry::AuthMeter,
+    auth::{Access, Auth, AuthError, Principal, TokenHash},
+    telemetry::AuthMetrics,
 };
 
-/// How long a wait for the end of a credential lasts before the clock is read again: it may have been set meanwhile.
+/// Longest wait for the expiry of a credential before the clock is read again, in case it was set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// How a listener authenticates its clients.
+/// The authentication of a listener's clients.
 #[derive(Clone)]
 pub struct Authentication {
     /// The clients and their roles.
     pub auth: Arc<Auth>,
     /// Its counters.
-    pub meter: AuthMeter,
+    pub metrics: AuthMetrics,
 }
 
 /// The identity of a connection: its certificate, and the credentials of its last call.
 pub struct ConnectionIdentity {
     authentication: Authentication,
-    bearer: Option<Arc<Bearer>>,
+    certificate: Option<Arc<CertificateIdentity>>,
     revoked: CancellationToken,
     latest: Mutex<Option<Latest>>,
 }
 
-/// The name of the client that calls, among a request's extensions.
+/// The name of the client that makes a request, as a request extension.
 #[derive(Clone, Debug)]
 pub struct ClientName(pub Arc<str>);
 
@@ -50,47 +50,52 @@ pub struct ClientName(pub Arc<str>);
 struct Latest {
     generation: u64,
     authorization: Option<HeaderValue>,
-    grant: Grant,
+    principal: Principal,
 }
 
-/// The credentials of a stream, which goes on as long as they are valid.
+/// The credentials of a stream, which is served as long as they are valid.
 #[derive(Clone)]
 pub struct StreamAuthorization {
     authentication: Authentication,
     token: Option<TokenHash>,
-    bearer: Option<Arc<Bearer>>,
+    certificate: Option<Arc<CertificateIdentity>>,
     access: Access,
     revoked: CancellationToken,
 }
 
 impl Authentication {
-    /// The identity of a connection with this certificate. `revoked` tells when that is not valid any more.
-    pub fn identity(&self, bearer: Option<Arc<Bearer>>, revoked: CancellationToken) -> ConnectionIdentity {
-        ConnectionIdentity { authentication: self.clone(), bearer, revoked, latest: Mutex::new(None) }
+    /// Returns the identity of a connection with this certificate. `revoked` is cancelled once that is no longer valid.
+    pub fn identity(
+        &self,
+        certificate: Option<Arc<CertificateIdentity>>,
+        revoked: CancellationToken,
+    ) -> ConnectionIdentity {
+        ConnectionIdentity { authentication: self.clone(), certificate, revoked, latest: Mutex::new(None) }
     }
 }
 
 impl ConnectionIdentity {
-    /// Whether a request may have what it asks for. One that `lasts` is given its [`StreamAuthorization`]; what is for any caller that is
-    /// known, the caller's [`Roles`](crate::auth::Roles); [`Access::Named`], its [`ClientName`].
+    /// Authorizes a request for `access`. As request extensions it inserts a [`StreamAuthorization`] for a long-lived
+    /// call (`lasts`), the client's [`Roles`](crate::auth::Roles) for [`Access::Authenticated`], and its [`ClientName`]
+    /// for [`Access::Named`].
     ///
     /// # Errors
-    /// [`Denied`]: the call is rejected.
-    pub fn admit<B>(&self, request: &mut Request<B>, access: Access, lasts: bool) -> Result<(), Denied> {
-        if access == Access::Open {
+    /// [`AuthError`]: the call is rejected.
+    pub fn admit<B>(&self, request: &mut Request<B>, access: Access, lasts: bool) -> Result<(), AuthError> {
+        if access == Access::Public {
             return Ok(());
         }
-        let grant = self.judge(request.headers(), access).inspect_err(|denied| {
+        let principal = self.authorize(request.headers(), access).inspect_err(|denied| {
             debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "call rejected");
-            self.authentication.meter.refused(denied.is_unauthenticated()).increment(1);
+            self.authentication.metrics.rejected(denied.is_unauthenticated()).increment(1);
         })?;
-        if access == Access::Known {
-            request.extensions_mut().insert(grant.roles);
+        if access == Access::Authenticated {
+            request.extensions_mut().insert(principal.roles);
         }
         if let Access::Named(role) = access {
             let token = token(request.headers())?.map(TokenHash::of);
-            let callers = self.authentication.auth.callers();
-            if let Some(name) = callers.name(token.as_ref(), self.bearer.as_deref(), role, SystemTime::now()) {
+            let credentials = self.authentication.auth.credentials();
+            if let Some(name) = credentials.name(token.as_ref(), self.certificate.as_deref(), role, SystemTime::now()) {
                 request.extensions_mut().insert(ClientName(name));
             }
         }
@@ -99,7 +104,7 @@ impl ConnectionIdentity {
             request.extensions_mut().insert(StreamAuthorization {
                 authentication: self.authentication.clone(),
                 token,
-                bearer: self.bearer.clone(),
+                certificate: self.certificate.clone(),
                 access,
                 revoked: self.revoked.clone(),
             });
@@ -107,41 +112,44 @@ impl ConnectionIdentity {
         Ok(())
     }
 
-    fn judge(&self, headers: &HeaderMap, access: Access) -> Result<Grant, Denied> {
+    fn authorize(&self, headers: &HeaderMap, access: Access) -> Result<Principal, AuthError> {
         if self.revoked.is_cancelled() {
-            return Err(Denied::Revoked);
+            return Err(AuthError::Revoked);
         }
         let mut latest = self.latest.lock();
         let generation = self.authentication.auth.generation();
-        let grant = match &*latest {
+        let principal = match &*latest {
             Some(latest) if latest.generation == generation && is_same(latest.authorization.as_ref(), headers) => {
-                latest.grant
+                latest.principal
             }
             _ => {
                 let token = token(headers)?.map(TokenHash::of);
-                let callers = self.authentication.auth.callers();
-                let grant = callers.grant(token.as_ref(), self.bearer.as_deref(), SystemTime::now())?;
+                let credentials = self.authentication.auth.credentials();
+                let principal =
+                    credentials.authenticate(token.as_ref(), self.certificate.as_deref(), SystemTime::now())?;
                 let authorization = headers.get(AUTHORIZATION).cloned();
-                *latest = Some(Latest { generation, authorization, grant });
-                grant
+                *latest = Some(Latest { generation, authorization, principal });
+                principal
             }
         };
         drop(latest);
-        grant.allows(access, SystemTime::now).map(|()| grant)
+        principal.allows(access, SystemTime::now).map(|()| principal)
     }
 }
 
 impl StreamAuthorization {
-    /// Waits until the credentials are not valid or not enough any more. Returns why.
-    pub async fn lost(self) -> Denied {
-        let Self { authentication: Authentication { auth, meter }, token, bearer, access, revoked } = self;
+    /// Waits until the credentials become invalid or insufficient, and returns the reason.
+    pub async fn lost(self) -> AuthError {
+        let Self { authentication: Authentication { auth, metrics }, token, certificate, access, revoked } = self;
         let mut changes = auth.changes();
         let lost = async {
             loop {
                 changes.mark_unchanged();
                 let now = SystemTime::now();
-                let granted = auth.callers().grant(token.as_ref(), bearer.as_deref(), now);
-                let end = match granted.and_then(|grant| grant.allows(access, || now).map(|()| grant.end)) {
+                let authenticated = auth.credentials().authenticate(token.as_ref(), certificate.as_deref(), now);
+                let end = match authenticated
+                    .and_then(|principal| principal.allows(access, || now).map(|()| principal.end))
+                {
                     Ok(end) => end,
                     Err(denied) => return denied,
                 };
@@ -154,30 +162,30 @@ impl StreamAuthorization {
             }
         };
         let denied = tokio::select! {
-            () = revoked.cancelled() => Denied::Revoked,
+            () = revoked.cancelled() => AuthError::Revoked,
             denied = lost => denied,
         };
         debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "stream closed");
-        meter.refused(denied.is_unauthenticated()).increment(1);
+        metrics.rejected(denied.is_unauthenticated()).increment(1);
         denied
     }
 }
 
-/// The token of a request, where it has one.
-fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Denied> {
+/// Returns the bearer token of a request, if it has one.
+fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, AuthError> {
     const SCHEME: &[u8] = b"bearer ";
     let mut found = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = found.next() else { return Ok(None) };
-    let (scheme, token) = value.as_bytes().split_at_checked(SCHEME.len()).ok_or(Denied::NotBearer)?;
+    let (scheme, token) = value.as_bytes().split_at_checked(SCHEME.len()).ok_or(AuthError::NotBearer)?;
     let token = token.trim_ascii();
     if found.next().is_some() || !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() {
-        return Err(Denied::NotBearer);
+        return Err(AuthError::NotBearer);
     }
     Ok(Some(token))
 }
 
-/// Whether the authorization is the same, in a time that does not tell where it differs: one connection may carry the calls
-/// of several callers.
+/// Whether the authorization is unchanged. The time of the comparison does not show where they differ, because one
+/// connection may carry the calls of several clients.
 fn is_same(before: Option<&HeaderValue>, headers: &HeaderMap) -> bool {
     let mut found = headers.get_all(AUTHORIZATION).iter();
     match (before, found.next()) {
@@ -203,10 +211,10 @@ mod tests {
             (&[][..], Ok(None)),
             (&["Bearer abc"], Ok(Some(&b"abc"[..]))),
             (&["bEARER   abc "], Ok(Some(b"abc"))),
-            (&["Bearer"], Err(Denied::NotBearer)),
-            (&["Bearer "], Err(Denied::NotBearer)),
-            (&["Basic YTpi"], Err(Denied::NotBearer)),
-            (&["Bearer abc", "Bearer abd"], Err(Denied::NotBearer)),
+            (&["Bearer"], Err(AuthError::NotBearer)),
+            (&["Bearer "], Err(AuthError::NotBearer)),
+            (&["Basic YTpi"], Err(AuthError::NotBearer)),
+            (&["Bearer abc", "Bearer abd"], Err(AuthError::NotBearer)),
         ] {
             assert_eq!(token(&headers(values)), expected, "{values:?}");
         }

@@ -1,4 +1,4 @@
-//! The check service: what every surface does with a check between reading and writing it. It decides, counts and times.
+//! The check service: decides, counts and times checks for every surface, between decoding and encoding.
 
 mod leases;
 mod reservations;
@@ -26,37 +26,36 @@ use super::{
     status::Rejected,
 };
 use crate::{
-    limiter::{AllAnswers, Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
+    limiter::{AllAnswers, Answer, CheckError, Fill, Invalid, Limiter, PendingCheck, PolicyHandle, Request},
     telemetry::Transport,
 };
 
 pub use leases::LeaseAnswer;
-pub use reservations::{Caller, SettleCall, Settlement};
+pub use reservations::{CallContext, SettleCall, Settlement};
 
 /// Decides checks for the surfaces.
 pub struct CheckService<S> {
     limiter: Arc<Limiter<S>>,
     bounds: Bounds,
     permits: ConcurrencyLimit,
-    /// Whether checks are reported to the request's context.
+    /// Whether checks are reported to the request context.
     pub is_observed: bool,
-    /// Whether resets of clients that are not authenticated are rejected.
+    /// Whether resets by unauthenticated clients are rejected.
     pub reset_needs_client: bool,
-    /// How long the answer to a request with an id is remembered.
+    /// Time for which the answer to a request with an id is remembered.
     pub repeat_window: Micros,
 }
 
-/// The answer to a check, as its surface encodes it. A batch awaits it as it is; for the others there is
-/// [`CheckService::answer`].
+/// The answer to a check, encoded by its surface. A batch awaits it directly; other calls use [`CheckService::answer`].
 #[must_use = "a check that waits is not decided yet"]
-pub enum Checked<'a, T> {
+pub enum PendingAnswer<'a, T> {
     /// Decided.
     Ready(T),
-    /// Decided once this is polled to its end; nothing happens before the first poll.
+    /// A future that decides the check; nothing happens before its first poll.
     Waiting(BoxFuture<'a, T>),
 }
 
-impl<'a, T> IntoFuture for Checked<'a, T> {
+impl<'a, T> IntoFuture for PendingAnswer<'a, T> {
     type Output = T;
     type IntoFuture = Either<future::Ready<T>, BoxFuture<'a, T>>;
 
@@ -78,32 +77,31 @@ impl<S> Clone for CheckService<S> {
 }
 
 impl<S: Store> CheckService<S> {
-    /// A service over `limiter`; limits that clients bring along stay within `bounds`.
+    /// Returns a service over `limiter`. Limits that clients specify must stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
         let permits = ConcurrencyLimit::unbounded();
         let repeat_window = IdempotencySettings::default().window.0;
         Self { limiter, bounds, permits, is_observed: false, reset_needs_client: false, repeat_window }
     }
 
-    /// Reads a check.
     #[inline]
     fn request<'m>(&self, message: &CheckMessage<'m>) -> Result<Request<'m>, Invalid> {
         decode::check(message, &self.bounds, self.repeat_window)
     }
 
-    /// The same service, whose decisions take one of these permits while they wait for the store.
+    /// Makes decisions take one of these permits while they wait for the store.
     #[must_use]
-    pub fn within(self, permits: ConcurrencyLimit) -> Self {
+    pub fn with_permits(self, permits: ConcurrencyLimit) -> Self {
         Self { permits, ..self }
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     pub fn limiter(&self) -> &Limiter<S> {
         &self.limiter
     }
 
-    /// Decides the check in these bytes and counts its outcome. `encode` makes the answer of the surface from the decision or the
-    /// error, and from whether the client wants the summary alone.
+    /// Decides the check in these bytes and counts its outcome. `encode` makes the surface's answer from the decision
+    /// or the error, and from whether the client wants the summary only.
     #[inline]
     pub fn check<'a, T: 'a>(
         &self,
@@ -111,7 +109,7 @@ impl<S: Store> CheckService<S> {
         bytes: Result<&[u8], Invalid>,
         transport: Transport,
         encode: impl FnOnce(Result<&Answer<'_>, Rejected>, bool) -> T + Send + 'a,
-    ) -> Checked<'a, T> {
+    ) -> PendingAnswer<'a, T> {
         let is_observed = self.is_observed;
         let read = match bytes {
             Ok(bytes) => CheckMessage::read(bytes),
@@ -126,10 +124,10 @@ impl<S: Store> CheckService<S> {
             Ok(request) => request,
             Err(error) => {
                 count_failed(handle, None, transport, is_observed);
-                return Checked::Ready(encode(Err(error.into()), summary_only));
+                return PendingAnswer::Ready(encode(Err(error.into()), summary_only));
             }
         };
-        // By reference: moving an answer takes as long as a part of the decision.
+        // By reference: moving an answer costs as much time as a part of the decision.
         let conclude = move |handle: &PolicyHandle, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
             let answer = by_itself(outcome.as_ref().ok().copied());
             count(handle, transport, request, answer, is_observed);
@@ -137,15 +135,15 @@ impl<S: Store> CheckService<S> {
         };
         {
             let mut answer = Answer::default();
-            match self.limiter.begin_check(handle, &request, &mut answer) {
-                Checking::Ready(Ok(())) => return Checked::Ready(conclude(handle, &request, Ok(&answer))),
-                Checking::Ready(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
-                Checking::Waiting(..) => {}
+            match self.limiter.start_check(handle, &request, &mut answer) {
+                PendingCheck::Ready(Ok(())) => return PendingAnswer::Ready(conclude(handle, &request, Ok(&answer))),
+                PendingCheck::Ready(Err(error)) => return PendingAnswer::Ready(conclude(handle, &request, Err(error))),
+                PendingCheck::Waiting(..) => {}
             }
         }
-        // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
+        // The future owns its data, so that a stream can keep it. The plan borrows, so it is built again.
         let (limiter, handle, request) = (Arc::clone(&self.limiter), Arc::clone(handle), request.into_owned());
-        Checked::Waiting(Box::pin(async move {
+        PendingAnswer::Waiting(Box::pin(async move {
             match limiter.check(&handle, &request).await {
                 Ok(answer) => conclude(&handle, &request, Ok(&answer)),
                 Err(error) => conclude(&handle, &request, Err(error)),
@@ -153,11 +151,11 @@ impl<S: Store> CheckService<S> {
         }))
     }
 
-    /// Decides checks together and counts their outcome, which is the same for all. `encode` makes the answer of the surface from the
-    /// decisions, and from which checks want the summary alone.
+    /// Decides checks together and counts their common outcome. `encode` makes the surface's answer from the decisions,
+    /// and from which checks want the summary only.
     ///
     /// # Errors
-    /// [`Rejected`] where one of them is invalid or the store fails.
+    /// [`Rejected`] if one of them is invalid or the store fails.
     pub async fn check_all<T>(
         &self,
         messages: Result<Vec<Message<'_>>, Invalid>,
@@ -184,51 +182,51 @@ impl<S: Store> CheckService<S> {
         Ok(encode(&all, &summary_only))
     }
 
-    /// A permit for what waits for the store. Nothing else takes one: idle streams and calls whose message has not come hold
-    /// up no decision.
+    /// Acquires a permit for a decision that waits for the store. Nothing else takes permits, so idle streams and calls
+    /// whose message has not arrived cannot delay decisions.
     ///
     /// # Errors
-    /// [`Overload`] where too many wait.
+    /// [`Overload`] if too many decisions wait.
     #[inline]
     pub fn permit(&self) -> Result<Permit, Overload> {
         self.permits.acquire()
     }
 
-    /// The answer to the one check of a call, which has a permit where it waits.
+    /// Returns the answer to the only check of a call. It takes a permit if it waits for the store.
     ///
     /// # Errors
-    /// [`Overload`] where too many wait.
+    /// [`Overload`] if too many decisions wait.
     #[inline]
-    pub async fn answer<T>(&self, checked: Checked<'_, T>) -> Result<T, Overload> {
-        match checked {
-            Checked::Ready(answer) => Ok(answer),
-            Checked::Waiting(answer) => {
+    pub async fn answer<T>(&self, pending: PendingAnswer<'_, T>) -> Result<T, Overload> {
+        match pending {
+            PendingAnswer::Ready(answer) => Ok(answer),
+            PendingAnswer::Waiting(answer) => {
                 let _permit = self.permit()?;
                 Ok(answer.await)
             }
         }
     }
 
-    /// The outcome of a question, which has a permit where it waits.
+    /// Returns the outcome of a request. It takes a permit if it waits for the store.
     ///
     /// # Errors
-    /// [`Rejected`] where there is none, and where too many wait.
+    /// [`Rejected`] if the request fails, or if too many decisions wait.
     pub async fn outcome<'a, T: Default, F: Fill<'a, T>>(
         &self,
         handle: &PolicyHandle,
-        checking: Checking<'_, 'a, T, F>,
+        pending: PendingCheck<'_, 'a, T, F>,
     ) -> Result<T, Rejected> {
-        let _permit = match &checking {
-            Checking::Ready(_) => None,
-            Checking::Waiting(..) => Some(self.permit()?),
+        let _permit = match &pending {
+            PendingCheck::Ready(_) => None,
+            PendingCheck::Waiting(..) => Some(self.permit()?),
         };
-        Ok(checking.outcome(handle).await?)
+        Ok(pending.outcome(handle).await?)
     }
 
-    /// Forgets a key for `actor`, with `subtree` all below it too.
+    /// Resets a key for `actor` and, with `subtree`, all keys below it. Writes a line to the audit log.
     ///
     /// # Errors
-    /// [`Rejected`] if the client may not, if the store cannot tell, and if too many checks wait.
+    /// [`Rejected`] if the client is not permitted, if the store fails, and if too many decisions wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
         if self.is_observed {
             let handle = self.limiter.policy_handle();
@@ -244,34 +242,34 @@ impl<S: Store> CheckService<S> {
         done
     }
 
-    /// Counts how long an answer took.
+    /// Records the duration of an answer.
     pub fn timed(&self, transport: Transport, since: Instant) {
         self.timed_all(transport, since, 1);
     }
 
-    /// Counts how long so many answers took that were made one after the other: each as long as they did on average.
+    /// Records the durations of answers that were made one after the other, each with their average.
     pub fn timed_all(&self, transport: Transport, since: Instant, answers: u32) {
         let each = since.elapsed() / answers.max(1);
         self.limiter.metrics().check_duration(transport).record_times(each, answers);
     }
 }
 
-/// An answer, and whether the request may pass: of checks that are decided together, all or none.
+/// An answer, and whether the request may pass, which is the same for all checks that are decided together.
 type Concluded<'c, 'a> = Option<(&'c Answer<'a>, bool)>;
 
 fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c, 'a> {
     answer.map(|answer| (answer, answer.summary.decision.allowed))
 }
 
-/// Counts a request without an answer, by its domain where that is known, and reports it where `is_observed`.
+/// Counts a request that failed, by its domain if known, and reports it if `is_observed`.
 fn count_failed(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
-    handle.meters.check(domain, transport, Outcome::Error);
+    handle.counters.check(domain, transport, Outcome::Error);
     if is_observed {
         request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
     }
 }
 
-/// Counts a request by its answer, and reports it where `is_observed`.
+/// Counts a request by its answer, and reports it if `is_observed`.
 fn count(
     handle: &PolicyHandle,
     transport: Transport,
@@ -280,20 +278,20 @@ fn count(
     is_observed: bool,
 ) {
     if is_observed {
-        tell(handle, request, answer);
+        summarize(handle, request, answer);
     }
     let (domain, outcome) = match answer {
-        Some((answer, _)) if request.dry_run => return handle.meters.dry_run(answer.domain),
+        Some((answer, _)) if request.dry_run => return handle.counters.dry_run(answer.domain),
         Some((answer, true)) => (answer.domain, Outcome::Allowed),
         Some((answer, false)) => (answer.domain, Outcome::Limited),
         None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
     };
-    handle.meters.check(domain, transport, outcome);
+    handle.counters.check(domain, transport, outcome);
 }
 
-/// Reports a check by the policy's own names, with nothing that the client sent.
+/// Reports a check to the request context, by names of the policy: nothing that the client sent is included.
 #[inline(never)]
-fn tell(handle: &PolicyHandle, request: &Request<'_>, answer: Concluded<'_, '_>) {
+fn summarize(handle: &PolicyHandle, request: &Request<'_>, answer: Concluded<'_, '_>) {
     let domain = handle.policy.domain(&request.domain).map(|domain| domain_label(&domain.name));
     let (outcome, degraded) = match answer {
         None => (Outcome::Error, false),

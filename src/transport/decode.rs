@@ -4,7 +4,7 @@ use weir_core::{
     algorithm::{Bounds, message::micros},
     domain::{
         Micros,
-        ask::{MAX_COST, RESERVATION_TTL},
+        request::{MAX_COST, RESERVATION_TTL},
     },
     hold::OnExpiry,
 };

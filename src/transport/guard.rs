@@ -1,4 +1,4 @@
-//! The layers of every request before its surface: connection limits, authentication, observation.
+//! The layer in front of every surface: connection limits, authentication and observation of requests.
 
 use std::{
     net::SocketAddr,
@@ -19,38 +19,39 @@ use super::{
     observer::{ObservedRequest, RequestObserver, given_id, return_id},
     status::Rejected,
 };
-use crate::auth::{Access, Denied, Role};
+use crate::auth::{Access, AuthError, Role};
 
-/// The requests of a port, which know nothing of connections and clients.
+/// The surfaces of a port, without authentication and connection limits.
 pub trait Routes: Clone + Send + Sync + 'static {
-    /// The body of its answers.
+    /// The response body.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
-    /// The same for the requests of this connection.
+    /// Returns the routes for the requests of this connection.
     #[must_use]
     fn on(self, _connected: &Connected) -> Self {
         self
     }
 
-    /// Answers one request.
+    /// Serves one request.
     fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// The access that a request of this path needs, where authentication is enabled.
+    /// Returns the access that a path requires if authentication is enabled.
     fn access(path: &str) -> Access;
 
-    /// The name of a request.
+    /// Returns the surface of a request, for logs and spans.
     fn surface<B>(request: &Request<B>) -> Surface;
 
-    /// Whether a call of this path goes on for long, so that it must end when its client's credentials are lost.
+    /// Whether the calls of this path are long-lived, so that they must end when the client's credentials become
+    /// invalid.
     fn lasts(_path: &str) -> bool {
         false
     }
 
-    /// Answers a request that is rejected before anything reads it.
+    /// Returns the response to a request that is rejected before it is read.
     fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
-/// Routes with what stands before them.
+/// Routes behind the guard.
 #[derive(Clone)]
 pub struct Guarded<R> {
     routes: R,
@@ -58,12 +59,12 @@ pub struct Guarded<R> {
     observer: Option<Arc<RequestObserver>>,
     connected: Connected,
     identity: Option<Arc<ConnectionIdentity>>,
-    /// The client is on this machine.
+    /// Whether the client is on this machine.
     is_local: bool,
 }
 
 impl<R: Routes> Guarded<R> {
-    /// Before these routes: authentication where it is enabled, and an observer where requests are reported.
+    /// Guards these routes by authentication, if it is enabled, and an observer, if requests are reported.
     pub fn new(
         routes: R,
         authentication: Option<Authentication>,
@@ -73,7 +74,7 @@ impl<R: Routes> Guarded<R> {
         Self { routes, authentication, observer, connected, identity: None, is_local: false }
     }
 
-    /// The observed request, where requests are reported, and whether it is admitted.
+    /// Returns the observed request, if requests are reported, and whether it is admitted.
     #[inline]
     fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
         let Some(observer) = &self.observer else { return (None, self.admit(request)) };
@@ -90,12 +91,12 @@ impl<R: Routes> Guarded<R> {
             Some(identity) => {
                 let (access, lasts) = (R::access(path), R::lasts(path));
                 identity.admit(request, access, lasts)?;
-                if access != Access::Open {
+                if access != Access::Public {
                     self.connected.authenticate();
                 }
             }
             None if !self.is_local && R::access(path) == Access::Named(Role::Admin) => {
-                return Err(Denied::NotLocal.into());
+                return Err(AuthError::NotLocal.into());
             }
             None => {}
         }
@@ -107,11 +108,11 @@ impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
     fn on(self, connected: Connected) -> Self {
-        if self.authentication.is_none() || connected.bearer.is_some() {
+        if self.authentication.is_none() || connected.certificate.is_some() {
             connected.authenticate();
         }
         let identity = self.authentication.as_ref().map(|authentication| {
-            Arc::new(authentication.identity(connected.bearer.clone(), connected.revoked.clone()))
+            Arc::new(authentication.identity(connected.certificate.clone(), connected.revoked.clone()))
         });
         let is_local = is_local(connected.peer);
         Self { routes: self.routes.on(&connected), identity, connected, is_local, ..self }
@@ -120,9 +121,9 @@ impl<R: Routes> Serve for Guarded<R> {
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
         let (observed, admitted) = self.receive(&mut request);
         let (mut response, in_flight) = match (admitted, &observed) {
-            // Boxed once they run: what waits for its turn stays small, and the room of one call is that of the next.
+            // Boxed only when served: a waiting request stays small, and the memory of one call serves the next.
             (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
-            (Ok(in_flight), Some(observed)) => (Box::pin(observed.within(self.routes.serve(request))).await, in_flight),
+            (Ok(in_flight), Some(observed)) => (Box::pin(observed.run(self.routes.serve(request))).await, in_flight),
             (Err(rejected), _) => {
                 let mut response = R::reject(rejected);
                 return_id(given_id(request.headers()), response.headers_mut());
@@ -145,16 +146,16 @@ impl<R: Routes> Serve for Guarded<R> {
     }
 }
 
-/// Whether a client is on this machine: at a loopback address, or a unix socket.
+/// Whether a client is on this machine: at a loopback address or on a unix socket.
 pub fn is_local(peer: Option<SocketAddr>) -> bool {
     peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
 }
 
-/// An answer's body, whose request is in flight until this is dropped.
+/// A response body. Its request is in flight until this is dropped.
 pub struct ObservedBody<B> {
     body: B,
     observed: Option<Box<ObservedRequest>>,
-    /// Where it is large. Its bytes have it too, until they are read.
+    /// Set for a large answer. The answer's bytes hold it too, until they are read.
     unread: Option<Arc<UnreadAnswer>>,
     _in_flight: InFlight,
 }

@@ -20,7 +20,7 @@ pub const MAX_BYTES: usize = 1 << 16;
 
 /// Whether the store holds units for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum HoldKind {
     /// Units are held in the store.
     Units = 0,
     /// No units are held: the check met no limit, or the memory store was full.
@@ -33,7 +33,7 @@ pub enum Held {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
     /// Whether the store holds units.
-    pub held: Held,
+    pub kind: HoldKind,
     /// Random bytes, or derived from the client's `request_id`.
     id: [u8; RESERVATION_ID_BYTES],
     /// The encoded `CheckRequest`, from which the plan is built.
@@ -45,7 +45,7 @@ impl Hold {
     pub fn new(check: &CheckMessage<'_>) -> Self {
         let own = check.to_check_request().encode_to_vec();
         let id = if check.request_id.is_empty() { rand::random() } else { id_of(check.request_id, &own) };
-        Self { held: Held::Units, id, check: own }
+        Self { kind: HoldKind::Units, id, check: own }
     }
 
     /// Decodes the check of the reservation.
@@ -67,7 +67,7 @@ impl Hold {
 
     /// Encodes the hold as text.
     pub fn encode(&self) -> String {
-        BASE64URL_NOPAD.encode(&[&[VERSION, self.held as u8], &self.id[..], &self.check].concat())
+        BASE64URL_NOPAD.encode(&[&[VERSION, self.kind as u8], &self.id[..], &self.check].concat())
     }
 
     /// Decodes the text.
@@ -80,10 +80,11 @@ impl Hold {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let [VERSION, held, rest @ ..] = bytes else { return None };
-        let held = [Held::Units, Held::Nothing, Held::Degraded].into_iter().find(|known| *known as u8 == *held)?;
+        let [VERSION, kind, rest @ ..] = bytes else { return None };
+        let kind =
+            [HoldKind::Units, HoldKind::Nothing, HoldKind::Degraded].into_iter().find(|known| *known as u8 == *kind)?;
         let (id, check) = rest.split_first_chunk()?;
-        Some(Self { held, id: *id, check: check.to_vec() })
+        Some(Self { kind, id: *id, check: check.to_vec() })
     }
 }
 
@@ -125,8 +126,8 @@ mod tests {
     #[test]
     fn the_longest_check_fits() {
         let check = longest_check();
-        for held in [Held::Units, Held::Nothing, Held::Degraded] {
-            let hold = Hold { held, ..Hold::new(&(&check).into()) };
+        for kind in [HoldKind::Units, HoldKind::Nothing, HoldKind::Degraded] {
+            let hold = Hold { kind, ..Hold::new(&(&check).into()) };
             let text = hold.encode();
             assert!(text.starts_with('A') && text.len() < MAX_BYTES - 4_096, "{} bytes", text.len());
             let read = Hold::decode(&text).unwrap();

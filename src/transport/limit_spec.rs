@@ -7,9 +7,9 @@ use foldhash::fast::RandomState;
 use prost::Message;
 use weir_core::{
     algorithm::{Bounds, ParamError, Params},
-    domain::{Charge, Key, ask::MAX_LEVELS},
+    domain::{Charge, Key, request::MAX_LEVELS},
 };
-use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
+use weir_policy::{LegacyBucket, ParsedLimit, RequestLimits, RequestLimitsError, limits::interval_name};
 use weir_settings::problem::Mark;
 
 use super::message;
@@ -38,14 +38,14 @@ struct Resolved {
     message: Box<[u8]>,
     key_depth: usize,
     bounds: Bounds,
-    spec: Arc<Spec>,
+    spec: Arc<RequestLimits>,
 }
 
 /// Returns the limits in the bytes of a `LimitSpec`, as they apply to `key`.
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
-pub(super) fn read(message: &[u8], key: &Key, bounds: &Bounds) -> Result<Arc<Spec>, Invalid> {
+pub(super) fn read(message: &[u8], key: &Key, bounds: &Bounds) -> Result<Arc<RequestLimits>, Invalid> {
     if message.len() > MAX_REMEMBERED_BYTES {
         return decode(message, key, bounds).map(Arc::new);
     }
@@ -65,12 +65,12 @@ pub(super) fn read(message: &[u8], key: &Key, bounds: &Bounds) -> Result<Arc<Spe
     })
 }
 
-fn decode(message: &[u8], key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {
+fn decode(message: &[u8], key: &Key, bounds: &Bounds) -> Result<RequestLimits, Invalid> {
     resolve(LimitSpec::decode(message).map_err(|_| message::unreadable())?, key, bounds)
 }
 
 /// Resolves the limits of a message as they apply to `key`.
-fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {
+fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<RequestLimits, Invalid> {
     let charge = match proto::Charge::try_from(message.charge) {
         Ok(proto::Charge::Unspecified | proto::Charge::AllOrNothing) => Charge::AllOrNothing,
         Ok(proto::Charge::Independent) => Charge::Independent,
@@ -82,7 +82,7 @@ fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Inval
         }
     };
     if message.limits.len() > MAX_LEVELS {
-        return Err(SpecError::Count(message.limits.len()).into());
+        return Err(RequestLimitsError::Count(message.limits.len()).into());
     }
     let mut limits = Vec::with_capacity(message.limits.len());
     // The second limits of legacy buckets come after all others, as in policy files.
@@ -97,12 +97,12 @@ fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Inval
     let firsts = limits.len();
     let (sources, seconds): (Vec<_>, Vec<_>) = behind.into_iter().unzip();
     limits.extend(seconds);
-    let renumbered = |error: SpecError| error.renumbered(&(0..firsts).chain(sources).collect::<Vec<_>>());
-    Ok(Spec::new(limits, charge, key).map_err(renumbered)?)
+    let renumbered = |error: RequestLimitsError| error.renumbered(&(0..firsts).chain(sources).collect::<Vec<_>>());
+    Ok(RequestLimits::new(limits, charge, key).map_err(renumbered)?)
 }
 
 /// Returns a limit. A legacy bucket may become two.
-fn limit(message: proto::Limit, bounds: &Bounds) -> Result<(WrittenLimit, Option<WrittenLimit>), ParamError> {
+fn limit(message: proto::Limit, bounds: &Bounds) -> Result<(ParsedLimit, Option<ParsedLimit>), ParamError> {
     let proto::Limit { name, depth, shadow, algorithm } = message;
     let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;
     let name = Some(name).filter(|name| !name.is_empty());
@@ -112,8 +112,8 @@ fn limit(message: proto::Limit, bounds: &Bounds) -> Result<(WrittenLimit, Option
     };
     let second_name = name.as_deref().filter(|_| second.is_some()).map(interval_name).transpose();
     let second_name = second_name.map_err(|reason| ParamError::new("name", reason))?;
-    let written = |name, params| WrittenLimit { mark: Mark::default(), name, depth, shadow, lease: None, params };
-    Ok((written(name, first), second.map(|params| written(second_name, params))))
+    let parsed = |name, params| ParsedLimit { mark: Mark::default(), name, depth, shadow, lease: None, params };
+    Ok((parsed(name, first), second.map(|params| parsed(second_name, params))))
 }
 
 fn legacy_bucket(message: &proto::LegacyBucket, bounds: &Bounds) -> Result<(Params, Option<Params>), ParamError> {
@@ -150,7 +150,7 @@ mod tests {
             for key in &keys {
                 for (bounds, depth) in [(Bounds::default(), 0), (short, 0), (Bounds::default(), 2)] {
                     let message = message(count, depth);
-                    let text = |spec: Result<Arc<Spec>, Invalid>| format!("{spec:?}");
+                    let text = |spec: Result<Arc<RequestLimits>, Invalid>| format!("{spec:?}");
                     assert_eq!(text(read(&message, key, &bounds)), text(decode(&message, key, &bounds).map(Arc::new)));
                 }
             }

@@ -20,7 +20,7 @@ use crate::{
     proto::code_name,
     telemetry::{
         Spans,
-        spans::{Span, caller},
+        spans::{Span, parent_context},
     },
 };
 
@@ -59,10 +59,10 @@ impl ObservedRequest {
     /// Starts observing a request. Only requests with a named [`Surface`] have a span and a line in the access log.
     pub fn begin(observer: &Arc<RequestObserver>, surface: Surface, connection: u64, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
-        let caller = caller(headers);
+        let remote = parent_context(headers);
         let spans = observer.spans.as_ref().filter(|_| surface != Surface::Other);
-        let span = spans.and_then(|spans| spans.begin(caller.as_ref()));
-        let parent = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
+        let span = spans.and_then(|spans| spans.begin(remote.as_ref()));
+        let parent = span.as_ref().map(|span| span.span_context()).or(remote.as_ref());
         let trace = parent.map(|parent| u128::from_be_bytes(parent.trace_id().to_bytes()));
         let context = Arc::new(RequestContext::new(surface, connection, given, trace, span.is_some()));
         Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })
@@ -74,7 +74,7 @@ impl ObservedRequest {
     }
 
     /// Runs `answer` in the context of this request.
-    pub fn within<F: Future>(&self, answer: F) -> impl Future<Output = F::Output> + use<F> {
+    pub fn run<F: Future>(&self, answer: F) -> impl Future<Output = F::Output> + use<F> {
         request::within(Arc::clone(&self.context), answer)
     }
 

@@ -1,5 +1,5 @@
-//! The routes of both ports: paths, the access that each requires where authentication is enabled, and the names in logs and
-//! spans.
+//! The routes of both ports: paths, the access that each requires if authentication is enabled, and their names in logs
+//! and spans.
 
 use hyper::Method;
 use weir_telemetry::request::Surface;
@@ -7,21 +7,21 @@ use weir_telemetry::request::Surface;
 use super::admin::AdminCall;
 use crate::auth::{Access, Role};
 
-/// The full names of services, as health checks and reflection ask for them.
+/// The full names of services, for health checks and reflection.
 pub mod service {
-    /// Weir's own.
+    /// Weir's rate-limit service.
     pub const RATE_LIMITER: &str = "weir.v1.RateLimiter";
-    /// That of operators.
+    /// The service for operators.
     pub const ADMIN: &str = "weir.v1.Admin";
-    /// Envoy's.
+    /// Envoy's rate-limit service (RLS).
     pub const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
-    /// Envoy's quotas.
+    /// Envoy's rate-limit quota service (RLQS).
     pub const ENVOY_QUOTA: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
     /// The name under which envoyproxy/ratelimit answers health checks.
     pub const ENVOY_HEALTH: &str = "ratelimit";
 }
 
-/// The paths of the calls that decide, reserve or reset.
+/// The paths of calls.
 pub mod path {
     /// One check.
     pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
@@ -33,41 +33,41 @@ pub mod path {
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
     /// A stream of leases.
     pub const LEASE: &str = "/weir.v1.RateLimiter/Lease";
-    /// Decide and hold units.
+    /// Decides a check and holds its cost.
     pub const RESERVE: &str = "/weir.v1.RateLimiter/Reserve";
-    /// Settle them by what they really cost.
+    /// Settles a reservation by its actual cost.
     pub const COMMIT: &str = "/weir.v1.RateLimiter/Commit";
-    /// Give them back.
+    /// Cancels a reservation.
     pub const CANCEL: &str = "/weir.v1.RateLimiter/Cancel";
-    /// Hold them for longer.
+    /// Extends a reservation.
     pub const EXTEND: &str = "/weir.v1.RateLimiter/Extend";
-    /// Forget a key.
+    /// Resets a key.
     pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
-    /// What is near to a key.
+    /// Suggests domains and keys of the policy that are similar to an unknown one.
     pub const SUGGEST: &str = "/weir.v1.RateLimiter/Suggest";
     /// Envoy's rate limit call.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     /// Envoy's stream of quota reports.
     pub const STREAM_QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
-    /// Where the paths of operators' calls begin.
+    /// Prefix of the operators' calls.
     pub const ADMIN: &str = "/weir.v1.Admin/";
-    /// The same over HTTP.
-    pub const ADMIN_PAGES: &str = "/v1/admin/";
+    /// Prefix of the operators' calls over HTTP.
+    pub const ADMIN_HTTP: &str = "/v1/admin/";
     /// Health check.
     pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
-    /// The same as a stream of changes.
+    /// Health check as a stream of changes.
     pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
     /// Server reflection.
     pub const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     /// Server reflection, for older clients.
     pub const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-    /// Where the paths of health checks begin.
+    /// Prefix of health checks.
     pub const HEALTH: &str = "/grpc.health.v1.Health/";
 }
 
-/// The access that a call of the gRPC port needs. Reflection, and what is not named here, needs an authenticated client.
+/// Returns the access that a gRPC call requires. Reflection and unknown paths require an authenticated client.
 #[inline]
-pub fn access_of_call(called: &str) -> Access {
+pub fn grpc_access(called: &str) -> Access {
     match called {
         path::CHECK
         | path::CHECK_BATCH
@@ -78,15 +78,15 @@ pub fn access_of_call(called: &str) -> Access {
         path::LEASE | path::RESERVE | path::COMMIT | path::CANCEL | path::EXTEND => Access::Named(Role::Check),
         path::RESET => Access::Named(Role::Reset),
         path::SUGGEST => Access::Role(Role::Metrics),
-        health if health.starts_with(path::HEALTH) => Access::Open,
+        health if health.starts_with(path::HEALTH) => Access::Public,
         admin if admin.starts_with(path::ADMIN) => Access::Named(Role::Admin),
-        _ => Access::Known,
+        _ => Access::Authenticated,
     }
 }
 
-/// The same for a page of the HTTP port.
-pub fn access_of_page(page: &str) -> Access {
-    match page {
+/// Returns the access that a path of the HTTP port requires.
+pub fn http_access(path: &str) -> Access {
+    match path {
         "/v1/check" | "/v1/check_batch" | "/v1/check_all" | "/json" => Access::Role(Role::Check),
         "/v1/reserve" | "/v1/commit" | "/v1/cancel" | "/v1/extend" => Access::Named(Role::Check),
         "/v1/reset" => Access::Named(Role::Reset),
@@ -94,17 +94,17 @@ pub fn access_of_page(page: &str) -> Access {
             Access::Role(Role::Metrics)
         }
         "/ui/api/key" => Access::Role(Role::Check),
-        "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
-        admin if admin.starts_with(path::ADMIN_PAGES) => Access::Named(Role::Admin),
-        // The explorer's page holds no data; what it reads is below the other.
-        "/ui" => Access::Open,
-        page if page.starts_with("/ui/") && !page.starts_with("/ui/api/") => Access::Open,
-        _ => Access::Known,
+        "/healthz" | "/readyz" | "/healthcheck" => Access::Public,
+        admin if admin.starts_with(path::ADMIN_HTTP) => Access::Named(Role::Admin),
+        // The explorer's page contains no data; it reads that from below `/ui/api/`.
+        "/ui" => Access::Public,
+        path if path.starts_with("/ui/") && !path.starts_with("/ui/api/") => Access::Public,
+        _ => Access::Authenticated,
     }
 }
 
-/// The name of a call of the gRPC port.
-pub fn surface_of_call(called: &str) -> Surface {
+/// Returns the surface of a gRPC call.
+pub fn grpc_surface(called: &str) -> Surface {
     let weir = |method| Surface::Grpc { service: service::RATE_LIMITER, method };
     match called {
         path::CHECK => weir("Check"),
@@ -126,8 +126,8 @@ pub fn surface_of_call(called: &str) -> Surface {
     }
 }
 
-/// The name of a page of the HTTP port.
-pub fn surface_of_page(method: &Method, page: &str) -> Surface {
+/// Returns the surface of a request to the HTTP port.
+pub fn http_surface(method: &Method, path: &str) -> Surface {
     let routes = [
         "/v1/check",
         "/v1/check_batch",
@@ -139,8 +139,8 @@ pub fn surface_of_page(method: &Method, page: &str) -> Surface {
         "/v1/reset",
         "/json",
     ];
-    let admin = AdminCall::ALL.map(AdminCall::page);
-    let Some(route) = routes.into_iter().chain(admin).find(|route| *route == page) else { return Surface::Other };
+    let admin = AdminCall::ALL.map(AdminCall::http_path);
+    let Some(route) = routes.into_iter().chain(admin).find(|route| *route == path) else { return Surface::Other };
     let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
     let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
     Surface::Http { method, route }
@@ -152,16 +152,13 @@ mod tests {
 
     #[test]
     fn route_names_contain_no_text_of_the_request() {
-        assert_eq!(surface_of_call(path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
-        assert_eq!(surface_of_call("/weir.v1.RateLimiter/Secret"), Surface::Other);
-        assert_eq!(surface_of_call("/weir.v1.Admin/ListReplicas").to_string(), "weir.v1.Admin/ListReplicas");
-        assert_eq!(surface_of_call("/weir.v1.Admin/Secret"), Surface::Other);
-        assert_eq!(
-            surface_of_page(&Method::POST, "/v1/admin/list_replicas").to_string(),
-            "POST /v1/admin/list_replicas"
-        );
-        assert_eq!(surface_of_page(&Method::POST, "/v1/check").to_string(), "POST /v1/check");
-        assert_eq!(surface_of_page(&Method::OPTIONS, "/json").to_string(), "_OTHER /json");
-        assert_eq!(surface_of_page(&Method::GET, "/v1/check/secret"), Surface::Other);
+        assert_eq!(grpc_surface(path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
+        assert_eq!(grpc_surface("/weir.v1.RateLimiter/Secret"), Surface::Other);
+        assert_eq!(grpc_surface("/weir.v1.Admin/ListReplicas").to_string(), "weir.v1.Admin/ListReplicas");
+        assert_eq!(grpc_surface("/weir.v1.Admin/Secret"), Surface::Other);
+        assert_eq!(http_surface(&Method::POST, "/v1/admin/list_replicas").to_string(), "POST /v1/admin/list_replicas");
+        assert_eq!(http_surface(&Method::POST, "/v1/check").to_string(), "POST /v1/check");
+        assert_eq!(http_surface(&Method::OPTIONS, "/json").to_string(), "_OTHER /json");
+        assert_eq!(http_surface(&Method::GET, "/v1/check/secret"), Surface::Other);
     }
 }

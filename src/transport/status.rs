@@ -1,4 +1,4 @@
-//! The one table from errors to codes.
+//! The mapping from errors to gRPC and HTTP codes.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use weir_store::StoreError;
 use weir_telemetry::request;
 
 use crate::{
-    auth::Denied,
+    auth::AuthError,
     limiter::{CheckError, Invalid},
     proto,
 };
 
-/// When to come back after too many waited for the store, or were under way: many times what a queue takes to pass where the
-/// store answers.
+/// Time after which to retry when too many requests waited for the store or were in flight: many times what the queue
+/// takes to drain while the store answers.
 const RETRY_WHEN_OVERLOADED: Duration = Duration::from_secs(1);
 
-/// An error as a caller sees it.
+/// An error as the client sees it.
 pub struct Rejected {
-    /// The code.
+    /// The gRPC code.
     pub code: Code,
-    /// One sentence; a fixed one where the cause is inside the service.
+    /// One sentence, which is constant if the cause is internal.
     pub message: String,
-    /// The request's field at fault; empty where there is none.
+    /// The path of the request field in error; empty if there is none.
     pub field: String,
-    /// When to come back, where that is known.
+    /// Time after which to retry, if known.
     pub retry_after: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl From<CheckError> for Rejected {
             CheckError::NoPolicy | CheckError::NotSettled => Self::new(Code::Unavailable, message),
             CheckError::ResetDenied => Self::new(Code::PermissionDenied, message),
             CheckError::Store(cause) => {
-                // The store warns and counts by itself, without a line for every request.
+                // The store itself logs and counts its failures, without a line for every request.
                 debug!(
                     request_id = request::request_id(),
                     trace_id = request::trace_id(),
@@ -71,8 +71,8 @@ impl From<CheckError> for Rejected {
     }
 }
 
-impl From<Denied> for Rejected {
-    fn from(denied: Denied) -> Self {
+impl From<AuthError> for Rejected {
+    fn from(denied: AuthError) -> Self {
         let code = if denied.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
         Self::new(code, denied.to_string())
     }
@@ -117,14 +117,14 @@ impl Rejected {
         Self { retry_after: Some(retry_after), ..Self::new(Code::ResourceExhausted, message) }
     }
 
-    /// The same of a message that is the field `parent` of the request.
+    /// Prefixes the field with `parent`, the field of the request that contains the message.
     #[must_use]
-    pub fn within(self, parent: &str) -> Self {
+    pub fn in_field(self, parent: &str) -> Self {
         let field = if self.field.is_empty() { self.field } else { format!("{parent}.{}", self.field) };
         Self { field, ..self }
     }
 
-    /// The code over HTTP.
+    /// Returns the HTTP status code.
     pub fn http_status(&self) -> StatusCode {
         match self.code {
             Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
@@ -138,7 +138,7 @@ impl Rejected {
     }
 }
 
-/// The status of a stream whose connection closes for this reason.
+/// Returns the gRPC status of a stream whose connection closes for this reason.
 pub fn closed(reason: CloseReason) -> Status {
     Status::unavailable(match reason {
         CloseReason::Drain => "the service is shutting down",

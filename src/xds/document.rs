@@ -23,7 +23,7 @@ use super::DiscoveryResponse;
 /// # Errors
 /// All problems, each with the resource, the domain and the descriptor.
 pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Problems> {
-    let (mut places, mut problems, mut documents) = (Places::default(), Problems::default(), Vec::new());
+    let (mut paths, mut problems, mut documents) = (DescriptorPaths::default(), Problems::default(), Vec::new());
     if !["", &RateLimitConfig::type_url()].contains(&&*response.type_url) {
         let wrong = format!("the response is of `{}`", response.type_url.escape_debug());
         problems = Problems::of_file(Path::new("xds"), wrong);
@@ -37,7 +37,7 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
         match RateLimitConfig::decode(&*resource.value) {
             Ok(config) => {
                 let name = if config.name.is_empty() { format!("#{index}") } else { config.name.clone() };
-                documents.push((PathBuf::from(format!("xds:{name}")), places.file(&config)));
+                documents.push((PathBuf::from(format!("xds:{name}")), paths.file(&config)));
             }
             Err(error) => problems.0.extend(wrong(format!("the resource cannot be decoded: {error}")).0),
         }
@@ -52,7 +52,7 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
         Ok(loaded) if problems.0.is_empty() => Ok(loaded),
         Ok(_) => Err(problems),
         Err(found) => {
-            problems.0.extend(places.name(found).0);
+            problems.0.extend(paths.name(found).0);
             Err(problems)
         }
     }
@@ -60,9 +60,9 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
 
 /// The descriptors of a response, by the numbers that replace lines in their nodes.
 #[derive(Default)]
-struct Places(Vec<String>);
+struct DescriptorPaths(Vec<String>);
 
-impl Places {
+impl DescriptorPaths {
     /// Adds a descriptor by its name in problems, `domain.key_value.key` as in envoyproxy/ratelimit.
     fn add(&mut self, path: &str) -> Mark {
         self.0.push(path.to_owned());
@@ -72,9 +72,9 @@ impl Places {
     /// Returns the problems, each with its descriptor instead of a line.
     fn name(&self, mut problems: Problems) -> Problems {
         for problem in &mut problems.0 {
-            let place = problem.mark.line.checked_sub(1).and_then(|line| self.0.get(line));
-            if let Some(place) = place.filter(|place| !place.is_empty()) {
-                problem.message = format!("{place}: {}", problem.message);
+            let path = problem.mark.line.checked_sub(1).and_then(|line| self.0.get(line));
+            if let Some(path) = path.filter(|path| !path.is_empty()) {
+                problem.message = format!("{path}: {}", problem.message);
             }
             problem.mark = Mark::default();
         }

@@ -72,7 +72,7 @@ async fn operators_need_the_role_admin() {
     let tokens: Vec<_> = (0..2).map(|_| token()).collect();
     let [others, admin] = &tokens[..] else { unreachable!() };
     let callers = [caller("others", "check, reset, metrics", others, ""), caller("ops", "admin", admin, "")];
-    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
+    let server = Setup::new().policy(POLICY).credentials(&format!("callers:\n{}", callers.concat())).start();
     for (token, code, status) in
         [(Some(others), Code::PermissionDenied, 403), (None, Code::Unauthenticated, 401), (Some(admin), Code::Ok, 200)]
     {

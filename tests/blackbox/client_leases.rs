@@ -135,7 +135,7 @@ async fn a_lease_is_its_clients_own() {
     let [shop, other, resets] = [token(), token(), token()];
     let callers = [("shop", "check", &shop), ("other", "check", &other), ("resets", "reset", &resets)];
     let callers: String = callers.map(|(name, role, token)| caller(name, role, token, "")).concat();
-    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{callers}")).start();
+    let server = Setup::new().policy(POLICY).credentials(&format!("callers:\n{callers}")).start();
     for (token, code) in [(None, Code::Unauthenticated), (Some(&*resets.token), Code::PermissionDenied)] {
         let refused = server.client().await.lease(by(token, futures_util::stream::iter([alex(OF_ALEX)]))).await;
         assert_eq!(refused.err().map(|status| status.code()), Some(code));

@@ -69,7 +69,7 @@ fn unknown_host_names_are_rejected_against_dns_rebinding() {
 fn any_host_name_is_accepted_with_authentication() {
     let all = token();
     let callers = format!("callers:\n{}", caller("all", "check, reset, metrics", &all, ""));
-    let server = setup().policy(POLICY).callers(&callers).start();
+    let server = setup().policy(POLICY).credentials(&callers).start();
     let authorization = format!("Bearer {}", all.token);
     let headers = [
         ("content-type", "application/json"),
@@ -94,7 +94,7 @@ fn roles_decide_which_endpoints_a_client_can_read() {
         caller("metrics", "metrics", metrics, ""),
         caller("all", "check, reset, metrics", all, ""),
     ];
-    let server = setup().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
+    let server = setup().policy(POLICY).credentials(&format!("callers:\n{}", callers.concat())).start();
     for path in PAGES {
         assert_eq!(server.get(path).0, 200, "{path} holds no data");
     }

@@ -55,7 +55,7 @@ async fn a_fifo_as_credentials_file_blocks_neither_reload_nor_shutdown() {
     let (revoked, metrics) = (token(), token());
     let watcher = caller("m", "metrics", &metrics, "");
     let both = format!("callers:\n{}{watcher}", caller("revoked", "check", &revoked, ""));
-    let mut server = Setup::new().policy(POLICY).callers(&both).start();
+    let mut server = Setup::new().policy(POLICY).credentials(&both).start();
     let auth = server.dir.path().join("auth.yaml");
     replace(&auth, fifo);
     server.wait_for_metric_by(&metrics.token, BAD_CALLERS, 1.0);

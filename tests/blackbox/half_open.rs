@@ -62,7 +62,7 @@ async fn begin_call(address: &str, path: &str) -> (HeaderMap, impl Sized) {
 async fn unauthenticated_half_open_calls_do_not_block_clients() {
     let (redis, known) = (Redis::start(Options::socket()), token());
     let callers = format!("callers:\n{}", caller("shop", "check, metrics", &known, ""));
-    let setup = Setup::new().policy(POLICY).shared(&redis).callers(&callers);
+    let setup = Setup::new().policy(POLICY).shared(&redis).credentials(&callers);
     let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();
     for path in [HEALTH, WATCH] {
         let before = server.metric_by(&known.token, OPEN);

@@ -168,7 +168,7 @@ async fn the_owner_of_a_reservation_is_the_client_and_admins_may_reset() {
     let tokens: Vec<_> = (0..2).map(|_| token()).collect();
     let [shop, admin] = &tokens[..] else { unreachable!() };
     let callers = [caller("shop", "check", shop, ""), caller("ops", "admin", admin, "")];
-    let server = setup().callers(&format!("callers:\n{}", callers.concat())).start();
+    let server = setup().credentials(&format!("callers:\n{}", callers.concat())).start();
     let (shop, admin) = (Some(shop.token.as_str()), Some(admin.token.as_str()));
     let mut client = server.client().await;
     client.reserve(by(shop, wanted(&["user", "alex"], 4, HOUR))).await.expect("a reservation");

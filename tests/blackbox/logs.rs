@@ -60,7 +60,7 @@ async fn every_reset_is_audited() {
     let (operator, app) = (token(), token());
     let callers =
         ["callers:\n", &caller("ops", "reset, check", &operator, ""), &caller("app", "check", &app, "")].concat();
-    let server = Setup::new().policy(POLICY).callers(&callers).start();
+    let server = Setup::new().policy(POLICY).credentials(&callers).start();
     let mut client = server.client().await;
     let reset = |key: &[&str]| ResetRequest {
         domain: "api".to_owned(),

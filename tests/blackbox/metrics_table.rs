@@ -46,7 +46,7 @@ fn page_by(http: &str, token: &str) -> String {
 fn of_one_that_is_alone() -> Vec<String> {
     let (pair, metrics) = (Authority::new("ours").sign(Leaf::host("localhost")), token());
     let callers = |name| format!("callers:\n{}", caller(name, "metrics", &metrics, ""));
-    let setup = Setup::new().policy(POLICY).grpc_tls(&pair).callers(&callers("prometheus"));
+    let setup = Setup::new().policy(POLICY).grpc_tls(&pair).credentials(&callers("prometheus"));
     let snapshot = setup.path("snapshot");
     let setup = setup.snapshot(snapshot);
     let setup = setup.env("WEIR_TRACING__OTLP_ENDPOINT", "http://127.0.0.1:1").env("WEIR_RLQS__DOMAINS", "api=user");

@@ -237,7 +237,7 @@ fn compare(key: &str, loaded: &Value, default: &Value, found: &mut serde_json::M
 }
 
 /// Returns the variables listed in each section at the end of the output.
-fn chapters(text: &str, mark: &str) -> [Vec<String>; 3] {
+fn notes(text: &str, mark: &str) -> [Vec<String>; 3] {
     ["To be done by hand:", "Without an equivalent:", "Not needed:"].map(|heading| {
         let lines = text.lines().skip_while(|line| *line != format!("{mark}{heading}")).skip(1);
         let entries = lines.map_while(|line| line.strip_prefix(&format!("{mark}  ")));
@@ -264,11 +264,7 @@ fn migrated_settings_load_and_mean_the_same() {
             names.sort();
             names
         });
-        assert_eq!(
-            (chapters(out, "# "), chapters(err, "")),
-            (reported.clone(), reported),
-            "{variables}:\n{out}\n{err}"
-        );
+        assert_eq!((notes(out, "# "), notes(err, "")), (reported.clone(), reported), "{variables}:\n{out}\n{err}");
 
         let setup = Setup::new();
         let file = setup.path("weir.yaml");

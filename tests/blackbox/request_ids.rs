@@ -119,7 +119,7 @@ async fn store_failures_are_logged_with_the_request_id() {
 
 #[tokio::test]
 async fn authentication_failures_are_logged_with_the_request_id() {
-    let setup = Setup::new().policy(POLICY).callers("callers: {}").env("WEIR_LOG__LEVEL", "weir=debug,info");
+    let setup = Setup::new().policy(POLICY).credentials("callers: {}").env("WEIR_LOG__LEVEL", "weir=debug,info");
     let server = setup.start();
     let failed =
         server.client().await.check(with_id(api(&["a"]), "id-9")).await.expect_err("the client is not authenticated");

@@ -116,7 +116,7 @@ async fn a_reservation_is_its_clients_alone() {
         caller("other", "check", &other, ""),
         caller("reads", "metrics", &reads, ""),
     ];
-    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
+    let server = Setup::new().policy(POLICY).credentials(&format!("callers:\n{}", callers.concat())).start();
     let mut client = server.client().await;
     let hold =
         client.reserve(by(Some(&one.token), wanted(&KEY, 100, HOUR))).await.expect("an answer").into_inner().hold;

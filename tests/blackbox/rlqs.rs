@@ -270,7 +270,7 @@ fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
 async fn a_stream_needs_the_role_check_and_ends_when_it_is_revoked() {
     let (envoy, metrics) = (token(), token());
     let other = caller("m", "metrics", &metrics, "");
-    let server = setup().callers(&format!("callers:\n{}{other}", caller("envoy", "check", &envoy, ""))).start();
+    let server = setup().credentials(&format!("callers:\n{}{other}", caller("envoy", "check", &envoy, ""))).start();
     let open = async |token| {
         let metadata = by(token, ()).metadata().clone();
         QuotaStream::open_with(server.channel().await, "api", metadata).await

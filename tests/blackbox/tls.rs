@@ -99,7 +99,7 @@ async fn clients_are_accepted_by_ca_and_certificate_name() {
     let names = "pay.example, *.shop.example, spiffe://example/ns/*, plain";
     let server = Setup::new()
         .policy(POLICY)
-        .callers(METRICS)
+        .credentials(METRICS)
         .grpc_tls(&authority.sign(Leaf::host("localhost")))
         .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
         .env("WEIR_GRPC__TLS__CLIENT_NAMES", names)
@@ -183,7 +183,7 @@ async fn the_client_of_a_certificate_is_the_one_with_the_role_that_it_names_best
         .policy(POLICY)
         .grpc_tls(&authority.sign(Leaf::host("localhost")))
         .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
-        .callers(
+        .credentials(
             "callers: { all: { roles: [check], certificates: ['*'] }, hosts: { roles: [reset], certificates: ['*.example'] }, ops: { roles: \
              [check, reset], certificates: [ops.example] } }",
         )
@@ -315,7 +315,7 @@ fn listening_publicly_without_tls_or_authentication_is_a_warning() {
     let expected = warnings(&server);
     assert_eq!(expected.len(), 2, "{expected:#?}");
     assert!(expected[0].contains("set grpc.tls.cert") && expected[1].contains("set auth.file"), "{expected:#?}");
-    let server = open().callers("callers: {}").grpc_tls(&authority.sign(Leaf::host("localhost"))).start();
+    let server = open().credentials("callers: {}").grpc_tls(&authority.sign(Leaf::host("localhost"))).start();
     assert!(warnings(&server).is_empty(), "{:#?}", server.log());
     let server = Setup::new().start();
     assert!(warnings(&server).is_empty(), "{:#?}", server.log());

@@ -124,7 +124,7 @@ fn guarded(authority: &Authority, clients: &Authority, callers: &str) -> Server 
         .policy(POLICY)
         .grpc_tls(&authority.sign(Leaf::host("localhost")))
         .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &clients.pem)
-        .callers(&format!("callers: {{ {METRICS}, {callers} }}"))
+        .credentials(&format!("callers: {{ {METRICS}, {callers} }}"))
         .start()
 }
 

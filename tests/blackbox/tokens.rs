@@ -107,7 +107,7 @@ async fn every_api_requires_authentication_and_a_role() {
     let server = Setup::new()
         .policy(POLICY)
         .env("WEIR_LOG__LEVEL", "trace")
-        .callers(&format!("callers:\n{}", callers.concat()))
+        .credentials(&format!("callers:\n{}", callers.concat()))
         .start();
     let channel = server.channel().await;
     use Code::{InvalidArgument, Ok, PermissionDenied, Unauthenticated};
@@ -173,7 +173,7 @@ async fn every_api_requires_authentication_and_a_role() {
 fn commands_authenticate_with_a_token() {
     let token = token();
     let server =
-        Setup::new().policy(POLICY).callers(&format!("callers:\n{}", caller("a", "check", &token, ""))).start();
+        Setup::new().policy(POLICY).credentials(&format!("callers:\n{}", caller("a", "check", &token, ""))).start();
     assert_eq!(server.run(&["check", "a", "--token", &token.token]).code, 0);
     let variable = |name: &str, value: &str, args: &[&str]| {
         finish(weir().args(args).args(["--addr", &server.grpc]).env(name, value))
@@ -201,7 +201,7 @@ fn the_token_command_prints_a_valid_credentials_entry() {
     let made = run(&["token", "pay: 'x'", "--roles", "check,metrics", "--expires", "90d"]);
     assert_eq!(made.code, 0, "{}", made.err);
     let (token, entry) = made.out.split_once('\n').expect("lines");
-    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{entry}")).start();
+    let server = Setup::new().policy(POLICY).credentials(&format!("callers:\n{entry}")).start();
     assert_eq!(server.run(&["check", "a", "--token", token]).code, 0);
     assert_eq!(server.metric_by(token, "weir_keys"), 1.0);
     for args in
@@ -223,6 +223,6 @@ async fn resets_may_need_authentication() {
     assert_eq!(rejected.message(), "only authenticated clients may reset keys (setting `reset`)");
     let operator = token();
     let callers = ["callers:\n", &caller("ops", "reset", &operator, "")].concat();
-    let with = Setup::new().policy(POLICY).callers(&callers).env("WEIR_RESET", "authenticated").start();
+    let with = Setup::new().policy(POLICY).credentials(&callers).env("WEIR_RESET", "authenticated").start();
     with.client().await.reset(by(Some(&operator.token), reset())).await.expect("done");
 }

@@ -20,7 +20,7 @@ const POLICY: &str = "schema: { '*': { limits: [[9999, 1, 86400]] } }";
 const BAD: &str = "weir_auth_reloads_total{result=\"error\"}";
 
 fn start(callers: &[String]) -> Server {
-    Setup::new().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start()
+    Setup::new().policy(POLICY).credentials(&format!("callers:\n{}", callers.concat())).start()
 }
 
 fn change(server: &Server, callers: &[String]) {

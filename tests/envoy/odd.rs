@@ -98,8 +98,8 @@ proptest! {
             prop_assert_eq!(status.hits, asked.hits);
             // With all-or-nothing charging the descriptors of one state in one request are decided together.
             let refused_alone = asked.hits >= 0 || request.domain == "n";
-            prop_assert!(!status.over || (refused_alone && status.shown.is_some()), "{status:?}");
-            if let Some(shown) = status.shown {
+            prop_assert!(!status.over || (refused_alone && status.displayed.is_some()), "{status:?}");
+            if let Some(shown) = status.displayed {
                 prop_assert!(shown.until_reset >= 0 && shown.remaining <= shown.requests_per_unit, "{shown:?}");
             }
         }
@@ -132,7 +132,7 @@ fn requests_with_over_1000_descriptors_are_rejected() {
     let answer = ask(&limiter, &handle, &resolved);
     for (number, status) in answer.statuses.iter().enumerate() {
         // Three of four fit.
-        assert_eq!((status.over, status.shown.is_some()), (number % 4 == 3, true), "{number}");
+        assert_eq!((status.over, status.displayed.is_some()), (number % 4 == 3, true), "{number}");
     }
 }
 
@@ -146,7 +146,7 @@ fn a_request_is_decided_up_to_the_maximum_number_of_limits() {
     let limits: usize = answer.statuses.iter().map(|status| status.levels.len()).sum();
     // Three limits each: one of `k`, two of its value.
     assert_eq!(limits, MAX_LIMITS / 3 * 3);
-    assert!(answer.statuses[999].shown.is_none() && answer.allowed(true));
+    assert!(answer.statuses[999].displayed.is_none() && answer.allowed(true));
 }
 
 /// Decides the maximum number of descriptors at once: on separate keys, and all on one.

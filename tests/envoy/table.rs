@@ -126,7 +126,7 @@ fn descriptor(text: &str) -> Descriptor {
 fn shown(statuses: &DescriptorAnswers<'_>, quota_mode: bool) -> String {
     let status = |status: &weir::limiter::DescriptorAnswer<'_>| {
         let code = if status.over { "OVER" } else { "OK" };
-        match (status.unlimited, &status.shown) {
+        match (status.unlimited, &status.displayed) {
             (true, None) => format!("{code} unlimited"),
             (true, Some(_)) => panic!("unlimited, and yet a limit"),
             (false, None) => format!("{code} -"),

@@ -1,6 +1,6 @@
 //! Silent nodes of a Cluster, and keys in a slot under migration.
 
-use weir_test_redis::{Cluster, ClusterOptions, Greeter, Reply, eventually};
+use weir_test_redis::{Cluster, ClusterOptions, HelloOnly, Reply, eventually};
 
 use crate::{
     service::{assert_no_panic, hash_of, patient, runtime},
@@ -21,7 +21,7 @@ const MOVED: &str = "4";
 
 #[test]
 fn a_node_silent_after_its_hello_does_not_block_the_others() {
-    let (silent, cluster) = (Greeter::start(), Cluster::start(&ClusterOptions::default()));
+    let (silent, cluster) = (HelloOnly::start(), Cluster::start(&ClusterOptions::default()));
     let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{}", silent.port(), cluster.nodes[0].port());
     let service = patient(&url).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "500ms").policy(POLICY).start();
     runtime().block_on(async {

@@ -2,7 +2,7 @@
 
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
-    domain::{Ask, time::SECOND},
+    domain::{StepInput, time::SECOND},
 };
 use weir_test_redis::{Options, Server, eventually};
 
@@ -18,8 +18,8 @@ const USERS: usize = 50;
 /// `reset_after` of at least half a second.
 fn short_lived(algorithm: &Entry) -> String {
     let examples = algorithm.examples.iter().filter_map(|it| (algorithm.parse)(it, &Bounds::default()).ok());
-    let ask = Ask { now: 0, cost: 1, max_wait: None, phase: 0 };
-    let lives = |params: &Params| params.step(None, &ask).0.reset_after;
+    let input = StepInput { now: 0, cost: 1, max_wait: None, phase: 0 };
+    let lives = |params: &Params| params.step(None, &input).0.reset_after;
     let shortest = examples.filter(|params| lives(params) >= SECOND / 2).min_by_key(lives).expect("an example");
     assert!(lives(&shortest) <= 2 * SECOND, "{}", algorithm.name);
     format!("{}: {}", algorithm.name, shortest.describe())

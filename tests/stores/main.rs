@@ -2,7 +2,6 @@
 
 #![allow(clippy::expect_used)]
 
-mod afterwards;
 mod anchors;
 mod check_all;
 mod client_leases;
@@ -16,6 +15,7 @@ mod floods;
 mod idempotency;
 mod leases;
 mod moving_slots;
+mod outage_charges;
 mod outages;
 mod overrides;
 mod planned_failover;

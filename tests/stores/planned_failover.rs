@@ -30,7 +30,7 @@ fn a_live_master_is_left_at_once_after_a_failover() {
     runtime.block_on(charge_each(&service));
     has_all_of(&all.data[1 - all.master()], &all.data[all.master()]);
 
-    let old = all.leave_behind();
+    let old = all.switch_with_stale_master();
     eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
     runtime.block_on(charge_each(&service));
 

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use weir_core::domain::ask::MAX_COST;
+use weir_core::domain::request::MAX_COST;
 
 use crate::{
     limit::duration,

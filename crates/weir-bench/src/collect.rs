@@ -17,7 +17,7 @@ use super::{
 use crate::{Failure, Signals};
 
 /// Interval at which the threads' counts are collected.
-const EVERY: Duration = Duration::from_secs(1);
+const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The collector of the threads' counts.
 pub(crate) struct Collector {
@@ -66,7 +66,7 @@ impl Collector {
         let measured_from = start + self.load.warm_up;
         let end = measured_from + self.load.duration;
         let (mut before, mut stopped, mut last) = (None, None, start);
-        let mut ticks = interval_at((start + EVERY).into(), EVERY);
+        let mut ticks = interval_at((start + COLLECT_INTERVAL).into(), COLLECT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut all_ended = std::pin::pin!(try_join_all(ends));
         let schedule = loop {

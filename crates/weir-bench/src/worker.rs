@@ -105,7 +105,7 @@ impl Worker {
     /// # Errors
     /// A connection fails.
     pub(crate) async fn connected(mut self) -> Result<Self, Failure> {
-        (&mut self.connected).await.map_err(|_| died())??;
+        (&mut self.connected).await.map_err(|_| panicked())??;
         Ok(self)
     }
 
@@ -114,11 +114,11 @@ impl Worker {
     pub(crate) fn start(self, at: Instant) -> (Arc<Recorder>, impl Future<Output = Result<ScheduleStats, Failure>>) {
         // If the thread has ended, `ended` has the reason.
         let _ = self.start.send(at);
-        (self.recorder, async { self.ended.await.map_err(|_| died())? })
+        (self.recorder, async { self.ended.await.map_err(|_| panicked())? })
     }
 }
 
-fn died() -> Failure {
+fn panicked() -> Failure {
     Failure("a thread of the generator panicked".to_owned())
 }
 

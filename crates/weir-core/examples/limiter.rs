@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_core::{
     algorithm::{Bounds, ParamError, Params, State, find},
-    domain::{Ask, Micros},
+    domain::{Micros, StepInput},
 };
 
 fn gcra(burst: &str) -> Result<Params, ParamError> {
@@ -17,9 +17,9 @@ fn main() -> Result<(), ParamError> {
     let (user, action) = (gcra("2")?, gcra("1")?);
     let mut states: HashMap<&str, State> = HashMap::new();
     let mut check = |now: Micros| {
-        let ask = Ask { now, cost: 1, max_wait: None, phase: 0 };
+        let input = StepInput { now, cost: 1, max_wait: None, phase: 0 };
         let levels = [("user/alex", &user), ("user/alex/trade", &action)];
-        let steps = levels.map(|(key, params)| (key, params.step(states.get(key), &ask)));
+        let steps = levels.map(|(key, params)| (key, params.step(states.get(key), &input)));
         let allowed = steps.iter().all(|(_, (decision, _))| decision.allowed);
         if allowed {
             states.extend(steps.into_iter().filter_map(|(key, (_, next))| Some((key, next?))));

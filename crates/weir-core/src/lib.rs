@@ -8,7 +8,7 @@
 //!
 //! use weir_core::{
 //!     algorithm::{Bounds, Params, State, find},
-//!     domain::Ask,
+//!     domain::StepInput,
 //! };
 //!
 //! struct Limiter {
@@ -18,8 +18,8 @@
 //!
 //! impl Limiter {
 //!     fn allows(&mut self, key: &str, now: i64) -> bool {
-//!         let ask = Ask { now, cost: 1, max_wait: None, phase: 0 };
-//!         let (decision, next) = self.params.step(self.states.get(key), &ask);
+//!         let input = StepInput { now, cost: 1, max_wait: None, phase: 0 };
+//!         let (decision, next) = self.params.step(self.states.get(key), &input);
 //!         if let Some(next) = next {
 //!             self.states.insert(key.to_owned(), next);
 //!         }

@@ -2,14 +2,14 @@
 //! `PROPERTIES_EFFORT=100` runs a hundred times as many cases.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
-mod definition;
+mod oracle;
 
 use std::{env, fmt::Debug, str::FromStr};
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-pub use definition::{Definition, Limiter, first_beyond};
+pub use oracle::{LimitDefinition, Oracle, first_violation};
 
 use crate::hold::{Grant, HoldId, MAX_TTL, Renewal};
 
@@ -35,15 +35,15 @@ impl Random {
         self.0.random_range(..bound)
     }
 
-    /// Returns a number from `least` to `most`, both included.
-    pub fn within(&mut self, least: i64, most: i64) -> i64 {
-        self.0.random_range(least..=most)
+    /// Returns a number from `min` to `max`, both included.
+    pub fn within(&mut self, min: i64, max: i64) -> i64 {
+        self.0.random_range(min..=max)
     }
 
-    /// Returns a number from 0 to `most`, small ones as likely as large ones.
-    pub fn magnitude(&mut self, most: i64) -> i64 {
-        let bits = self.below(64 - most.max(1).leading_zeros() as usize + 1);
-        self.within(0, most.min((1i64 << bits) - 1).max(0))
+    /// Returns a number from 0 to `max`, small ones as likely as large ones.
+    pub fn magnitude(&mut self, max: i64) -> i64 {
+        let bits = self.below(64 - max.max(1).leading_zeros() as usize + 1);
+        self.within(0, max.min((1i64 << bits) - 1).max(0))
     }
 
     /// Returns true with probability 1 / `times`.
@@ -67,15 +67,15 @@ pub struct DishonestOwner {
 }
 
 impl DishonestOwner {
-    /// Creates its next renewal, which wants at most `most` units.
-    pub fn renewal(&mut self, id: HoldId, most: i64, random: &mut Random) -> Renewal {
+    /// Creates its next renewal, which wants at most `max` units.
+    pub fn renewal(&mut self, id: HoldId, max: i64, random: &mut Random) -> Renewal {
         self.sequence =
             (self.sequence + random.pick(&[0, 1, 1, 1, 1, 2])).saturating_sub(random.pick(&[0, 0, 0, 0, 0, 1]));
         let spent = random.within(0, self.units as i64 + 1).unsigned_abs();
         self.spent += spent;
         let left = self.units.saturating_sub(spent);
         let kept = random.pick(&[0, left, left / 2, left + u64::from(spent == 0)]);
-        let want = random.pick(&[0, 1, random.clone().magnitude(most).unsigned_abs()]);
+        let want = random.pick(&[0, 1, random.clone().magnitude(max).unsigned_abs()]);
         let ttl = random.pick(&[1_000, 250_000, 250_000, 10_000_000, 2 * MAX_TTL]);
         Renewal { id, sequence: self.sequence, spent: self.spent, kept, want, ttl }
     }

@@ -40,7 +40,7 @@ pub struct Difference {
     /// The new value; empty for a removed item.
     pub after: String,
     /// The effects on keys, a line each.
-    pub means: Vec<String>,
+    pub key_effects: Vec<String>,
     /// The change of burst and rate, for a limit with other parameters.
     pub effect: Option<Effect>,
 }
@@ -72,35 +72,41 @@ impl Diff {
 impl Difference {
     fn added(name: String, after: &[Item<'_>], old: &Policy) -> Self {
         let is_first = after.iter().any(|item| item.is_limit() && !item.is_limited_in(old));
-        let means = is_first.then(|| FIRST.to_owned()).into_iter().collect();
-        Self { name, before: String::new(), after: said(after), means, effect: None }
+        let key_effects = is_first.then(|| FIRST.to_owned()).into_iter().collect();
+        Self { name, before: String::new(), after: describe(after), key_effects, effect: None }
     }
 
     fn removed(name: String, before: &[Item<'_>], new: &Policy) -> Self {
         let is_last = before.iter().any(|item| item.is_limit() && !item.is_limited_in(new));
-        let means = is_last.then(|| LAST.to_owned()).into_iter().collect();
-        Self { name, before: said(before), after: String::new(), means, effect: None }
+        let key_effects = is_last.then(|| LAST.to_owned()).into_iter().collect();
+        Self { name, before: describe(before), after: String::new(), key_effects, effect: None }
     }
 
     fn uncovered(Hidden { name, limits }: Hidden<'_>) -> Self {
-        Self { name, before: String::new(), after: said(&limits), means: vec![FIRST.to_owned()], effect: None }
+        Self {
+            name,
+            before: String::new(),
+            after: describe(&limits),
+            key_effects: vec![FIRST.to_owned()],
+            effect: None,
+        }
     }
 
     fn hidden(Hidden { name, limits }: Hidden<'_>) -> Self {
-        Self { name, before: said(&limits), after: String::new(), means: vec![LAST.to_owned()], effect: None }
+        Self { name, before: describe(&limits), after: String::new(), key_effects: vec![LAST.to_owned()], effect: None }
     }
 
     fn changed(name: String, before: &[Item<'_>], after: &[Item<'_>]) -> Self {
-        let (mut means, mut effect) = (Vec::new(), None);
+        let (mut key_effects, mut effect) = (Vec::new(), None);
         if let ([before], [after]) = (before, after) {
-            (means, effect) = (before.becomes(after), before.effect_of(after));
+            (key_effects, effect) = (before.describe_change(after), before.effect_of(after));
         }
-        Self { name, before: said(before), after: said(after), means, effect }
+        Self { name, before: describe(before), after: describe(after), key_effects, effect }
     }
 }
 
-fn said(items: &[Item<'_>]) -> String {
-    items.iter().map(Item::says).collect::<Vec<_>>().join("; ")
+fn describe(items: &[Item<'_>]) -> String {
+    items.iter().map(Item::describe).collect::<Vec<_>>().join("; ")
 }
 
 /// The names with their signs; at most about a kilobyte.
@@ -171,10 +177,10 @@ mod tests {
             let changed = of(&format!(", root: {node}"));
             for (old, new, sign) in [(&plain, &changed, '-'), (&changed, &plain, '+')] {
                 let text = diff(old, new);
-                let said: Vec<_> =
+                let names: Vec<_> =
                     text.split(' ').filter(|name| name.starts_with(sign) && !name.contains('#')).collect();
                 let expected: Vec<_> = keys.iter().map(|keys| format!("{sign}default:{keys}")).collect();
-                assert_eq!(said, expected, "{node}: {text}");
+                assert_eq!(names, expected, "{node}: {text}");
             }
         }
     }

@@ -11,8 +11,8 @@ use weir_core::{
     algorithm::Bounds,
     domain::{
         Charge, OnStoreFailure,
-        ask::MAX_LEVELS,
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
+        request::MAX_LEVELS,
     },
     plan::{Limit, Origin},
 };
@@ -163,22 +163,22 @@ impl Reader {
     }
 
     fn limits(&mut self, node: &Node, inherited: &Inherited<'_>, factor: f64) -> Vec<Limit> {
-        let written = read_limits(node, "limits", false, &self.bounds, &mut self.problems);
+        let parsed = read_limits(node, "limits", false, &self.bounds, &mut self.problems);
         let (mut ordinals, mut seen) = (HashMap::new(), HashSet::new());
-        let mut limits = Vec::with_capacity(written.len());
-        for written in written {
-            let ordinal = ordinals.entry(written.params.name()).or_insert(0);
-            let name = written.name.as_deref();
-            let limit = Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, written.shadow, written.params);
-            let lease = written.lease.unwrap_or(self.lease);
+        let mut limits = Vec::with_capacity(parsed.len());
+        for parsed in parsed {
+            let ordinal = ordinals.entry(parsed.params.name()).or_insert(0);
+            let name = parsed.name.as_deref();
+            let limit = Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, parsed.shadow, parsed.params);
+            let lease = parsed.lease.unwrap_or(self.lease);
             *ordinal += 1;
             if !seen.insert(limit.name.clone()) {
-                self.problem(written.mark, "name", format!("two limits of one node are named `{}`", limit.name));
+                self.problem(parsed.mark, "name", format!("two limits of one node are named `{}`", limit.name));
                 continue;
             }
             match limit.under_policy_factor(factor) {
                 Ok(limit) => limits.extend(limit.map(|limit| limit.with_lease(lease))),
-                Err(error) => self.problem(written.mark, "factor", format!("under factor {factor}: {}", error.reason)),
+                Err(error) => self.problem(parsed.mark, "factor", format!("under factor {factor}: {}", error.reason)),
             }
         }
         limits

@@ -12,7 +12,7 @@ use weir_settings::{
 };
 
 /// The algorithm that a bucket becomes.
-const BECOMES: &str = "leaky_bucket";
+const ALGORITHM: &str = "leaky_bucket";
 /// Every key, with its canonical spelling.
 pub const KEYS: [(&str, &str); 9] = [
     ("max", "max"),
@@ -47,8 +47,9 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Returns a hint for a key of this format among the parameters of the algorithm that replaces it.
 pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
-    let meant = algorithm.name == BECOMES && known(key).is_some_and(|name| !is_bucket(name));
-    meant.then(|| format!("`{key}` does not stand within {BECOMES}, but in its place: {{ max: 10, duration: 60000 }}"))
+    let meant = algorithm.name == ALGORITHM && known(key).is_some_and(|name| !is_bucket(name));
+    meant
+        .then(|| format!("`{key}` does not stand within {ALGORITHM}, but in its place: {{ max: 10, duration: 60000 }}"))
 }
 
 /// Reads the entries of a limit map. All keys must be [`known`], and there must be at least one; see
@@ -102,8 +103,8 @@ impl Bucket {
         let mut bucket = Self::default();
         for (name, number) in numbers {
             let Some(number) = number else { continue };
-            if let Some((other, _)) = bucket.stranger(name) {
-                return Err(ParamError::new(name, misfit(name, other)));
+            if let Some((other, _)) = bucket.other_form(name) {
+                return Err(ParamError::new(name, conflict(name, other)));
             }
             check(name, number)
                 .map_err(|range| ParamError::new(name, format!("{name} is {} {range}, not {number}", what(name))))?;
@@ -115,14 +116,14 @@ impl Bucket {
     /// Reads the number of `entry`, which is one of `entries`.
     fn read(&mut self, entry: &Entry, entries: &[&Entry]) -> Result<(), (Mark, String)> {
         let Some(name) = known(&entry.key) else { return Ok(()) };
-        let written =
+        let spelling =
             |name: &str| entries.iter().find(|entry| known(&entry.key) == Some(name)).map(|entry| &*entry.key);
         if self.get(name).is_some() {
-            let twin = written(name).unwrap_or(name);
-            return Err((entry.mark, format!("`{}` stands here too, as `{twin}`", entry.key)));
+            let duplicate = spelling(name).unwrap_or(name);
+            return Err((entry.mark, format!("`{}` stands here too, as `{duplicate}`", entry.key)));
         }
-        if let Some((other, _)) = self.stranger(name) {
-            return Err((entry.mark, misfit(&entry.key, written(other).unwrap_or(other))));
+        if let Some((other, _)) = self.other_form(name) {
+            return Err((entry.mark, conflict(&entry.key, spelling(other).unwrap_or(other))));
         }
         let number = number(entry, name).map_err(|message| (entry.value.mark, message))?;
         self.0.push((name, number));
@@ -134,7 +135,7 @@ impl Bucket {
     }
 
     /// Returns a number of the other form.
-    fn stranger(&self, name: &str) -> Option<(&'static str, f64)> {
+    fn other_form(&self, name: &str) -> Option<(&'static str, f64)> {
         self.0.iter().find(|(other, _)| is_bucket(other) != is_bucket(name)).copied()
     }
 
@@ -144,7 +145,7 @@ impl Bucket {
     /// [`ParamError`] names the number that is invalid or missing.
     pub fn limits(&self, bounds: &Bounds) -> Result<(Params, Option<Params>), ParamError> {
         let translated = self.translate()?;
-        let bucket = self.parse(BECOMES, &translated.bucket(), bounds)?;
+        let bucket = self.parse(ALGORITHM, &translated.bucket(), bounds)?;
         let interval = translated.interval_us.map(|period| {
             let parameters = [("burst", "0".to_owned()), ("count", "1".to_owned()), ("period", format!("{period}us"))];
             self.parse("gcra", &parameters, bounds)
@@ -194,7 +195,7 @@ fn is_bucket(name: &str) -> bool {
     BUCKET.contains(&name)
 }
 
-fn misfit(name: &str, other: &str) -> String {
+fn conflict(name: &str, other: &str) -> String {
     format!("`{name}` does not go with `{other}`; a bucket has {FORMS}")
 }
 
@@ -259,18 +260,18 @@ impl Translated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{WrittenLimit, limits::read_limits};
+    use crate::{ParsedLimit, limits::read_limits};
     use weir_settings::document;
 
-    fn written(map: &str) -> Result<Vec<WrittenLimit>, Problems> {
+    fn parse(map: &str) -> Result<Vec<ParsedLimit>, Problems> {
         let (node, mut problems) = (document::parse(map).unwrap().unwrap(), Problems::default());
         let limits = read_limits(&node, "limits", true, &Bounds::default(), &mut problems);
         if problems.0.is_empty() { Ok(limits) } else { Err(problems) }
     }
 
     /// Returns the limits that a map is translated to, as a file writes them.
-    fn becomes(map: &str) -> Vec<String> {
-        let limits = written(&format!("[{{ {map} }}]")).unwrap_or_else(|problems| panic!("{map}: {problems}"));
+    fn translated(map: &str) -> Vec<String> {
+        let limits = parse(&format!("[{{ {map} }}]")).unwrap_or_else(|problems| panic!("{map}: {problems}"));
         limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe())).collect()
     }
 
@@ -291,18 +292,18 @@ mod tests {
             // `min_interval` is exactly the time of one unit.
             ("max: 10, duration: 10000, min_interval: 1000", "{ size: 10 }"),
         ] {
-            assert_eq!(becomes(map), [format!("leaky_bucket {expected}")], "{map}");
+            assert_eq!(translated(map), [format!("leaky_bucket {expected}")], "{map}");
         }
     }
 
     #[test]
     fn a_min_interval_lost_by_the_bucket_becomes_a_gcra() {
         assert_eq!(
-            becomes("max: 10, duration: 10000, min_interval: 500"),
+            translated("max: 10, duration: 10000, min_interval: 500"),
             ["leaky_bucket { size: 10 }", "gcra { burst: 0, count: 1, period: 500ms }"]
         );
         assert_eq!(
-            becomes("max: 1, duration: 1000, min_interval: 999.9995"),
+            translated("max: 1, duration: 1000, min_interval: 999.9995"),
             ["leaky_bucket { size: 1 }", "gcra { burst: 0, count: 1, period: 1s }"],
             "to the microsecond, rounded up"
         );
@@ -316,14 +317,14 @@ mod tests {
             ("size: 60, drip_rate: 250.1, drip_size: 1.5", "{ size: 60, drip_size: 2, drip_rate: 251ms }"),
             ("size: 0.1, dripRate: 1e3", "{ size: 1 }"),
         ] {
-            assert_eq!(becomes(map), [format!("leaky_bucket {expected}")], "{map}");
+            assert_eq!(translated(map), [format!("leaky_bucket {expected}")], "{map}");
         }
     }
 
     #[test]
     fn both_limits_inherit_name_shadow_and_depth() {
         let limits = "[{ max: 9, duration: 9000, min_interval: 5, name: posts, shadow: true, depth: 2 }, [0, 1, 60]]";
-        let seen: Vec<_> = written(limits)
+        let seen: Vec<_> = parse(limits)
             .unwrap()
             .into_iter()
             .map(|limit| (limit.params.name(), limit.name, limit.shadow, limit.depth))
@@ -337,7 +338,7 @@ mod tests {
                 ("gcra", named("posts-interval"), true, 2)
             ]
         );
-        assert_eq!(written("[{ max: 9, duration: 9000, min_interval: 5 }]").unwrap()[1].name, None);
+        assert_eq!(parse("[{ max: 9, duration: 9000, min_interval: 5 }]").unwrap()[1].name, None);
     }
 
     #[test]
@@ -376,7 +377,7 @@ mod tests {
             ("leaky_bucket: { dripRate: 9 }", "dripRate", "leaky_bucket.dripRate", "did you mean `drip_rate`?"),
             (&too_long, "nnn", "name", "with min_interval a name is at most 247 bytes"),
         ] {
-            let problems = written(&format!("[{{ {map} }}]")).expect_err(map);
+            let problems = parse(&format!("[{{ {map} }}]")).expect_err(map);
             let problem = &problems.0[0];
             let column = "[{ ".len() + map.find(place).unwrap() + 1;
             assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");

@@ -2,8 +2,8 @@
 //!
 //! [`fn@load`] reads a file or a directory; [`mod@file`] reads the native format, [`limits`], `legacy` and `o1s` its
 //! limits, [`descriptors`] the format of Envoy's rate-limit service. [`tree`] is the compiled form that checks use,
-//! [`Spec`] the limits of a request, [`overrides`] the temporary changes by operators. [`watch`] notices changes of
-//! files, [`lint`] warns, `near` suggests keys for one that meets no limit.
+//! [`RequestLimits`] the limits of a request, [`overrides`] the temporary changes by operators. [`watch`] notices
+//! changes of files, [`lint`] warns, `suggestion` suggests keys for one that meets no limit.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
@@ -15,10 +15,10 @@ mod legacy;
 pub mod limits;
 pub mod lint;
 mod load;
-mod near;
 mod o1s;
 pub mod overrides;
-mod spec;
+mod request_limits;
+mod suggestion;
 pub mod tree;
 pub mod watch;
 
@@ -26,11 +26,11 @@ use std::{collections::HashMap, sync::Arc};
 
 pub use diff::{Diff, Difference};
 pub use legacy::Bucket as LegacyBucket;
-pub use limits::WrittenLimit;
+pub use limits::ParsedLimit;
 pub use load::{HOLDS_NOTHING, Loaded, Rules, Tests, TextHash, load, parse, skipped};
-pub use near::Near;
 pub use overrides::Overrides;
-pub use spec::{Spec, SpecError};
+pub use request_limits::{RequestLimits, RequestLimitsError};
+pub use suggestion::Suggestion;
 pub use tree::Domain;
 
 use weir_core::plan::Limit;

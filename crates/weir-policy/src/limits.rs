@@ -35,7 +35,7 @@ pub fn interval_name(name: &str) -> Result<String, String> {
 
 /// A parsed limit, before it is assigned to a node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WrittenLimit {
+pub struct ParsedLimit {
     /// The position in the file; the default for a limit of a message.
     pub mark: Mark,
     /// The name, if it has one.
@@ -61,7 +61,7 @@ pub fn read_limits(
     with_depth: bool,
     bounds: &Bounds,
     problems: &mut Problems,
-) -> Vec<WrittenLimit> {
+) -> Vec<ParsedLimit> {
     let items = match &node.value {
         Value::Null => return Vec::new(),
         Value::List(items) => items,
@@ -105,7 +105,7 @@ fn read_triple(
     field: &str,
     bounds: &Bounds,
     problems: &mut Problems,
-) -> Option<WrittenLimit> {
+) -> Option<ParsedLimit> {
     let texts: Vec<_> = items.iter().filter_map(scalar).collect();
     let (&[burst, count, period], 3) = (texts.as_slice(), items.len()) else {
         problems.add(node.mark, field, "a positional limit is [max_burst, count, seconds]");
@@ -114,7 +114,7 @@ fn read_triple(
     let source: &[(&str, &str)] = &[("burst", burst), ("count", count), ("period", period)];
     let entry = algorithm::find("gcra")?;
     match (entry.parse)(&source, bounds) {
-        Ok(params) => Some(WrittenLimit { mark: node.mark, name: None, depth: 0, shadow: false, lease: None, params }),
+        Ok(params) => Some(ParsedLimit { mark: node.mark, name: None, depth: 0, shadow: false, lease: None, params }),
         Err(error) => {
             let place = entry.fields.iter().position(|name| *name == error.field).and_then(|index| items.get(index));
             problems.add(place.unwrap_or(node).mark, format!("{field}.{}", error.field), error.reason);
@@ -139,7 +139,7 @@ fn read_map(
     with_depth: bool,
     bounds: &Bounds,
     problems: &mut Problems,
-) -> Vec<WrittenLimit> {
+) -> Vec<ParsedLimit> {
     let before = problems.0.len();
     let (mut name, mut depth, mut shadow, mut leased) = (None, 0, false, None);
     let mut keys = Keys::default();
@@ -167,9 +167,9 @@ fn read_map(
         None
     });
     let Some((first, second)) = rules.filter(|_| problems.0.len() == before) else { return Vec::new() };
-    let written = |name, params| WrittenLimit { mark: node.mark, name, depth, shadow, lease: leased, params };
-    let second = second.map(|params| written(second_name, params));
-    [written(name, first)].into_iter().chain(second).collect()
+    let parsed = |name, params| ParsedLimit { mark: node.mark, name, depth, shadow, lease: leased, params };
+    let second = second.map(|params| parsed(second_name, params));
+    [parsed(name, first)].into_iter().chain(second).collect()
 }
 
 /// The keys of a limit map that determine its algorithm.

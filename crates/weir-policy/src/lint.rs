@@ -43,7 +43,9 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
         let shown = shown(&domain.name);
         let nodes = policy_nodes(domain);
         warnings.extend(
-            nodes.iter().filter_map(|policy_node| Some(format!("{shown}: {}", unnamed_kin(domain, policy_node)?))),
+            nodes
+                .iter()
+                .filter_map(|policy_node| Some(format!("{shown}: {}", unnamed_of_one_kind(domain, policy_node)?))),
         );
         if let Some(descriptors) = &domain.descriptors {
             // Here a `*` in a value is a pattern, and a request meets only the limits of its last node.
@@ -58,7 +60,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
         warnings.extend(not_leased(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         warnings.extend(not_reservable(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         if domain.charge == Charge::AllOrNothing {
-            warnings.extend(idle(domain, &nodes).iter().map(|limit| format!("{shown}: {limit}")));
+            warnings.extend(implied_limits(domain, &nodes).iter().map(|limit| format!("{shown}: {limit}")));
         }
         // In this order the descendants of a node directly follow it.
         let limited: Vec<_> =
@@ -80,7 +82,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
 
 /// Returns the limits that never refuse: each request that one is charged for is also charged to another limit, at
 /// its node or above, that admits no more. A shadow limit refuses nothing, so it does not count as the other one.
-fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
+fn implied_limits(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
     let at = |pattern: &[&str]| {
         let found = nodes.binary_search_by(|policy_node| policy_node.pattern.as_slice().cmp(pattern));
         found.ok().map(|index| &nodes[index])
@@ -93,12 +95,12 @@ fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
             .flat_map(|above| domain.limits_at(above.node))
             .collect();
         for (index, limit) in own.iter().enumerate() {
-            // Of two limits that admit the same, the second one is idle.
+            // Of two limits that admit the same, the second one is implied.
             let beside = own.iter().enumerate().filter(|(other, beside)| {
-                *other != index && (*other < index || !beside.params.is_idle_beside(&limit.params))
+                *other != index && (*other < index || !beside.params.is_implied_by(&limit.params))
             });
             let mut others = above.iter().copied().chain(beside.map(|(_, beside)| beside));
-            if let Some(tighter) = others.find(|other| !other.shadow && limit.params.is_idle_beside(&other.params)) {
+            if let Some(tighter) = others.find(|other| !other.shadow && limit.params.is_implied_by(&other.params)) {
                 let [own, other] =
                     [limit, tighter].map(|limit| format!("`{}` {}", limit.name, limit.params.describe()));
                 found.push(format!(
@@ -144,14 +146,14 @@ fn not_reservable<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl I
 }
 
 /// Warns about several unnamed limits of one algorithm and time base at a node.
-fn unnamed_kin(domain: &Domain, policy_node: &PolicyNode<'_>) -> Option<String> {
+fn unnamed_of_one_kind(domain: &Domain, policy_node: &PolicyNode<'_>) -> Option<String> {
     let limits = domain.limits_at(policy_node.node);
-    let kin = |limit: &&Limit| limits.iter().filter(|other| other.is_kin(limit)).count() > 1;
-    let kin: Vec<_> = limits.iter().filter(kin).map(|limit| format!("`{}`", limit.name)).collect();
-    (!kin.is_empty()).then(|| {
+    let of_one_kind = |limit: &&Limit| limits.iter().filter(|other| other.would_share_state(limit)).count() > 1;
+    let of_one_kind: Vec<_> = limits.iter().filter(of_one_kind).map(|limit| format!("`{}`", limit.name)).collect();
+    (!of_one_kind.is_empty()).then(|| {
         format!(
             "{} have no names, so their counts may change hands when one of them comes, goes, or gets another period",
-            kin.join(" and ")
+            of_one_kind.join(" and ")
         )
     })
 }
@@ -198,7 +200,7 @@ impl Changes {
             }
             let [from, to] = [limit, heir].map(|limit| limit.written().describe());
             self.moved.push(line(format!("{from} goes on as `{}` {to}", heir.name)));
-            let is_still_there = |other: &&Limit| other.is_kin(limit) && other.written() == limit.written();
+            let is_still_there = |other: &&Limit| other.would_share_state(limit) && other.written() == limit.written();
             if heir.written() != limit.written() && siblings.iter().any(|other| is_still_there(&other)) {
                 self.forgotten.push(line(format!("`{}` {to} takes over its count", heir.name)));
             }

@@ -55,14 +55,14 @@ impl Tests {
         let Value::Map(entries) = &document.value else { return None };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
         let domain = find("domain").and_then(scalar).unwrap_or_default();
-        let node = find("tests").filter(|_| !descriptors::file::is_one(document))?;
+        let node = find("tests").filter(|_| !descriptors::file::is_descriptor_file(document))?;
         Some(Self { path: path.to_owned(), domain: domain.into(), node: node.clone() })
     }
 }
 
 impl Loaded {
     /// Makes the policy of no files: [`Policy::empty`].
-    pub fn nothing(rules: &Rules) -> Self {
+    pub fn none(rules: &Rules) -> Self {
         Self::of(Policy::empty().under(rules), TextHash::default())
     }
 
@@ -158,14 +158,14 @@ pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
 /// Parses the document of a file: strictly, except for descriptors, which are read as envoyproxy/ratelimit reads them.
 pub(crate) fn document_of(text: &str) -> Result<Option<Node>, Problems> {
     let Some((document, duplicates)) = document::parse_lenient(text)? else { return Ok(None) };
-    if descriptors::file::is_one(&document) {
-        return Ok(Some(descriptors::yaml::as_theirs(document)));
+    if descriptors::file::is_descriptor_file(&document) {
+        return Ok(Some(descriptors::yaml::as_yaml_v2(document)));
     }
     if duplicates.0.is_empty() { Ok(Some(document)) } else { Err(duplicates) }
 }
 
 fn domain_of(document: &Node, rules: &Rules) -> Result<Domain, Problems> {
-    if descriptors::file::is_one(document) {
+    if descriptors::file::is_descriptor_file(document) {
         descriptors::file::read(document, rules)
     } else {
         file::read(document, &rules.bounds)
@@ -194,14 +194,15 @@ impl Domains {
 
     fn add(&mut self, path: PathBuf, document: &Node) -> Result<(), Problems> {
         let in_file = |problems: Problems| problems.in_file(&path);
-        let is_theirs = descriptors::file::is_one(document);
-        let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
+        let is_descriptor_file = descriptors::file::is_descriptor_file(document);
+        let (mut domain, first) = match is_descriptor_file.then(|| self.take_for_merge(document)).flatten() {
             Some((before, first)) => (descriptors::file::add(before, document, &self.rules).map_err(in_file)?, first),
             None => (domain_of(document, &self.rules).map_err(in_file)?, path.clone()),
         };
         if let Some((other, before)) = self.found.get(&domain.name) {
             let name = &domain.name;
-            let hint = if is_theirs && other.descriptors.is_some() { " (or set envoy.merge_domains)" } else { "" };
+            let hint =
+                if is_descriptor_file && other.descriptors.is_some() { " (or set envoy.merge_domains)" } else { "" };
             let message =
                 format!("domain `{name}` is also defined in {}; use one file per domain{hint}", before.display());
             return Err(Problems::of_file(&path, message));
@@ -216,8 +217,8 @@ impl Domains {
     /// Removes the domain that a document of descriptors is to be merged with, and returns it.
     fn take_for_merge(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
         let name = descriptors::file::domain_of(document)?;
-        let is_theirs = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
-        if self.rules.merge_domains && is_theirs { self.found.remove(name) } else { None }
+        let is_descriptor_file = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
+        if self.rules.merge_domains && is_descriptor_file { self.found.remove(name) } else { None }
     }
 }
 

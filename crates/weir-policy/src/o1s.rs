@@ -6,7 +6,7 @@ use weir_core::algorithm::{self, Bounds, Params, Source};
 use weir_settings::{document::Entry, problem::Problems};
 
 /// The algorithm of such a limit.
-const BECOMES: &str = "sliding_buckets";
+const ALGORITHM: &str = "sliding_buckets";
 /// Every key, with its parameter. The package spells the first one with one `c`.
 pub const KEYS: [(&str, &str); 4] = [
     ("maxOcurrences", "count"),
@@ -27,8 +27,8 @@ fn key_of(parameter: &str) -> &'static str {
 
 /// Returns a hint for a key of this format among the parameters of `sliding_buckets`.
 pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
-    let name = known(key).filter(|_| algorithm.name == BECOMES)?;
-    Some(format!("`{key}` is `{name}` within {BECOMES}; it stands in a limit without an algorithm's name"))
+    let name = known(key).filter(|_| algorithm.name == ALGORITHM)?;
+    Some(format!("`{key}` is `{name}` within {ALGORITHM}; it stands in a limit without an algorithm's name"))
 }
 
 struct Renamed<'a>(&'a [&'a Entry]);
@@ -44,13 +44,13 @@ pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &
     let before = problems.0.len();
     for (index, entry) in entries.iter().enumerate() {
         let field = format!("{field}.{}", entry.key);
-        let twin = entries[..index].iter().find(|other| known(&other.key) == known(&entry.key));
+        let duplicate = entries[..index].iter().find(|other| known(&other.key) == known(&entry.key));
         if known(&entry.key).is_none() {
             let message =
                 format!("`{}` does not go with maxOcurrences, limitDuration and durationResolution", entry.key);
             problems.add(entry.mark, field, message);
-        } else if let Some(twin) = twin {
-            problems.add(entry.mark, field, format!("`{}` stands here too, as `{}`", entry.key, twin.key));
+        } else if let Some(duplicate) = duplicate {
+            problems.add(entry.mark, field, format!("`{}` stands here too, as `{}`", entry.key, duplicate.key));
         } else if scalar(&entry.value).is_none() {
             let message = format!("{} is a single value, not {}", entry.key, entry.value.kind());
             problems.add(entry.value.mark, field, message);
@@ -59,13 +59,13 @@ pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &
     if problems.0.len() > before {
         return None;
     }
-    let parsed = (algorithm::find(BECOMES)?.parse)(&Renamed(entries), bounds);
+    let parsed = (algorithm::find(ALGORITHM)?.parse)(&Renamed(entries), bounds);
     parsed
         .map_err(|error| {
             let entry = entries.iter().find(|entry| known(&entry.key) == Some(&error.field));
             let key = entry.map_or_else(|| key_of(&error.field), |entry| &entry.key);
             let mark = entry.map_or(entries[0].mark, |entry| entry.value.mark);
-            problems.add(mark, format!("{field}.{key}"), format!("{key}: as a {BECOMES}: {}", error.reason));
+            problems.add(mark, format!("{field}.{key}"), format!("{key}: as a {ALGORITHM}: {}", error.reason));
         })
         .ok()
 }
@@ -76,7 +76,7 @@ mod tests {
     use crate::limits::read_limits;
     use weir_settings::document;
 
-    fn becomes(map: &str) -> Result<Vec<String>, Problems> {
+    fn translated(map: &str) -> Result<Vec<String>, Problems> {
         let (node, mut problems) = (document::parse(&format!("[{{ {map} }}]")).unwrap().unwrap(), Problems::default());
         let limits = read_limits(&node, "limits", false, &Bounds::default(), &mut problems);
         let text = limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe()));
@@ -92,7 +92,7 @@ mod tests {
                 "{ count: 5, period: 1h, resolution: 10m }",
             ),
         ] {
-            assert_eq!(becomes(map).unwrap(), [format!("sliding_buckets {expected}")], "{map}");
+            assert_eq!(translated(map).unwrap(), [format!("sliding_buckets {expected}")], "{map}");
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
                 "`maxOcurrences` is `count` within sliding_buckets",
             ),
         ] {
-            let problems = becomes(map).expect_err(map);
+            let problems = translated(map).expect_err(map);
             let problem = &problems.0[0];
             let column = "[{ ".len() + map.find(place).unwrap() + 1;
             assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");

@@ -9,7 +9,7 @@ use hyper::{
 };
 use weir_server::{
     Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Serve, Server, Traffic, Workers,
-    metrics::ListenerMeter,
+    metrics::ListenerMetrics,
 };
 use weir_telemetry::Registry;
 
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             max_streams: 100,
             traffic: Traffic::default(),
         },
-        meter: ListenerMeter::new(&Registry::default(), "hello"),
+        metrics: ListenerMetrics::new(&Registry::default(), "hello"),
         drain: drain.clone(),
         tls: None,
         clients: None,

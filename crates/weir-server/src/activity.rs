@@ -14,20 +14,20 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Activity {
     begun: Instant,
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     /// Whether there was a request since the last [`Self::take_use`].
     was_used: AtomicBool,
-    /// Whether [`Self::quiet_since`] is recorded.
+    /// Whether [`Self::idle_since`] is recorded.
     is_timed: bool,
     /// Time at which the last request ended, in microseconds since `begun`.
-    quiet_since: AtomicU64,
+    idle_since: AtomicU64,
 }
 
 /// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Requests are in flight.
-    UnderWay,
+    InFlight,
     /// No requests are in flight, but there were some since the last [`Activity::take_use`].
     SinceLast,
     /// No requests are in flight, and there were none since the last [`Activity::take_use`].
@@ -39,16 +39,16 @@ pub(crate) enum Use {
 pub(crate) struct Busy(Arc<Activity>);
 
 impl Activity {
-    /// Makes the activity of a new connection; `is_timed`: [`Self::quiet_since`] is recorded.
+    /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
-        let (under_way, was_used, quiet_since) = Default::default();
-        Self { begun: Instant::now(), under_way, was_used, is_timed, quiet_since }
+        let (in_flight, was_used, idle_since) = Default::default();
+        Self { begun: Instant::now(), in_flight, was_used, is_timed, idle_since }
     }
 
     /// Counts the start of a request.
     #[inline]
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
         }
@@ -58,26 +58,26 @@ impl Activity {
     /// Returns the use since the last call of this function.
     pub(crate) fn take_use(&self) -> Use {
         let was_used = self.was_used.swap(false, Ordering::Relaxed);
-        match self.under_way.load(Ordering::Acquire) {
+        match self.in_flight.load(Ordering::Acquire) {
             0 if was_used => Use::SinceLast,
             0 => Use::Idle,
-            _ => Use::UnderWay,
+            _ => Use::InFlight,
         }
     }
 
     /// Counts the end of a request.
     pub(crate) fn ended(&self, at: Instant) {
         let since = u64::try_from((at - self.begun).as_micros()).unwrap_or(u64::MAX);
-        self.quiet_since.fetch_max(since, Ordering::Relaxed);
-        self.under_way.fetch_sub(1, Ordering::Release);
+        self.idle_since.fetch_max(since, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::Release);
     }
 
     /// Returns the time since which no request is in flight; `now` while one is.
-    pub(crate) fn quiet_since(&self, now: Instant) -> Instant {
-        if self.under_way.load(Ordering::Acquire) > 0 {
+    pub(crate) fn idle_since(&self, now: Instant) -> Instant {
+        if self.in_flight.load(Ordering::Acquire) > 0 {
             return now;
         }
-        self.begun + Duration::from_micros(self.quiet_since.load(Ordering::Relaxed))
+        self.begun + Duration::from_micros(self.idle_since.load(Ordering::Relaxed))
     }
 
     #[cfg(test)]
@@ -92,7 +92,7 @@ impl Drop for Busy {
         if self.0.is_timed {
             self.0.ended(Instant::now());
         } else {
-            self.0.under_way.fetch_sub(1, Ordering::Release);
+            self.0.in_flight.fetch_sub(1, Ordering::Release);
         }
     }
 }

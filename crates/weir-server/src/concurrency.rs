@@ -12,7 +12,7 @@ use crate::connected::Overload;
 pub struct ConcurrencyLimit {
     permits: Option<Arc<Semaphore>>,
     overload: Overload,
-    refused: Counter,
+    rejected: Counter,
 }
 
 /// A permit of the limit, returned on drop.
@@ -22,14 +22,14 @@ pub struct Permit {
 }
 
 impl ConcurrencyLimit {
-    /// Makes a limit of `count` permits. Further requests are rejected with `overload`, and counted in `refused`.
-    pub fn new(count: usize, overload: Overload, refused: Counter) -> Self {
-        Self { permits: Some(Arc::new(Semaphore::new(count))), overload, refused }
+    /// Makes a limit of `count` permits. Further requests are rejected with `overload`, and counted in `rejected`.
+    pub fn new(count: usize, overload: Overload, rejected: Counter) -> Self {
+        Self { permits: Some(Arc::new(Semaphore::new(count))), overload, rejected }
     }
 
     /// Makes a limit that always has a permit.
     pub fn unbounded() -> Self {
-        Self { permits: None, overload: Overload::Concurrency, refused: Counter::noop() }
+        Self { permits: None, overload: Overload::Concurrency, rejected: Counter::noop() }
     }
 
     /// Takes a permit.
@@ -40,7 +40,7 @@ impl ConcurrencyLimit {
     pub fn acquire(&self) -> Result<Permit, Overload> {
         let Some(permits) = &self.permits else { return Ok(Permit { _permit: None }) };
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
-            self.refused.increment(1);
+            self.rejected.increment(1);
             return Err(self.overload);
         };
         Ok(Permit { _permit: Some(permit) })

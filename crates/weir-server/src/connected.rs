@@ -23,10 +23,10 @@ use crate::{
     activity::{Activity, Busy},
     close::CloseSignal,
     drain::Drain,
-    metrics::ListenerMeter,
+    metrics::ListenerMetrics,
     rate::Rate,
     slots::Full,
-    tls::Bearer,
+    tls::CertificateIdentity,
     unread::{self, Unread, UnreadAnswer},
 };
 
@@ -34,7 +34,7 @@ use crate::{
 /// connection with more is closed: such calls cost CPU time and are never answered (rapid reset).
 // A client whose deadlines pass while this thread is stalled resets all its calls in flight at once, a few hundred, and
 // must not lose its connection for that.
-const MAX_TAKEN_BACK: NonZeroU32 = NonZeroU32::new(256).unwrap();
+const MAX_RAPID_RESETS: NonZeroU32 = NonZeroU32::new(256).unwrap();
 
 /// A connection, as the service of its requests sees it.
 #[derive(Clone)]
@@ -48,15 +48,15 @@ pub struct Connected {
     /// The maximum rate of its requests, if bounded.
     pub rate: Option<Arc<Rate>>,
     /// The identity in the client certificate, if any.
-    pub bearer: Option<Arc<Bearer>>,
+    pub certificate: Option<Arc<CertificateIdentity>>,
     /// Cancelled once that certificate is no longer accepted.
     pub revoked: CancellationToken,
     pub(crate) is_authenticated: Arc<AtomicBool>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) unread: Arc<Unread>,
     /// The rate of calls that the client resets, and the token that is cancelled when they are too many.
-    pub(crate) taken_back: Arc<(Rate, CancellationToken)>,
-    pub(crate) meter: Option<Arc<ListenerMeter>>,
+    pub(crate) rapid_resets: Arc<(Rate, CancellationToken)>,
+    pub(crate) metrics: Option<Arc<ListenerMetrics>>,
 }
 
 /// Why a request is rejected before it is processed.
@@ -92,13 +92,13 @@ impl Connected {
             peer: None,
             close: CloseSignal::new(drain),
             rate: None,
-            bearer: None,
+            certificate: None,
             revoked: CancellationToken::new(),
             is_authenticated: Arc::default(),
             activity,
             unread,
-            taken_back: Arc::new((Rate::new(MAX_TAKEN_BACK, SECOND), CancellationToken::new())),
-            meter: None,
+            rapid_resets: Arc::new((Rate::new(MAX_RAPID_RESETS, SECOND), CancellationToken::new())),
+            metrics: None,
         }
     }
 
@@ -110,8 +110,8 @@ impl Connected {
     pub fn pace(&self) -> Result<(), Overload> {
         let Some(rate) = &self.rate else { return Ok(()) };
         rate.take().map_err(|wait| {
-            if let Some(meter) = &self.meter {
-                meter.too_fast.increment(1);
+            if let Some(metrics) = &self.metrics {
+                metrics.too_fast.increment(1);
             }
             Overload::Rate(wait)
         })
@@ -124,8 +124,8 @@ impl Connected {
     }
 
     /// Counts a call that the client has reset before more than its head was read.
-    pub fn taken_back(&self) {
-        let (rate, too_many) = &*self.taken_back;
+    pub fn count_rapid_reset(&self) {
+        let (rate, too_many) = &*self.rapid_resets;
         if rate.take().is_err() {
             too_many.cancel();
         }
@@ -138,7 +138,7 @@ impl Connected {
             let mut body = request.into_body();
             let looked = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
             if matches!(looked, Poll::Ready(Some(Err(_)))) {
-                self.taken_back();
+                self.count_rapid_reset();
             }
         }
     }
@@ -150,8 +150,8 @@ impl Connected {
     #[inline]
     pub fn unread(&self, bytes: usize) -> Result<Arc<UnreadAnswer>, Overload> {
         self.unread.add(bytes).map_err(|Full| {
-            if let Some(meter) = &self.meter {
-                meter.unread.increment(1);
+            if let Some(metrics) = &self.metrics {
+                metrics.unread.increment(1);
             }
             Overload::Unread
         })

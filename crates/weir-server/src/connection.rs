@@ -30,22 +30,22 @@ use crate::{
     activity::Activity,
     close::CloseSignal,
     connected::Connected,
+    connection_slots::ConnectionSlot,
     drain::Drain,
+    fair_queue::{FairQueue, FairStream},
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
-    metrics::ListenerMeter,
+    metrics::ListenerMetrics,
     rate::Rate,
-    seats::Seat,
     server::{ConnectionSettings, Serve},
     slots::Slot,
-    tls::{Clients, Tls},
-    turns::{InTurns, Turns},
+    tls::{CertificateClients, Tls},
     unread::Unread,
 };
 
 /// Timeout for the head of an HTTP/1 request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Grace period of a connection after GOAWAY.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 /// Time for which a connection without a request stays open while the service drains: its first call may be on its way
 /// from a delayed client, which cannot tell that a call sent to a closing connection was not carried out.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
 /// Bytes of answers that a stream buffers for a slow reader before it stops producing.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
 /// Maximum number of reset calls of a connection that h2 holds before it reports them: more than fit in a turn, since
-/// [`Connected::taken_back`] counts those of all turns.
+/// [`Connected::count_rapid_reset`] counts those of all turns.
 const MAX_PENDING_RESETS: usize = 1_024;
 /// Maximum number of calls that are reset for protocol errors, in the lifetime of a connection. Correct clients cause
 /// none, except by requests that cross a GOAWAY.
@@ -83,17 +83,17 @@ pub(crate) struct Connection<R> {
     /// TLS, with the slot of the handshake.
     pub(crate) tls: Option<(Arc<Tls>, Slot)>,
     /// The clients that are identified by certificates.
-    pub(crate) clients: Option<Arc<dyn Clients>>,
+    pub(crate) clients: Option<Arc<dyn CertificateClients>>,
     /// Its metrics.
-    pub(crate) meter: Arc<ListenerMeter>,
+    pub(crate) metrics: Arc<ListenerMetrics>,
     /// Its requests in flight.
     pub(crate) activity: Arc<Activity>,
     /// The unread answers.
     pub(crate) unread: Arc<Unread>,
-    /// Its seat among the open connections.
-    pub(crate) seat: Seat,
+    /// Its slot among the open connections.
+    pub(crate) slot: ConnectionSlot,
     /// The queue in which it takes turns to read.
-    pub(crate) turns: Turns,
+    pub(crate) queue: FairQueue,
 }
 
 /// An accepted connection, not yet bound to a runtime.
@@ -147,8 +147,8 @@ impl<R: Serve> Connection<R> {
             },
             // The first call may be on its way.
             () = self.drain.begun() => false,
-            () = self.seat.evicted() => {
-                count(CloseReason::Evicted, &self.meter);
+            () = self.slot.evicted() => {
+                count(CloseReason::Evicted, &self.metrics);
                 true
             }
             () = sleep(FIRST_REQUEST_TIMEOUT) => true,
@@ -164,24 +164,24 @@ impl<R: Serve> Connection<R> {
     }
 
     async fn encrypted(mut self, stream: tokio::net::TcpStream, peer: SocketAddr) -> Served {
-        let Some((tls, slot)) = self.tls.take() else { return Ok(()) };
+        let Some((tls, handshake)) = self.tls.take() else { return Ok(()) };
         let accepted = tokio::select! {
             biased;
             () = self.drain.begun() => return Ok(()),
-            () = self.seat.evicted() => {
-                count(CloseReason::Evicted, &self.meter);
+            () = self.slot.evicted() => {
+                count(CloseReason::Evicted, &self.metrics);
                 return Ok(());
             }
-            accepted = tls.accept(slot, stream, self.settings.name) => accepted,
+            accepted = tls.accept(handshake, stream, self.settings.name) => accepted,
         };
-        let Some((stream, shown)) = accepted else { return Ok(()) };
+        let Some((stream, certificate)) = accepted else { return Ok(()) };
         let revoked = CancellationToken::new();
-        let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
-        let connected = Connected { bearer, revoked: revoked.clone(), ..self.connected(Some(peer)) };
+        let identity = certificate.as_ref().map(|certificate| Arc::clone(&certificate.identity));
+        let connected = Connected { certificate: identity, revoked: revoked.clone(), ..self.connected(Some(peer)) };
         let (name, clients) = (self.settings.name, self.clients.clone());
         let until_revoked = async move {
-            let Some(shown) = shown else { return pending().await };
-            tls.until_revoked(shown, clients.as_deref(), name).await;
+            let Some(certificate) = certificate else { return pending().await };
+            tls.until_revoked(certificate, clients.as_deref(), name).await;
             revoked.cancel();
         };
         self.http(stream, connected, until_revoked).await
@@ -192,7 +192,7 @@ impl<R: Serve> Connection<R> {
         let rate = NonZeroU32::new(self.settings.traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
         let unbounded = Connected::with(self.drain.clone(), Arc::clone(&self.activity), Arc::clone(&self.unread));
-        Connected { peer, rate, meter: Some(Arc::clone(&self.meter)), ..unbounded }
+        Connected { peer, rate, metrics: Some(Arc::clone(&self.metrics)), ..unbounded }
     }
 
     /// Serves until the connection ends or is closed by the drain, its lifetime, a bound on abuse, or `until_revoked`,
@@ -201,25 +201,25 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { service, settings, drain, meter, activity, unread, seat, turns, .. } = self;
-        let lifetime = Lifetime::new(&settings.traffic, activity, Some(seat));
-        let (close, taken_back) = (connected.close.clone(), Arc::clone(&connected.taken_back));
+        let Self { service, settings, drain, metrics, activity, unread, slot, queue, .. } = self;
+        let lifetime = Lifetime::new(&settings.traffic, activity, Some(slot));
+        let (close, rapid_resets) = (connected.close.clone(), Arc::clone(&connected.rapid_resets));
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
-        let mut io = TimeoutStream::new(InTurns::new(io, turns));
+        let mut io = TimeoutStream::new(FairStream::new(io, queue));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-        let (mut revoked, mut harmful) = (pin!(until_revoked), pin!(harmful(&unread, &taken_back.1)));
+        let (mut revoked, mut abuse) = (pin!(until_revoked), pin!(abuse(&unread, &rapid_resets.1)));
         let mut why = tokio::select! {
             biased;
             result = connection.as_mut() => return result,
-            why = harmful.as_mut() => why,
+            why = abuse.as_mut() => why,
             () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,
             () = revoked.as_mut() => CloseReason::Revoked,
         };
-        count(why, &meter);
-        if matches!(why, CloseReason::Unread | CloseReason::TakenBack)
+        count(why, &metrics);
+        if matches!(why, CloseReason::Unread | CloseReason::RapidReset)
             || why == CloseReason::Evicted && !lifetime.requests().any()
         {
             return Ok(());
@@ -233,8 +233,8 @@ impl<R: Serve> Connection<R> {
                 result = connection.as_mut() => return result,
                 () = drain.begun() => why = CloseReason::Drain,
                 () = revoked.as_mut() => why = CloseReason::Revoked,
-                why = harmful.as_mut() => {
-                    count(why, &meter);
+                why = abuse.as_mut() => {
+                    count(why, &metrics);
                     return Ok(());
                 }
                 () = sleep(grace) => grace = Duration::ZERO,
@@ -244,49 +244,49 @@ impl<R: Serve> Connection<R> {
         tokio::select! {
             biased;
             result = connection.as_mut() => result,
-            why = harmful => {
-                count(why, &meter);
+            why = abuse => {
+                count(why, &metrics);
                 Ok(())
             }
-            () = cut(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
-            () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
+            () = force_close(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
+            () = after_grace(revoked), if why != CloseReason::Revoked => Ok(()),
         }
     }
 }
 
 /// Waits until the connection exceeds a bound on abuse, and returns which.
-async fn harmful(unread: &Unread, taken_back: &CancellationToken) -> CloseReason {
+async fn abuse(unread: &Unread, rapid_resets: &CancellationToken) -> CloseReason {
     tokio::select! {
         () = unread.too_many().cancelled() => CloseReason::Unread,
-        () = taken_back.cancelled() => CloseReason::TakenBack,
+        () = rapid_resets.cancelled() => CloseReason::RapidReset,
     }
 }
 
-fn count(why: CloseReason, meter: &ListenerMeter) {
+fn count(why: CloseReason, metrics: &ListenerMetrics) {
     match why {
-        CloseReason::Age => meter.aged.increment(1),
-        CloseReason::Idle => meter.idle.increment(1),
-        CloseReason::Evicted => meter.evicted.increment(1),
-        CloseReason::Unread => meter.left_unread.increment(1),
-        CloseReason::TakenBack => meter.taken_back.increment(1),
+        CloseReason::Age => metrics.aged.increment(1),
+        CloseReason::Idle => metrics.idle.increment(1),
+        CloseReason::Evicted => metrics.evicted.increment(1),
+        CloseReason::Unread => metrics.left_unread.increment(1),
+        CloseReason::RapidReset => metrics.rapid_resets.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }
 
 /// Waits for `end` and the grace period after GOAWAY.
-async fn soon_after(end: impl Future<Output = ()>) {
+async fn after_grace(end: impl Future<Output = ()>) {
     end.await;
-    sleep(GOODBYE_TIMEOUT).await;
+    sleep(GOAWAY_GRACE).await;
 }
 
 /// Waits until a connection must be closed after GOAWAY. Its streams are ended before.
-async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, requests: &Requests) {
+async fn force_close(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, requests: &Requests) {
     // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
     if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
-        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
+        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOAWAY_GRACE };
         tokio::select! {
             biased;
-            () = drain.cut() => return,
+            () = drain.force_closing() => return,
             () = sleep(left_open) => {}
         }
         if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
@@ -299,11 +299,11 @@ async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSign
         }
         sleep(grace).await;
         close.close();
-        sleep(GOODBYE_TIMEOUT).await;
+        sleep(GOAWAY_GRACE).await;
     };
     tokio::select! {
         biased;
-        () = drain.cut() => {}
+        () = drain.force_closing() => {}
         () = alone => {}
     }
 }

@@ -37,7 +37,7 @@ pub struct Drain {
     begun: Arc<AtomicBool>,
     close: CancellationToken,
     begin: CancellationToken,
-    cut: CancellationToken,
+    force_close: CancellationToken,
     connections: TaskTracker,
 }
 
@@ -64,8 +64,8 @@ impl Drain {
     }
 
     /// Waits until the remaining connections are cut.
-    pub(crate) async fn cut(&self) {
-        self.cut.cancelled().await;
+    pub(crate) async fn force_closing(&self) {
+        self.force_close.cancelled().await;
     }
 
     /// Counts a connection until its future completes.
@@ -81,7 +81,7 @@ impl Drain {
         self.begin.cancel();
         self.connections.close();
         let clean = tokio::time::timeout(timeout, self.connections.wait()).await.is_ok();
-        self.cut.cancel();
+        self.force_close.cancel();
         self.connections.wait().await;
         clean
     }

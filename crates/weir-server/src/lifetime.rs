@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use weir_settings::Time;
 
-use crate::{Traffic, activity::Activity, seats::Seat};
+use crate::{Traffic, activity::Activity, connection_slots::ConnectionSlot};
 
 /// Timeout for the first request of a connection.
 pub(crate) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,12 +30,12 @@ pub enum CloseReason {
     Revoked,
     /// It never sent a request.
     Silent,
-    /// It had nothing in flight, and a new connection needed its seat.
+    /// It had nothing in flight, and a new connection needed its slot.
     Evicted,
     /// Its client left too many answers unread.
     Unread,
     /// Its client reset too many calls as soon as they were made.
-    TakenBack,
+    RapidReset,
     /// It has been idle for too long.
     Idle,
     /// It has reached its maximum age.
@@ -45,7 +45,7 @@ pub enum CloseReason {
 /// The requests of a connection so far.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    seat: Option<Seat>,
+    slot: Option<ConnectionSlot>,
     protocol: AtomicU8,
     is_last: AtomicBool,
 }
@@ -70,8 +70,8 @@ impl Requests {
 
     /// Waits until this connection is evicted for a new one.
     pub(crate) async fn evicted(&self) {
-        match &self.seat {
-            Some(seat) => seat.evicted().await,
+        match &self.slot {
+            Some(slot) => slot.evicted().await,
             None => pending().await,
         }
     }
@@ -103,14 +103,14 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     /// Makes the lifetime of a new connection.
-    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, seat: Option<Seat>) -> Self {
+    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, slot: Option<ConnectionSlot>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
             begun: Instant::now(),
             age: bound(traffic.max_connection_age).map(jittered),
             idle_timeout: bound(traffic.idle_timeout),
             activity,
-            requests: Arc::new(Requests { seat, ..Requests::default() }),
+            requests: Arc::new(Requests { slot, ..Requests::default() }),
         }
     }
 
@@ -148,7 +148,7 @@ impl Lifetime {
         let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
         let idle = self.idle_timeout.map(|timeout| {
             // Before the first request this is only the time of the next evaluation.
-            let since = if requests { self.activity.quiet_since(now) } else { now };
+            let since = if requests { self.activity.idle_since(now) } else { now };
             (since + timeout, CloseReason::Idle)
         });
         [silent, old, idle].into_iter().flatten().min_by_key(|(at, _)| *at)

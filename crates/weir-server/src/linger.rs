@@ -69,10 +69,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::turns::{InTurns, Turns};
+    use crate::fair_queue::{FairQueue, FairStream};
 
-    fn lingering(io: DuplexStream) -> InTurns<DuplexStream> {
-        InTurns::new(io, Turns::start(&Handle::current()))
+    fn lingering(io: DuplexStream) -> FairStream<DuplexStream> {
+        FairStream::new(io, FairQueue::start(&Handle::current()))
     }
 
     #[tokio::test(start_paused = true)]

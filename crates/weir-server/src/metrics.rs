@@ -6,9 +6,9 @@ use metrics::{Counter, Gauge};
 use weir_telemetry::{Registry, Reloads};
 
 const CONNECTIONS: &str = "weir_connections";
-const CONNECTIONS_REFUSED: &str = "weir_connections_rejected_total";
+const CONNECTIONS_REJECTED: &str = "weir_connections_rejected_total";
 const CONNECTIONS_ENDED: &str = "weir_connections_closed_total";
-const REQUESTS_REFUSED: &str = "weir_requests_rejected_total";
+const REQUESTS_REJECTED: &str = "weir_requests_rejected_total";
 const RELOADS: &str = "weir_tls_reloads_total";
 const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds";
 const FAILURES: &str = "weir_tls_handshake_failures_total";
@@ -17,14 +17,14 @@ const IN_FORCE: &str = "weir_tls_last_reload_successful";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
-    (CONNECTIONS_REFUSED, "Connections rejected because max_connections were open, by listener."),
+    (CONNECTIONS_REJECTED, "Connections rejected because max_connections were open, by listener."),
     (
         CONNECTIONS_ENDED,
         "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections; \
          unread: its client read too few of the answers; taken_back: it made calls only to cancel them).",
     ),
     (
-        REQUESTS_REFUSED,
+        REQUESTS_REJECTED,
         "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time; unread: \
          too many answers were not read).",
     ),
@@ -45,14 +45,14 @@ pub const GAUGES: &[(&str, &str)] = &[
 
 /// The counters of a listener.
 #[derive(Clone)]
-pub struct ListenerMeter {
+pub struct ListenerMetrics {
     pub(crate) open: Gauge,
-    pub(crate) refused: Counter,
+    pub(crate) rejected: Counter,
     pub(crate) aged: Counter,
     pub(crate) idle: Counter,
     pub(crate) evicted: Counter,
     pub(crate) left_unread: Counter,
-    pub(crate) taken_back: Counter,
+    pub(crate) rapid_resets: Counter,
     pub(crate) too_fast: Counter,
     pub(crate) unread: Counter,
     /// Requests rejected at the limit on concurrency.
@@ -63,23 +63,23 @@ pub struct ListenerMeter {
     pub message_timeout: Counter,
 }
 
-impl ListenerMeter {
-    /// Makes the meter of the listener with this name.
+impl ListenerMetrics {
+    /// Makes the metrics of the listener with this name.
     pub fn new(registry: &Registry, listener: &str) -> Self {
         let counter = |name, reason| registry.counter(name, &[("listener", listener), ("reason", reason)]);
         Self {
             open: registry.gauge(CONNECTIONS, &[("listener", listener)]),
-            refused: registry.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
+            rejected: registry.counter(CONNECTIONS_REJECTED, &[("listener", listener)]),
             aged: counter(CONNECTIONS_ENDED, "age"),
             idle: counter(CONNECTIONS_ENDED, "idle"),
             evicted: counter(CONNECTIONS_ENDED, "evicted"),
             left_unread: counter(CONNECTIONS_ENDED, "unread"),
-            taken_back: counter(CONNECTIONS_ENDED, "taken_back"),
-            too_fast: counter(REQUESTS_REFUSED, "rate"),
-            unread: counter(REQUESTS_REFUSED, "unread"),
-            too_many: counter(REQUESTS_REFUSED, "concurrency"),
-            too_many_open: counter(REQUESTS_REFUSED, "open"),
-            message_timeout: counter(REQUESTS_REFUSED, "message"),
+            rapid_resets: counter(CONNECTIONS_ENDED, "taken_back"),
+            too_fast: counter(REQUESTS_REJECTED, "rate"),
+            unread: counter(REQUESTS_REJECTED, "unread"),
+            too_many: counter(REQUESTS_REJECTED, "concurrency"),
+            too_many_open: counter(REQUESTS_REJECTED, "open"),
+            message_timeout: counter(REQUESTS_REJECTED, "message"),
         }
     }
 }
@@ -88,7 +88,7 @@ impl ListenerMeter {
 const REASONS: [&str; 5] = ["certificate", "closed", "evicted", "protocol", "timeout"];
 
 /// The counters of a listener with TLS.
-pub struct TlsMeter {
+pub struct TlsMetrics {
     failed: [Counter; REASONS.len()],
     pub(crate) revoked: Counter,
     expiry: Gauge,
@@ -96,8 +96,8 @@ pub struct TlsMeter {
     pub reloads: Reloads,
 }
 
-impl TlsMeter {
-    /// Makes the meter of the listener with this name.
+impl TlsMetrics {
+    /// Makes the metrics of the listener with this name.
     pub fn new(registry: &Registry, listener: &str) -> Self {
         let of_listener = [("listener", listener)];
         Self {

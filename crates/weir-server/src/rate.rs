@@ -16,7 +16,7 @@ use weir_core::{
         span,
         tat::{Meter, Tat},
     },
-    domain::{Ask, Micros},
+    domain::{Micros, StepInput},
 };
 
 /// The rate limit of one connection's requests.
@@ -47,8 +47,8 @@ impl Rate {
     /// Reads the clock under the lock, so that times are in order.
     fn take_at(&self, now: impl FnOnce() -> Micros) -> Result<(), Duration> {
         let mut state = self.state.lock();
-        let ask = Ask { now: now(), cost: 1, max_wait: None, phase: 0 };
-        let (decision, next) = self.meter.step(state.as_ref(), &ask);
+        let input = StepInput { now: now(), cost: 1, max_wait: None, phase: 0 };
+        let (decision, next) = self.meter.step(state.as_ref(), &input);
         if let Some(wait) = decision.retry_after {
             return Err(Duration::from_micros(wait.unsigned_abs()));
         }
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     /// Waits until a message may be read. It is counted, so the caller must read one.
-    pub fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_acquire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(wait) = &mut self.wait {
                 ready!(wait.as_mut().poll(cx));

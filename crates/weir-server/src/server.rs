@@ -23,11 +23,11 @@ use crate::{
     activity::Activity,
     connected::Connected,
     connection::{Accepted, Connection},
+    connection_slots::ConnectionSlots,
     drain::Drain,
-    metrics::ListenerMeter,
-    seats::Seats,
+    metrics::ListenerMetrics,
     slots::Slots,
-    tls::{Clients, Tls},
+    tls::{CertificateClients, Tls},
     unread::{self, Unread},
     workers::Worker,
 };
@@ -81,20 +81,20 @@ pub struct Server<R> {
     /// The bounds of its connections.
     pub settings: ConnectionSettings,
     /// Its metrics.
-    pub meter: ListenerMeter,
+    pub metrics: ListenerMetrics,
     /// The signal of the graceful shutdown.
     pub drain: Drain,
     /// TLS, where the port has it.
     pub tls: Option<Arc<Tls>>,
     /// The clients that are identified by certificates, if any.
-    pub clients: Option<Arc<dyn Clients>>,
+    pub clients: Option<Arc<dyn CertificateClients>>,
 }
 
 /// The resources that the connections of a listener share.
 struct Room {
-    seats: Arc<Seats>,
+    slots: Arc<ConnectionSlots>,
     unread: Arc<Slots>,
-    meter: Arc<ListenerMeter>,
+    metrics: Arc<ListenerMetrics>,
 }
 
 impl<R: Serve> Server<R> {
@@ -108,8 +108,8 @@ impl<R: Serve> Server<R> {
     }
 
     async fn run(mut self) {
-        let (seats, meter) = (Seats::new(self.settings.max_connections), Arc::new(self.meter.clone()));
-        let room = Room { seats, unread: unread::of_port(), meter };
+        let (slots, metrics) = (ConnectionSlots::new(self.settings.max_connections), Arc::new(self.metrics.clone()));
+        let room = Room { slots, unread: unread::of_port(), metrics };
         let warnings = LogLimit::every(WARN_EVERY);
         loop {
             let accepted = tokio::select! {
@@ -143,15 +143,15 @@ impl<R: Serve> Server<R> {
     /// Serves a connection, if there is room.
     fn take(&self, accepted: Accepted, room: &Room) {
         let activity = Arc::new(Activity::new(self.settings.traffic.idle_timeout.0 > 0));
-        let Some(seat) = room.seats.take(Arc::clone(&activity)) else {
-            room.meter.refused.increment(1);
+        let Some(slot) = room.slots.take(Arc::clone(&activity)) else {
+            room.metrics.rejected.increment(1);
             return;
         };
         let Some(worker) = Worker::least_loaded(&self.workers) else { return };
         // Unix sockets do not use TLS.
         let tls = self.tls.as_ref().filter(|_| matches!(accepted, Accepted::Tcp(..)));
         let Ok(tls) = tls.map(|tls| tls.slot().map(|slot| (Arc::clone(tls), slot))).transpose() else {
-            room.meter.refused.increment(1);
+            room.metrics.rejected.increment(1);
             return;
         };
         let served = Connection {
@@ -160,13 +160,13 @@ impl<R: Serve> Server<R> {
             drain: self.drain.clone(),
             tls,
             clients: self.clients.clone(),
-            meter: Arc::clone(&room.meter),
+            metrics: Arc::clone(&room.metrics),
             activity,
             unread: Unread::new(&room.unread),
-            seat,
-            turns: worker.turns(),
+            slot,
+            queue: worker.queue(),
         };
-        let gauge = OpenGauge::new(&room.meter);
+        let gauge = OpenGauge::new(&room.metrics);
         worker.serve(self.drain.track(async move {
             let _open = gauge;
             if let Err(error) = served.serve(accepted).await {
@@ -190,9 +190,9 @@ fn is_of_one_client(error: &io::Error) -> bool {
 struct OpenGauge(metrics::Gauge);
 
 impl OpenGauge {
-    fn new(meter: &ListenerMeter) -> Self {
-        meter.open.increment(1.0);
-        Self(meter.open.clone())
+    fn new(metrics: &ListenerMetrics) -> Self {
+        metrics.open.increment(1.0);
+        Self(metrics.open.clone())
     }
 }
 

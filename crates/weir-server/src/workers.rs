@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::turns::Turns;
+use crate::fair_queue::FairQueue;
 
 /// Timeout for the threads of a multi-thread runtime to end. Their tasks have ended before.
 const END: Duration = Duration::from_secs(1);
@@ -47,14 +47,14 @@ enum Running {
 #[derive(Clone, Debug)]
 pub struct Worker {
     runtime: Handle,
-    turns: Turns,
+    queue: FairQueue,
     connections: Arc<AtomicUsize>,
 }
 
 impl Worker {
     fn new(runtime: &Runtime) -> Self {
         let runtime = runtime.handle().clone();
-        Self { turns: Turns::start(&runtime), runtime, connections: Arc::default() }
+        Self { queue: FairQueue::start(&runtime), runtime, connections: Arc::default() }
     }
 
     /// Returns the runtime of its connections.
@@ -63,8 +63,8 @@ impl Worker {
     }
 
     /// Returns the queue in which its connections take turns to read.
-    pub(crate) fn turns(&self) -> Turns {
-        self.turns.clone()
+    pub(crate) fn queue(&self) -> FairQueue {
+        self.queue.clone()
     }
 
     /// Runs a connection to its end on this worker.

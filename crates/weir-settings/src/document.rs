@@ -8,7 +8,7 @@ use super::problem::{Mark, Problems};
 
 /// Bounds on the size of a document.
 #[derive(Clone, Copy, Debug)]
-pub struct Most {
+pub struct DocumentBounds {
     /// Maximum number of nodes, including those that aliases repeat.
     pub nodes: usize,
     /// Maximum length of the text that aliases repeat, in bytes.
@@ -16,7 +16,7 @@ pub struct Most {
 }
 
 /// The bounds of files that operators write.
-const MOST: Most = Most { nodes: 4_000_000, repeated_bytes: 64 << 20 };
+const FILE_BOUNDS: DocumentBounds = DocumentBounds { nodes: 4_000_000, repeated_bytes: 64 << 20 };
 /// Maximum length of a text that an error message quotes, in bytes.
 const MAX_SHOWN_BYTES: usize = 64;
 /// Maximum nesting depth of a document.
@@ -82,15 +82,15 @@ impl Node {
 /// # Errors
 /// Invalid YAML, a duplicate key, a second document, and exceeded bounds on size and depth.
 pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
-    parse_within(text, MOST)
+    parse_within(text, FILE_BOUNDS)
 }
 
 /// Like [`parse`], within other bounds than those of operators' files.
 ///
 /// # Errors
 /// As for [`parse`].
-pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
-    match read(text, most)? {
+pub fn parse_within(text: &str, bounds: DocumentBounds) -> Result<Option<Node>, Problems> {
+    match read(text, bounds)? {
         Some((_, duplicates)) if !duplicates.0.is_empty() => Err(duplicates),
         document => Ok(document.map(|(root, _)| root)),
     }
@@ -101,11 +101,11 @@ pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
 /// # Errors
 /// As for [`parse`], except for duplicate keys.
 pub fn parse_lenient(text: &str) -> Result<Option<(Node, Problems)>, Problems> {
-    read(text, MOST)
+    read(text, FILE_BOUNDS)
 }
 
-fn read(text: &str, most: Most) -> Result<Option<(Node, Problems)>, Problems> {
-    let mut builder = Builder::new(most);
+fn read(text: &str, bounds: DocumentBounds) -> Result<Option<(Node, Problems)>, Problems> {
+    let mut builder = Builder::new(bounds);
     for event in Parser::new_from_str(text) {
         let step = match event {
             Ok((event, span)) => builder.event(event, span),
@@ -130,7 +130,7 @@ fn read(text: &str, most: Most) -> Result<Option<(Node, Problems)>, Problems> {
 type Step = Result<(), (Mark, String)>;
 
 struct Builder {
-    most: Most,
+    bounds: DocumentBounds,
     root: Option<Node>,
     duplicates: Problems,
     open: Vec<Open>,
@@ -164,9 +164,9 @@ struct Open {
 }
 
 impl Builder {
-    fn new(most: Most) -> Self {
+    fn new(bounds: DocumentBounds) -> Self {
         let (open, anchors) = (Vec::new(), HashMap::new());
-        Self { most, root: None, duplicates: Problems::default(), open, anchors, nodes: 0, repeated_bytes: 0 }
+        Self { bounds, root: None, duplicates: Problems::default(), open, anchors, nodes: 0, repeated_bytes: 0 }
     }
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Step {
@@ -216,8 +216,8 @@ impl Builder {
         }
         self.nodes += size.nodes;
         self.repeated_bytes += size.bytes;
-        if self.nodes > self.most.nodes || self.repeated_bytes > self.most.repeated_bytes {
-            return Err((mark, self.most.passed()));
+        if self.nodes > self.bounds.nodes || self.repeated_bytes > self.bounds.repeated_bytes {
+            return Err((mark, self.bounds.exceeded()));
         }
         let inside = Size { nodes: size.nodes - 1, depth: size.depth - 1, ..*size };
         let node = Node { mark, ..node.clone() };
@@ -228,8 +228,8 @@ impl Builder {
     fn add(&mut self, node: Node, anchor: usize, inside: Size) -> Step {
         let size = Size { nodes: inside.nodes + 1, depth: inside.depth + 1, ..inside };
         self.nodes += if anchor > 0 { size.nodes } else { 1 };
-        if self.nodes > self.most.nodes {
-            return Err((node.mark, self.most.passed()));
+        if self.nodes > self.bounds.nodes {
+            return Err((node.mark, self.bounds.exceeded()));
         }
         if anchor > 0 {
             self.repeated_bytes += size.bytes;
@@ -273,8 +273,8 @@ impl Builder {
     }
 }
 
-impl Most {
-    fn passed(self) -> String {
+impl DocumentBounds {
+    fn exceeded(self) -> String {
         let Self { nodes, repeated_bytes } = self;
         format!("more than {nodes} values in one file, or aliases that repeat more than {repeated_bytes} bytes")
     }

@@ -15,8 +15,8 @@ use weir_telemetry::{Registry, Render};
 
 use crate::{
     documents::{Documents, FileError, MemoryDocuments},
-    metrics::StoreMeter,
-    scan::{Held, Page, Scan, ScanError},
+    metrics::StoreMetrics,
+    scan::{Hold, Page, Scan, ScanError},
 };
 
 /// The store that the settings select.
@@ -41,9 +41,9 @@ impl AnyStore {
         match &settings.url {
             StoreUrl::Memory => Ok(Self::Memory(memory)),
             StoreUrl::Redis(url) => {
-                let meter = Arc::<StoreMeter>::default();
-                registry.add(Arc::clone(&meter) as Arc<dyn Render>);
-                let redis = RedisStore::start(url, &settings.redis, None, meter)?;
+                let metrics = Arc::<StoreMetrics>::default();
+                registry.add(Arc::clone(&metrics) as Arc<dyn Render>);
+                let redis = RedisStore::start(url, &settings.redis, None, metrics)?;
                 let shared = SharedStore::new(redis, memory, settings, Arc::clone(registry));
                 Ok(Self::Shared(Box::new(shared)))
             }
@@ -84,7 +84,7 @@ impl AnyStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Held>>, StoreError> {
+    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.holds(plan)),
             Self::Shared(shared) => shared.redis().holds(plan).await,

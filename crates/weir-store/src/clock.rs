@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::machine::{Machine, System};
+use crate::platform::{OsPlatform, Platform};
 use weir_core::domain::{Clock, Micros};
 
 /// The wall clock at creation, advanced by monotonic time: later changes of the wall clock do not affect it.
@@ -21,12 +21,12 @@ impl SystemClock {
     /// Creates a clock that starts at the current wall time, but no earlier than `least`, the last time of a previous
     /// clock.
     pub fn resuming_at(least: Micros) -> Self {
-        Self::starting_at(System.wall_clock().max(least))
+        Self::starting_at(OsPlatform.wall_clock().max(least))
     }
 
     /// Creates a clock that starts at a machine's wall time.
-    pub(crate) fn of(machine: &dyn Machine) -> Self {
-        Self::starting_at(machine.wall_clock())
+    pub(crate) fn of(platform: &dyn Platform) -> Self {
+        Self::starting_at(platform.wall_clock())
     }
 
     /// Creates a clock that starts at `origin`.

@@ -28,9 +28,9 @@ pub enum Failure {
     Late,
     /// The server rejected the request without running it.
     #[error("the server refused: {text}")]
-    Refused {
+    Rejected {
         /// The error code.
-        code: RefusalCode,
+        code: ErrorCode,
         /// The server's error text.
         text: Arc<str>,
     },
@@ -47,7 +47,7 @@ pub enum Failure {
 
 /// Redis error codes of requests that the server did not run. [`Self::Clock`] is the script's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalCode {
+pub enum ErrorCode {
     /// Another server serves the key's hash slot.
     Moved,
     /// The hash slot is migrating and the key has already moved.
@@ -96,7 +96,7 @@ pub(crate) fn cut(text: &str) -> Arc<str> {
 /// Part of the error text for a missing permission of a script's user, which has no code before Redis 7.2.
 const SCRIPT_USER: &str = "The user executing the script";
 
-impl RefusalCode {
+impl ErrorCode {
     fn of(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(code, ..)| *code == word).map(|(_, code, _)| *code)
     }
@@ -139,16 +139,16 @@ impl RefusalCode {
 impl Failure {
     /// Classifies a server's error by the code that is its first word.
     pub fn of_server(text: &str) -> Self {
-        let code = RefusalCode::of(text.split(' ').next().unwrap_or_default());
-        let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(RefusalCode::NoPerm));
-        let refused = |code| Self::Refused { code, text: cut(text) };
-        code.map_or_else(|| Self::Server(cut(text)), refused)
+        let code = ErrorCode::of(text.split(' ').next().unwrap_or_default());
+        let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(ErrorCode::NoPerm));
+        let rejected = |code| Self::Rejected { code, text: cut(text) };
+        code.map_or_else(|| Self::Server(cut(text)), rejected)
     }
 
     /// Classifies the error of one plan in a script call. Nothing of the plan was written.
     pub(crate) fn of_script(text: &str) -> Self {
-        let refused = |code| Self::Refused { code, text: cut(text) };
-        RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(cut(text)), refused)
+        let rejected = |code| Self::Rejected { code, text: cut(text) };
+        ErrorCode::of_command(text).map_or_else(|| Self::Corrupt(cut(text)), rejected)
     }
 
     /// Classifies the error of one plan in a script call that failed after a write.
@@ -158,13 +158,13 @@ impl Failure {
 
     /// Whether a plan failed after it had written because the server rejected a later command, such as for a missing
     /// permission. Every further plan would fail the same way and stay charged without an answer.
-    pub(crate) fn is_refusal_after_write(&self) -> bool {
-        matches!(self, Self::Lost(text) if RefusalCode::of_command(text).is_some())
+    pub(crate) fn is_rejection_after_write(&self) -> bool {
+        matches!(self, Self::Lost(text) if ErrorCode::of_command(text).is_some())
     }
 
     /// Whether the request certainly was not executed, and a retry may succeed.
     pub fn may_be_sent_again(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Closed | Self::Refused { .. })
+        matches!(self, Self::Connect(_) | Self::Closed | Self::Rejected { .. })
     }
 
     /// Whether the request certainly was not executed.
@@ -178,9 +178,9 @@ impl Failure {
     }
 
     /// Returns the server's error code, if it rejected the request.
-    pub fn refusal(&self) -> Option<RefusalCode> {
+    pub fn error_code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Refused { code, .. } => Some(*code),
+            Self::Rejected { code, .. } => Some(*code),
             _ => None,
         }
     }
@@ -197,7 +197,7 @@ impl Failure {
             Self::Server(_) => "server",
             Self::Lost(_) => "lost",
             Self::Corrupt(_) => "corrupt",
-            Self::Refused { code, .. } => code.label(),
+            Self::Rejected { code, .. } => code.label(),
         }
     }
 }

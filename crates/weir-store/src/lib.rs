@@ -8,11 +8,11 @@ mod clock;
 pub mod documents;
 pub mod failure;
 pub mod lease;
-pub mod machine;
 pub mod memory;
 pub mod metrics;
-pub mod near;
+pub mod near_cache;
 pub mod outage_charges;
+pub mod platform;
 pub mod redis;
 pub mod scan;
 mod settings;
@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use weir_core::{
     domain::{Key, Micros, OnStoreFailure},
-    hold::{Grant, Outcome, Renewal, Repeat},
+    hold::{Grant, Idempotency, Outcome, Renewal},
     plan::{Decisions, Plan},
 };
 
@@ -92,7 +92,7 @@ pub struct Verdict {
     /// The outcome of the plan's reservation; `None` also if a degraded answer made none.
     pub reservation: Option<Box<Outcome>>,
     /// Whether this repeats the answer to an earlier request with the same id.
-    pub repeat: Repeat,
+    pub idempotency: Idempotency,
     /// The grant of the plan's renewal; `None` also if it was not served.
     pub grant: Option<Box<Grant>>,
     /// Time of the decision, by the clock of the deciding store.
@@ -114,7 +114,7 @@ impl Verdict {
     /// Returns the effect of each level's decision, in order.
     pub fn effects<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = Effect> + 'v {
         let is_decided = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
-        let is_charged = is_decided && self.repeat == Repeat::First;
+        let is_charged = is_decided && self.idempotency == Idempotency::First;
         let takes_slots = matches!(self.reservation.as_deref(), Some(Outcome::Reserved { .. }));
         let charged = plan.levels().iter().zip(plan.charged(&self.decisions));
         charged.enumerate().map(move |(index, (level, units))| {

@@ -38,7 +38,7 @@ pub(crate) const STORE: &str = "redis";
 
 /// Metrics of a shared store.
 #[derive(Debug)]
-pub struct StoreMeter {
+pub struct StoreMetrics {
     /// Durations of round trips that decided checks.
     pub(crate) decide: Histogram,
     /// Durations of resets, each with any number of round trips.
@@ -46,7 +46,7 @@ pub struct StoreMeter {
     /// Checks in each script call.
     pub(crate) batches: Histogram,
     /// Charges of refused checks that could not be undone.
-    pub(crate) not_taken_back: AtomicU64,
+    pub(crate) undo_failures: AtomicU64,
     /// Checks answered before enough replicas had acknowledged their charges.
     pub(crate) replication_timeouts: AtomicU64,
     servers: Mutex<Vec<ServerStatus>>,
@@ -76,20 +76,20 @@ pub struct Outage {
     pub since: Instant,
 }
 
-impl Default for StoreMeter {
+impl Default for StoreMetrics {
     fn default() -> Self {
         Self {
             decide: Histogram::new(DURATIONS),
             reset: Histogram::new(DURATIONS),
             batches: Histogram::new(SIZES),
-            not_taken_back: AtomicU64::new(0),
+            undo_failures: AtomicU64::new(0),
             replication_timeouts: AtomicU64::new(0),
             servers: Mutex::default(),
         }
     }
 }
 
-impl StoreMeter {
+impl StoreMetrics {
     /// Returns the histogram of the round trips that decided checks.
     pub fn round_trips(&self) -> &Histogram {
         &self.decide
@@ -119,7 +119,7 @@ impl StoreMeter {
     }
 }
 
-impl Render for StoreMeter {
+impl Render for StoreMetrics {
     fn render(&self, out: &mut String) {
         out.push_str(&format!(
             "# HELP {DURATION} Time that the shared store takes, by operation: a round trip that decides checks, many of \
@@ -137,7 +137,7 @@ impl Render for StoreMeter {
             (
                 UNDO_FAILURES,
                 "Charges of refused checks that could not be taken back on a Cluster.",
-                &self.not_taken_back,
+                &self.undo_failures,
             ),
             (
                 REPLICATION_TIMEOUTS,

@@ -25,8 +25,8 @@ pub enum Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Prefix of the state names: a [`Key::prefix`](weir_core::domain::Key::prefix); empty: all.
-    pub beginning: Vec<u8>,
-    /// The anchor path that contains all matching states, if there is only one; a prefix of `beginning`.
+    pub prefix: Vec<u8>,
+    /// The anchor path that contains all matching states, if there is only one; a prefix of `prefix`.
     pub anchor_path: Option<Vec<u8>>,
     /// Whether to list states or holds.
     pub wanted: Wanted,
@@ -52,12 +52,12 @@ pub struct Stored {
     /// Its name: the encoded key and the identity of its limit.
     pub name: Vec<u8>,
     /// The holds on it.
-    pub holds: Vec<Held>,
+    pub holds: Vec<Hold>,
 }
 
 /// Units of a state that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Hold {
     /// The random id of the replica or client; `None`: all clients with reservations.
     pub owner: Option<u64>,
     /// The number of units.
@@ -87,8 +87,8 @@ impl Stored {
 }
 
 /// Merges holds by owner, in the order of first appearance: an owner can hold units of several keys below a level.
-pub(crate) fn by_owner(holds: Vec<Held>) -> Vec<Held> {
-    let mut owners: Vec<Held> = Vec::new();
+pub(crate) fn by_owner(holds: Vec<Hold>) -> Vec<Hold> {
+    let mut owners: Vec<Hold> = Vec::new();
     for held in holds {
         match owners.iter_mut().find(|known| known.owner == held.owner) {
             Some(known) => {
@@ -102,9 +102,9 @@ pub(crate) fn by_owner(holds: Vec<Held>) -> Vec<Held> {
 }
 
 impl Reserved {
-    /// Restricts the reservation to states whose names start with `beginning`; `None` if none do.
-    pub(crate) fn below(mut self, beginning: &[u8]) -> Option<Self> {
-        self.levels.retain(|name| name.starts_with(beginning));
+    /// Restricts the reservation to states whose names start with `prefix`; `None` if none do.
+    pub(crate) fn below(mut self, prefix: &[u8]) -> Option<Self> {
+        self.levels.retain(|name| name.starts_with(prefix));
         (!self.levels.is_empty()).then_some(self)
     }
 }

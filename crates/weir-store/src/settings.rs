@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     memory::{MemorySettings, WhenFull, snapshot::SnapshotSettings},
-    near::NearCacheSettings,
+    near_cache::NearCacheSettings,
     redis::settings::RedisSettings,
     url::StoreUrl,
 };

@@ -1,6 +1,6 @@
 //! The shared store and its fallback during outages.
 
-mod near;
+mod near_cache;
 
 use std::{
     future,
@@ -18,23 +18,25 @@ use tracing::warn;
 
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
-    lease::{Leases, PendingCheck, Unpaid},
+    lease::{Leases, PendingCheck, Uncovered},
     metrics::{ERRORS, STORE},
     outage_charges::OutageCharges,
     redis::{RedisStore, Undecided, settings::RedisSettings},
 };
-use near::Near;
+use near_cache::MeteredNearCache;
 use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
-    hold::{Grant, Renewal, Repeat, Step},
+    hold::{Grant, Idempotency, Renewal, Step},
     plan::{Level, Plan},
 };
 use weir_telemetry::{LogLimit, Registry, Render, request};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
-/// Longest wait at shutdown for a healthy store to take outstanding outage charges, and the polling interval.
-const LAST_CHARGES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
+/// Longest wait at shutdown for a healthy store to take outstanding outage charges.
+const SHUTDOWN_CHARGE_WAIT: Duration = Duration::from_secs(2);
+/// Polling interval of that wait.
+const SHUTDOWN_CHARGE_POLL: Duration = Duration::from_millis(10);
 
 /// The store that replicas share, with a local fallback.
 pub struct SharedStore {
@@ -42,7 +44,7 @@ pub struct SharedStore {
     outage: Option<(Arc<OutageCharges>, AbortOnDropHandle<()>)>,
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
-    near: Option<Near>,
+    near_cache: Option<MeteredNearCache>,
     leases: Leases,
     registry: Arc<Registry>,
     warnings: LogLimit,
@@ -59,19 +61,20 @@ impl SharedStore {
         registry: Arc<Registry>,
     ) -> Self {
         let StoreSettings { near_cache, redis: RedisSettings { charge_after_outage, .. }, .. } = settings;
-        let near = near_cache.enabled.then(|| Near::new(near_cache, SystemClock::of(&*redis.machine), &registry));
+        let near_cache =
+            near_cache.enabled.then(|| MeteredNearCache::new(near_cache, SystemClock::of(&*redis.platform), &registry));
         let outage = charge_after_outage.enabled.then(|| {
             let charges = Arc::new(OutageCharges::new(
                 charge_after_outage,
-                SystemClock::of(&*redis.machine),
-                redis.machine.random(),
+                SystemClock::of(&*redis.platform),
+                redis.platform.random(),
             ));
             registry.add(Arc::clone(&charges) as Arc<dyn Render>);
-            (Arc::clone(&charges), redis.charge_afterwards(charges))
+            (Arc::clone(&charges), redis.charge_outages(charges))
         });
         let leases = Leases::new(&redis, &registry);
         let (warnings, degraded) = Default::default();
-        Self { outage, redis, local, near, leases, registry, warnings, degraded }
+        Self { outage, redis, local, near_cache, leases, registry, warnings, degraded }
     }
 
     /// Decides a plan from the leased units of its key, if they suffice.
@@ -107,12 +110,12 @@ impl SharedStore {
 
     /// Gives leased units back, waits for the outstanding outage charges while the shared store is healthy, at most two
     /// seconds, and discards the rest. Call it once no more decisions are made.
-    pub async fn finish(&self) {
+    pub async fn shut_down(&self) {
         self.leases.close(&self.redis.io.tasks.handle).await;
         let Some(charges) = self.outage_charges() else { return };
         let since = tokio::time::Instant::now();
-        while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < LAST_CHARGES.0 {
-            sleep(LAST_CHARGES.1).await;
+        while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < SHUTDOWN_CHARGE_WAIT {
+            sleep(SHUTDOWN_CHARGE_POLL).await;
         }
         let units = charges.give_all_up();
         if units > 0 {
@@ -140,12 +143,12 @@ impl SharedStore {
         Ok(failure)
     }
 
-    fn instead(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
+    fn fall_back(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
         if plan.renewal.is_some() {
             // Only the shared store can grant holds.
             let mut check = plan.clone();
             check.renewal = None;
-            return self.instead(&check, Undecided { failure, fates });
+            return self.fall_back(&check, Undecided { failure, fates });
         }
         match plan.reservation.map(|reservation| reservation.step) {
             None => {}
@@ -153,7 +156,7 @@ impl SharedStore {
             Some(Step::Reserve { .. }) => {
                 let mut check = plan.clone();
                 check.reservation = None;
-                return self.instead(&check, Undecided { failure, fates });
+                return self.fall_back(&check, Undecided { failure, fates });
             }
             // Settling is idempotent, so the client can retry.
             Some(_) => return Err(StoreError::Unavailable(failure)),
@@ -167,7 +170,7 @@ impl SharedStore {
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
         };
         if let Some(charges) = self.outage_charges()
-            && verdict.repeat == Repeat::First
+            && verdict.idempotency == Idempotency::First
         {
             charges.record(plan, &verdict.decisions, &fates);
         }
@@ -188,13 +191,13 @@ impl SharedStore {
             Ok((verdict, grant)) => (Ok(verdict), grant),
             Err(Undecided { failure, fates }) => {
                 let counted = self.counted(failure.into());
-                (counted.and_then(|failure| self.instead(plan, Undecided { failure, fates })), None)
+                (counted.and_then(|failure| self.fall_back(plan, Undecided { failure, fates })), None)
             }
         }
     }
 
     /// Decides a plan whose lease has too few units.
-    async fn ask_short(&self, plan: &Plan<'_>, pending: PendingCheck) -> Result<Verdict, StoreError> {
+    async fn decide_short_lease(&self, plan: &Plan<'_>, pending: PendingCheck) -> Result<Verdict, StoreError> {
         let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
         if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
             pending.decided(verdict, grant);
@@ -215,7 +218,7 @@ impl SharedStore {
         let at = request::store_call_began();
         let done = self.redis.reset(key, anchor, subtree).await;
         request::store_call_ended(at, done.is_err());
-        if let Some(near) = &self.near {
+        if let Some(near) = &self.near_cache {
             near.forget_all();
         }
         match done {
@@ -241,11 +244,13 @@ impl SharedStore {
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
         // A separate future for each case keeps the most frequent one small.
-        match (self.leases.unpaid(&self.redis, plan), &self.near) {
-            (Unpaid::Refused(verdict), _) => Box::pin(future::ready(Ok(verdict))),
-            (Unpaid::Ask(pending), _) => Box::pin(self.ask_short(plan, pending)),
-            (Unpaid::NotLeased, Some(near)) if plan.renewal.is_none() => Box::pin(self.ask_unless_near(near, plan)),
-            (Unpaid::NotLeased, _) => Box::pin(async { self.ask(plan, None).await.0 }),
+        match (self.leases.decide_uncovered(&self.redis, plan), &self.near_cache) {
+            (Uncovered::Refused(verdict), _) => Box::pin(future::ready(Ok(verdict))),
+            (Uncovered::Ask(pending), _) => Box::pin(self.decide_short_lease(plan, pending)),
+            (Uncovered::NotLeased, Some(near)) if plan.renewal.is_none() => {
+                Box::pin(self.decide_with_near_cache(near, plan))
+            }
+            (Uncovered::NotLeased, _) => Box::pin(async { self.ask(plan, None).await.0 }),
         }
     }
 }

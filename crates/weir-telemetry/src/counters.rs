@@ -20,7 +20,7 @@ const LINE: usize = 16;
 /// Sharded counters in front of [`Counter`]s, by their positions.
 pub struct ShardedCounters {
     len: usize,
-    begin: Box<Begin>,
+    factory: Box<CounterFactory>,
     /// The counters that have begun.
     counters: Mutex<HashMap<usize, Total>>,
     /// The increments of each shard since the last flush; allocated at its first count.
@@ -29,7 +29,7 @@ pub struct ShardedCounters {
 
 /// Returns the counters that begin with the first count at a position, each with its position. Those that have begun
 /// already are ignored.
-type Begin = dyn Fn(usize) -> Vec<(usize, Counter)> + Send + Sync;
+type CounterFactory = dyn Fn(usize) -> Vec<(usize, Counter)> + Send + Sync;
 
 /// A counter, and the sum of its increments.
 struct Total {
@@ -43,8 +43,8 @@ struct Line([AtomicU64; LINE]);
 
 impl ShardedCounters {
     /// Makes `len` counters at zero.
-    pub(crate) fn new(len: usize, begin: Box<Begin>) -> Self {
-        Self { len, begin, counters: Mutex::default(), shards: [const { OnceLock::new() }; SHARDS] }
+    pub(crate) fn new(len: usize, factory: Box<CounterFactory>) -> Self {
+        Self { len, factory, counters: Mutex::default(), shards: [const { OnceLock::new() }; SHARDS] }
     }
 
     /// Makes counters that have all begun.
@@ -73,7 +73,7 @@ impl ShardedCounters {
     }
 
     /// Flushes the increments to the exporter's counters.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn flush(&self) {
         let mut counters = self.counters.lock();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             for (index, number) in shard.iter().flat_map(|line| &line.0).take(self.len).enumerate() {
@@ -83,7 +83,7 @@ impl ShardedCounters {
                     continue;
                 }
                 if !counters.contains_key(&index) {
-                    for (index, counter) in (self.begin)(index) {
+                    for (index, counter) in (self.factory)(index) {
                         counters.entry(index).or_insert(Total { counter, count: 0 });
                     }
                 }
@@ -98,7 +98,7 @@ impl ShardedCounters {
 
     /// Returns the total of each counter, by position.
     pub fn totals(&self) -> Vec<u64> {
-        self.settle();
+        self.flush();
         let mut totals = vec![0; self.len];
         for (index, total) in &*self.counters.lock() {
             totals[*index] = total.count;
@@ -109,7 +109,7 @@ impl ShardedCounters {
 
 impl Drop for ShardedCounters {
     fn drop(&mut self) {
-        self.settle();
+        self.flush();
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     fn counters_begin_with_the_first_count_of_their_kind() {
         const KIND: usize = 3;
         let begun: Arc<Mutex<HashMap<usize, Arc<AtomicU64>>>> = Arc::default();
-        let begin = {
+        let factory = {
             let begun = Arc::clone(&begun);
             move |index: usize| {
                 let kind = index - index % KIND;
@@ -134,7 +134,7 @@ mod tests {
                 (kind..kind + KIND).map(|at| (at, counter(at))).collect()
             }
         };
-        let sharded = ShardedCounters::new(3 * KIND, Box::new(begin));
+        let sharded = ShardedCounters::new(3 * KIND, Box::new(factory));
         assert_eq!((sharded.totals(), begun.lock().len()), (vec![0; 3 * KIND], 0));
         sharded.add(4);
         sharded.add_many(3, 7);
@@ -157,7 +157,7 @@ mod tests {
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    sharded.settle();
+                    sharded.flush();
                 }
             });
             let counting = || {

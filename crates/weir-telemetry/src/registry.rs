@@ -61,14 +61,14 @@ impl Registry {
         self.remember(ShardedCounters::of(counters))
     }
 
-    /// Makes `len` sharded counters that begin with the first count: `begin` returns the counters that begin with the
+    /// Makes `len` sharded counters that begin with the first count: `factory` returns the counters that begin with the
     /// first count at a position, each with its own position below `len`.
     pub fn sharded_from_first_count(
         &self,
         len: usize,
-        begin: impl Fn(usize) -> Vec<(usize, Counter)> + Send + Sync + 'static,
+        factory: impl Fn(usize) -> Vec<(usize, Counter)> + Send + Sync + 'static,
     ) -> Arc<ShardedCounters> {
-        self.remember(ShardedCounters::new(len, Box::new(begin)))
+        self.remember(ShardedCounters::new(len, Box::new(factory)))
     }
 
     fn remember(&self, sharded: ShardedCounters) -> Arc<ShardedCounters> {
@@ -86,7 +86,7 @@ impl Registry {
 
     /// Renders all series as Prometheus text, the families by name and the series of each in order.
     pub fn render(&self) -> String {
-        self.sharded.lock().iter().filter_map(Weak::upgrade).for_each(|counters| counters.settle());
+        self.sharded.lock().iter().filter_map(Weak::upgrade).for_each(|counters| counters.flush());
         self.handle.run_upkeep();
         let mut text = self.handle.render();
         self.rendered.lock().iter().for_each(|series| series.render(&mut text));

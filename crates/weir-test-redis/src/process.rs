@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 /// Shell script that becomes the program, with a watcher beside it. A line on standard input makes the watcher kill the
 /// program; the end of standard input, which comes when the parent process ends, makes it also remove the directory,
 /// since no other process is left to do so.
-const LEASH: &str = r#"
+const WATCHER: &str = r#"
 dir=$1
 shift
 exec 3<&0 </dev/null
@@ -32,7 +32,7 @@ exec "$@"
 /// A running process, killed on drop.
 pub struct Process {
     child: Child,
-    leash: ChildStdin,
+    watcher: ChildStdin,
 }
 
 impl Process {
@@ -40,11 +40,11 @@ impl Process {
     pub fn start(program: &[&str], dir: &Path, log: &File) -> Self {
         let out = || log.try_clone().expect("a handle of the log");
         let mut command = Command::new("sh");
-        command.args(["-c", LEASH, "leash"]).arg(dir).args(program).current_dir(dir);
+        command.args(["-c", WATCHER, "watcher"]).arg(dir).args(program).current_dir(dir);
         command.env("LC_ALL", "C").stdin(Stdio::piped()).stdout(out()).stderr(out());
         let mut child = command.spawn().expect("a shell");
-        let leash = child.stdin.take().expect("piped");
-        Self { child, leash }
+        let watcher = child.stdin.take().expect("piped");
+        Self { child, watcher }
     }
 
     /// Whether it has ended on its own. It stays a zombie, so that its pid is not reused and the watcher cannot kill
@@ -78,7 +78,7 @@ impl Drop for Process {
     /// Kills the process with SIGKILL, which also ends a stopped one.
     fn drop(&mut self) {
         // The watcher may have died with its process group.
-        let _ = self.leash.write_all(b"\n");
+        let _ = self.watcher.write_all(b"\n");
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -54,7 +54,7 @@ impl Sentinels {
         }
         for sentinel in &all.sentinels {
             eventually("Sentinels know of each other and the replica", || {
-                let seen = |field| fact(sentinel, field);
+                let seen = |name| field(sentinel, name);
                 let (others, replicas) = (seen("num-other-sentinels")?, seen("num-slaves")?);
                 let known = others == (options.sentinels - 1).to_string() && replicas == "1";
                 known.then_some(()).ok_or_else(|| format!("{others} others, {replicas} replicas"))
@@ -93,7 +93,7 @@ impl Sentinels {
     }
 
     /// Like [`Self::switch`], but the old master remains a master for minutes; clients must not connect to it.
-    pub fn leave_behind(&self) -> usize {
+    pub fn switch_with_stale_master(&self) -> usize {
         for sentinel in &self.sentinels {
             // Sentinels wait for four publish periods before they reconfigure it.
             sentinel.cli(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "60000"]);
@@ -140,10 +140,10 @@ fn master_port(sentinel: &Server) -> Result<String, String> {
 }
 
 /// Returns a field of a Sentinel's information about the master.
-fn fact(sentinel: &Server, name: &str) -> Result<String, String> {
-    let facts = sentinel.try_cli(&["SENTINEL", "MASTER", MASTER])?;
-    let mut facts = facts.lines().skip_while(|line| *line != name);
-    facts.nth(1).map(str::to_owned).ok_or_else(|| format!("no {name}"))
+fn field(sentinel: &Server, name: &str) -> Result<String, String> {
+    let fields = sentinel.try_cli(&["SENTINEL", "MASTER", MASTER])?;
+    let mut fields = fields.lines().skip_while(|line| *line != name);
+    fields.nth(1).map(str::to_owned).ok_or_else(|| format!("no {name}"))
 }
 
 /// Waits until a replica is in sync with its master.

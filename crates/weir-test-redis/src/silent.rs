@@ -31,9 +31,9 @@ impl Silent {
 }
 
 /// A server that answers the first command of each connection, `HELLO`, with an empty array, and no other command.
-pub struct Greeter(SocketAddr);
+pub struct HelloOnly(SocketAddr);
 
-impl Greeter {
+impl HelloOnly {
     /// Listens on a free port.
     pub fn start() -> Self {
         let listener = listener();
@@ -41,8 +41,8 @@ impl Greeter {
         std::thread::spawn(move || {
             let mut held = Vec::new();
             for mut stream in listener.incoming().flatten() {
-                let greeted = stream.read(&mut [0; 1_024]).and_then(|_| stream.write_all(b"*0\r\n"));
-                held.push((stream, greeted));
+                let answered = stream.read(&mut [0; 1_024]).and_then(|_| stream.write_all(b"*0\r\n"));
+                held.push((stream, answered));
             }
         });
         Self(address)

@@ -235,7 +235,7 @@ impl Server {
     pub fn command<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
         let said = || words.iter().map(|word| String::from_utf8_lossy(word.as_ref())).collect::<Vec<_>>().join(" ");
         match self.try_command(words) {
-            Ok(Reply::ServerError(error)) => panic!("{}: {}", said(), wire::words(&error)),
+            Ok(Reply::ServerError(error)) => panic!("{}: {}", said(), wire::error_text(&error)),
             Ok(reply) => reply,
             Err(error) => panic!("{}: {error}", said()),
         }
@@ -249,7 +249,7 @@ impl Server {
     /// Like [`Self::cli`], for a server that may be down or answer an error: returns the reply or the error as text.
     pub fn try_cli(&self, words: &[&str]) -> Result<String, String> {
         match self.try_command(words) {
-            Ok(Reply::ServerError(error)) => Err(wire::words(&error)),
+            Ok(Reply::ServerError(error)) => Err(wire::error_text(&error)),
             Ok(reply) => Ok(wire::text(&reply)),
             Err(error) => Err(error.to_string()),
         }

@@ -42,7 +42,7 @@ fn encoded(words: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Formats an error as the server sent it.
-pub(crate) fn words(error: &ServerError) -> String {
+pub(crate) fn error_text(error: &ServerError) -> String {
     [Some(error.code()), error.details()].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn text(reply: &Reply) -> String {
         Reply::SimpleString(text) => text.trim_end().to_owned(),
         Reply::Okay => "OK".to_owned(),
         Reply::Int(number) => number.to_string(),
-        Reply::ServerError(error) => words(error),
+        Reply::ServerError(error) => error_text(error),
         Reply::Array(replies) => replies.iter().map(text).collect::<Vec<_>>().join("\n"),
         Reply::Nil => String::new(),
         other => panic!("{other:?}"),

@@ -7,21 +7,21 @@ use weir_core::{domain::Charge, plan::Limit};
 use weir_policy::{
     Domain,
     descriptors::{
-        Descriptors, Rule, Written,
+        Descriptors, Rule, ValuePattern,
         resolve::{self, Step},
     },
-    overrides::Acting,
+    overrides::ActiveOverrides,
 };
 
 use super::{banned, changed};
-use crate::cli::{CommandResult, Failure, out::say};
+use crate::cli::{CommandResult, Failure, out::print_line};
 
 /// A descriptor with its path through the tree.
 struct Way<'a, 'o> {
     domain: &'a Domain,
     entries: Vec<(&'a str, &'a str)>,
     steps: Vec<Step<'a>>,
-    acting: Option<&'a Acting<'o>>,
+    active: Option<&'a ActiveOverrides<'o>>,
 }
 
 /// Explains the matches of a descriptor; `words` are its keys and values in turn.
@@ -29,7 +29,7 @@ pub(super) fn explain(
     domain: &Domain,
     descriptors: &Descriptors,
     words: &[String],
-    acting: Option<&Acting<'_>>,
+    active: Option<&ActiveOverrides<'_>>,
     json: bool,
 ) -> CommandResult {
     if !words.len().is_multiple_of(2) {
@@ -38,9 +38,9 @@ pub(super) fn explain(
     }
     let entries: Vec<_> = words.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
     let steps = resolve::steps(domain, descriptors, entries.iter().copied()).collect();
-    let way = Way { domain, entries, steps, acting };
+    let way = Way { domain, entries, steps, active };
     if json {
-        say(way.as_json())?
+        print_line(way.as_json())?
     } else {
         way.print()?
     }
@@ -54,26 +54,26 @@ impl Way<'_, '_> {
             Charge::Independent => "every descriptor is charged for itself (independent)",
             Charge::OverLimitOnly => "a refusal charges only the limits that refuse (over_limit_only)",
         };
-        say(format_args!(
+        print_line(format_args!(
             "domain `{}`, of descriptors: {charge}; only the last entry's limits count",
             self.domain.name
         ))?;
         for (index, (key, value)) in self.entries.iter().enumerate() {
             let Some(step) = self.steps.get(index) else {
-                say(format_args!("{key}={value}: no descriptor fits; the walk ends here"))?;
+                print_line(format_args!("{key}={value}: no descriptor fits; the walk ends here"))?;
                 break;
             };
-            say(format_args!("{key}={value}: {}", how(step.rule)))?;
+            print_line(format_args!("{key}={value}: {}", how(step.rule)))?;
             let counts = index + 1 == self.entries.len();
             let passed = if counts { "" } else { ", ignored: more entries follow" };
             for limit in self.domain.limits_at(step.node) {
-                say(format_args!("    {}{passed}", shown(limit)))?;
+                print_line(format_args!("    {}{passed}", shown(limit)))?;
                 if let Some(change) = self.changed(index, limit) {
-                    say(format_args!("        {change}"))?;
+                    print_line(format_args!("        {change}"))?;
                 }
             }
             if step.rule.unlimited {
-                say(format_args!("    unlimited{passed}"))?;
+                print_line(format_args!("    unlimited{passed}"))?;
             }
             for (set, text) in [
                 (step.rule.shadow, "shadow_mode: evaluated, never refuses"),
@@ -81,20 +81,20 @@ impl Way<'_, '_> {
                 (step.rule.share_threshold, "share_threshold: all values that fit count together"),
             ] {
                 if set {
-                    say(format_args!("    {text}"))?;
+                    print_line(format_args!("    {text}"))?;
                 }
             }
             let replaced: Vec<_> =
                 step.rule.limits.iter().flat_map(|limit| &limit.replaces).map(|name| &**name).collect();
             if !replaced.is_empty() {
-                say(format_args!("    replaces, in the same request: {}", replaced.join(", ")))?;
+                print_line(format_args!("    replaces, in the same request: {}", replaced.join(", ")))?;
             }
         }
         if !self.is_limited() {
-            say(format_args!("no limit applies: everything is allowed"))?;
+            print_line(format_args!("no limit applies: everything is allowed"))?;
         }
-        if let Some(banned) = self.acting.and_then(banned) {
-            say(banned)?;
+        if let Some(banned) = self.active.and_then(banned) {
+            print_line(banned)?;
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Way<'_, '_> {
     fn changed(&self, index: usize, limit: &Limit) -> Option<String> {
         let entries = self.entries.len();
         // An entry is two segments of the key.
-        self.acting.filter(|_| index + 1 == entries).and_then(|acting| changed(acting, 2 * entries, limit))
+        self.active.filter(|_| index + 1 == entries).and_then(|active| changed(active, 2 * entries, limit))
     }
 
     fn is_limited(&self) -> bool {
@@ -118,9 +118,9 @@ impl Way<'_, '_> {
                     "counted_as": limit.ident_text(), "override": self.changed(index, limit) })
             });
             let found = match step.rule.value {
-                Written::Exact(_) => "exact",
-                Written::Pattern(_) => "pattern",
-                Written::Any => "any",
+                ValuePattern::Exact(_) => "exact",
+                ValuePattern::Pattern(_) => "pattern",
+                ValuePattern::Any => "any",
             };
             json!({ "key": key, "value": value, "found": found, "descriptor": step.rule.value.text(),
                 "limits": limits.collect::<Vec<_>>(), "counts": index + 1 == self.entries.len(),
@@ -128,15 +128,15 @@ impl Way<'_, '_> {
                 "share_threshold": step.rule.share_threshold })
         });
         json!({ "domain": self.domain.name, "charge": self.domain.charge.name(), "anchor": self.domain.anchor,
-            "limited": self.is_limited(), "ban": self.acting.and_then(banned), "steps": steps.collect::<Vec<_>>() })
+            "limited": self.is_limited(), "ban": self.active.and_then(banned), "steps": steps.collect::<Vec<_>>() })
     }
 }
 
 fn how(rule: &Rule) -> String {
     match &rule.value {
-        Written::Exact(_) => "found by its value".to_owned(),
-        Written::Pattern(pattern) => format!("found by the pattern `{pattern}`, the first that fits"),
-        Written::Any => "found by the descriptor without a value".to_owned(),
+        ValuePattern::Exact(_) => "found by its value".to_owned(),
+        ValuePattern::Pattern(pattern) => format!("found by the pattern `{pattern}`, the first that fits"),
+        ValuePattern::Any => "found by the descriptor without a value".to_owned(),
     }
 }
 

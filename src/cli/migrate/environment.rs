@@ -9,23 +9,23 @@ use super::table;
 /// Variables by name.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
-    given: BTreeMap<String, Given>,
+    variables: BTreeMap<String, VariableValue>,
 }
 
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Given {
+enum VariableValue {
     /// This text.
     Text(String),
     /// Defined elsewhere, such as in a Secret.
-    Elsewhere,
+    External,
 }
 
 impl Environment {
     /// Takes those variables of a process that envoyproxy/ratelimit defines; the others belong to other programs.
     pub(super) fn of_process(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let known = variables.into_iter().filter(|(name, _)| table::find(name).is_some());
-        Self { given: known.map(|(name, text)| (name, Given::Text(text))).collect() }
+        Self { variables: known.map(|(name, text)| (name, VariableValue::Text(text))).collect() }
     }
 
     /// Parses a text: lines `NAME=value`, or YAML with a list `env`, as in a container of Kubernetes, or a map or list
@@ -35,13 +35,13 @@ impl Environment {
     /// The problem of the text, without any value of a variable.
     pub(super) fn of_text(text: &str) -> Result<Self, String> {
         let mut environment = Self::default();
-        let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_told(line)).collect();
+        let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_significant(line)).collect();
         if lines.iter().any(|(_, line)| assignment(line).is_some()) {
             for (number, line) in lines {
                 let Some((name, value)) = assignment(line) else {
                     return Err(format!("line {}: not NAME=value", number + 1));
                 };
-                environment.add(name, Given::Text(unquoted(value).to_owned()))?;
+                environment.add(name, VariableValue::Text(unquoted(value).to_owned()))?;
             }
             return Ok(environment);
         }
@@ -58,15 +58,15 @@ impl Environment {
 
     /// Returns the text of a variable; an empty one counts as unset.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        match self.given.get(name) {
-            Some(Given::Text(text)) if !text.is_empty() => Some(text),
+        match self.variables.get(name) {
+            Some(VariableValue::Text(text)) if !text.is_empty() => Some(text),
             _ => None,
         }
     }
 
     /// Whether the value is defined elsewhere and not available.
-    pub(super) fn is_elsewhere(&self, name: &str) -> bool {
-        self.given.get(name) == Some(&Given::Elsewhere)
+    pub(super) fn is_external(&self, name: &str) -> bool {
+        self.variables.get(name) == Some(&VariableValue::External)
     }
 
     /// Parses a boolean as envoyproxy/ratelimit does; `false` if unset.
@@ -80,20 +80,23 @@ impl Environment {
 
     /// Returns the names of all variables that are set.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.given.iter().filter(|(_, given)| **given != Given::Text(String::new())).map(|(name, _)| name.as_str())
+        self.variables
+            .iter()
+            .filter(|(_, value)| **value != VariableValue::Text(String::new()))
+            .map(|(name, _)| name.as_str())
     }
 
-    fn add(&mut self, name: &str, given: Given) -> Result<(), String> {
+    fn add(&mut self, name: &str, value: VariableValue) -> Result<(), String> {
         // Names are printed in comments, which a line break would end.
         if !is_name(name) {
             return Err("the name of a variable has letters, digits and `_`, `-` and `.`".to_owned());
         }
-        match self.given.get(name) {
-            Some(before) if *before != given => {
+        match self.variables.get(name) {
+            Some(before) if *before != value => {
                 Err(format!("{name} has two values; cut out the one container that is meant"))
             }
             _ => {
-                self.given.insert(name.to_owned(), given);
+                self.variables.insert(name.to_owned(), value);
                 Ok(())
             }
         }
@@ -128,8 +131,8 @@ impl Environment {
                 for item in items {
                     match &item.value {
                         Value::Scalar(line) => match assignment(line) {
-                            Some((name, value)) => self.add(name, Given::Text(value.to_owned()))?,
-                            None => self.add(line, Given::Elsewhere)?,
+                            Some((name, value)) => self.add(name, VariableValue::Text(value.to_owned()))?,
+                            None => self.add(line, VariableValue::External)?,
                         },
                         Value::Map(entries) => {
                             let field =
@@ -137,7 +140,7 @@ impl Environment {
                             let Some(Value::Scalar(name)) = field("name") else {
                                 return Err(format!("line {}: a variable has no name", item.mark.line));
                             };
-                            self.add(name, given(field("value"), field("valueFrom").is_some()))?;
+                            self.add(name, value_of(field("value"), field("valueFrom").is_some()))?;
                         }
                         Value::Null | Value::List(_) => return Ok(false),
                     }
@@ -146,7 +149,7 @@ impl Environment {
             }
             Value::Map(entries) => {
                 for entry in entries {
-                    self.add(&entry.key, given(Some(&entry.value.value), false))?;
+                    self.add(&entry.key, value_of(Some(&entry.value.value), false))?;
                 }
                 Ok(true)
             }
@@ -155,15 +158,15 @@ impl Environment {
     }
 }
 
-fn given(value: Option<&Value>, elsewhere: bool) -> Given {
+fn value_of(value: Option<&Value>, is_external: bool) -> VariableValue {
     match value {
-        Some(Value::Scalar(text)) => Given::Text(text.clone()),
-        _ if elsewhere => Given::Elsewhere,
-        _ => Given::Text(String::new()),
+        Some(Value::Scalar(text)) => VariableValue::Text(text.clone()),
+        _ if is_external => VariableValue::External,
+        _ => VariableValue::Text(String::new()),
     }
 }
 
-fn is_told(line: &str) -> bool {
+fn is_significant(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
@@ -221,7 +224,7 @@ mod tests {
             assert_eq!((environment.text("REDIS_URL"), environment.text("LOG_LEVEL")), (Some("h:1"), Some("debug")));
             assert_eq!(environment.text("REDIS_AUTH"), None);
         }
-        assert!(Environment::of_text(pod).unwrap().is_elsewhere("REDIS_AUTH"));
+        assert!(Environment::of_text(pod).unwrap().is_external("REDIS_AUTH"));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `weir migrate`
 
+mod drop_in;
 mod environment;
-mod in_place;
 mod redis;
-mod sheet;
 mod table;
 mod times;
 mod tracing;
 mod translate;
+mod translation;
 mod xds;
 
 use std::{
@@ -20,8 +20,8 @@ use clap::Args;
 use weir_settings::file;
 
 use super::{CommandResult, Failure, out::Out, variables};
+pub(super) use drop_in::serve_drop_in;
 use environment::Environment;
-pub(super) use in_place::serve_in_place;
 
 /// Maximum size of the variables, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -52,9 +52,9 @@ impl EnvoyRatelimit {
                 Environment::of_text(&text.map_err(|error| wrong(error.to_string()))?).map_err(wrong)?
             }
         };
-        let sheet = translate::translate(&environment).map_err(Failure)?;
-        write!(Out::new(), "{sheet}")?;
-        for (heading, entries) in sheet.chapters() {
+        let translation = translate::translate(&environment).map_err(Failure)?;
+        write!(Out::new(), "{translation}")?;
+        for (heading, entries) in translation.notes() {
             if !entries.is_empty() {
                 eprintln!("{heading}");
             }

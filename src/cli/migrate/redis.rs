@@ -11,8 +11,8 @@ use weir_store::{
 
 use super::{
     environment::{Environment, from},
-    sheet::Sheet,
     times,
+    translation::Translation,
 };
 
 /// Default address of the server in envoyproxy/ratelimit.
@@ -27,12 +27,12 @@ const MAX_PREFIX_BYTES: usize = 128;
 ///
 /// # Errors
 /// The name of a variable that cannot be parsed.
-pub(super) fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+pub(super) fn store(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     match environment.text("BACKEND_TYPE") {
         None | Some("redis") => {}
         Some("memcache") => {
-            sheet.set("store.url", "memory", "BACKEND_TYPE: memcached is not supported.");
-            sheet.require(
+            translation.set("store.url", "memory", "BACKEND_TYPE: memcached is not supported.");
+            translation.require(
                 "BACKEND_TYPE: memcached is not supported; in memory each replica counts for itself, so name a Redis in \
                  store.url where several are to count together"
                     .to_owned(),
@@ -43,16 +43,20 @@ pub(super) fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), 
     }
     let mut found = servers(environment)?;
     let in_url = found.credentials.take();
-    let tls = encryption(environment, &mut found, sheet)?;
+    let tls = encryption(environment, &mut found, translation)?;
     let text = found.to_string();
     text.parse::<StoreUrl>().map_err(|error| format!("REDIS_URL: {error}"))?;
-    sheet.set("store.url", text, from(environment, &["REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_TLS"]));
-    near_cache(environment, sheet)?;
-    login(environment, in_url, sheet);
+    translation.set(
+        "store.url",
+        text,
+        from(environment, &["REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_TLS"]),
+    );
+    near_cache(environment, translation)?;
+    login(environment, in_url, translation);
     if tls {
-        certificates(environment, sheet);
+        certificates(environment, translation);
     }
-    behaviour(environment, sheet)
+    behaviour(environment, translation)
 }
 
 /// Returns the servers that are named, with the user and password in their URL.
@@ -118,39 +122,39 @@ fn parsed(url: String) -> Result<RedisUrl, String> {
 }
 
 /// Returns whether connections are encrypted, and enables TLS where the topology requires it.
-fn encryption(environment: &Environment, url: &mut RedisUrl, sheet: &mut Sheet) -> Result<bool, String> {
+fn encryption(environment: &Environment, url: &mut RedisUrl, translation: &mut Translation) -> Result<bool, String> {
     let asked = environment.is_on("REDIS_TLS")? || url.tls;
     url.tls = false;
     match &url.topology {
         _ if !asked => return Ok(false),
         Topology::Single(Address::Unix(_)) => {
-            sheet.require("REDIS_TLS: a unix socket is not encrypted, so this is left out");
+            translation.require("REDIS_TLS: a unix socket is not encrypted, so this is left out");
             return Ok(false);
         }
         Topology::Single(_) => url.tls = true,
         Topology::Sentinel { .. } | Topology::Cluster { .. } => {
-            sheet.set("store.redis.tls.enabled", "true", from(environment, &["REDIS_TLS", "REDIS_URL"]));
+            translation.set("store.redis.tls.enabled", "true", from(environment, &["REDIS_TLS", "REDIS_URL"]));
         }
     }
     Ok(true)
 }
 
-fn certificates(environment: &Environment, sheet: &mut Sheet) {
+fn certificates(environment: &Environment, translation: &mut Translation) {
     const PAIR: [&str; 2] = ["REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY"];
     if let Some(path) = environment.text("REDIS_TLS_CACERT") {
         let remark = "instead of whom the system trusts, not beside it.";
-        sheet.set("store.redis.tls.ca", path, format!("from REDIS_TLS_CACERT, {remark}"));
+        translation.set("store.redis.tls.ca", path, format!("from REDIS_TLS_CACERT, {remark}"));
     }
     match PAIR.map(|name| environment.text(name)) {
-        [Some(_), Some(_)] => sheet.copy(environment, &PAIR),
+        [Some(_), Some(_)] => translation.copy(environment, &PAIR),
         [None, None] => {}
-        _ => sheet.require(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
+        _ => translation.require(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
     }
 }
 
 /// Translates user and password; the password is never printed.
-fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut Sheet) {
-    sheet.copy(environment, &["REDIS_AUTH_FILE"]);
+fn login(environment: &Environment, in_url: Option<Credentials>, translation: &mut Translation) {
+    translation.copy(environment, &["REDIS_AUTH_FILE"]);
     let of_auth = environment.text("REDIS_AUTH").map(|text| text.split_once(':').unwrap_or(("", text)));
     let of_url = in_url.as_ref().map(|found| (found.user.as_str(), found.password.reveal()));
     let whose =
@@ -159,17 +163,24 @@ fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut She
         let keys = ["store.redis.username", "store.redis.password", "store.redis.password_file"];
         let password =
             Some(password).filter(|password| !password.is_empty() && environment.text("REDIS_AUTH_FILE").is_none());
-        say_login(sheet, name, user, password, keys, "WEIR_STORE__REDIS__PASSWORD");
+        set_login(translation, name, user, password, keys, "WEIR_STORE__REDIS__PASSWORD");
     }
     let sentinels = environment.text("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
     if let Some(text) = environment.text("REDIS_SENTINEL_AUTH").filter(|_| sentinels) {
         let (user, password) = text.split_once(':').unwrap_or(("", text));
         let keys =
             ["store.redis.sentinel.username", "store.redis.sentinel.password", "store.redis.sentinel.password_file"];
-        say_login(sheet, "REDIS_SENTINEL_AUTH", user, Some(password), keys, "WEIR_STORE__REDIS__SENTINEL__PASSWORD");
+        set_login(
+            translation,
+            "REDIS_SENTINEL_AUTH",
+            user,
+            Some(password),
+            keys,
+            "WEIR_STORE__REDIS__SENTINEL__PASSWORD",
+        );
     }
     if sentinels && environment.text("REDIS_URL").is_some_and(|text| text.contains('@')) {
-        sheet.require(
+        translation.require(
             "REDIS_URL: a user or password beside a Sentinel is left out; the master's go to store.redis.username and \
              WEIR_STORE__REDIS__PASSWORD, the Sentinels' to the same below store.redis.sentinel"
                 .to_owned(),
@@ -177,8 +188,8 @@ fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut She
     }
 }
 
-fn say_login(
-    sheet: &mut Sheet,
+fn set_login(
+    translation: &mut Translation,
     name: &str,
     user: &str,
     password: Option<&str>,
@@ -186,19 +197,19 @@ fn say_login(
     variable: &str,
 ) {
     if !user.is_empty() && user != "default" {
-        sheet.set(username, user, format!("from {name}"));
+        translation.set(username, user, format!("from {name}"));
     }
     if let Some(password) = password {
         let remark =
             format!("The password in {name} is not printed: set {variable} to it, or write it to a file named here.");
-        sheet.show(password_file, remark);
+        translation.show(password_file, remark);
         let step =
             format!("{name}: set {variable} to the password in it, or write it to a file and set {password_file}");
-        sheet.hide(password_key, password, step);
+        translation.hide(password_key, password, step);
     }
 }
 
-fn near_cache(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn near_cache(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const NAME: &str = "LOCAL_CACHE_SIZE_IN_BYTES";
     let Some(text) = environment.text(NAME) else { return Ok(()) };
     let bytes: u64 = text.parse().map_err(|_| format!("{NAME} is not a number of bytes"))?;
@@ -207,32 +218,36 @@ fn near_cache(environment: &Environment, sheet: &mut Sheet) -> Result<(), String
             "from {NAME}. Refusals are remembered for max_age, so that what other replicas give back\n\
              is seen soon; not with `charge: over_limit_only`."
         );
-        sheet.set("store.near_cache.enabled", "true", remark);
+        translation.set("store.near_cache.enabled", "true", remark);
     }
     Ok(())
 }
 
-fn behaviour(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn behaviour(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     for (name, key) in
         [("REDIS_TIMEOUT", "store.redis.connect_timeout"), ("REDIS_OP_TIMEOUT", "store.redis.command_timeout")]
     {
         if let Some(given) = times::given(environment, name)? {
-            times::set(sheet, key, name, given, given.clamp(SHORTEST, LONGEST));
+            times::set(translation, key, name, given, given.clamp(SHORTEST, LONGEST));
         }
     }
     if environment.is_on("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")? {
         let remark =
             "from REDIS_HEALTH_CHECK_ACTIVE_CONNECTION. With a store that is down for all, no replica is ready.";
-        sheet.set("store.redis.required_for_readiness", "true", remark);
+        translation.set("store.redis.required_for_readiness", "true", remark);
     }
     if let Some(prefix) = environment.text("CACHE_KEY_PREFIX") {
         let prefix = format!("{prefix}weir:");
         if prefix.contains(['{', '}']) || prefix.len() > MAX_PREFIX_BYTES {
-            sheet.require(
+            translation.require(
                 "CACHE_KEY_PREFIX: a prefix has at most 128 bytes and no braces; set store.redis.key_prefix".to_owned(),
             );
         } else {
-            sheet.set("store.redis.key_prefix", prefix, "from CACHE_KEY_PREFIX, apart from the keys of that service");
+            translation.set(
+                "store.redis.key_prefix",
+                prefix,
+                "from CACHE_KEY_PREFIX, apart from the keys of that service",
+            );
         }
     }
     Ok(())

@@ -5,27 +5,27 @@ pub(super) struct Variable {
     /// Its name.
     pub name: &'static str,
     /// Its equivalent.
-    pub becomes: Becomes,
+    pub equivalent: Equivalent,
     /// A remark: how the setting differs, or why there is none. It contains no value of any variable.
     pub note: &'static str,
 }
 
 /// The equivalent of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Becomes {
+pub(super) enum Equivalent {
     /// This setting.
     Setting(&'static str),
     /// None, because none is needed.
-    Nothing,
+    NotNeeded,
     /// None, because there is no such feature.
-    Missing,
+    Unsupported,
 }
 
-use Becomes::{Missing, Nothing, Setting};
+use Equivalent::{NotNeeded, Setting, Unsupported};
 
 impl Variable {
-    const fn new(name: &'static str, becomes: Becomes, note: &'static str) -> Self {
-        Self { name, becomes, note }
+    const fn new(name: &'static str, equivalent: Equivalent, note: &'static str) -> Self {
+        Self { name, equivalent, note }
     }
 
     /// Whether the name is that of this variable, or matches its `*`.
@@ -46,9 +46,9 @@ pub(super) fn find(name: &str) -> Option<&'static Variable> {
 
 /// Returns the setting that is the equivalent of a variable.
 pub(super) fn setting(name: &str) -> Option<&'static str> {
-    match find(name)?.becomes {
+    match find(name)?.equivalent {
         Setting(key) => Some(key),
-        Nothing | Missing => None,
+        NotNeeded | Unsupported => None,
     }
 }
 
@@ -68,8 +68,16 @@ pub(super) const TABLE: &[Variable] = &[
     ),
     Variable::new("GRPC_PORT", Setting("grpc.listen"), ""),
     Variable::new("GRPC_UDS", Setting("grpc.listen"), "`unix:PATH`; takes precedence over GRPC_HOST and GRPC_PORT"),
-    Variable::new("DEBUG_HOST", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
-    Variable::new("DEBUG_PORT", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
+    Variable::new(
+        "DEBUG_HOST",
+        NotNeeded,
+        "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats",
+    ),
+    Variable::new(
+        "DEBUG_PORT",
+        NotNeeded,
+        "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats",
+    ),
     Variable::new(
         "GRPC_MAX_CONNECTION_AGE",
         Setting("grpc.max_connection_age"),
@@ -102,8 +110,8 @@ pub(super) const TABLE: &[Variable] = &[
     ),
     Variable::new("RUNTIME_SUBDIRECTORY", Setting("limits"), ""),
     Variable::new("RUNTIME_APPDIRECTORY", Setting("limits"), ""),
-    Variable::new("RUNTIME_WATCH_ROOT", Nothing, "files are checked every `limits_poll`, however they are replaced"),
-    Variable::new("RUNTIME_IGNOREDOTFILES", Nothing, "hidden files are always skipped"),
+    Variable::new("RUNTIME_WATCH_ROOT", NotNeeded, "files are checked every `limits_poll`, however they are replaced"),
+    Variable::new("RUNTIME_IGNOREDOTFILES", NotNeeded, "hidden files are always skipped"),
     Variable::new("MERGE_DOMAIN_CONFIG", Setting("envoy.merge_domains"), ""),
     Variable::new(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
@@ -128,15 +136,19 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Setting("xds.tls.server_name"), ""),
     Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Setting("xds.tls.cert"), "read for each connection"),
     Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Setting("xds.tls.key"), "read for each connection"),
-    Variable::new("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Nothing, "see XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
+    Variable::new(
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+        NotNeeded,
+        "see XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+    ),
     Variable::new(
         "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
         Setting("xds.backoff.initial"),
         "the pauses double; the default there is 10s, here 500ms",
     ),
     Variable::new("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Setting("xds.backoff.max"), "the default there is 60s, here 30s"),
-    Variable::new("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Nothing, "up to half of each pause is random"),
-    Variable::new("XDS_CLIENT_BACKOFF_JITTER", Nothing, "up to half of each pause is random"),
+    Variable::new("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", NotNeeded, "up to half of each pause is random"),
+    Variable::new("XDS_CLIENT_BACKOFF_JITTER", NotNeeded, "up to half of each pause is random"),
     Variable::new(
         "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
         Setting("xds.max_message_bytes"),
@@ -176,7 +188,7 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new("REDIS_TLS_CLIENT_KEY", Setting("store.redis.tls.key"), "read again when it changes"),
     Variable::new(
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
-        Missing,
+        Unsupported,
         "names are always verified; `store.redis.tls.server_name` is the expected name",
     ),
     Variable::new(
@@ -195,38 +207,42 @@ pub(super) const TABLE: &[Variable] = &[
         Setting("store.redis.key_prefix"),
         "with `weir:` appended, so that the keys of both services stay apart",
     ),
-    Variable::new("EXPIRATION_JITTER_MAX_SECONDS", Nothing, "keys expire with the states that they hold"),
+    Variable::new("EXPIRATION_JITTER_MAX_SECONDS", NotNeeded, "keys expire with the states that they hold"),
     Variable::new(
         "REDIS_POOL_SIZE",
-        Nothing,
+        NotNeeded,
         "checks share connections and round trips; `store.redis.pool_size` is 2; raise it for a slow network",
     ),
     Variable::new(
         "REDIS_PIPELINE_WINDOW",
-        Nothing,
+        NotNeeded,
         "checks that arrive during a round trip share the next one, without a timer",
     ),
     Variable::new(
         "REDIS_PIPELINE_LIMIT",
-        Nothing,
+        NotNeeded,
         "`store.redis.max_batch` is the maximum number of checks in one call of the script",
     ),
-    Variable::new("REDIS_CLUSTER_PIPELINE_PARALLELISM", Nothing, "the nodes of a Cluster are always asked in parallel"),
+    Variable::new(
+        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+        NotNeeded,
+        "the nodes of a Cluster are always asked in parallel",
+    ),
     Variable::new(
         "REDIS_POOL_ON_EMPTY_BEHAVIOR",
-        Nothing,
+        NotNeeded,
         "checks queue, at most `store.redis.max_queue`, and at most `store.redis.command_timeout` long",
     ),
-    Variable::new("REDIS_STARTUP_INITIAL_INTERVAL", Nothing, NO_WAIT),
-    Variable::new("REDIS_STARTUP_MAX_INTERVAL", Nothing, NO_WAIT),
-    Variable::new("REDIS_STARTUP_MAX_ELAPSED_TIME", Nothing, NO_WAIT),
+    Variable::new("REDIS_STARTUP_INITIAL_INTERVAL", NotNeeded, NO_WAIT),
+    Variable::new("REDIS_STARTUP_MAX_INTERVAL", NotNeeded, NO_WAIT),
+    Variable::new("REDIS_STARTUP_MAX_ELAPSED_TIME", NotNeeded, NO_WAIT),
     Variable::new(
         "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
-        Nothing,
+        NotNeeded,
         "a check that a replica rejects is resent to the master",
     ),
-    Variable::new("REDIS_PERSECOND", Missing, "per-second limits are counted in `store.url`, like all others"),
-    Variable::new("REDIS_PERSECOND_*", Missing, "see REDIS_PERSECOND"),
+    Variable::new("REDIS_PERSECOND", Unsupported, "per-second limits are counted in `store.url`, like all others"),
+    Variable::new("REDIS_PERSECOND_*", Unsupported, "see REDIS_PERSECOND"),
     Variable::new(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         Setting("store.near_cache.enabled"),
@@ -239,18 +255,18 @@ pub(super) const TABLE: &[Variable] = &[
     ),
     Variable::new(
         "NEAR_LIMIT_RATIO",
-        Missing,
+        Unsupported,
         "`weir_near_limit_total` counts allowed checks that left less than a fifth of the limit, which is the default there",
     ),
-    Variable::new("MEMCACHE_HOST_PORT", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_SRV", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_SRV_REFRESH", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_MAX_IDLE_CONNS", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_TLS", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_TLS_CLIENT_CERT", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_TLS_CLIENT_KEY", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_TLS_CACERT", Missing, MEMCACHED),
-    Variable::new("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_HOST_PORT", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_SRV", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_SRV_REFRESH", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_MAX_IDLE_CONNS", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_TLS", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_CLIENT_CERT", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_CLIENT_KEY", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_CACERT", Unsupported, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Unsupported, MEMCACHED),
     // Telemetry.
     Variable::new(
         "LOG_LEVEL",
@@ -260,19 +276,19 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new("LOG_FORMAT", Setting("log.format"), "JSON lines with other field names"),
     Variable::new("USE_PROMETHEUS", Setting("metrics.listen"), "GET /metrics, always of http.listen too"),
     Variable::new("PROMETHEUS_ADDR", Setting("metrics.listen"), "GET /metrics, without authentication"),
-    Variable::new("PROMETHEUS_PATH", Missing, "the path is /metrics"),
-    Variable::new("PROMETHEUS_MAPPER_YAML", Missing, "metrics have labels, which the scraper can change"),
-    Variable::new("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Missing, "durations are in seconds"),
-    Variable::new("USE_STATSD", Missing, STATSD),
-    Variable::new("STATSD_HOST", Missing, STATSD),
-    Variable::new("STATSD_PORT", Missing, STATSD),
-    Variable::new("STATSD_PROTOCOL", Missing, STATSD),
-    Variable::new("EXTRA_TAGS", Missing, "the scraper adds labels"),
-    Variable::new("STATS_FLUSH_INTERVAL", Nothing, "each scrape has the current values"),
-    Variable::new("DISABLE_STATS", Nothing, "metrics are only served, never sent"),
-    Variable::new("USE_DOG_STATSD", Missing, STATSD),
-    Variable::new("USE_DOG_STATSD_MOGRIFIERS", Missing, STATSD),
-    Variable::new("DOG_STATSD_MOGRIFIER*", Missing, STATSD),
+    Variable::new("PROMETHEUS_PATH", Unsupported, "the path is /metrics"),
+    Variable::new("PROMETHEUS_MAPPER_YAML", Unsupported, "metrics have labels, which the scraper can change"),
+    Variable::new("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Unsupported, "durations are in seconds"),
+    Variable::new("USE_STATSD", Unsupported, STATSD),
+    Variable::new("STATSD_HOST", Unsupported, STATSD),
+    Variable::new("STATSD_PORT", Unsupported, STATSD),
+    Variable::new("STATSD_PROTOCOL", Unsupported, STATSD),
+    Variable::new("EXTRA_TAGS", Unsupported, "the scraper adds labels"),
+    Variable::new("STATS_FLUSH_INTERVAL", NotNeeded, "each scrape has the current values"),
+    Variable::new("DISABLE_STATS", NotNeeded, "metrics are only served, never sent"),
+    Variable::new("USE_DOG_STATSD", Unsupported, STATSD),
+    Variable::new("USE_DOG_STATSD_MOGRIFIERS", Unsupported, STATSD),
+    Variable::new("DOG_STATSD_MOGRIFIER*", Unsupported, STATSD),
     Variable::new("TRACING_ENABLED", Setting("tracing.otlp_endpoint"), "with OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable::new("TRACING_EXPORTER_PROTOCOL", Setting("tracing.protocol"), "the default there is `http`, here `grpc`"),
     Variable::new(
@@ -297,13 +313,13 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", Setting("tracing.ca"), "takes precedence"),
     Variable::new("OTEL_EXPORTER_OTLP_TIMEOUT", Setting("tracing.timeout"), "the default there is 10s, here 5s"),
     Variable::new("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", Setting("tracing.timeout"), "takes precedence"),
-    Variable::new("OTEL_EXPORTER_OTLP_HEADERS", Nothing, "the OpenTelemetry SDK reads it here too"),
-    Variable::new("OTEL_EXPORTER_OTLP_TRACES_HEADERS", Nothing, "the OpenTelemetry SDK reads it here too"),
-    Variable::new("OTEL_EXPORTER_OTLP_COMPRESSION", Nothing, "the OpenTelemetry SDK reads it here too"),
-    Variable::new("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", Nothing, "the OpenTelemetry SDK reads it here too"),
+    Variable::new("OTEL_EXPORTER_OTLP_HEADERS", NotNeeded, "the OpenTelemetry SDK reads it here too"),
+    Variable::new("OTEL_EXPORTER_OTLP_TRACES_HEADERS", NotNeeded, "the OpenTelemetry SDK reads it here too"),
+    Variable::new("OTEL_EXPORTER_OTLP_COMPRESSION", NotNeeded, "the OpenTelemetry SDK reads it here too"),
+    Variable::new("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", NotNeeded, "the OpenTelemetry SDK reads it here too"),
     Variable::new(
         "OTEL_EXPORTER_OTLP_*",
-        Missing,
+        Unsupported,
         "`tracing.otlp_endpoint` and `tracing.ca` name the collector; it holds the credentials of the backends behind it",
     ),
 ];
@@ -315,11 +331,11 @@ mod tests {
     /// Renders the table as in the guide.
     fn rendered() -> String {
         let mut text = "| variable | here |\n|---|---|\n".to_owned();
-        for Variable { name, becomes, note } in TABLE {
-            let here = match becomes {
+        for Variable { name, equivalent, note } in TABLE {
+            let here = match equivalent {
                 Setting(key) => format!("`{key}`"),
-                Nothing => "not needed".to_owned(),
-                Missing => "no equivalent".to_owned(),
+                NotNeeded => "not needed".to_owned(),
+                Unsupported => "no equivalent".to_owned(),
             };
             let colon = if note.is_empty() { "" } else { ": " };
             text.push_str(&format!("| `{name}` | {here}{colon}{note} |\n"));

@@ -3,7 +3,7 @@
 use weir_core::domain::Micros;
 use weir_settings::Time;
 
-use super::{environment::Environment, sheet::Sheet};
+use super::{environment::Environment, translation::Translation};
 
 /// Parses the duration in a variable, if it is set.
 ///
@@ -15,9 +15,9 @@ pub(super) fn given(environment: &Environment, name: &str) -> Result<Option<Micr
 }
 
 /// Sets a key to `kept`: the duration in the variable, clamped to the bounds of the setting.
-pub(super) fn set(sheet: &mut Sheet, key: &'static str, name: &str, given: Micros, kept: Micros) {
+pub(super) fn set(translation: &mut Translation, key: &'static str, name: &str, given: Micros, kept: Micros) {
     let bounded = if kept == given { "" } else { ", within the bounds here" };
-    sheet.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
+    translation.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
 }
 
 /// Parses a duration in Go's format, such as `1m30.5s`, to microseconds.

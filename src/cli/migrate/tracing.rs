@@ -5,8 +5,8 @@ use weir_core::domain::{Micros, time::SECOND};
 
 use super::{
     environment::{Environment, from},
-    sheet::Sheet,
     times,
+    translation::Translation,
 };
 
 const SWITCH: &str = "TRACING_ENABLED";
@@ -25,7 +25,7 @@ const LONGEST: Micros = 60 * SECOND;
 ///
 /// # Errors
 /// The name of a variable whose value envoyproxy/ratelimit would reject.
-pub(super) fn collector(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+pub(super) fn collector(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     if !environment.is_on(SWITCH)? {
         return Ok(());
     }
@@ -39,31 +39,31 @@ pub(super) fn collector(environment: &Environment, sheet: &mut Sheet) -> Result<
         Some((name, endpoint)) => {
             let endpoint = url(endpoint, is_http && name == ENDPOINTS[1]);
             let is_encrypted = endpoint.starts_with("https://");
-            sheet.set("tracing.otlp_endpoint", endpoint, from(environment, &[SWITCH, name]));
+            translation.set("tracing.otlp_endpoint", endpoint, from(environment, &[SWITCH, name]));
             if is_http {
-                sheet.set("tracing.protocol", "http", format!("from {PROTOCOL}, where it is the default"));
+                translation.set("tracing.protocol", "http", format!("from {PROTOCOL}, where it is the default"));
             }
             if let Some((name, path)) = first(CERTIFICATES).filter(|_| is_encrypted) {
-                sheet.set("tracing.ca", path, format!("from {name}"));
+                translation.set("tracing.ca", path, format!("from {name}"));
             }
         }
         None => {
             let place = "where the collector takes OTLP, as http://otel-collector:4317";
-            sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
-            sheet.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
+            translation.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
+            translation.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
         }
     }
     if let Some((name, text)) = first(TIMEOUTS) {
         let millis: Micros = text.parse().map_err(|_| format!("{name} is not a number of milliseconds"))?;
         let given = millis.saturating_mul(1_000);
-        times::set(sheet, "tracing.timeout", name, given, given.clamp(SHORTEST, LONGEST));
+        times::set(translation, "tracing.timeout", name, given, given.clamp(SHORTEST, LONGEST));
     }
-    sheet.copy(environment, &NAMES);
+    translation.copy(environment, &NAMES);
     if let Some(rate) = environment.text(RATE) {
         if !rate.parse().is_ok_and(|rate: f64| (0.0..=1.0).contains(&rate)) {
             return Err(format!("{RATE} is not a number from 0 to 1"));
         }
-        sheet.set("tracing.sample_ratio", rate, from(environment, &[RATE]));
+        translation.set("tracing.sample_ratio", rate, from(environment, &[RATE]));
     }
     Ok(())
 }

@@ -10,9 +10,10 @@ use weir_core::domain::{
 use super::{
     environment::{Environment, from, switch},
     redis,
-    sheet::Sheet,
-    table::{self, Becomes, Variable},
-    times, tracing, xds,
+    table::{self, Equivalent, Variable},
+    times, tracing,
+    translation::Translation,
+    xds,
 };
 
 /// Bounds of `grpc.max_connection_age`, and the upper bound of `grpc.max_connection_age_grace`.
@@ -24,26 +25,26 @@ const LONGEST_GRACE: Micros = DAY;
 ///
 /// # Errors
 /// The name of a variable whose value envoyproxy/ratelimit would reject; never its value.
-pub(super) fn translate(environment: &Environment) -> Result<Sheet, String> {
-    let mut sheet = Sheet::default();
-    limits(environment, &mut sheet)?;
-    listeners(environment, &mut sheet)?;
-    ages(environment, &mut sheet)?;
-    tls(environment, &mut sheet)?;
-    envoy(environment, &mut sheet)?;
-    metrics(environment, &mut sheet)?;
-    redis::store(environment, &mut sheet)?;
-    tracing::collector(environment, &mut sheet)?;
-    log(environment, &mut sheet)?;
-    rest(environment, &mut sheet);
-    Ok(sheet)
+pub(super) fn translate(environment: &Environment) -> Result<Translation, String> {
+    let mut translation = Translation::default();
+    limits(environment, &mut translation)?;
+    listeners(environment, &mut translation)?;
+    ages(environment, &mut translation)?;
+    tls(environment, &mut translation)?;
+    envoy(environment, &mut translation)?;
+    metrics(environment, &mut translation)?;
+    redis::store(environment, &mut translation)?;
+    tracing::collector(environment, &mut translation)?;
+    log(environment, &mut translation)?;
+    rest(environment, &mut translation);
+    Ok(translation)
 }
 
-fn limits(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn limits(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const NAMES: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
     match environment.text("CONFIG_TYPE") {
         None | Some("FILE") => {}
-        Some("GRPC_XDS_SOTW") => return xds::control_plane(environment, sheet),
+        Some("GRPC_XDS_SOTW") => return xds::control_plane(environment, translation),
         Some(_) => return Err("CONFIG_TYPE is neither FILE nor GRPC_XDS_SOTW".to_owned()),
     }
     let parts = [
@@ -57,39 +58,39 @@ fn limits(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         path.push_str(part);
     }
     let remark = from(environment, &NAMES);
-    sheet.set("limits_allow_empty", "true", "as there");
-    sheet.set("limits", path, format!("{remark}; its *.yaml and *.yml, none of deeper directories."));
+    translation.set("limits_allow_empty", "true", "as there");
+    translation.set("limits", path, format!("{remark}; its *.yaml and *.yml, none of deeper directories."));
     Ok(())
 }
 
-fn listeners(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn listeners(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     if let Some(path) = environment.text("GRPC_UDS") {
-        sheet.set("grpc.listen", format!("unix:{path}"), "from GRPC_UDS");
+        translation.set("grpc.listen", format!("unix:{path}"), "from GRPC_UDS");
     } else {
         let names = ["GRPC_HOST", "GRPC_PORT"];
-        sheet.set("grpc.listen", address(environment, names, 8081)?, from(environment, &names));
+        translation.set("grpc.listen", address(environment, names, 8081)?, from(environment, &names));
     }
     let names = ["HOST", "PORT"];
-    sheet.set("http.listen", address(environment, names, 8080)?, from(environment, &names));
+    translation.set("http.listen", address(environment, names, 8080)?, from(environment, &names));
     Ok(())
 }
 
-fn ages(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn ages(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const AGE: &str = "GRPC_MAX_CONNECTION_AGE";
     const GRACE: &str = "GRPC_MAX_CONNECTION_AGE_GRACE";
     // In envoyproxy/ratelimit 0 means forever.
     if let Some(age) = times::given(environment, AGE)? {
         let kept = if age == 0 { 0 } else { age.clamp(SHORTEST_AGE, LONGEST_AGE) };
-        times::set(sheet, "grpc.max_connection_age", AGE, age, kept);
+        times::set(translation, "grpc.max_connection_age", AGE, age, kept);
     }
     if let Some(grace) = times::given(environment, GRACE)? {
         let kept = if grace == 0 { LONGEST_GRACE } else { grace.min(LONGEST_GRACE) };
-        times::set(sheet, "grpc.max_connection_age_grace", GRACE, grace, kept);
+        times::set(translation, "grpc.max_connection_age_grace", GRACE, grace, kept);
     }
     Ok(())
 }
 
-fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn tls(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const SWITCH: &str = "GRPC_SERVER_USE_TLS";
     const CERT: &str = "GRPC_SERVER_TLS_CERT";
     const CLIENTS: &str = "GRPC_CLIENT_TLS_CACERT";
@@ -97,19 +98,20 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         return Ok(());
     }
     if environment.text("GRPC_UDS").is_some() {
-        sheet.require(format!("{SWITCH}: a unix socket is not encrypted here; the rights of its directory guard it"));
+        translation
+            .require(format!("{SWITCH}: a unix socket is not encrypted here; the rights of its directory guard it"));
         return Ok(());
     }
     let Some(cert) = environment.text(CERT) else {
-        sheet
+        translation
             .require(format!("{SWITCH}: {CERT} is not set; name the files of a certificate in grpc.tls.cert and .key"));
         return Ok(());
     };
-    sheet.set("grpc.tls.cert", cert, from(environment, &[SWITCH, CERT]));
-    sheet.copy(environment, &["GRPC_SERVER_TLS_KEY"]);
+    translation.set("grpc.tls.cert", cert, from(environment, &[SWITCH, CERT]));
+    translation.copy(environment, &["GRPC_SERVER_TLS_KEY"]);
     if environment.text(CLIENTS).is_some() {
-        sheet.copy(environment, &[CLIENTS, "GRPC_CLIENT_TLS_SAN"]);
-        sheet.advise(format!(
+        translation.copy(environment, &[CLIENTS, "GRPC_CLIENT_TLS_SAN"]);
+        translation.advise(format!(
             "{CLIENTS}: clients with a certificate may check; for /metrics and resets say in auth.file who may"
         ));
     }
@@ -126,37 +128,38 @@ fn address(environment: &Environment, [host, port]: [&str; 2], default: u16) -> 
     Ok(if bare_v6 { format!("[{host}]:{number}") } else { format!("{host}:{number}") })
 }
 
-fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn envoy(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const STOP: &str = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT";
     const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
     if environment.is_on(HEADERS)? {
-        sheet.set("envoy.headers", "ratelimit", from(environment, &[HEADERS]));
+        translation.set("envoy.headers", "ratelimit", from(environment, &[HEADERS]));
     }
-    sheet.copy(environment, &["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"]);
-    sheet.switch(environment, &["RESPONSE_DYNAMIC_METADATA", "SHADOW_MODE", "QUOTA_MODE", "MERGE_DOMAIN_CONFIG"])?;
+    translation.copy(environment, &["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"]);
+    translation
+        .switch(environment, &["RESPONSE_DYNAMIC_METADATA", "SHADOW_MODE", "QUOTA_MODE", "MERGE_DOMAIN_CONFIG"])?;
     if environment.is_on(STOP)? {
-        sheet.set("envoy.charge", "over_limit_only", from(environment, &[STOP]));
+        translation.set("envoy.charge", "over_limit_only", from(environment, &[STOP]));
     }
     Ok(())
 }
 
-fn metrics(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn metrics(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const SWITCH: &str = "USE_PROMETHEUS";
     const ADDRESS: &str = "PROMETHEUS_ADDR";
     if environment.is_on(SWITCH)? {
         let address = environment.text(ADDRESS).unwrap_or(":9090");
         let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
-        sheet.set("metrics.listen", format!("{host}{address}"), from(environment, &[SWITCH, ADDRESS]));
+        translation.set("metrics.listen", format!("{host}{address}"), from(environment, &[SWITCH, ADDRESS]));
     }
     Ok(())
 }
 
-fn log(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn log(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     if let Some(format) = environment.text("LOG_FORMAT") {
         if !matches!(format, "text" | "json") {
             return Err("LOG_FORMAT is neither text nor json".to_owned());
         }
-        sheet.set("log.format", format, from(environment, &["LOG_FORMAT"]));
+        translation.set("log.format", format, from(environment, &["LOG_FORMAT"]));
     }
     if let Some(level) = environment.text("LOG_LEVEL") {
         let level = match level.to_ascii_lowercase().as_str() {
@@ -167,34 +170,35 @@ fn log(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
             "trace" => "trace",
             _ => return Err("LOG_LEVEL is not a level of that service".to_owned()),
         };
-        sheet.set("log.level", level, from(environment, &["LOG_LEVEL"]));
+        translation.set("log.level", level, from(environment, &["LOG_LEVEL"]));
     }
     Ok(())
 }
 
 /// Notes the variables that do not become settings.
-fn rest(environment: &Environment, sheet: &mut Sheet) {
+fn rest(environment: &Environment, translation: &mut Translation) {
     for name in environment.names() {
-        let Some(Variable { becomes, note, .. }) = table::find(name) else {
-            sheet.missing.push(format!("{name}: not a variable of that service"));
+        let Some(Variable { equivalent, note, .. }) = table::find(name) else {
+            translation.unsupported.push(format!("{name}: not a variable of that service"));
             continue;
         };
         // A boolean variable that is off needs no equivalent.
         let off = environment.text(name).and_then(switch) == Some(false);
-        match becomes {
-            Becomes::Setting(key) if environment.is_elsewhere(name) => {
-                sheet.require(format!("{name}: its value is defined elsewhere and not available here; set {key}"));
+        match equivalent {
+            Equivalent::Setting(key) if environment.is_external(name) => {
+                translation
+                    .require(format!("{name}: its value is defined elsewhere and not available here; set {key}"));
             }
-            Becomes::Setting(_) => {}
-            Becomes::Missing if off => {
-                sheet.not_needed.push(format!("{name}: off there, and without an equivalent here"))
+            Equivalent::Setting(_) => {}
+            Equivalent::Unsupported if off => {
+                translation.not_needed.push(format!("{name}: off there, and without an equivalent here"))
             }
-            Becomes::Missing => sheet.missing.push(format!("{name}: {note}")),
-            Becomes::Nothing => sheet.not_needed.push(format!("{name}: {note}")),
+            Equivalent::Unsupported => translation.unsupported.push(format!("{name}: {note}")),
+            Equivalent::NotNeeded => translation.not_needed.push(format!("{name}: {note}")),
         }
     }
     let relative = environment.text("RUNTIME_ROOT").is_some_and(|root| Path::new(root).is_relative());
     if relative {
-        sheet.advise("RUNTIME_ROOT: a relative path is meant from where the file with these settings stands");
+        translation.advise("RUNTIME_ROOT: a relative path is meant from where the file with these settings stands");
     }
 }

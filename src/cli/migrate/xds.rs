@@ -4,8 +4,8 @@ use weir_core::domain::time::DAY;
 
 use super::{
     environment::{Environment, from},
-    sheet::Sheet,
     times,
+    translation::Translation,
 };
 use crate::xds::SCHEME;
 
@@ -15,29 +15,29 @@ const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_024..=64 << 20;
 const SHORTEST_PAUSE: i64 = 10_000;
 
 /// Translates the control plane that `CONFIG_TYPE=GRPC_XDS_SOTW` takes the policy from.
-pub(super) fn control_plane(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+pub(super) fn control_plane(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
     let server = environment.text(URL).unwrap_or("localhost:18000");
     let server = server.strip_prefix("dns:///").unwrap_or(server);
-    sheet.set("limits", format!("{SCHEME}{server}"), from(environment, &["CONFIG_TYPE", URL]));
-    sheet.copy(environment, &["CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_NODE_METADATA"]);
+    translation.set("limits", format!("{SCHEME}{server}"), from(environment, &["CONFIG_TYPE", URL]));
+    translation.copy(environment, &["CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_NODE_METADATA"]);
     const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
     if let Some(headers) = environment.text(HEADERS) {
-        sheet.show("xds.headers", format!("{HEADERS} is not printed: set WEIR_XDS__HEADERS to it."));
-        sheet.hide("xds.headers", headers, format!("{HEADERS}: set WEIR_XDS__HEADERS to its value"));
+        translation.show("xds.headers", format!("{HEADERS} is not printed: set WEIR_XDS__HEADERS to it."));
+        translation.hide("xds.headers", headers, format!("{HEADERS}: set WEIR_XDS__HEADERS to its value"));
     }
-    tls(environment, sheet)?;
-    pauses(environment, sheet)?;
-    start(environment, sheet)
+    tls(environment, translation)?;
+    pauses(environment, translation)?;
+    start(environment, translation)
 }
 
-fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn tls(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const SWITCH: &str = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
     if !environment.is_on(SWITCH)? {
         return Ok(());
     }
-    sheet.set("xds.tls.enabled", "true", from(environment, &[SWITCH]));
-    sheet.copy(
+    translation.set("xds.tls.enabled", "true", from(environment, &[SWITCH]));
+    translation.copy(
         environment,
         &[
             "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
@@ -49,33 +49,33 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     Ok(())
 }
 
-fn pauses(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn pauses(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const INITIAL: &str = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL";
     const MAX: &str = "XDS_CLIENT_BACKOFF_MAX_INTERVAL";
     let (initial, max) = (times::given(environment, INITIAL)?, times::given(environment, MAX)?);
     if let Some(given) = max {
-        times::set(sheet, "xds.backoff.max", MAX, given, given.clamp(SHORTEST_PAUSE, DAY));
+        times::set(translation, "xds.backoff.max", MAX, given, given.clamp(SHORTEST_PAUSE, DAY));
     }
     if let Some(given) = initial {
         let longest = max.map_or(30_000_000, |max| max.clamp(SHORTEST_PAUSE, DAY));
-        times::set(sheet, "xds.backoff.initial", INITIAL, given, given.clamp(SHORTEST_PAUSE, longest));
+        times::set(translation, "xds.backoff.initial", INITIAL, given, given.clamp(SHORTEST_PAUSE, longest));
     }
     const BYTES: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
     if let Some(text) = environment.text(BYTES) {
         let bytes: usize = text.parse().map_err(|_| format!("{BYTES} is not a number of bytes"))?;
         let kept = bytes.clamp(*MESSAGE_BYTES.start(), *MESSAGE_BYTES.end());
         let bounded = if kept == bytes { "" } else { ", within the bounds here" };
-        sheet.set("xds.max_message_bytes", kept.to_string(), format!("from {BYTES}{bounded}"));
+        translation.set("xds.max_message_bytes", kept.to_string(), format!("from {BYTES}{bounded}"));
     }
     Ok(())
 }
 
-fn start(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+fn start(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const FORCE: &str = "FORCE_START_WITHOUT_INITIAL_CONFIG";
     const HEALTHY: &str = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED";
     match (environment.is_on(FORCE)?, environment.is_on(HEALTHY)?) {
-        (true, true) => sheet.set("xds.start", "not_ready", from(environment, &[FORCE, HEALTHY])),
-        (true, false) => sheet.set("xds.start", "ready", from(environment, &[FORCE])),
+        (true, true) => translation.set("xds.start", "not_ready", from(environment, &[FORCE, HEALTHY])),
+        (true, false) => translation.set("xds.start", "ready", from(environment, &[FORCE])),
         // Both services then wait with closed ports.
         (false, _) => {}
     }

@@ -1,15 +1,15 @@
 //! Tests beside a policy: checks in virtual time, and their expected answers. `weir limits lint` runs them, with the
 //! code of `weir simulate`.
 
+mod expectation;
 mod read;
-mod says;
 
 use weir_core::algorithm::Bounds;
 use weir_policy::{Policy, Tests};
 use weir_settings::{Problems, problem::Mark};
 
-use self::says::Says;
-use super::{render::Decided, simulate::trace::Line};
+use self::expectation::Expectation;
+use super::{render::RenderedDecision, simulate::trace::Line};
 use crate::{
     limiter::{CheckError, Simulation},
     transport::status::Rejected,
@@ -24,7 +24,7 @@ struct PolicyTest {
 struct Step {
     mark: Mark,
     line: Line,
-    says: Vec<(Mark, Says)>,
+    expectations: Vec<(Mark, Expectation)>,
 }
 
 /// The results of tests.
@@ -69,12 +69,12 @@ impl PolicyTest {
             has_passed = false;
             failures.add(mark, "", format!("test `{}`: {what}", self.name));
         };
-        for Step { mark, line, says } in &self.steps {
+        for Step { mark, line, expectations } in &self.steps {
             match answer(&simulation, policy, line, bounds) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
-                    for (mark, says) in says {
-                        if let Some(difference) = says.differs_from(&answer) {
+                    for (mark, expectation) in expectations {
+                        if let Some(difference) = expectation.mismatch(&answer) {
                             failed(*mark, difference);
                         }
                     }
@@ -95,11 +95,11 @@ fn answer(
     policy: &Policy,
     line: &Line,
     bounds: &Bounds,
-) -> Result<Option<Decided>, CheckError> {
+) -> Result<Option<RenderedDecision>, CheckError> {
     match line {
         Line::Check(line) => {
             let request = line.request(bounds)?;
-            Ok(Some(Decided::from(&simulation.check(line.at_us, policy, &request)?)))
+            Ok(Some(RenderedDecision::from(&simulation.check(line.at_us, policy, &request)?)))
         }
         Line::Reset(line) => {
             simulation.reset(line.at_us, policy, &line.request()?, line.subtree);

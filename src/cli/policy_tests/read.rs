@@ -13,10 +13,10 @@ use weir_settings::{
 
 use super::{
     PolicyTest, Step,
-    says::{self, Says, verdict},
+    expectation::{self, Expectation, verdict},
 };
 use crate::cli::simulate::{
-    moments::Moment,
+    timestamps::Timestamp,
     trace::{CheckLine, Line, ResetLine},
 };
 
@@ -50,7 +50,8 @@ impl Reader<'_> {
                 "name" => test.name = self.scalar(value, "name", "a text", |text| Some(text.to_owned())),
                 "start" => {
                     let form = "a time as in 2026-10-31T12:00:00Z";
-                    start = self.scalar(value, "start", form, |text| Moment::parse(text).ok().map(|moment| moment.at));
+                    start = self
+                        .scalar(value, "start", form, |text| Timestamp::parse(text).ok().map(|timestamp| timestamp.at));
                 }
                 _ => {}
             }
@@ -69,7 +70,7 @@ impl Reader<'_> {
     fn step(&mut self, node: &Node, start: Micros, at: &mut Micros) -> Option<Step> {
         let is_reset = matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == "reset"));
         let entries = self.map(node, "a step", if is_reset { RESET_KEYS } else { CHECK_KEYS });
-        let (mut key, mut subtree, mut says) = (None, false, Vec::new());
+        let (mut key, mut subtree, mut expectations) = (None, false, Vec::new());
         let (mut cost, mut max_wait, mut factor) = (None, None, None);
         for Entry { key: name, value, .. } in entries {
             match name.as_str() {
@@ -79,7 +80,7 @@ impl Reader<'_> {
                 "cost" => cost = Some(self.scalar(value, name, "a whole number", |text| text.parse().ok())),
                 "max_wait" => max_wait = Some(self.duration(value, name)),
                 "factor" => factor = Some(self.scalar(value, name, "a number", |text| text.parse().ok())),
-                "says" => says = self.says(value),
+                "says" => expectations = self.expectations(value),
                 _ => {}
             }
         }
@@ -93,14 +94,14 @@ impl Reader<'_> {
             let line = CheckLine::new(*at, self.domain.to_owned(), key, cost);
             Line::Check(line.under(max_wait, factor))
         };
-        Some(Step { mark: node.mark, line, says })
+        Some(Step { mark: node.mark, line, expectations })
     }
 
     /// Reads the expectations of a step: `allowed`, `refused`, or a map.
-    fn says(&mut self, node: &Node) -> Vec<(Mark, Says)> {
+    fn expectations(&mut self, node: &Node) -> Vec<(Mark, Expectation)> {
         match &node.value {
             Value::Scalar(text) if matches!(text.as_str(), "allowed" | "refused") => {
-                return vec![(node.mark, Says { name: "allowed", must: text.clone() })];
+                return vec![(node.mark, Expectation { name: "allowed", expected: text.clone() })];
             }
             Value::Map(_) => {}
             _ => {
@@ -109,18 +110,18 @@ impl Reader<'_> {
                 return Vec::new();
             }
         }
-        let mut says = Vec::new();
-        for Entry { key, value, .. } in self.map(node, "says", says::NAMES) {
-            let Some(&name) = says::NAMES.iter().find(|name| *name == key) else { continue };
-            let must = match name {
+        let mut expectations = Vec::new();
+        for Entry { key, value, .. } in self.map(node, "says", expectation::NAMES) {
+            let Some(&name) = expectation::NAMES.iter().find(|name| *name == key) else { continue };
+            let expected = match name {
                 "allowed" => verdict(self.scalar(value, name, "true or false", |text| text.parse().ok())).to_owned(),
                 "by" => self.scalar(value, name, "a limit's name", |text| Some(text.to_owned())),
                 "remaining" => self.scalar(value, name, "a whole number", |text| text.parse::<u64>().ok()).to_string(),
                 _ => format_duration(self.duration(value, name)),
             };
-            says.push((value.mark, Says { name, must }));
+            expectations.push((value.mark, Expectation { name, expected }));
         }
-        says
+        expectations
     }
 
     fn segments(&mut self, node: &Node, field: &str) -> Vec<String> {

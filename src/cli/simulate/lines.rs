@@ -20,9 +20,9 @@ const BLOCK: usize = 64 << 10;
 const MAX_LINE: usize = 1 << 20;
 
 /// Parses lines of text.
-pub trait Reading: Send + 'static {
+pub trait LineParser: Send + 'static {
     /// Parses a line, whose entry may be held back until further lines are read.
-    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>);
+    fn parse(&mut self, number: u64, text: &str, into: &mut Vec<Entry>);
 
     /// Adds the entries that are still held back after the last line.
     fn finish(&mut self, into: &mut Vec<Entry>);
@@ -38,8 +38,8 @@ pub struct Entry {
 /// The parser of lines that are JSON.
 pub struct Trace;
 
-impl Reading for Trace {
-    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
+impl LineParser for Trace {
+    fn parse(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
         into.push(Entry { number, line: Line::parse(text) });
     }
 
@@ -55,18 +55,18 @@ pub struct Batch {
     /// Whether no further line has been read yet: the writer may be waiting for its answer.
     pub is_last_so_far: bool,
     /// The error that ended reading, if any.
-    pub broken: Option<io::Error>,
+    pub error: Option<io::Error>,
 }
 
 /// The lines of a text.
 pub struct Lines(mpsc::Receiver<Batch>);
 
 impl Lines {
-    pub fn read(text: impl Read + Send + 'static, reading: impl Reading) -> io::Result<Self> {
+    pub fn read(text: impl Read + Send + 'static, parser: impl LineParser) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(READ_AHEAD);
         let reader = BufReader::with_capacity(BLOCK, text);
         let lines = thread::Builder::new().name("weir-trace".to_owned());
-        lines.spawn(move || send_all(reader, reading, &sender))?;
+        lines.spawn(move || send_all(reader, parser, &sender))?;
         Ok(Self(receiver))
     }
 
@@ -76,21 +76,21 @@ impl Lines {
     }
 }
 
-fn send_all(mut text: BufReader<impl Read>, mut reading: impl Reading, sender: &mpsc::Sender<Batch>) {
+fn send_all(mut text: BufReader<impl Read>, mut parser: impl LineParser, sender: &mpsc::Sender<Batch>) {
     let (mut number, mut bytes_read, mut line, mut batch) = (0, 0, Vec::new(), Batch::default());
     let mut ended = false;
     while !ended {
         number += 1;
         match next_line(&mut text, &mut line) {
             Ok(0) => {
-                reading.finish(&mut batch.entries);
+                parser.finish(&mut batch.entries);
                 ended = true;
             }
             Ok(bytes) => {
                 bytes_read += bytes as u64;
-                understand(&mut reading, number, &line, &mut batch.entries);
+                parse_line(&mut parser, number, &line, &mut batch.entries);
             }
-            Err(error) => (batch.broken, ended) = (Some(error), true),
+            Err(error) => (batch.error, ended) = (Some(error), true),
         }
         batch.is_last_so_far = !text.buffer().contains(&b'\n');
         if ended || batch.is_last_so_far || batch.entries.len() >= BATCH {
@@ -110,14 +110,14 @@ fn next_line(text: &mut BufReader<impl Read>, line: &mut Vec<u8>) -> io::Result<
     Ok(bytes + rest)
 }
 
-fn understand(reading: &mut impl Reading, number: u64, line: &[u8], into: &mut Vec<Entry>) {
+fn parse_line(parser: &mut impl LineParser, number: u64, line: &[u8], into: &mut Vec<Entry>) {
     let mut wrong = |why: &str| into.push(Entry { number, line: Err(why.to_owned()) });
     if line.len() > MAX_LINE {
         return wrong("longer than 1 MiB");
     }
     match str::from_utf8(line).map(str::trim) {
         Ok("") => {}
-        Ok(text) => reading.read(number, text, into),
+        Ok(text) => parser.parse(number, text, into),
         Err(_) => wrong("not UTF-8"),
     }
 }
@@ -128,8 +128,8 @@ mod tests {
 
     struct Lengths;
 
-    impl Reading for Lengths {
-        fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
+    impl LineParser for Lengths {
+        fn parse(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
             into.push(Entry { number, line: Err(text.len().to_string()) });
         }
 
@@ -140,7 +140,7 @@ mod tests {
         let mut lines = Lines::read(io::Cursor::new(text), Lengths).unwrap();
         let mut entries = Vec::new();
         while let Some(batch) = lines.0.blocking_recv() {
-            assert!(batch.entries.len() <= BATCH && batch.broken.is_none());
+            assert!(batch.entries.len() <= BATCH && batch.error.is_none());
             entries.extend(batch.entries.into_iter().map(|entry| (entry.number, entry.line.unwrap_err())));
         }
         entries

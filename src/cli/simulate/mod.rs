@@ -3,13 +3,13 @@
 pub mod access;
 mod compare;
 pub mod lines;
-pub(super) mod moments;
 mod progress;
 mod replay;
 mod simulation;
 mod skipped;
 mod source;
 mod store;
+pub(super) mod timestamps;
 pub mod trace;
 
 use std::{
@@ -35,7 +35,7 @@ use self::{
     source::Source,
     store::{SimulationStore, in_memory, open_redis},
 };
-use super::{CommandResult, Failure, NO, block_on, out::Out, variables};
+use super::{CommandResult, EXIT_NO, Failure, block_on, out::Out, variables};
 use crate::config::{Flags, Settings};
 
 /// Replay a trace against a policy in virtual time, or compare two policies
@@ -196,13 +196,17 @@ async fn clean_up(target: &impl ReplayTarget, leftovers: &[String]) -> Vec<Strin
     left
 }
 
-async fn run(target: &mut impl ReplayTarget, mut replay: Replay, broken: impl Future<Output = u8>) -> CommandResult {
+async fn run(
+    target: &mut impl ReplayTarget,
+    mut replay: Replay,
+    interrupted: impl Future<Output = u8>,
+) -> CommandResult {
     let mut out = BufWriter::new(Out::new());
-    let end = replay.run(target, &mut out, broken).await;
+    let end = replay.run(target, &mut out, interrupted).await;
     replay.progress.conclude();
     let code = end.and_then(|end| match end {
         End::Complete => replay.conclude().and_then(|()| Ok(target.conclude(&mut out)?)),
-        End::Broken(code) => Ok(code),
+        End::Interrupted(code) => Ok(code),
     });
     out.flush()?;
     Ok(ExitCode::from(code?))

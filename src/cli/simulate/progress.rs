@@ -15,7 +15,7 @@ const CLEAR: &str = "\r\x1b[K";
 /// The progress of a replay.
 pub(super) struct Progress {
     started: Instant,
-    said: Instant,
+    shown_at: Instant,
     /// Interval between updates; `None`: the progress is not shown.
     every: Option<Duration>,
     on_terminal: bool,
@@ -36,7 +36,7 @@ impl Progress {
         let now = Instant::now();
         Self {
             started: now,
-            said: now,
+            shown_at: now,
             every: (wanted || on_terminal && is_alone).then_some(every),
             on_terminal,
             is_shown: false,
@@ -52,14 +52,14 @@ impl Progress {
     }
 
     /// Adds replayed lines, sets the bytes of the text read so far, and shows both when it is due.
-    pub(super) fn came_to(&mut self, more_lines: u64, bytes: u64) {
+    pub(super) fn advance(&mut self, more_lines: u64, bytes: u64) {
         self.lines += more_lines;
         self.bytes = bytes;
         let Some(every) = self.every else { return };
         let now = Instant::now();
-        if now - self.said >= every {
-            self.said = now;
-            self.say();
+        if now - self.shown_at >= every {
+            self.shown_at = now;
+            self.print();
         }
     }
 
@@ -73,7 +73,7 @@ impl Progress {
     pub(super) fn conclude(&mut self) {
         self.clear();
         if self.every.is_some() && !self.on_terminal {
-            self.say();
+            self.print();
         }
     }
 
@@ -83,7 +83,7 @@ impl Progress {
         }
     }
 
-    fn say(&mut self) {
+    fn print(&mut self) {
         let text = line(self.lines, self.bytes, self.size, self.started.elapsed());
         // A closed standard error does not end the command.
         let _ = if self.on_terminal {

@@ -39,7 +39,7 @@ pub(super) enum End {
     /// After its last line.
     Complete,
     /// Interrupted by a signal between two lines, with the exit code.
-    Broken(u8),
+    Interrupted(u8),
 }
 
 impl Replay {
@@ -51,7 +51,7 @@ impl Replay {
         self.skipped.as_ref().map_or(Ok(()), |skipped| skipped.conclude(self.progress.lines()))
     }
 
-    /// Replays all lines, or those until `broken` completes.
+    /// Replays all lines, or those until `interrupted` completes.
     ///
     /// # Errors
     /// An invalid line, unless invalid lines are skipped, or a line that the store failed to decide: its number and the
@@ -60,21 +60,21 @@ impl Replay {
         &mut self,
         target: &mut impl ReplayTarget,
         out: &mut dyn Write,
-        broken: impl Future<Output = u8>,
+        interrupted: impl Future<Output = u8>,
     ) -> Result<End, Failure> {
-        let (mut broken, mut number) = (pin!(broken), 0);
+        let (mut interrupted, mut number) = (pin!(interrupted), 0);
         loop {
             let batch = tokio::select! {
                 biased;
-                code = &mut broken => return Ok(End::Broken(code)),
+                code = &mut interrupted => return Ok(End::Interrupted(code)),
                 batch = self.lines.next() => batch,
             };
             let Some(batch) = batch else { return Ok(End::Complete) };
             let lines = batch.entries.len();
             for entry in batch.entries {
                 // A remote store takes a while for a batch.
-                if let Some(code) = broken.as_mut().now_or_never() {
-                    return Ok(End::Broken(code));
+                if let Some(code) = interrupted.as_mut().now_or_never() {
+                    return Ok(End::Interrupted(code));
                 }
                 number = entry.number;
                 let failed = match (entry.line, &mut self.skipped) {
@@ -89,10 +89,10 @@ impl Replay {
                     return Err(Failure(format!("line {number}: {why}")));
                 }
             }
-            if let Some(error) = batch.broken {
+            if let Some(error) = batch.error {
                 return Err(Failure(format!("after line {number}: {error}")));
             }
-            self.progress.came_to(lines as u64, batch.bytes_read);
+            self.progress.advance(lines as u64, batch.bytes_read);
             // A program that writes a line and waits for its answer gets it.
             if batch.is_last_so_far {
                 out.flush()?;

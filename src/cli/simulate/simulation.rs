@@ -14,14 +14,14 @@ use weir_core::{
 use weir_policy::Policy;
 
 use super::{
-    moments::at_text,
     replay::ReplayTarget,
     store::{SimulationStore, in_full},
+    timestamps::at_text,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
-    cli::render::Decided,
-    limiter::{CheckError, Limiter, tallies::Tallies},
+    cli::render::RenderedDecision,
+    limiter::{CheckError, Limiter, totals::PolicyTotals},
     telemetry::Metrics,
     transport::status::Rejected,
 };
@@ -43,7 +43,7 @@ pub(super) struct Simulation<S> {
     clock: Arc<ManualClock>,
     bounds: Bounds,
     print: Print,
-    tallies: Tallies,
+    totals: PolicyTotals,
     /// Number of lines that could not be decided, and the number of the first one.
     invalid: Option<(u64, u64)>,
 }
@@ -57,15 +57,15 @@ struct CheckRecord<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a [String]>,
     #[serde(flatten)]
-    decided: Decided,
+    decided: RenderedDecision,
 }
 
 impl<S: SimulationStore> Simulation<S> {
     /// Creates a simulation of `policy`, whose time in `store` is that of `clock`.
     pub(super) fn new(store: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
-        let tallies = Tallies::new(&policy);
+        let totals = PolicyTotals::new(&policy);
         let limiter = Limiter::new(store, policy, Metrics::new());
-        Self { limiter, clock, bounds, print, tallies, invalid: None }
+        Self { limiter, clock, bounds, print, totals, invalid: None }
     }
 
     async fn check(
@@ -78,14 +78,17 @@ impl<S: SimulationStore> Simulation<S> {
         let handle = self.limiter.policy_handle();
         let answer = self.limiter.check(&handle, &request).await?;
         if let Print::Summary { .. } = self.print {
-            self.tallies.count(line.at_us, &request, &answer);
+            self.totals.count(line.at_us, &request, &answer);
             return Ok(Ok(()));
         }
         let (number, key) = match self.print {
             Print::DecisionsOfKeys => (Some(number), Some(&line.key[..])),
             _ => (None, None),
         };
-        Ok(say(out, &CheckRecord { line: number, at_us: line.at_us, key, decided: Decided::from(&answer) }))
+        Ok(print_json(
+            out,
+            &CheckRecord { line: number, at_us: line.at_us, key, decided: RenderedDecision::from(&answer) },
+        ))
     }
 
     async fn reset(&mut self, line: &ResetLine, out: &mut dyn Write) -> Result<io::Result<()>, CheckError> {
@@ -94,22 +97,22 @@ impl<S: SimulationStore> Simulation<S> {
     }
 
     fn unless_summary(&self, out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
-        if let Print::Summary { .. } = self.print { Ok(()) } else { say(out, value) }
+        if let Print::Summary { .. } = self.print { Ok(()) } else { print_json(out, value) }
     }
 
     fn print_summary(&self, json: bool, out: &mut dyn Write) -> io::Result<()> {
-        let did = self.tallies.by_name();
+        let did = self.totals.by_name();
         if did.is_empty() && !json {
             writeln!(out, "no limit applies to any line")?;
         }
-        for ((domain, limit), tally) in did {
+        for ((domain, limit), totals) in did {
             if json {
-                writeln!(out, "{}", json!({ "domain": domain, "limit": limit, "did": tally }))?;
+                writeln!(out, "{}", json!({ "domain": domain, "limit": limit, "did": totals }))?;
                 continue;
             }
             let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
-            let first = tally.first_refusal_us.map(|at| format!(", the first {}", at_text(at))).unwrap_or_default();
-            writeln!(out, "{domain}{limit}: {} allowed, {} refused{first}", tally.allowed, tally.refused)?;
+            let first = totals.first_refusal_us.map(|at| format!(", the first {}", at_text(at))).unwrap_or_default();
+            writeln!(out, "{domain}{limit}: {} allowed, {} refused{first}", totals.allowed, totals.refused)?;
         }
         match self.invalid {
             Some((lines, first)) if json => writeln!(out, "{}", json!({ "invalid": lines, "first_line": first })),
@@ -164,7 +167,7 @@ impl<S: SimulationStore> ReplayTarget for Simulation<S> {
 }
 
 /// Prints a line of JSON.
-pub(super) fn say(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+pub(super) fn print_json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
 }

@@ -3,7 +3,7 @@
 use super::{Failure, progress::Progress};
 
 /// Maximum number of skipped lines that are reported one by one.
-const MAX_TOLD: u64 = 5;
+const MAX_REPORTED: u64 = 5;
 
 /// The number of skipped lines.
 #[derive(Default)]
@@ -13,7 +13,7 @@ impl SkippedLines {
     /// Skips a line. The first few are reported, with the reason.
     pub(super) fn note(&mut self, number: u64, why: &str, progress: &mut Progress) {
         self.0 += 1;
-        if self.0 <= MAX_TOLD {
+        if self.0 <= MAX_REPORTED {
             progress.interrupt(&format!("line {number} is skipped: {why}"));
         }
     }

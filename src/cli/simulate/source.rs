@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::{
     Failure,
-    access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
+    access::{AccessLog, Arrivals, Field, KeyFrom, SecondBuffer},
     lines::{Lines, Trace},
     progress::Progress,
     replay::Replay,
@@ -87,7 +87,7 @@ impl Source {
             time_from: self.time_from.clone(),
             domain: self.domain.clone(),
             arrivals: self.arrivals,
-            of_a_second: OfASecond::default(),
+            second_buffer: SecondBuffer::default(),
         })
     }
 }

@@ -5,7 +5,7 @@ use weir_core::{
     algorithm::Bounds,
     domain::{Charge, Micros, time::MAX_MOMENT},
 };
-use weir_policy::{Spec, limits::read_limits};
+use weir_policy::{RequestLimits, limits::read_limits};
 use weir_settings::{Problems, document::Node};
 
 use crate::limiter::{Invalid, Request};
@@ -121,7 +121,7 @@ impl CheckLine {
             if let Some(problem) = problems.0.into_iter().next() {
                 return Err(Invalid::field_error(problem.field, problem.message));
             }
-            request.spec = Some(Spec::new(written, charge.unwrap_or_default(), &request.key)?.into());
+            request.spec = Some(RequestLimits::new(written, charge.unwrap_or_default(), &request.key)?.into());
         }
         Ok(request)
     }

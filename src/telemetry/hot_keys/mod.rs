@@ -26,19 +26,19 @@ pub struct HotKeys {
     origin: Instant,
     /// Incremented by each read, so that every thread samples its next request, however rare requests have become.
     pulse: AtomicU32,
-    seen: Mutex<Seen>,
+    sketches: Mutex<Sketches>,
 }
 
-struct Seen {
+struct Sketches {
     /// The second at which the weight of a request is 1.
     since: f64,
-    busy: SpaceSaving<Facts>,
-    near: SpaceSaving<Facts>,
+    hot: SpaceSaving<KeyStats>,
+    near: SpaceSaving<KeyStats>,
     name: Vec<u8>,
 }
 
 /// The decision of one limit on one key.
-pub struct Sighting<'a> {
+pub struct Sample<'a> {
     /// The domain.
     pub domain: &'a str,
     /// The limit's name.
@@ -51,7 +51,7 @@ pub struct Sighting<'a> {
     pub decision: Decision,
 }
 
-impl Sighting<'_> {
+impl Sample<'_> {
     /// Whether the request was refused, or left less than a tenth of the limit.
     fn is_near(&self) -> bool {
         !self.decision.allowed || self.decision.remaining.saturating_mul(10) < self.decision.limit
@@ -60,7 +60,7 @@ impl Sighting<'_> {
 
 /// A key at one limit, as of its last sample.
 #[derive(Clone, Debug)]
-struct Facts {
+struct KeyStats {
     domain: Box<str>,
     limit: Box<str>,
     shadow: bool,
@@ -104,22 +104,23 @@ impl HotKey {
 impl HotKeys {
     /// Creates a sketch of at most `most` hot keys, and as many keys near their limits.
     pub fn new(most: usize) -> Self {
-        let seen = Seen { since: 0.0, busy: SpaceSaving::new(most), near: SpaceSaving::new(most), name: Vec::new() };
-        Self { origin: Instant::now(), pulse: AtomicU32::new(0), seen: Mutex::new(seen) }
+        let sketches =
+            Sketches { since: 0.0, hot: SpaceSaving::new(most), near: SpaceSaving::new(most), name: Vec::new() };
+        Self { origin: Instant::now(), pulse: AtomicU32::new(0), sketches: Mutex::new(sketches) }
     }
 
     /// Whether to sample this request, and the number of requests that the sample represents.
     #[inline]
-    pub fn due(&self) -> Option<u32> {
+    pub fn sample_weight(&self) -> Option<u32> {
         sampler::take(self.pulse.load(Ordering::Relaxed))
     }
 
     /// Records the decision of a limit on a sampled request, which represents `weight` requests. `segments` are those
     /// of the key that the limit covers.
-    pub fn saw<'s>(&self, weight: u32, sighting: &Sighting<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
+    pub fn record<'s>(&self, weight: u32, sample: &Sample<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
         // The lock is held for microseconds. A request that does not get it at once is not recorded.
-        let Some(mut seen) = self.seen.try_lock() else { return };
-        seen.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sighting, segments);
+        let Some(mut sketches) = self.sketches.try_lock() else { return };
+        sketches.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sample, segments);
     }
 
     /// Returns the hottest keys of a domain, and those most often near their limits; at most `most` of each that
@@ -127,9 +128,9 @@ impl HotKeys {
     pub fn read(&self, domain: &str, most: usize, wanted: impl Fn(&[Box<str>]) -> bool) -> (Vec<HotKey>, Vec<HotKey>) {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
-        let seen = self.seen.lock();
-        let wanted = |facts: &Facts| &*facts.domain == domain && wanted(&facts.segments);
-        (seen.top(&seen.busy, now, most, wanted), seen.top(&seen.near, now, most, wanted))
+        let sketches = self.sketches.lock();
+        let wanted = |stats: &KeyStats| &*stats.domain == domain && wanted(&stats.segments);
+        (sketches.top(&sketches.hot, now, most, wanted), sketches.top(&sketches.near, now, most, wanted))
     }
 
     /// Returns at most `most` of the hottest keys of all domains, and as many keys near their limits, those refused
@@ -137,10 +138,10 @@ impl HotKeys {
     pub fn hottest(&self, most: usize) -> Vec<HotKey> {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
-        let seen = self.seen.lock();
-        let mut hottest = seen.top(&seen.busy, now, most, |_| true);
-        let mut near = seen.top(&seen.near, now, usize::MAX, |facts| facts.refused > 0.0);
-        drop(seen);
+        let sketches = self.sketches.lock();
+        let mut hottest = sketches.top(&sketches.hot, now, most, |_| true);
+        let mut near = sketches.top(&sketches.near, now, usize::MAX, |stats| stats.refused > 0.0);
+        drop(sketches);
         near.sort_by(|one, other| other.refused_per_second.total_cmp(&one.refused_per_second));
         near.truncate(most);
         near.retain(|near| !hottest.iter().any(|hot| hot.is_of(near)));
@@ -149,55 +150,55 @@ impl HotKeys {
     }
 }
 
-impl Seen {
-    fn add<'s>(
-        &mut self,
-        now: f64,
-        count: f64,
-        sighting: &Sighting<'_>,
-        segments: impl Iterator<Item = &'s str> + Clone,
-    ) {
+impl Sketches {
+    fn add<'s>(&mut self, now: f64, count: f64, sample: &Sample<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
         let bytes: usize = segments.clone().map(str::len).sum();
-        if bytes.max(sighting.name.iter().map(|part| part.len()).sum()) > MAX_NAME_BYTES {
+        if bytes.max(sample.name.iter().map(|part| part.len()).sum()) > MAX_NAME_BYTES {
             return;
         }
         if now - self.since > RESCALE_SECONDS {
-            let by = faded(now - self.since);
-            for keys in [&mut self.busy, &mut self.near] {
-                keys.scale(by, |facts| facts.refused *= by);
+            let by = decay(now - self.since);
+            for keys in [&mut self.hot, &mut self.near] {
+                keys.scale(by, |stats| stats.refused *= by);
             }
             self.since = now;
         }
-        let weight = count / faded(now - self.since);
+        let weight = count / decay(now - self.since);
         self.name.clear();
-        sighting.name.iter().for_each(|part| self.name.extend_from_slice(part));
-        let make = || Facts {
-            domain: sighting.domain.into(),
-            limit: sighting.limit.into(),
-            shadow: sighting.shadow,
+        sample.name.iter().for_each(|part| self.name.extend_from_slice(part));
+        let make = || KeyStats {
+            domain: sample.domain.into(),
+            limit: sample.limit.into(),
+            shadow: sample.shadow,
             segments: segments.clone().map(Box::from).collect(),
-            decision: sighting.decision,
+            decision: sample.decision,
             refused: 0.0,
             at: now,
         };
-        let keep = |facts: &mut Facts| {
-            (facts.decision, facts.shadow, facts.at) = (sighting.decision, sighting.shadow, now);
-            facts.refused += if sighting.decision.allowed { 0.0 } else { weight };
+        let keep = |stats: &mut KeyStats| {
+            (stats.decision, stats.shadow, stats.at) = (sample.decision, sample.shadow, now);
+            stats.refused += if sample.decision.allowed { 0.0 } else { weight };
         };
-        keep(self.busy.add(&self.name, weight, make));
-        if sighting.is_near() {
+        keep(self.hot.add(&self.name, weight, make));
+        if sample.is_near() {
             keep(self.near.add(&self.name, weight, make));
         }
     }
 
-    fn top(&self, keys: &SpaceSaving<Facts>, now: f64, most: usize, wanted: impl Fn(&Facts) -> bool) -> Vec<HotKey> {
+    fn top(
+        &self,
+        keys: &SpaceSaving<KeyStats>,
+        now: f64,
+        most: usize,
+        wanted: impl Fn(&KeyStats) -> bool,
+    ) -> Vec<HotKey> {
         let mut found: Vec<_> = keys.entries().iter().filter(|entry| wanted(&entry.value)).collect();
         found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
         // All weights decay at the same rate. Early on, their sum has not yet reached its steady state.
-        let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - faded(now)).max(f64::EPSILON);
-        let per_second = faded(now - self.since) / seconds;
-        let hot_key = |entry: &Entry<Facts>| {
-            let Facts { domain, limit, shadow, segments, decision, refused, at } = entry.value.clone();
+        let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - decay(now)).max(f64::EPSILON);
+        let per_second = decay(now - self.since) / seconds;
+        let hot_key = |entry: &Entry<KeyStats>| {
+            let KeyStats { domain, limit, shadow, segments, decision, refused, at } = entry.value.clone();
             HotKey {
                 domain,
                 limit,
@@ -215,7 +216,7 @@ impl Seen {
 }
 
 /// Returns the fraction of a weight that remains after this many seconds of decay.
-fn faded(seconds: f64) -> f64 {
+fn decay(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_SECONDS).exp2()
 }
 
@@ -223,15 +224,15 @@ fn faded(seconds: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn sees(seen: &mut Seen, now: f64, key: &str, allowed: bool, remaining: u64) {
+    fn record(sketches: &mut Sketches, now: f64, key: &str, allowed: bool, remaining: u64) {
         let decision =
             if allowed { Decision::pass(100, remaining, 1) } else { Decision::refuse(100, remaining, Some(1), 1) };
         let name = [key.as_bytes(), b"#limit".as_slice()];
-        let sighting = Sighting { domain: "d", limit: "limit", shadow: false, name, decision };
-        seen.add(now, 1.0, &sighting, [key].into_iter());
+        let sample = Sample { domain: "d", limit: "limit", shadow: false, name, decision };
+        sketches.add(now, 1.0, &sample, [key].into_iter());
     }
 
-    fn all(_: &Facts) -> bool {
+    fn all(_: &KeyStats) -> bool {
         true
     }
 
@@ -242,65 +243,65 @@ mod tests {
     #[test]
     fn rates_follow_the_stream_and_decay() {
         let hot = HotKeys::new(10);
-        let mut seen = hot.seen.lock();
+        let mut sketches = hot.sketches.lock();
         let mut at = 0.0;
         // Long enough for weights to be rescaled on the way.
         for turn in 0..120_000 {
             at = f64::from(turn) * 0.05;
-            sees(&mut seen, at, "steady", true, 50);
+            record(&mut sketches, at, "steady", true, 50);
             if turn % 4 == 0 {
-                sees(&mut seen, at, "refused", false, 0);
+                record(&mut sketches, at, "refused", false, 0);
             }
         }
-        let top = seen.top(&seen.busy, at, 9, all);
+        let top = sketches.top(&sketches.hot, at, 9, all);
         assert_eq!(keys(&top), ["steady", "refused"]);
         assert!((top[0].per_second - 20.0).abs() < 1.0, "{top:?}");
         assert!((top[1].per_second - 5.0).abs() < 0.5 && (top[1].refused_per_second - 5.0).abs() < 0.5, "{top:?}");
-        let near = seen.top(&seen.near, at, 9, all);
+        let near = sketches.top(&sketches.near, at, 9, all);
         assert_eq!(keys(&near), ["refused"]);
-        let later = seen.top(&seen.busy, at + 2.0 * HALF_LIFE_SECONDS, 9, all);
+        let later = sketches.top(&sketches.hot, at + 2.0 * HALF_LIFE_SECONDS, 9, all);
         assert!((later[0].per_second - 5.0).abs() < 0.5 && later[0].seconds_ago >= 20.0, "{later:?}");
-        assert!(seen.top(&seen.busy, at, 9, |facts| &*facts.segments[0] == "other").is_empty());
+        assert!(sketches.top(&sketches.hot, at, 9, |stats| &*stats.segments[0] == "other").is_empty());
     }
 
     #[test]
     fn keys_below_ten_percent_remaining_are_near_their_limit() {
         let hot = HotKeys::new(10);
-        let mut seen = hot.seen.lock();
-        sees(&mut seen, 1.0, "far", true, 10);
-        sees(&mut seen, 1.0, "near", true, 9);
-        sees(&mut seen, 1.5, "near", true, 8);
-        let near = seen.top(&seen.near, 2.0, 9, all);
+        let mut sketches = hot.sketches.lock();
+        record(&mut sketches, 1.0, "far", true, 10);
+        record(&mut sketches, 1.0, "near", true, 9);
+        record(&mut sketches, 1.5, "near", true, 8);
+        let near = sketches.top(&sketches.near, 2.0, 9, all);
         assert_eq!((keys(&near), near[0].decision.remaining, near[0].seconds_ago), (vec!["near"], 8, 0.5));
     }
 
     #[test]
     fn tracked_keys_are_bounded_in_number_and_length() {
         let hot = HotKeys::new(50);
-        let mut seen = hot.seen.lock();
+        let mut sketches = hot.sketches.lock();
         for key in 0..10_000 {
-            sees(&mut seen, 1.0, &key.to_string(), false, 0);
+            record(&mut sketches, 1.0, &key.to_string(), false, 0);
         }
-        sees(&mut seen, 1.0, &"x".repeat(MAX_NAME_BYTES + 1), true, 0);
-        assert_eq!((seen.busy.entries().len(), seen.near.entries().len()), (50, 50));
-        assert!(seen.top(&seen.busy, 1.0, 99, all).iter().all(|key| key.segments[0].len() < 9));
-        assert_eq!(seen.top(&seen.busy, 1.0, 7, all).len(), 7);
+        record(&mut sketches, 1.0, &"x".repeat(MAX_NAME_BYTES + 1), true, 0);
+        assert_eq!((sketches.hot.entries().len(), sketches.near.entries().len()), (50, 50));
+        assert!(sketches.top(&sketches.hot, 1.0, 99, all).iter().all(|key| key.segments[0].len() < 9));
+        assert_eq!(sketches.top(&sketches.hot, 1.0, 7, all).len(), 7);
     }
 
     #[test]
     fn the_hottest_are_the_busiest_and_the_most_refused() {
         let hot = HotKeys::new(50);
         for _ in 0..9 {
-            sees(&mut hot.seen.lock(), 1.0, "busy", true, 50);
+            record(&mut hot.sketches.lock(), 1.0, "busy", true, 50);
         }
         for key in 0..40 {
-            sees(&mut hot.seen.lock(), 1.0, &format!("near{key}"), true, 1);
+            record(&mut hot.sketches.lock(), 1.0, &format!("near{key}"), true, 1);
         }
-        sees(&mut hot.seen.lock(), 1.0, "refused", false, 0);
+        record(&mut hot.sketches.lock(), 1.0, "refused", false, 0);
         let hottest = hot.hottest(1);
         assert_eq!(keys(&hottest), ["busy", "refused"]);
         assert!(hottest[1].refused_per_second > 0.0);
-        sees(&mut hot.seen.lock(), 1.0, "busy", false, 0);
+        record(&mut hot.sketches.lock(), 1.0, "busy", false, 0);
         assert_eq!(keys(&hot.hottest(2)).iter().filter(|key| **key == "busy").count(), 1);
     }
 
@@ -313,17 +314,17 @@ mod tests {
                 let hot = &hot;
                 scope.spawn(move || {
                     for turn in 0..5_000 {
-                        let Some(weight) = hot.due() else { continue };
+                        let Some(weight) = hot.sample_weight() else { continue };
                         let key = if turn % 2 == 0 { "hot".to_owned() } else { format!("{thread}-{turn}") };
                         let name = [key.as_bytes(), b"#limit".as_slice()];
-                        let sighting = Sighting { domain: "", limit: "limit", shadow: false, name, decision };
-                        hot.saw(weight, &sighting, [&*key].into_iter());
+                        let sample = Sample { domain: "", limit: "limit", shadow: false, name, decision };
+                        hot.record(weight, &sample, [&*key].into_iter());
                     }
                 });
             }
         });
-        let (busy, near) = hot.read("", 5, |_| true);
+        let (hottest, near) = hot.read("", 5, |_| true);
         assert!(hot.read("other", 5, |_| true).0.is_empty() && hot.read("", 5, |_| false).0.is_empty());
-        assert_eq!((&*busy[0].segments[0], near.len()), ("hot", 0));
+        assert_eq!((&*hottest[0].segments[0], near.len()), ("hot", 0));
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct SpaceSaving<T> {
     most: usize,
     hasher: RandomState,
     /// The index in `entries`, by key.
-    places: HashTable<u32>,
+    index_by_key: HashTable<u32>,
     entries: Vec<Entry<T>>,
     /// The bits of the weight and the index of each entry, the lightest first. Weights are finite and never negative,
     /// so their bits have the same order.
@@ -40,7 +40,7 @@ impl<T> SpaceSaving<T> {
         Self {
             most: most.clamp(1, u32::MAX as usize),
             hasher: RandomState::new(),
-            places: HashTable::new(),
+            index_by_key: HashTable::new(),
             entries: Vec::new(),
             order: BTreeSet::new(),
         }
@@ -50,20 +50,20 @@ impl<T> SpaceSaving<T> {
     /// no room; `make` creates its value.
     pub(super) fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
         let hash = self.hasher.hash_one(key);
-        let found = self.places.find(hash, |place| *self.entries[*place as usize].key == *key).copied();
-        let place = match (found, self.order.first()) {
-            (Some(place), _) => place,
+        let found = self.index_by_key.find(hash, |index| *self.entries[*index as usize].key == *key).copied();
+        let index = match (found, self.order.first()) {
+            (Some(index), _) => index,
             (None, Some(&(_, lightest))) if self.entries.len() >= self.most => self.replace(lightest, key, make()),
             (None, _) => self.grow(key, make()),
         };
         if found.is_none() {
             let (entries, hasher) = (&self.entries, &self.hasher);
-            self.places.insert_unique(hash, place, |place| hasher.hash_one(&*entries[*place as usize].key));
+            self.index_by_key.insert_unique(hash, index, |index| hasher.hash_one(&*entries[*index as usize].key));
         }
-        let entry = &mut self.entries[place as usize];
-        self.order.remove(&(entry.weight.to_bits(), place));
+        let entry = &mut self.entries[index as usize];
+        self.order.remove(&(entry.weight.to_bits(), index));
         entry.weight += weight;
-        self.order.insert((entry.weight.to_bits(), place));
+        self.order.insert((entry.weight.to_bits(), index));
         &mut entry.value
     }
 
@@ -79,23 +79,23 @@ impl<T> SpaceSaving<T> {
             entry.error *= by;
             each(&mut entry.value);
         }
-        self.order = self.entries.iter().zip(0..).map(|(entry, place)| (entry.weight.to_bits(), place)).collect();
+        self.order = self.entries.iter().zip(0..).map(|(entry, index)| (entry.weight.to_bits(), index)).collect();
     }
 
     fn grow(&mut self, key: &[u8], value: T) -> u32 {
-        let place = self.entries.len() as u32;
+        let index = self.entries.len() as u32;
         self.entries.push(Entry { key: key.into(), weight: 0.0, error: 0.0, value });
-        place
+        index
     }
 
-    fn replace(&mut self, place: u32, key: &[u8], value: T) -> u32 {
-        let hash = self.hasher.hash_one(&*self.entries[place as usize].key);
-        if let Ok(found) = self.places.find_entry(hash, |other| *other == place) {
+    fn replace(&mut self, index: u32, key: &[u8], value: T) -> u32 {
+        let hash = self.hasher.hash_one(&*self.entries[index as usize].key);
+        if let Ok(found) = self.index_by_key.find_entry(hash, |other| *other == index) {
             found.remove();
         }
-        let entry = &mut self.entries[place as usize];
+        let entry = &mut self.entries[index as usize];
         (entry.key, entry.error, entry.value) = (key.into(), entry.weight, value);
-        place
+        index
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
                     total += weight;
                 }
                 let promised = total / most as f64;
-                assert!(sketch.entries().len() <= most && sketch.places.len() == sketch.entries().len());
+                assert!(sketch.entries().len() <= most && sketch.index_by_key.len() == sketch.entries().len());
                 let sum: f64 = sketch.entries().iter().map(|entry| entry.weight).sum();
                 assert_eq!(sum, total, "every weight belongs to a key");
                 for entry in sketch.entries() {

@@ -1,7 +1,7 @@
 //! Spans of requests, made by OpenTelemetry's SDK, which also samples them. Names and attributes follow its semantic
 //! conventions.
 
-mod caller;
+mod parent;
 mod settings;
 
 use metrics::Counter;
@@ -16,8 +16,8 @@ use weir_telemetry::{
     request::{RequestEnd, RequestSummary, Surface},
 };
 
-pub use caller::caller;
 pub use opentelemetry_sdk::trace::Span;
+pub use parent::parent_context;
 pub use settings::{Protocol, TracingSettings};
 
 const SPANS: &str = "weir_trace_spans_total";
@@ -28,9 +28,9 @@ pub const COUNTERS: &[(&str, &str)] = &[(
     "Spans recorded, by result: exported, dropped (the queue was full), failed (the collector did not accept them).",
 )];
 
-/// Counts spans by result.
+/// The counts of spans by result.
 #[derive(Clone, Debug)]
-pub struct SpanMeter {
+pub struct SpanMetrics {
     /// Accepted by the collector.
     pub exported: Counter,
     /// Not queued, as the queue was full.
@@ -39,8 +39,8 @@ pub struct SpanMeter {
     pub failed: Counter,
 }
 
-impl SpanMeter {
-    /// Creates the meter of this service.
+impl SpanMetrics {
+    /// Creates the metrics of this service.
     pub fn new(registry: &Registry) -> Self {
         let of = |result| registry.counter(SPANS, &[("result", result)]);
         Self { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
@@ -64,8 +64,8 @@ impl Spans {
     }
 
     /// Begins the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
-    pub fn begin(&self, caller: Option<&SpanContext>) -> Option<Span> {
-        let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), caller);
+    pub fn begin(&self, parent: Option<&SpanContext>) -> Option<Span> {
+        let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), parent);
         span.is_recording().then_some(span)
     }
 

@@ -15,8 +15,8 @@ use weir_core::{
 };
 use weir_store::{
     AnyStore, SharedStore, StoreError,
-    failure::RefusalCode,
-    machine::{Machine, System},
+    failure::ErrorCode,
+    platform::{OsPlatform, Platform},
 };
 
 use crate::{
@@ -26,16 +26,16 @@ use crate::{
 };
 
 /// Interval between the reports of a replica.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Age of a report after which its replica is not listed any more.
-const GONE_AFTER: Micros = 20 * SECOND;
+const MAX_REPORT_AGE: Micros = 20 * SECOND;
 /// Number of hot keys of each list in a report.
 const HOT_KEYS: usize = 50;
 /// Maximum size of a report that is read.
 const MAX_REPORT_BYTES: usize = 256 << 10;
 
 /// This replica among those of its store.
-pub struct Fleet {
+pub struct ReplicaRegistry {
     limiter: Arc<Limiter<AnyStore>>,
     id: u64,
     address: String,
@@ -50,10 +50,10 @@ struct Degraded {
     per_second: f64,
 }
 
-impl Fleet {
+impl ReplicaRegistry {
     /// Returns a replica that starts now, and serves gRPC at this address.
     pub fn new(limiter: Arc<Limiter<AnyStore>>, address: String) -> Self {
-        let id = limiter.store().shared().map_or_else(|| System.random(), SharedStore::owner);
+        let id = limiter.store().shared().map_or_else(|| OsPlatform.random(), SharedStore::owner);
         let degraded = Mutex::new(Degraded { since: Instant::now(), count: 0, per_second: 0.0 });
         Self { limiter, id, address, started: Instant::now(), degraded }
     }
@@ -65,13 +65,13 @@ impl Fleet {
 
     /// Publishes reports about this replica, until the task is aborted.
     pub async fn run(self: Arc<Self>) {
-        let (mut ticks, mut failing) = (interval(TELL_EVERY), false);
+        let (mut ticks, mut failing) = (interval(REPORT_INTERVAL), false);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             self.measure();
             let Some(shared) = self.limiter.store().shared() else { continue };
-            let announced = shared.redis().tell_member(&self.id(), self.report(shared).encode_to_vec()).await;
+            let announced = shared.redis().publish_status(&self.id(), self.report(shared).encode_to_vec()).await;
             match &announced {
                 // An outage is logged elsewhere.
                 Err(error) if !failing && is_forbidden(error) => {
@@ -91,7 +91,7 @@ impl Fleet {
     pub async fn finish(&self) {
         if let Some(shared) = self.limiter.store().shared().filter(|shared| shared.redis().is_up()) {
             // A failure does not matter: the report expires soon.
-            let _ = shared.redis().forget_members(vec![self.id().into_bytes()]).await;
+            let _ = shared.redis().delete_statuses(vec![self.id().into_bytes()]).await;
         }
     }
 
@@ -147,26 +147,26 @@ impl Fleet {
     }
 
     async fn others(&self, shared: &SharedStore) -> Result<Vec<ReplicaReport>, StoreError> {
-        let (members, own) = (shared.redis().read_members().await?, self.id());
-        let (now, mut reports, mut gone) = (shared.redis().clock().now(), Vec::new(), Vec::new());
+        let (members, own) = (shared.redis().read_statuses().await?, self.id());
+        let (now, mut reports, mut expired) = (shared.redis().clock().now(), Vec::new(), Vec::new());
         for (id, value) in members.into_iter().filter(|(id, _)| *id != own.as_bytes()) {
             let report = Some(&value[..]).filter(|value| value.len() <= MAX_REPORT_BYTES);
             let report = report.and_then(|value| ReplicaReport::decode(value).ok());
             match report {
-                Some(report) if now - report.at_us < GONE_AFTER => reports.push(report),
+                Some(report) if now - report.at_us < MAX_REPORT_AGE => reports.push(report),
                 // It may be of a newer version.
                 None => {}
-                Some(_) => gone.push(id),
+                Some(_) => expired.push(id),
             }
         }
-        shared.redis().forget_members(gone).await?;
+        shared.redis().delete_statuses(expired).await?;
         Ok(reports)
     }
 }
 
 fn is_forbidden(error: &StoreError) -> bool {
     let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = error;
-    failure.refusal() == Some(RefusalCode::NoPerm)
+    failure.error_code() == Some(ErrorCode::NoPerm)
 }
 
 fn message(key: telemetry::HotKey) -> proto::HotKey {

@@ -22,9 +22,10 @@ impl AdminService {
         let request = ListKeysRequest { domain, prefix, all_domains, page_size, cursor };
         let query = query(&request)?;
         let is_shared = self.limiter.store().shared().is_some();
-        let scope = if is_shared { "holds".to_owned() } else { format!("holds {}", self.fleet.id()) };
+        let scope = if is_shared { "holds".to_owned() } else { format!("holds {}", self.replicas.id()) };
         let from = cursor::read(&request, &scope)?;
-        let (holds, next) = self.turns.take(is_shared, self.limiter.stored_holds(&query, from.as_deref())).await??;
+        let (holds, next) =
+            self.scan_schedule.run(is_shared, self.limiter.stored_holds(&query, from.as_deref())).await??;
         let has_leases = holds.iter().any(|hold| matches!(hold.owner, Owner::Lease(_)));
         let replicas = if has_leases { self.addresses().await } else { HashMap::new() };
         Ok(ListHoldsResponse {
@@ -35,7 +36,7 @@ impl AdminService {
 
     /// Returns the addresses of the replicas, by id.
     async fn addresses(&self) -> HashMap<String, String> {
-        let replicas = self.fleet.reports().await.into_iter().filter_map(|report| report.replica);
+        let replicas = self.replicas.reports().await.into_iter().filter_map(|report| report.replica);
         replicas.map(|replica| (replica.id, replica.address)).collect()
     }
 }

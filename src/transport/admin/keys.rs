@@ -21,9 +21,9 @@ impl AdminService {
         let query = query(request)?;
         // In memory a cursor is a position in the shards of this process.
         let is_shared = self.limiter.store().shared().is_some();
-        let scope = if is_shared { String::new() } else { self.fleet.id() };
+        let scope = if is_shared { String::new() } else { self.replicas.id() };
         let from = cursor::read(request, &scope)?;
-        let page = self.turns.take(is_shared, self.limiter.stored_keys(&query, from.as_deref())).await?;
+        let page = self.scan_schedule.run(is_shared, self.limiter.stored_keys(&query, from.as_deref())).await?;
         let (keys, next) = page?;
         Ok(ListKeysResponse {
             keys: keys.into_iter().map(usage).collect(),

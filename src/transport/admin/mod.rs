@@ -7,7 +7,7 @@ mod holds;
 mod keys;
 mod overrides;
 mod replicas;
-mod turns;
+mod scan_schedule;
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ use crate::{
     limiter::{Invalid, Limiter},
     overrides::OverrideService,
 };
-pub use fleet::Fleet;
-use turns::Turns;
+pub use fleet::ReplicaRegistry;
+use scan_schedule::ScanSchedule;
 
 /// Defines each call once: its method, and the last part of its path over HTTP.
 macro_rules! calls {
@@ -48,7 +48,7 @@ macro_rules! calls {
             }
 
             /// Returns its path over HTTP.
-            pub fn page(self) -> &'static str {
+            pub fn http_path(self) -> &'static str {
                 match self { $(Self::$call => concat!("/v1/admin/", $page),)+ }
             }
 
@@ -94,17 +94,21 @@ impl AdminCall {
 /// Serves the operators' API.
 pub struct AdminService {
     limiter: Arc<Limiter<AnyStore>>,
-    fleet: Arc<Fleet>,
-    turns: Turns,
+    replicas: Arc<ReplicaRegistry>,
+    scan_schedule: ScanSchedule,
     overrides: Arc<OverrideService>,
     override_warnings: LogLimit,
 }
 
 impl AdminService {
     /// Returns the service of this replica, over its limiter.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>, overrides: Arc<OverrideService>) -> Self {
+    pub fn new(
+        limiter: Arc<Limiter<AnyStore>>,
+        replicas: Arc<ReplicaRegistry>,
+        overrides: Arc<OverrideService>,
+    ) -> Self {
         let override_warnings = LogLimit::every(Duration::from_secs(60));
-        Self { limiter, fleet, turns: Turns::default(), overrides, override_warnings }
+        Self { limiter, replicas, scan_schedule: ScanSchedule::default(), overrides, override_warnings }
     }
 
     /// Answers a call of `actor`. `bytes` is the encoded request.

@@ -18,7 +18,7 @@ use weir_store::{Failure, StoreError, documents::ChangeError};
 use super::AdminService;
 use crate::{
     limiter::{CheckError, Invalid, stored_keys::KeyQuery},
-    overrides::{Ending, NewOverride, SetError},
+    overrides::{NewOverride, OverrideEnd, SetError},
     proto::{
         self, AuditEvent, EndOverrideRequest, EndOverrideResponse, ListAuditRequest, ListAuditResponse,
         ListOverridesRequest, ListOverridesResponse, OverrideEffect, SetOverrideRequest, SetOverrideResponse,
@@ -42,10 +42,10 @@ impl AdminService {
     ) -> Result<SetOverrideResponse, Rejected> {
         let one = request.r#override.ok_or_else(|| invalid("override", "the override is missing"))?;
         let start = one.start.map(|at| moment(&at, "override.start")).transpose()?;
-        let end = one.end.map(|at| moment(&at, "override.end").map(Ending::At)).transpose()?;
+        let end = one.end.map(|at| moment(&at, "override.end").map(OverrideEnd::At)).transpose()?;
         let length =
             |ttl| micros(ttl).ok_or_else(|| invalid("ttl", "ttl is 1us to 2^53us (285 years), in whole microseconds"));
-        let after = request.ttl.as_ref().map(|ttl| length(ttl).map(Ending::After)).transpose()?;
+        let after = request.ttl.as_ref().map(|ttl| length(ttl).map(OverrideEnd::After)).transpose()?;
         if end.is_some() && after.is_some() {
             return Err(invalid("ttl", "an override has an end or a ttl, not both").into());
         }
@@ -54,7 +54,7 @@ impl AdminService {
             Some(ChangeMessage::Factor(factor)) => Change::Factor(factor),
             Some(ChangeMessage::Limits(limits)) => {
                 let limits = LimitChanges::parse(&limits, self.overrides.bounds());
-                Change::Limits(limits.map_err(|error| self.refused(SetError::Invalid(error)))?)
+                Change::Limits(limits.map_err(|error| self.rejection(SetError::Invalid(error)))?)
             }
             Some(ChangeMessage::Unlimited(true)) => Change::Unlimited,
             Some(ChangeMessage::Shadow(true)) => Change::Shadow,
@@ -63,19 +63,20 @@ impl AdminService {
         };
         let new =
             NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
-        let set = self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(|error| self.refused(error))?;
-        let counted = if request.dry_run { Some(self.keys_under(&set.what).await?) } else { None };
+        let outcome =
+            self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(|error| self.rejection(error))?;
+        let counted = if request.dry_run { Some(self.keys_under(&outcome.value).await?) } else { None };
         let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
         Ok(SetOverrideResponse {
-            r#override: Some(message(&set.what)),
-            replaced: set.replaced.as_deref().map(message),
-            effects: set.effects.into_iter().map(effect).collect(),
+            r#override: Some(message(&outcome.value)),
+            replaced: outcome.replaced.as_deref().map(message),
+            effects: outcome.effects.into_iter().map(effect).collect(),
             keys: counted.map(|(keys, _)| keys),
             more_keys: counted.is_some_and(|(_, more)| more),
         })
     }
 
-    /// Counts the stored keys that an override concerns. Also returns whether there are more than could be counted in
+    /// Counts the stored keys that an override matches. Also returns whether there are more than could be counted in
     /// time.
     async fn keys_under(&self, one: &Override) -> Result<(u64, bool), Rejected> {
         let exact: Vec<_> = one.pattern.iter().take_while(|segment| ***segment != *ANY).collect();
@@ -84,10 +85,10 @@ impl AdminService {
         let is_shared = self.limiter.store().shared().is_some();
         let (mut keys, mut cursor, until) = (0, None, Instant::now() + COUNTING);
         loop {
-            let page = self.turns.take(is_shared, self.limiter.stored_keys(&query, cursor.as_deref())).await?;
+            let page = self.scan_schedule.run(is_shared, self.limiter.stored_keys(&query, cursor.as_deref())).await?;
             let (mut page, next) = page?;
             page.dedup_by(|one, other| one.key == other.key);
-            keys += page.iter().filter(|stored| one.concerns(&stored.key)).count() as u64;
+            keys += page.iter().filter(|stored| one.matches(&stored.key)).count() as u64;
             cursor = next;
             if cursor.is_none() || Instant::now() >= until {
                 return Ok((keys, cursor.is_some()));
@@ -104,7 +105,7 @@ impl AdminService {
             .overrides
             .end(&request.domain, &request.key, &actor.name())
             .await
-            .map_err(|error| self.refused(error))?;
+            .map_err(|error| self.rejection(error))?;
         Ok(EndOverrideResponse { ended: ended.as_deref().map(message) })
     }
 
@@ -150,7 +151,7 @@ impl AdminService {
     }
 
     /// Returns the error for an override that cannot be set or ended. A failure of the store or the disk is logged.
-    fn refused(&self, error: SetError) -> Rejected {
+    fn rejection(&self, error: SetError) -> Rejected {
         let is_failure =
             matches!(error, SetError::Store(ChangeError::Store(StoreError::Unavailable(_)) | ChangeError::File(_)));
         if is_failure && self.override_warnings.allows(Instant::now()) {
@@ -182,7 +183,7 @@ fn unknown_cursor() -> Rejected {
 
 fn away(error: StoreError) -> Rejected {
     match error {
-        StoreError::Unavailable(Failure::Refused { text, .. } | Failure::Server(text) | Failure::Corrupt(text)) => {
+        StoreError::Unavailable(Failure::Rejected { text, .. } | Failure::Server(text) | Failure::Corrupt(text)) => {
             Rejected::new(Code::Unavailable, format!("the store answers with an error: {text}"))
         }
         error => CheckError::Store(error).into(),

@@ -14,7 +14,7 @@ const HOT_KEYS: (usize, usize) = (20, 100);
 
 impl AdminService {
     pub(super) async fn list_replicas(&self, _: &ListReplicasRequest) -> ListReplicasResponse {
-        let reports = self.fleet.reports().await;
+        let reports = self.replicas.reports().await;
         let mut replicas: Vec<_> = reports.into_iter().filter_map(|report| report.replica).collect();
         replicas.sort_by(|one, other| one.id.cmp(&other.id));
         ListReplicasResponse { replicas }
@@ -28,7 +28,7 @@ impl AdminService {
             count if count <= HOT_KEYS.1 => count,
             _ => return Err(Invalid::field_error("count", format!("1 to {} hot keys", HOT_KEYS.1)).into()),
         };
-        let reports = self.fleet.reports().await;
+        let reports = self.replicas.reports().await;
         let samples =
             |report: &&crate::proto::ReplicaReport| report.replica.as_ref().is_some_and(|it| it.samples_hot_keys);
         let replicas = reports.iter().filter(samples).count() as u32;

@@ -1,59 +1,59 @@
-//! What a client asks of its leases.
+//! Client leases: the Lease call.
 
 use std::ops::RangeInclusive;
 
 use ring::digest::{Context, SHA256};
 use weir_core::{
-    domain::ask::MAX_COST,
+    domain::request::MAX_COST,
     hold::{Grant, HoldId, Offer, Renewal},
 };
 use weir_store::Store;
 
-use super::{Caller, CheckService, by_itself, count, count_failed};
+use super::{CallContext, CheckService, by_itself, count, count_failed};
 use crate::{
     limiter::{Answer, Invalid, Leased, Request},
     telemetry::LeaseCall,
     transport::{message::LeaseMessage, status::Rejected},
 };
 
-/// Bytes by which a holder is known.
+/// Length of a holder's id, in bytes.
 const HOLDER_BYTES: usize = 16;
-/// What the store tells apart: the whole numbers of a double.
+/// Largest integer that the store represents exactly (as a double).
 const MAX_TOTAL: u64 = 1 << 53;
 
-/// The answer to a request about a lease.
+/// The answer to a `LeaseRequest`.
 #[derive(Debug)]
 pub struct LeaseAnswer<'c, 'a> {
-    /// On the check; `None`: there was nothing to decide, and nothing is served.
+    /// The answer to the check; `None` if there was nothing to decide and no renewal was served.
     pub decision: Option<&'c Answer<'a>>,
-    /// What is granted; `None`: nothing is settled.
+    /// The grant; `None` if nothing was settled.
     pub grant: Option<Grant>,
-    /// The terms, or why the key cannot be leased.
+    /// The terms of the lease, or the reason why the key cannot be leased.
     pub leasable: Result<Offer, &'static str>,
 }
 
 impl<S: Store> CheckService<S> {
-    /// Decides a check and serves what a client asks of its lease in the same step. `encode` makes the answer.
+    /// Decides a check and serves the renewal of a client's lease in the same step. `encode` makes the answer.
     ///
     /// # Errors
-    /// [`Rejected`] where the request is invalid or the store fails.
+    /// [`Rejected`] if the request is invalid or the store fails.
     pub async fn lease<T>(
         &self,
         message: Result<LeaseMessage<'_>, Invalid>,
-        caller: &Caller<'_>,
+        context: &CallContext<'_>,
         encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
         let read = message.map_err(Rejected::from).and_then(|message| {
-            let (request, id) = self.read_lease(&message, caller)?;
+            let (request, id) = self.read_lease(&message, context)?;
             let LeaseMessage { generation, sequence, spent, kept, want, .. } = message;
             Ok((request, id, (generation, sequence, spent, kept, want)))
         });
         let (request, id, (generation, sequence, spent, kept, want)) =
-            read.inspect_err(|_| count_failed(&handle, None, caller.transport, self.is_observed))?;
+            read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
         let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
-            count(&handle, caller.transport, &request, None, self.is_observed);
-            Rejected::from(error).within("check")
+            count(&handle, context.transport, &request, None, self.is_observed);
+            Rejected::from(error).in_field("check")
         })?;
         let offer = leasable.ok().filter(|offer| offer.serves(generation, kept, want));
         let renewal = offer.map(|offer| (Renewal { id, sequence, spent, kept, want, ttl: offer.terms.ttl }, offer));
@@ -61,13 +61,13 @@ impl<S: Store> CheckService<S> {
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
         if request.cost == 0 && renewal.is_none() {
-            handle.meters.lease(domain, unserved, None);
+            handle.counters.lease(domain, unserved, None);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
         let leased = self.outcome(&handle, self.limiter.lease(&handle, &request, served)).await;
         if request.cost > 0 {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
-            count(&handle, caller.transport, &request, answer, self.is_observed);
+            count(&handle, context.transport, &request, answer, self.is_observed);
         }
         let grant = leased.as_ref().ok().and_then(|leased| leased.grant);
         let call = match (renewal, grant) {
@@ -75,26 +75,26 @@ impl<S: Store> CheckService<S> {
             (Some(_), None) => LeaseCall::Lost,
             (Some(_), Some(_)) => LeaseCall::Served,
         };
-        handle.meters.lease(domain, call, grant.as_ref());
-        let Leased { answer, .. } = leased.map_err(|rejected| rejected.within("check"))?;
+        handle.counters.lease(domain, call, grant.as_ref());
+        let Leased { answer, .. } = leased.map_err(|rejected| rejected.in_field("check"))?;
         Ok(encode(LeaseAnswer { decision: Some(&answer), grant, leasable }))
     }
 
-    /// The check that a renewal comes with, and the hold of its lease.
+    /// Decodes the check of a renewal, and the hold of its lease.
     fn read_lease<'m>(
         &self,
         message: &LeaseMessage<'m>,
-        caller: &Caller<'_>,
+        context: &CallContext<'_>,
     ) -> Result<(Request<'m>, HoldId), Rejected> {
         let LeaseMessage { check, holder, lease, sequence, spent, kept, want, .. } = message;
         if holder.len() != HOLDER_BYTES {
             let message = format!("a holder is {HOLDER_BYTES} random bytes, not {}", holder.len());
             return Err(Invalid::field_error("holder", message).into());
         }
-        within("sequence", *sequence, 1..=MAX_TOTAL)?;
-        within("spent", *spent, 0..=MAX_TOTAL)?;
-        within("kept", *kept, 0..=MAX_COST.unsigned_abs())?;
-        within("want", *want, 0..=MAX_COST.unsigned_abs())?;
+        ensure_in_range("sequence", *sequence, 1..=MAX_TOTAL)?;
+        ensure_in_range("spent", *spent, 0..=MAX_TOTAL)?;
+        ensure_in_range("kept", *kept, 0..=MAX_COST.unsigned_abs())?;
+        ensure_in_range("want", *want, 0..=MAX_COST.unsigned_abs())?;
         let alone = [
             ("check.limit_spec", check.limit_spec.is_some()),
             ("check.factor", check.factor.is_some_and(|factor| factor != 1.0)),
@@ -105,13 +105,13 @@ impl<S: Store> CheckService<S> {
         if let Some((field, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
             return Err(Invalid::field_error(field, "not with a lease: ask by Check").into());
         }
-        let request = self.request(check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
-        let id = hold_id(holder, caller.client(), *lease, &request);
+        let request = self.request(check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
+        let id = hold_id(holder, context.client(), *lease, &request);
         Ok((request, id))
     }
 }
 
-fn within(field: &str, number: u64, range: RangeInclusive<u64>) -> Result<(), Invalid> {
+fn ensure_in_range(field: &str, number: u64, range: RangeInclusive<u64>) -> Result<(), Invalid> {
     if range.contains(&number) {
         return Ok(());
     }
@@ -119,7 +119,8 @@ fn within(field: &str, number: u64, range: RangeInclusive<u64>) -> Result<(), In
     Err(Invalid::field_error(field, message))
 }
 
-/// The hold of a lease: no other client has it, and no other key, so that below a level that keys share each has its own.
+/// Returns the hold of a lease. It is unique to the client and the key, so keys that share a level have holds of their
+/// own.
 fn hold_id(holder: &[u8], client: Option<&str>, lease: u64, request: &Request<'_>) -> HoldId {
     let word = |parts: &[&[u8]]| {
         let mut hash = Context::new(&SHA256);

@@ -1,4 +1,4 @@
-//! What every surface does with a reservation.
+//! Reservations: the calls Reserve, Commit, Cancel and Extend.
 
 use weir_core::{
     domain::{Micros, key::domain_label},
@@ -18,107 +18,107 @@ use crate::{
     transport::{
         authentication::ClientName,
         decode,
-        hold::{Held, Hold, malformed},
+        hold::{Hold, HoldKind, malformed},
         message::ReserveMessage,
         status::Rejected,
     },
 };
 
-/// Who reserves or settles.
+/// The client that calls, and its transport.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
-    /// The client's name, where authentication is enabled.
+pub struct CallContext<'a> {
+    /// The client's name, if authentication is enabled.
     client: Option<&'a str>,
-    /// How it came in.
+    /// The transport of the call.
     pub transport: Transport,
 }
 
-impl<'a> Caller<'a> {
-    /// This client, by this transport.
+impl<'a> CallContext<'a> {
+    /// Returns this client on this transport.
     pub fn new(client: Option<&'a ClientName>, transport: Transport) -> Self {
         Self { client: client.map(|ClientName(name)| &**name), transport }
     }
 
-    /// The client's name, where authentication is enabled.
+    /// Returns the client's name, if authentication is enabled.
     pub(super) fn client(&self) -> Option<&'a str> {
         self.client
     }
 }
 
-/// What a client asks of a reservation that it has made.
+/// A client's request about its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleCall {
-    /// It cost so much; by default what was reserved.
+    /// Settles it by the actual cost, in units; by default the reserved units.
     Commit(Option<i64>),
-    /// It cost nothing.
+    /// Settles it by a cost of 0.
     Cancel,
-    /// Hold it for so long from now on, at most.
+    /// Holds it for at most this long from now on.
     Extend(Option<Micros>),
 }
 
-/// What became of that: nothing where nothing is held.
+/// The outcome of a [`SettleCall`]. All units are 0 if nothing is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settlement {
-    /// Units that it cost.
+    /// The actual cost, in units.
     pub charged: u64,
-    /// Of what was reserved, what was given back.
+    /// Reserved units that were given back.
     pub refunded: u64,
-    /// What was charged beyond what was reserved.
+    /// Units charged beyond the reserved ones.
     pub overage: u64,
-    /// Extended: for how long it is held. Where nothing is, how long it would be: a client that extends in time need not know
-    /// that there is nothing to extend.
+    /// After Extend, the time until the hold expires. If nothing is held, the time for which it would be: the client
+    /// need not know that there is nothing to extend.
     pub expires_after: Micros,
-    /// Nothing is held since the shared store had not answered.
+    /// Whether nothing is held because the shared store did not answer.
     pub degraded: bool,
 }
 
 impl<S: Store> CheckService<S> {
-    /// Decides a check and counts its outcome, and holds what it costs where it is allowed. `encode` makes the answer from the
-    /// decision, and where it is allowed from the hold and how long that lasts.
+    /// Decides a check, counts its outcome, and holds its cost if it is allowed. `encode` makes the answer from the
+    /// decision and, if the check is allowed, from the hold and the time until it expires.
     ///
     /// # Errors
-    /// [`Rejected`] where the request is invalid or the store fails.
+    /// [`Rejected`] if the request is invalid or the store fails.
     pub async fn reserve<T>(
         &self,
         message: Result<ReserveMessage<'_>, Invalid>,
-        caller: &Caller<'_>,
+        context: &CallContext<'_>,
         encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
         let read = message.map_err(Rejected::from).and_then(|message| self.read(message));
         let (request, mut hold, ttl, on_expiry) =
-            read.inspect_err(|_| count_failed(&handle, None, caller.transport, self.is_observed))?;
-        let name = hold.name(caller.client);
-        let checking = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
-        let reserved = self.outcome(&handle, checking).await;
+            read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
+        let name = hold.name(context.client);
+        let pending = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
+        let reserved = self.outcome(&handle, pending).await;
         let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
-        count(&handle, caller.transport, &request, answer, self.is_observed);
+        count(&handle, context.transport, &request, answer, self.is_observed);
         let Reserved { answer, outcome, ttl } = reserved.map_err(|rejected| match &*rejected.field {
             "ttl" => rejected,
-            _ => rejected.within("check"),
+            _ => rejected.in_field("check"),
         })?;
         if !answer.summary.decision.allowed {
-            handle.meters.reservation(answer.domain, ReservationCall::Refused, &[]);
+            handle.counters.reservation(answer.domain, ReservationCall::Refused, &[]);
             return Ok(encode(&answer, None));
         }
-        let (held, expires_after, units) = match outcome {
+        let (kind, expires_after, units) = match outcome {
             Some(ReservationOutcome::Reserved { expires_after }) => {
                 let units = if answer.repeated { 0 } else { request.cost.unsigned_abs() };
-                (Held::Units, expires_after, units)
+                (HoldKind::Units, expires_after, units)
             }
-            _ if answer.degraded => (Held::Degraded, ttl, 0),
-            _ => (Held::Nothing, ttl, 0),
+            _ if answer.degraded => (HoldKind::Degraded, ttl, 0),
+            _ => (HoldKind::Nothing, ttl, 0),
         };
-        hold.held = held;
-        handle.meters.reservation(answer.domain, ReservationCall::Reserved, &[(ReservedUnits, units)]);
+        hold.kind = kind;
+        handle.counters.reservation(answer.domain, ReservationCall::Reserved, &[(ReservedUnits, units)]);
         Ok(encode(&answer, Some((hold.encode(), expires_after))))
     }
 
-    /// The request to decide, the hold that its client gets, how long that lasts, and what becomes of it then.
+    /// Returns the request to decide, its hold, the requested TTL, and the action on expiry.
     fn read<'m>(&self, message: ReserveMessage<'m>) -> Result<(Request<'m>, Hold, Option<Micros>, OnExpiry), Rejected> {
         let (ttl, on_expiry) = (decode::ttl(message.ttl.as_ref())?, decode::on_expiry(message.on_expiry)?);
         let hold = Hold::new(&message.check);
-        let request = self.request(&message.check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        let request = self.request(&message.check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
         if request.cost < 1 {
             let message = format!("a reservation is of 1 to 2^32 units, not {}", request.cost);
             return Err(Invalid::field_error("check.cost", message).into());
@@ -129,11 +129,16 @@ impl<S: Store> CheckService<S> {
         Ok((request, hold, ttl, on_expiry))
     }
 
-    /// Settles or extends a reservation, and counts what became of it.
+    /// Settles or extends a reservation, and counts the outcome.
     ///
     /// # Errors
-    /// [`Rejected`] where this client has no such reservation, and where the store cannot tell.
-    pub async fn settle(&self, hold: &str, call: SettleCall, caller: &Caller<'_>) -> Result<Settlement, Rejected> {
+    /// [`Rejected`] if this client has no such reservation, and if the store fails.
+    pub async fn settle(
+        &self,
+        hold: &str,
+        call: SettleCall,
+        context: &CallContext<'_>,
+    ) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy_handle();
         let hold = Hold::decode(hold)?;
         let request = self.request(&hold.check()?).map_err(|_| malformed())?;
@@ -149,31 +154,31 @@ impl<S: Store> CheckService<S> {
             SettleCall::Cancel => (Settle::Cancel, ReservationCall::Cancelled),
             SettleCall::Extend(ttl) => (Settle::Extend(ttl), ReservationCall::Extended),
         };
-        if hold.held != Held::Units {
+        if hold.kind != HoldKind::Units {
             let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
             let expires_after = match settle {
                 Settle::Extend(ttl) => request.reservation_ttl(&handle, ttl)?,
                 Settle::Commit(_) | Settle::Cancel => 0,
             };
-            handle.meters.reservation(domain, call, &[]);
-            let degraded = hold.held == Held::Degraded;
+            handle.counters.reservation(domain, call, &[]);
+            let degraded = hold.kind == HoldKind::Degraded;
             return Ok(Settlement { expires_after, degraded, ..Settlement::default() });
         }
-        let name = hold.name(caller.client);
-        let checking = self.limiter.settle(&handle, &request, &name, settle);
-        let settled = self.outcome(&handle, checking).await?;
+        let name = hold.name(context.client);
+        let pending = self.limiter.settle(&handle, &request, &name, settle);
+        let settled = self.outcome(&handle, pending).await?;
         concluded(&handle, call, reserved, &settled)
     }
 }
 
-/// What the client is told of what the store did.
+/// Converts the store's outcome into the client's answer, and counts it.
 fn concluded(
     handle: &PolicyHandle,
     call: ReservationCall,
     reserved: u64,
     settled: &Settled,
 ) -> Result<Settlement, Rejected> {
-    let count = |call, units: &[_]| handle.meters.reservation(settled.domain, call, units);
+    let count = |call, units: &[_]| handle.counters.reservation(settled.domain, call, units);
     match settled.outcome {
         Some(ReservationOutcome::Settled { actual, overage, before }) if call != ReservationCall::Extended => {
             let refunded = reserved.saturating_sub(actual);

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt, stream::FuturesOrdered};
 use prost::encoding;
 use tokio::task::yield_now;
-use weir_policy::Near;
+use weir_policy::Suggestion;
 use weir_server::{Overload, Permit};
 use weir_store::{ResetDone, Store};
 
@@ -17,7 +17,7 @@ use crate::{
     telemetry::Transport,
     transport::{
         audit::Actor,
-        check_service::{CheckService, Checked},
+        check_service::{CheckService, PendingAnswer},
         decode::{self, MAX_BATCH},
         fields::put_bytes,
         message::{self, CheckMessage},
@@ -52,10 +52,10 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
     };
-    let checked = service.check(&handle, Ok(&message), Transport::Grpc, encode);
+    let pending = service.check(&handle, Ok(&message), Transport::Grpc, encode);
     // Not needed any more, however long the store takes.
     drop(message);
-    let answer = service.answer(checked).await;
+    let answer = service.answer(pending).await;
     service.timed(Transport::Grpc, since);
     answer?
 }
@@ -72,21 +72,21 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     if count > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
-    let begun = begin_batch(service, count, batch.map(Ok), Transport::GrpcBatch).await?;
+    let batch = start_batch(service, count, batch.map(Ok), Transport::GrpcBatch).await?;
     drop(message);
-    let answers = begun.answers().await;
+    let answers = batch.answers().await;
     service.timed(Transport::GrpcBatch, since);
     Ok(answers)
 }
 
 /// A batch whose checks have started, with the answers that are ready.
 #[must_use = "the store is waited for"]
-pub struct BegunBatch {
+pub struct StartedBatch {
     count: usize,
     /// The answers to the first checks, encoded as `CheckBatchResponse`.
     out: BytesMut,
     /// The answers to the other checks.
-    waiting: FuturesOrdered<<Checked<'static, BytesMut> as IntoFuture>::IntoFuture>,
+    waiting: FuturesOrdered<<PendingAnswer<'static, BytesMut> as IntoFuture>::IntoFuture>,
     /// One permit for all checks that wait.
     permit: Option<Permit>,
 }
@@ -95,14 +95,14 @@ pub struct BegunBatch {
 ///
 /// # Errors
 /// [`Overload`] if a check has to wait while too many calls do.
-pub async fn begin_batch<S: Store, M: AsRef<[u8]>>(
+pub async fn start_batch<S: Store, M: AsRef<[u8]>>(
     service: &CheckService<S>,
     count: usize,
     checks: impl Iterator<Item = Result<M, Invalid>>,
     transport: Transport,
-) -> Result<BegunBatch, Overload> {
+) -> Result<StartedBatch, Overload> {
     let handle = service.limiter().current();
-    let mut begun = BegunBatch { count, out: BytesMut::new(), waiting: FuturesOrdered::new(), permit: None };
+    let mut batch = StartedBatch { count, out: BytesMut::new(), waiting: FuturesOrdered::new(), permit: None };
     let mut spare = BytesMut::new();
     for (number, check) in (1..).zip(checks) {
         let bytes = match check {
@@ -110,30 +110,30 @@ pub async fn begin_batch<S: Store, M: AsRef<[u8]>>(
             Err(invalid) => Err(invalid),
         };
         match in_place(service, &handle, bytes, transport, mem::take(&mut spare)) {
-            Checked::Ready(answer) if begun.waiting.is_empty() => {
-                begun.put(&answer);
+            PendingAnswer::Ready(answer) if batch.waiting.is_empty() => {
+                batch.put(&answer);
                 spare = answer;
                 spare.clear();
             }
             answer => {
-                if begun.permit.is_none() {
-                    begun.permit = Some(service.permit()?);
+                if batch.permit.is_none() {
+                    batch.permit = Some(service.permit()?);
                 }
-                begun.waiting.push_back(answer.into_future());
+                batch.waiting.push_back(answer.into_future());
             }
         }
         if number < count && number.is_multiple_of(MAX_IN_A_ROW) {
             // Starts the checks that wait. The store's queue bounds them; nothing bounds those that have not started.
-            while let Some(Some(answer)) = begun.waiting.next().now_or_never() {
-                begun.put(&answer);
+            while let Some(Some(answer)) = batch.waiting.next().now_or_never() {
+                batch.put(&answer);
             }
             yield_now().await;
         }
     }
-    Ok(begun)
+    Ok(batch)
 }
 
-impl BegunBatch {
+impl StartedBatch {
     fn put(&mut self, answer: &[u8]) {
         if self.out.is_empty() {
             // Answers are similar in length. Memory that doubles as answers are added would also be held until the
@@ -160,7 +160,7 @@ pub fn in_place<S: Store>(
     bytes: Result<&[u8], Invalid>,
     transport: Transport,
     mut out: BytesMut,
-) -> Checked<'static, BytesMut> {
+) -> PendingAnswer<'static, BytesMut> {
     service.check(handle, bytes, transport, move |answer, summary_only| {
         match answer {
             Ok(answer) => answer::write(answer, summary_only, &mut out),
@@ -219,12 +219,12 @@ pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<By
     let (handle, request) = (service.limiter().policy_handle(), Request::new(&message.domain, &message.key)?);
     let answer = match handle.policy.domain(&request.domain) {
         None => {
-            let domains = handle.policy.domains_near(&request.domain).into_iter().map(str::to_owned);
+            let domains = handle.policy.suggest_domains(&request.domain).into_iter().map(str::to_owned);
             SuggestResponse { domains: domains.collect(), ..Default::default() }
         }
         Some(domain) if domain.is_matched(&request.key) => SuggestResponse { limited: true, ..Default::default() },
         Some(domain) => {
-            let Near { key, patterns } = domain.near(&message.key);
+            let Suggestion { key, patterns } = domain.suggest(&message.key);
             let patterns = patterns.into_iter().map(|segments| KeyPattern { segments });
             SuggestResponse { key, patterns: patterns.collect(), ..Default::default() }
         }

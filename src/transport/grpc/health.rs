@@ -14,8 +14,8 @@ use tower::service_fn;
 use weir_server::Permit;
 
 use super::{
-    arrival::ArrivingBody,
     call, codec,
+    incomplete_calls::RequestBody,
     termination::{Side, TerminatedBody, Termination},
 };
 
@@ -42,7 +42,7 @@ impl Health {
     /// Serves `Watch` until `termination`, and holds its permit until then.
     pub(super) async fn watch(
         &self,
-        request: Request<ArrivingBody<Incoming>>,
+        request: Request<RequestBody<Incoming>>,
         permit: Permit,
         termination: Termination,
     ) -> Response<Body> {

@@ -18,7 +18,7 @@ use crate::{
     telemetry::Transport,
     transport::{
         authentication::ClientName,
-        check_service::{Caller, CheckService, Checked, LeaseAnswer},
+        check_service::{CallContext, CheckService, LeaseAnswer, PendingAnswer},
         fields::put_bytes,
         message::LeaseMessage,
     },
@@ -28,25 +28,25 @@ use crate::{
 const DECISION: u32 = 3;
 
 /// Returns a function that starts to answer each message of a client's stream, and holds its permit.
-pub(super) fn begin<S: Store>(
+pub(super) fn handler<S: Store>(
     service: CheckService<S>,
     client: Option<ClientName>,
     permit: Permit,
-) -> impl FnMut(Bytes) -> Checked<'static, BytesMut> {
+) -> impl FnMut(Bytes) -> PendingAnswer<'static, BytesMut> {
     let shared = Arc::new((service, client, permit));
     move |message| {
         let (shared, since) = (Arc::clone(&shared), Instant::now());
         let answer = async move {
             let (service, client, _) = &*shared;
-            let answer = serve(service, &message, &Caller::new(client.as_ref(), Transport::GrpcLease)).await;
+            let answer = serve(service, &message, &CallContext::new(client.as_ref(), Transport::GrpcLease)).await;
             service.timed(Transport::GrpcLease, since);
             answer
         };
-        Checked::Waiting(answer.boxed())
+        PendingAnswer::Waiting(answer.boxed())
     }
 }
 
-async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], caller: &Caller<'_>) -> BytesMut {
+async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], context: &CallContext<'_>) -> BytesMut {
     let message = LeaseMessage::read(message);
     let (lease, sequence) = message.as_ref().map_or((0, 0), |message| (message.lease, message.sequence));
     let summary_only = message.as_ref().is_ok_and(|message| message.check.summary_only);
@@ -64,7 +64,7 @@ async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], caller: &Cal
         }
         out
     };
-    service.lease(message, caller, encode).await.unwrap_or_else(|rejected| {
+    service.lease(message, context, encode).await.unwrap_or_else(|rejected| {
         let decision = Some(CheckResponse { error: Some(rejected.into()), ..CheckResponse::default() });
         encoded(&LeaseResponse { lease, sequence, decision, ..LeaseResponse::default() })
     })

@@ -45,7 +45,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
 
     /// Counts large messages with the unread answers of this connection; the stream ends if one has no room. Each
     /// message is a check.
-    pub(super) fn keeping_few_large(self, connected: Connected) -> Self {
+    pub(super) fn bound_large_messages(self, connected: Connected) -> Self {
         Self { large: Some(Large { connected, bytes: LARGE_MESSAGE_BYTES, kept: None }), ..self }
     }
 
@@ -55,7 +55,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         if let Some(status) = self.termination.closed_status() {
             return Poll::Ready(Some(Err(status)));
         }
-        match self.poll_turn(cx) {
+        match self.poll_paced(cx) {
             Poll::Ready(next) if self.messages_since_poll < MAX_MESSAGES_BETWEEN_POLLS => {
                 self.messages_since_poll += 1;
                 Poll::Ready(next)
@@ -76,7 +76,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     }
 
     /// Polls the next message that the rate permits.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_paced(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.pace.is_none() {
             return self.poll_message(cx);
         }
@@ -87,7 +87,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
             }
         }
         if let Some(pace) = &mut self.pace {
-            ready!(pace.poll_turn(cx));
+            ready!(pace.poll_acquire(cx));
         }
         Poll::Ready(self.early.take().map(Ok))
     }

@@ -1,14 +1,14 @@
 //! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `stream`) and health checks (`health`) pass
 //! through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message has not
-//! arrived are bounded (`arrival`), and so are unread answers (`counted`).
+//! arrived are bounded (`incomplete_calls`), and so are unread answers (`counted`).
 
 pub mod answer;
-pub mod arrival;
 pub mod call;
 pub mod codec;
 mod counted;
 mod deadline;
 mod health;
+pub mod incomplete_calls;
 mod lease;
 mod messages;
 mod quota_stream;
@@ -31,7 +31,8 @@ use tonic::{Status, Streaming, body::Body};
 use tonic_health::server::HealthReporter;
 use tower::service_fn;
 use weir_server::{
-    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, Permit, SMALL_ANSWER_BYTES, metrics::ListenerMeter,
+    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, Permit, SMALL_ANSWER_BYTES,
+    metrics::ListenerMetrics,
 };
 use weir_store::Store;
 use weir_telemetry::request::Surface;
@@ -40,7 +41,7 @@ use super::{
     admin::{AdminCall, AdminService},
     audit::Actor,
     authentication::ClientName,
-    check_service::{Caller, CheckService},
+    check_service::{CallContext, CheckService},
     message::ReserveMessage,
     observer::{given_id, return_id},
     rlqs::{Quotas, Session},
@@ -49,10 +50,10 @@ use super::{
     status::Rejected,
 };
 use crate::{auth::Access, telemetry::Transport};
-use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use counted::CountedBody;
 use deadline::Deadline;
 use health::Health;
+use incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls};
 pub use messages::LARGE_MESSAGE_BYTES;
 use messages::Messages;
 use quota_stream::QuotaAnswers;
@@ -79,9 +80,9 @@ pub struct Calls<S> {
     streams: ConcurrencyLimit,
     /// Limits the health watches of this connection.
     watches: ConcurrencyLimit,
-    arrivals: Arc<ConnectionArrivals>,
+    incomplete_calls: Arc<ConnectionCalls>,
     connected: Connected,
-    meter: ListenerMeter,
+    metrics: ListenerMetrics,
     max_message_bytes: usize,
 }
 
@@ -119,9 +120,9 @@ impl<S> Clone for Calls<S> {
             reflection: self.reflection.clone(),
             streams: self.streams.clone(),
             watches: self.watches.clone(),
-            arrivals: Arc::clone(&self.arrivals),
+            incomplete_calls: Arc::clone(&self.incomplete_calls),
             connected: self.connected.clone(),
-            meter: self.meter.clone(),
+            metrics: self.metrics.clone(),
             max_message_bytes: self.max_message_bytes,
         }
     }
@@ -135,13 +136,13 @@ impl<S: Store> Calls<S> {
         settings: &GrpcSettings,
         envoy: EnvoySettings,
         admin: Arc<AdminService>,
-        meter: &ListenerMeter,
+        metrics: &ListenerMetrics,
     ) -> (Self, HealthReporter) {
         let max_message_bytes = settings.max_message_bytes;
         let reporter = HealthReporter::new();
         report_serving(&reporter, true).await;
         let connected = Connected::new(drain);
-        let open = |count| ConcurrencyLimit::new(count, Overload::Open, meter.too_many_open.clone());
+        let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
         let calls = Self {
             rls: Rls::new(service.clone(), envoy),
             admin,
@@ -151,10 +152,10 @@ impl<S: Store> Calls<S> {
             reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS)),
             streams: open(settings.max_open_streams),
             watches: open(MAX_WATCHES),
-            arrivals: Arrivals::new(settings.message_timeout.duration(), max_message_bytes, meter)
+            incomplete_calls: IncompleteCalls::new(settings.message_timeout.duration(), max_message_bytes, metrics)
                 .of(connected.clone()),
             connected,
-            meter: meter.clone(),
+            metrics: metrics.clone(),
             max_message_bytes,
         };
         (calls, reporter)
@@ -182,24 +183,24 @@ impl<S: Store> Calls<S> {
                 Ok(response)
             }
         });
-        let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
+        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
         codec::unary(self.max_message_bytes).unary(call, request).await
     }
 
     /// Answers one message. The futures of all calls but a check are boxed, so that a check's future does not have
     /// their size.
     async fn answer(&self, unary: Unary, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
-        let caller = Caller::new(client.as_ref(), Transport::Grpc);
+        let context = CallContext::new(client.as_ref(), Transport::Grpc);
         Ok(match unary {
             Unary::Check => call::check(&self.service, message).await?,
             Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
             Unary::CheckAll => Box::pin(call::check_all(&self.service, message)).await?,
             Unary::Reserve => {
                 let message = ReserveMessage::read(&message);
-                Box::pin(reservation::reserve(&self.service, message, &caller, |_, out| out)).await?
+                Box::pin(reservation::reserve(&self.service, message, &context, |_, out| out)).await?
             }
             Unary::Settle(settling) => {
-                Box::pin(reservation::settle(&self.service, settling, &message, &caller)).await?
+                Box::pin(reservation::settle(&self.service, settling, &message, &context)).await?
             }
             Unary::Reset => Box::pin(call::reset(&self.service, message, &self.actor(client))).await?,
             Unary::Suggest => call::suggest(&self.service, &message)?,
@@ -238,7 +239,7 @@ impl<S: Store> Calls<S> {
             let permit = self.streams.acquire().map_err(Rejected::from).map_err(Status::from);
             ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, id, client))))
         });
-        let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
+        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
         let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
         response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
     }
@@ -246,15 +247,15 @@ impl<S: Store> Calls<S> {
     async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, id, _| {
             let checks = Checks::new(self.service.clone(), permit);
-            Answers::new(messages.keeping_few_large(self.connected.clone()), checks, deadline, id)
+            Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline, id)
         };
         self.stream(request, None, answers).await
     }
 
     async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, id, client| {
-            let begin = lease::begin(self.service.clone(), client, permit);
-            Answers::new(messages.keeping_few_large(self.connected.clone()), begin, deadline, id)
+            let handler = lease::handler(self.service.clone(), client, permit);
+            Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline, id)
         };
         self.stream(request, None, answers).await
     }
@@ -278,7 +279,7 @@ impl<S: Store> Calls<S> {
             Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
         };
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
-        let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
+        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
         self.health.watch(request, permit, termination).await
     }
 }
@@ -289,8 +290,8 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     fn on(self, connected: &Connected) -> Self {
         Self {
             connected: connected.clone(),
-            arrivals: self.arrivals.port().of(connected.clone()),
-            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.meter.too_many_open.clone()),
+            incomplete_calls: self.incomplete_calls.port().of(connected.clone()),
+            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.metrics.too_many_open.clone()),
             ..self
         }
     }
@@ -353,11 +354,11 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     }
 
     fn access(path: &str) -> Access {
-        routes::access_of_call(path)
+        routes::grpc_access(path)
     }
 
     fn surface<B>(request: &Request<B>) -> Surface {
-        routes::surface_of_call(request.uri().path())
+        routes::grpc_surface(request.uri().path())
     }
 
     fn lasts(path: &str) -> bool {

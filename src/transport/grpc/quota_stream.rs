@@ -101,9 +101,9 @@ where
         }
         // An Envoy that has to reconnect to another replica keeps its assignments for a while.
         if this.error.as_ref().is_some_and(|status| status.code() == Code::Unavailable)
-            && let Some(farewell) = this.session.farewell()
+            && let Some(assignments) = this.session.final_assignments()
         {
-            return Poll::Ready(Some(Ok(farewell)));
+            return Poll::Ready(Some(Ok(assignments)));
         }
         Poll::Ready(this.error.take().map(|mut status| {
             return_id(this.id.take(), status.metadata_mut().as_mut());

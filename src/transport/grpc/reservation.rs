@@ -13,7 +13,7 @@ use crate::{
         CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, ExtendResponse, ReserveResponse,
     },
     transport::{
-        check_service::{Caller, CheckService, SettleCall, Settlement},
+        check_service::{CallContext, CheckService, SettleCall, Settlement},
         decode,
         fields::put_bytes,
         message::{self, ReserveMessage},
@@ -31,7 +31,7 @@ const DECISION: u32 = 1;
 pub async fn reserve<S: Store, T>(
     service: &CheckService<S>,
     message: Result<ReserveMessage<'_>, Invalid>,
-    caller: &Caller<'_>,
+    context: &CallContext<'_>,
     encode: impl FnOnce(&Answer<'_>, BytesMut) -> T,
 ) -> Result<T, Rejected> {
     let since = Instant::now();
@@ -49,8 +49,8 @@ pub async fn reserve<S: Store, T>(
         }
         encode(answer, out)
     };
-    let reserved = service.reserve(message, caller, encode).await;
-    service.timed(caller.transport, since);
+    let reserved = service.reserve(message, context, encode).await;
+    service.timed(context.transport, since);
     reserved
 }
 
@@ -73,7 +73,7 @@ pub async fn settle<S: Store>(
     service: &CheckService<S>,
     settling: Settling,
     message: &[u8],
-    caller: &Caller<'_>,
+    context: &CallContext<'_>,
 ) -> Result<BytesMut, Rejected> {
     let (hold, call) = match settling {
         Settling::Commit => {
@@ -90,8 +90,8 @@ pub async fn settle<S: Store>(
         }
     };
     let since = Instant::now();
-    let settled = service.settle(&hold, call, caller).await;
-    service.timed(caller.transport, since);
+    let settled = service.settle(&hold, call, context).await;
+    service.timed(context.transport, since);
     let Settlement { charged, refunded, overage, expires_after, degraded } = settled?;
     let (charged, refunded) = (charged as i64, refunded as i64);
     Ok(match settling {

@@ -29,26 +29,26 @@ use super::{
 use crate::{
     telemetry::Transport,
     transport::{
-        check_service::{CheckService, Checked},
+        check_service::{CheckService, PendingAnswer},
         observer::return_id,
     },
 };
 
 /// Maximum number of checks of one stream in flight. They share round trips to a store that must be awaited.
 // Few enough that a hundred streams that never pause stay below the bound of the store's queue.
-const MAX_UNDER_WAY: usize = 64;
+const MAX_IN_FLIGHT: usize = 64;
 
 /// Answers the messages of a stream.
-pub(super) trait Begin {
+pub(super) trait MessageHandler {
     /// Starts to answer a message.
-    fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut>;
+    fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut>;
 
     /// Records that `messages` in a row were answered synchronously, starting at `since`.
     fn answered(&self, _messages: u32, _since: Instant) {}
 }
 
-impl<F: FnMut(Bytes) -> Checked<'static, BytesMut>> Begin for F {
-    fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut> {
+impl<F: FnMut(Bytes) -> PendingAnswer<'static, BytesMut>> MessageHandler for F {
+    fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
         self(message)
     }
 }
@@ -67,17 +67,17 @@ impl<S> Checks<S> {
     }
 }
 
-impl<S: Store> Begin for Checks<S> {
-    fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut> {
+impl<S: Store> MessageHandler for Checks<S> {
+    fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
         let Self { service, out, .. } = self;
         let handle = service.limiter().current();
         match call::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
-            Checked::Ready(mut answers) => {
+            PendingAnswer::Ready(mut answers) => {
                 let answer = answers.split();
                 *out = answers;
-                Checked::Ready(answer)
+                PendingAnswer::Ready(answer)
             }
-            Checked::Waiting(answer) => match service.permit() {
+            PendingAnswer::Waiting(answer) => match service.permit() {
                 Ok(permit) => {
                     let (service, since) = (Arc::clone(service), Instant::now());
                     let timed = move |answer| {
@@ -85,11 +85,11 @@ impl<S: Store> Begin for Checks<S> {
                         service.timed(Transport::GrpcStream, since);
                         answer
                     };
-                    Checked::Waiting(answer.map(timed).boxed())
+                    PendingAnswer::Waiting(answer.map(timed).boxed())
                 }
                 Err(overload) => {
                     answer::write_error(overload.into(), out);
-                    Checked::Ready(out.split())
+                    PendingAnswer::Ready(out.split())
                 }
             },
         }
@@ -100,12 +100,12 @@ impl<S: Store> Begin for Checks<S> {
     }
 }
 
-pub(super) struct Answers<M, B: Begin> {
+pub(super) struct Answers<M, H: MessageHandler> {
     /// `None` once they have ended.
     messages: Option<Messages<M>>,
-    begin: B,
+    handler: H,
     /// In the order of their checks; empty if none waits.
-    under_way: FuturesOrdered<BoxFuture<'static, BytesMut>>,
+    in_flight: FuturesOrdered<BoxFuture<'static, BytesMut>>,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
     /// Ends the stream, whatever is in flight.
@@ -124,32 +124,32 @@ struct Burst {
     answer_bytes: usize,
 }
 
-impl<M, B: Begin> Drop for Answers<M, B> {
+impl<M, H: MessageHandler> Drop for Answers<M, H> {
     fn drop(&mut self) {
         self.end_burst();
     }
 }
 
-impl<M, B: Begin> Answers<M, B> {
+impl<M, H: MessageHandler> Answers<M, H> {
     fn end_burst(&mut self) {
         if let Some(Burst { since, messages: messages @ 1.., .. }) = self.burst.take() {
-            self.begin.answered(messages, since);
+            self.handler.answered(messages, since);
         }
     }
 }
 
-impl<M, B> Answers<M, B>
+impl<M, H> Answers<M, H>
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    B: Begin,
+    H: MessageHandler,
 {
-    /// Returns the answers to these messages until the `deadline`, each started by `begin`. If the stream fails, its
-    /// status has the `id` that the client gave the call.
-    pub(super) fn new(messages: Messages<M>, begin: B, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
+    /// Returns the answers to these messages until the `deadline`, each started by the `handler`. If the stream fails,
+    /// its status has the `id` that the client gave the call.
+    pub(super) fn new(messages: Messages<M>, handler: H, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
         Self {
             messages: Some(messages),
-            begin,
-            under_way: FuturesOrdered::new(),
+            handler,
+            in_flight: FuturesOrdered::new(),
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
             id,
@@ -162,52 +162,52 @@ where
         let Some(deadline) = &mut self.deadline else { return };
         if let Poll::Ready(status) = deadline.as_mut().poll(cx) {
             (self.deadline, self.messages, self.error) = (None, None, Some(status));
-            self.under_way.clear();
+            self.in_flight.clear();
         }
     }
 
     /// Starts to answer a message. Returns the answer, unless it or an earlier one must be awaited.
-    fn begin(&mut self, message: Bytes) -> Option<BytesMut> {
+    fn handle(&mut self, message: Bytes) -> Option<BytesMut> {
         let new = || Burst { since: Instant::now(), messages: 0, answer_bytes: 0 };
         let burst = self.burst.get_or_insert_with(new);
-        let waiting = match self.begin.begin(message) {
-            Checked::Ready(answer) => {
+        let waiting = match self.handler.handle(message) {
+            PendingAnswer::Ready(answer) => {
                 burst.messages += 1;
                 burst.answer_bytes += PREFIX_BYTES + answer.len();
                 if burst.answer_bytes >= FRAME_BYTES {
                     self.end_burst();
                 }
-                if self.under_way.is_empty() {
+                if self.in_flight.is_empty() {
                     return Some(answer);
                 }
                 future::ready(answer).boxed()
             }
-            Checked::Waiting(answer) => {
+            PendingAnswer::Waiting(answer) => {
                 self.end_burst();
                 answer
             }
         };
-        self.under_way.push_back(waiting);
+        self.in_flight.push_back(waiting);
         None
     }
 }
 
-impl<M, B> Stream for Answers<M, B>
+impl<M, H> Stream for Answers<M, H>
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    B: Begin + Unpin,
+    H: MessageHandler + Unpin,
 {
     type Item = Result<BytesMut, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         this.poll_deadline(cx);
-        while this.under_way.len() < MAX_UNDER_WAY
+        while this.in_flight.len() < MAX_IN_FLIGHT
             && let Some(messages) = &mut this.messages
         {
             match messages.poll_next(cx) {
                 Poll::Ready(Some(Ok(message))) => {
-                    if let Some(answer) = this.begin(message) {
+                    if let Some(answer) = this.handle(message) {
                         return Poll::Ready(Some(Ok(answer)));
                     }
                 }
@@ -219,7 +219,7 @@ where
             }
         }
         this.end_burst();
-        match ready!(this.under_way.poll_next_unpin(cx)) {
+        match ready!(this.in_flight.poll_next_unpin(cx)) {
             Some(answer) => Poll::Ready(Some(Ok(answer))),
             None if this.messages.is_some() => Poll::Pending,
             None => Poll::Ready(this.error.take().map(|mut status| {

@@ -30,14 +30,14 @@ pub fn routes(service: Arc<AdminService>, schema: Arc<Schema>, max_body_bytes: u
     let api = Api { service, schema, max_body_bytes, sites };
     let routes = AdminCall::ALL.into_iter().fold(Router::new(), |routes, call| {
         let answer = move |State(api): State<Arc<Api>>, request| async move { api.answer(call, request).await };
-        routes.route(call.page(), post(answer).fallback(not_posted))
+        routes.route(call.http_path(), post(answer).fallback(not_posted))
     });
     routes.route("/v1/admin/{*path}", any(nowhere)).with_state(Arc::new(api))
 }
 
 async fn nowhere() -> Problem {
-    let pages = AdminCall::ALL.map(AdminCall::page).join(", ");
-    Problem::new(StatusCode::NOT_FOUND, format!("there are {pages}"))
+    let paths = AdminCall::ALL.map(AdminCall::http_path).join(", ");
+    Problem::new(StatusCode::NOT_FOUND, format!("there are {paths}"))
 }
 
 impl Api {

@@ -13,7 +13,7 @@ use hyper::body::{Frame, SizeHint};
 use metrics::Counter;
 use thiserror::Error;
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use weir_server::{Connected, Full, Slot, Slots, metrics::ListenerMeter};
+use weir_server::{Connected, Full, Slot, Slots, metrics::ListenerMetrics};
 
 /// Maximum bytes of the unfinished bodies of a port. Beyond it, others are rejected to make room for a new one.
 const MAX_WAITING_BYTES: usize = 8 << 20;
@@ -47,9 +47,9 @@ fn max_waiting_bytes(max_body_bytes: usize) -> usize {
 
 impl Bodies {
     /// Returns the bodies of a port, none yet. Rejected ones increment `too_many_open`.
-    pub fn new(max_body_bytes: usize, meter: &ListenerMeter) -> Self {
+    pub fn new(max_body_bytes: usize, metrics: &ListenerMetrics) -> Self {
         let slots = Slots::new(max_waiting_bytes(max_body_bytes), max_bytes(max_body_bytes));
-        Self { owner: slots.owner(), slots, connected: None, rejected: meter.too_many_open.clone() }
+        Self { owner: slots.owner(), slots, connected: None, rejected: metrics.too_many_open.clone() }
     }
 
     /// Returns the bodies of another connection.
@@ -111,9 +111,9 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> HttpBody for Unfi
                 Poll::Ready(Some(counted.map(|()| frame).map_err(BoxError::from)))
             }
             Poll::Ready(end) => {
-                let taken_back = matches!(end, Some(Err(_))) && self.bytes == 0 && self.slot.is_none();
-                if taken_back && let Some(connected) = &self.bodies.connected {
-                    connected.taken_back();
+                let was_reset = matches!(end, Some(Err(_))) && self.bytes == 0 && self.slot.is_none();
+                if was_reset && let Some(connected) = &self.bodies.connected {
+                    connected.count_rapid_reset();
                 }
                 Poll::Ready(end.map(|end| end.map_err(Into::into)))
             }

@@ -32,7 +32,7 @@ use super::{
     Peer,
     audit::Actor,
     authentication::ClientName,
-    check_service::{Caller, CheckService},
+    check_service::{CallContext, CheckService},
     decode::{self, MAX_BATCH},
     grpc::{
         answer, call,
@@ -137,9 +137,9 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
-    let begun = call::begin_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
+    let started = call::start_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
     drop(text);
-    let answers = begun.map_err(Rejected::from)?.answers().await;
+    let answers = started.map_err(Rejected::from)?.answers().await;
     api.service.timed(Transport::HttpBatch, since);
     Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.CheckBatchResponse", &answers)))
 }
@@ -184,7 +184,7 @@ async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request)
     };
     let encode =
         |answer: &Answer<'_>, bytes: BytesMut| api.respond(answer, api.json(".weir.v1.ReserveResponse", &bytes));
-    Ok(reservation::reserve(&api.service, message, &Caller::new(client.as_ref(), Transport::Http), encode).await?)
+    Ok(reservation::reserve(&api.service, message, &CallContext::new(client.as_ref(), Transport::Http), encode).await?)
 }
 
 async fn settle<S: Store>(api: Arc<Api<S>>, mut request: Request, settling: Settling) -> Result<Response, Problem> {
@@ -195,8 +195,8 @@ async fn settle<S: Store>(api: Arc<Api<S>>, mut request: Request, settling: Sett
     };
     let client = client(&mut request);
     let message = api.message(request, message).await?;
-    let caller = Caller::new(client.as_ref(), Transport::Http);
-    let settled = reservation::settle(&api.service, settling, &message, &caller).await?;
+    let context = CallContext::new(client.as_ref(), Transport::Http);
+    let settled = reservation::settle(&api.service, settling, &message, &context).await?;
     Ok(response(StatusCode::OK, JSON, &api.json(answer, &settled)))
 }
 

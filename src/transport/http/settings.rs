@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use weir_server::{Listen, Traffic, tls::ListenerTls};
 use weir_settings::Time;
 
-use crate::{telemetry::Traffic as RecentTraffic, transport::headers::HeaderStyle};
+use crate::{telemetry::RecentChecks, transport::headers::HeaderStyle};
 
 /// The HTTP port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,8 +51,8 @@ pub struct UiSettings {
 
 impl UiSettings {
     /// Returns an empty recording of the last minutes' checks, if it is enabled.
-    pub fn traffic(&self) -> Option<RecentTraffic> {
-        (self.max_traffic_bytes > 0).then(|| RecentTraffic::new(self.max_traffic_bytes))
+    pub fn recent_checks(&self) -> Option<RecentChecks> {
+        (self.max_traffic_bytes > 0).then(|| RecentChecks::new(self.max_traffic_bytes))
     }
 }
 

@@ -19,14 +19,14 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct Sites {
     names: Arc<[String]>,
     /// Whether authentication is enabled. If so, a page of another origin has no token.
-    callers_are_known: bool,
+    is_authentication_enabled: bool,
 }
 
 impl Sites {
     /// Returns sites that accept pages opened by an IP address, as `localhost`, over TLS, or by one of these host
-    /// names; by any name if authentication is enabled (`callers_are_known`).
-    pub fn new(names: &[String], callers_are_known: bool) -> Self {
-        Self { names: names.into(), callers_are_known }
+    /// names; by any name if authentication is enabled (`is_authentication_enabled`).
+    pub fn new(names: &[String], is_authentication_enabled: bool) -> Self {
+        Self { names: names.into(), is_authentication_enabled }
     }
 
     /// Accepts requests of other clients than browsers, and of Weir's own pages.
@@ -44,7 +44,7 @@ impl Sites {
         let (scheme, host) = origin.to_str().ok().and_then(|origin| origin.split_once("://")).unwrap_or_default();
         let authority = host.parse::<Authority>();
         let name = authority.as_ref().map_or("", Authority::host);
-        if scheme == "https" || scheme == "http" && (self.callers_are_known || self.is_own(name)) {
+        if scheme == "https" || scheme == "http" && (self.is_authentication_enabled || self.is_own(name)) {
             return Ok(());
         }
         forbidden(format!(

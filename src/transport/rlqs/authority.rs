@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_core::{
     domain::{Micros, OnStoreFailure, time::SECOND},
     hold::{DRIFT_PPM, Grant, HoldId, Renewal},
-    quota::{LevelId, Load, Terms},
+    quota::{LevelId, Load, QuotaTiming},
 };
 use weir_store::{Store, StoreError};
 
@@ -44,13 +44,13 @@ pub struct HeldLevel {
     pub on_store_failure: OnStoreFailure,
     /// Time of its next renewal.
     pub due: Micros,
-    rate: Held,
-    demand: Held,
+    rate: StoreHold,
+    demand: StoreHold,
 }
 
 /// Units held of one bucket of the store.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct StoreHold {
     id: HoldId,
     sequence: u64,
     units: u64,
@@ -65,23 +65,23 @@ struct Held {
 #[derive(Debug)]
 pub struct Renewing {
     level: Arc<QuotaLevel>,
-    rate: Held,
-    demand: Held,
+    rate: StoreHold,
+    demand: StoreHold,
     load: Load,
 }
 
 /// The outcome of a renewal.
 #[derive(Debug)]
 pub struct Renewed {
-    rate: Held,
-    demand: Held,
+    rate: StoreHold,
+    demand: StoreHold,
     /// The part of the rate that this replica should have.
     target: u64,
     /// Whether the store did not answer.
     pub is_lost: bool,
 }
 
-impl Held {
+impl StoreHold {
     /// Returns a hold without units.
     fn new(owner: u64, number: u64) -> Self {
         Self { id: HoldId { owner, number }, sequence: 0, units: 0, until: 0, most: (0, 0) }
@@ -99,8 +99,8 @@ impl Held {
 }
 
 /// Returns the TTL of the hold on a rate: longer than holders use it if a renewal does not reach the store.
-pub(super) fn hold_ttl(terms: &Terms) -> Micros {
-    terms.ttl + terms.lag + RENEW_EVERY.1
+pub(super) fn hold_ttl(timing: &QuotaTiming) -> Micros {
+    timing.ttl + timing.lag + RENEW_EVERY.1
 }
 
 impl HeldLevel {
@@ -111,7 +111,7 @@ impl HeldLevel {
         on_store_failure: OnStoreFailure,
         (owner, number): (u64, u64),
     ) -> Self {
-        let (rate, demand) = (Held::new(owner, 2 * number), Held::new(owner, 2 * number + 1));
+        let (rate, demand) = (StoreHold::new(owner, 2 * number), StoreHold::new(owner, 2 * number + 1));
         Self { id, level, on_store_failure, due: 0, rate, demand }
     }
 
@@ -122,14 +122,14 @@ impl HeldLevel {
     }
 
     /// Ends a renewal, with `levels` levels in all. Returns the units that may be divided from now on.
-    pub fn renewed(&mut self, renewed: &Renewed, levels: usize, terms: &Terms, now: Micros) -> u64 {
+    pub fn renewed(&mut self, renewed: &Renewed, levels: usize, timing: &QuotaTiming, now: Micros) -> u64 {
         (self.rate, self.demand) = (renewed.rate, renewed.demand);
         let (units, target) = (self.rate.units, renewed.target);
         let every = (RENEW_EVERY_FOR_EACH * levels as Micros).clamp(RENEW_EVERY.0, RENEW_EVERY.1);
         let has_enough = units + self.level.rate / WORTH >= target;
         let gives_back = units > target + self.level.rate / BEYOND;
         self.due = now + if renewed.is_lost || (has_enough && !gives_back) { every } else { RENEW_SOON };
-        if renewed.is_lost && now + terms.lag + every >= self.rate.until && !self.outlasts() {
+        if renewed.is_lost && now + timing.lag + every >= self.rate.until && !self.outlasts() {
             // Its hold expires soon.
             return 0;
         }
@@ -153,7 +153,7 @@ impl Renewing {
         mut self,
         limiter: &Limiter<S>,
         is_shared: bool,
-        terms: &Terms,
+        timing: &QuotaTiming,
         clock: impl Fn() -> Micros,
     ) -> Renewed {
         let rate = self.level.rate;
@@ -166,13 +166,13 @@ impl Renewing {
         let (most, worth) = if is_shared { (MAX_IN_A_ROW.0, rate / WORTH) } else { (MAX_IN_A_ROW.1, 0) };
         for _ in 0..if is_lost { 0 } else { most } {
             let kept = self.rate.units.min(target.max(self.load.live));
-            let renewal = self.rate.renewal(kept, target.saturating_sub(kept), hold_ttl(terms));
+            let renewal = self.rate.renewal(kept, target.saturating_sub(kept), hold_ttl(timing));
             let sent = clock();
             match limiter.renew(&self.level, HeldPart::Rate, &renewal).await {
                 Ok(grant) => {
                     self.rate.granted(&renewal, &grant, sent);
                     if !grant.is_kept && kept > 0 {
-                        self.rate.most = (kept, sent + terms.ttl + terms.lag);
+                        self.rate.most = (kept, sent + timing.ttl + timing.lag);
                         target = bounded(self.rate.most);
                     }
                     if self.rate.units + worth >= target || grant.units == 0 && grant.is_kept {
@@ -209,7 +209,7 @@ impl Renewing {
         let all = QuotaLevel::demand_of_all(grant.free).max(own).max(1);
         let share = (u128::from(rate) * u128::from(own) / u128::from(all)) as u64;
         // Holders that came back get what is free, before others shrink for them.
-        Ok((share + self.load.back).min(rate))
+        Ok((share + self.load.returning).min(rate))
     }
 
     /// Gives all units back to the store: the demand at once, the rate after `ttl`.

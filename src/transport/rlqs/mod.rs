@@ -8,15 +8,15 @@
 //! buckets; `authority` holds this replica's part of each limit.
 
 mod authority;
-mod book;
 pub mod quotas;
 pub mod session;
 pub mod settings;
+mod state;
 #[cfg(test)]
 mod tests;
 pub mod wire;
 
-pub use book::HOLDERS_OF_A_BUCKET;
 pub use quotas::Quotas;
 pub use session::Session;
 pub use settings::{QuotaDomain, RlqsSettings};
+pub use state::HOLDERS_OF_A_BUCKET;

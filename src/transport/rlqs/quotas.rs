@@ -1,4 +1,4 @@
-//! The buckets of all streams, divided.
+//! Divides limits among the buckets of all streams.
 
 use std::{
     sync::Arc,
@@ -15,123 +15,123 @@ use tokio::{
 use tracing::{debug, info, warn};
 use weir_core::{
     domain::{Micros, key::domain_label, time::SECOND},
-    quota::{Divider, Load, Terms},
+    quota::{Divider, Load, QuotaTiming},
 };
 use weir_store::Store;
 use weir_telemetry::LogLimit;
 
 use super::{
     authority::{Renewing, hold_ttl},
-    book::{Book, Full, HOLDERS_OF_A_BUCKET},
     settings::{QuotaDomain, RlqsSettings},
+    state::{Full, HOLDERS_OF_A_BUCKET, QuotaState},
     wire,
 };
 use crate::{
     limiter::{Limiter, quota::QuotaPath},
-    telemetry::RlqsMeter,
+    telemetry::RlqsMetrics,
 };
 
-/// How often what is due is divided and renewed.
+/// Interval at which due levels are divided and renewed.
 const TICK: Duration = Duration::from_millis(100);
-/// How often what is not used is forgotten, in ticks.
+/// Interval at which unused buckets and levels are removed, in ticks.
 const SWEEP_EVERY: u64 = 100;
-/// Buckets that follow a policy in a row, so that what else runs on the thread has its turn.
+/// Buckets that get a new policy's limits before the task yields to others of its thread.
 const FOLLOWED_TOGETHER: usize = 256;
-/// Most renewals that are under way at once.
+/// Maximum number of renewals in flight.
 const MAX_RENEWING: usize = 64;
-/// For how long streams are told to use what they have when they are ended: until they have found another replica, which is
-/// when they report next, every five seconds.
-pub const FAREWELL_SECONDS: u64 = 7;
-/// How long everything may take to be given back.
+/// TTL of the last assignments of streams that are ended. It lasts until their Envoys report to another replica, which
+/// they do every five seconds.
+pub const FINAL_TTL_SECONDS: u64 = 7;
+/// Time limit for giving everything back.
 const GIVING_BACK: Duration = Duration::from_secs(2);
 
 /// Divides the limits of some domains among the Envoys that report.
 pub struct Quotas<S> {
     limiter: Arc<Limiter<S>>,
     domains: Vec<QuotaDomain>,
-    terms: Terms,
+    timing: QuotaTiming,
     max_buckets: usize,
-    /// Whether other replicas have parts of the same limits.
+    /// Whether other replicas hold parts of the same limits.
     is_shared: bool,
     start: Instant,
-    book: Mutex<Book>,
+    state: Mutex<QuotaState>,
     joined: Notify,
     added: Notify,
-    meter: RlqsMeter,
+    metrics: RlqsMetrics,
     warnings: LogLimit,
 }
 
 impl<S: Store> Quotas<S> {
-    /// Divides what `settings` say.
+    /// Returns quotas for the domains in `settings`.
     pub fn new(limiter: Arc<Limiter<S>>, settings: &RlqsSettings, is_shared: bool) -> Arc<Self> {
-        let mut terms = settings.terms();
+        let mut timing = settings.timing();
         if is_shared {
-            // What others still use is held in the store, also while they have not reported yet.
-            terms.reports = terms.lag;
+            // Rates that other Envoys still use are held in the store, even before they report here.
+            timing.reports = timing.lag;
         }
         let names = settings.domains.iter().map(|domain| domain_label(&domain.domain));
-        let meter = RlqsMeter::new(limiter.metrics().registry(), names);
-        let book = Book::new(Divider::new(terms), settings.domains.len(), settings.max_buckets, rand::random());
+        let metrics = RlqsMetrics::new(limiter.metrics().registry(), names);
+        let state = QuotaState::new(Divider::new(timing), settings.domains.len(), settings.max_buckets, rand::random());
         Arc::new(Self {
             limiter,
             domains: settings.domains.clone(),
-            terms,
+            timing,
             max_buckets: settings.max_buckets,
             is_shared,
             start: Instant::now(),
-            book: Mutex::new(book),
+            state: Mutex::new(state),
             joined: Notify::new(),
             added: Notify::new(),
-            meter,
+            metrics,
             warnings: LogLimit::default(),
         })
     }
 
-    /// The number of a domain whose limits are divided.
+    /// Returns the number of a domain whose limits are divided.
     pub fn domain(&self, name: &str) -> Option<usize> {
         self.domains.iter().position(|domain| domain.domain == name)
     }
 
-    /// The time, as the divider counts it.
+    /// Returns the time of the divider: the time since the start.
     pub fn now(&self) -> Micros {
         self.start.elapsed().as_micros() as Micros
     }
 
-    /// How long an assignment lasts, in seconds.
+    /// Returns the TTL of an assignment, in seconds.
     pub fn ttl_seconds(&self) -> u64 {
-        (self.terms.ttl / SECOND).unsigned_abs()
+        (self.timing.ttl / SECOND).unsigned_abs()
     }
 
-    /// What is known.
-    pub fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock()
+    /// Locks and returns the state.
+    pub fn lock(&self) -> MutexGuard<'_, QuotaState> {
+        self.state.lock()
     }
 
-    /// A stream reports a bucket: what it is told at once, if anything, is written.
+    /// Records a stream's report of a bucket, and appends the assignment to send at once, if any.
     pub fn report(&self, stream: u64, domain: usize, report: &wire::Report<'_>, out: &mut bytes::BytesMut) {
-        self.meter.used(domain, &report.usage);
+        self.metrics.used(domain, &report.usage);
         let now = self.now();
-        let mut book = self.book();
-        let number = match book.find(domain, report.bucket) {
+        let mut state = self.lock();
+        let number = match state.find(domain, report.bucket) {
             Some(number) => number,
             None => {
-                // The policy is asked without the lock.
-                drop(book);
+                // The policy is read without the lock.
+                drop(state);
                 let Some(number) = self.add(domain, report.bucket) else { return };
-                book = self.book();
+                state = self.lock();
                 number
             }
         };
-        match book.report(stream, number, &report.usage, now) {
-            Ok(Some(action)) => wire::put_action(book.id(number), action, self.ttl_seconds(), out),
+        match state.report(stream, number, &report.usage, now) {
+            Ok(Some(action)) => wire::put_action(state.id(number), action, self.ttl_seconds(), out),
             Ok(None) => self.joined.notify_one(),
             Err(Full) => self.full(),
         }
     }
 
-    /// A bucket, or a further holder, has no room.
+    /// Counts a bucket or a holder that was rejected for lack of room.
     fn full(&self) {
-        self.meter.full.increment(1);
+        self.metrics.full.increment(1);
         if self.warnings.allows(StdInstant::now()) {
             let (max_buckets, max_holders) = (self.max_buckets, self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET));
             warn!(
@@ -141,22 +141,22 @@ impl<S: Store> Quotas<S> {
         }
     }
 
-    /// The number of a bucket whose id came for the first time, or with its entries in another order.
+    /// Returns the number of a bucket whose id is new, or has its entries in another order.
     fn add(&self, domain: usize, id: &[u8]) -> Option<u32> {
         let Some(entries) = wire::entries(id) else {
-            self.meter.unreadable.increment(1);
+            self.metrics.unreadable.increment(1);
             return None;
         };
         let id = wire::id_of(&entries);
-        if let Some(number) = self.book().find(domain, &id) {
+        if let Some(number) = self.lock().find(domain, &id) {
             return Some(number);
         }
         let path = self.path(domain, &entries)?;
-        let mut book = self.book();
-        if let Some(number) = book.find(domain, &id) {
+        let mut state = self.lock();
+        if let Some(number) = state.find(domain, &id) {
             return Some(number);
         }
-        book.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
+        state.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
     }
 
     fn path(&self, domain: usize, entries: &std::collections::BTreeMap<String, String>) -> Option<QuotaPath> {
@@ -167,7 +167,7 @@ impl<S: Store> Quotas<S> {
         self.limiter.quota_path(&handle, domain, entries).ok()
     }
 
-    /// Divides and renews, for as long as it is polled.
+    /// Divides and renews until the future is dropped.
     pub async fn run(self: Arc<Self>) {
         tokio::join!(self.divide(), self.renew());
     }
@@ -188,19 +188,19 @@ impl<S: Store> Quotas<S> {
                 self.follow_policy().await;
             }
             let pause = {
-                let (began, mut book) = (Instant::now(), self.book());
-                book.tick(self.now());
-                let held = book.levels.values().map(|it| it.held()).sum();
-                self.meter.standing(book.stream_count(), book.bucket_count(), held);
-                // With many buckets it takes long: a fifth of the time at most.
+                let (began, mut state) = (Instant::now(), self.lock());
+                state.tick(self.now());
+                let held = state.levels.values().map(|it| it.held()).sum();
+                self.metrics.set_totals(state.stream_count(), state.bucket_count(), held);
+                // With many buckets this takes long. The pause limits it to a fifth of the time.
                 4 * began.elapsed()
             };
-            // What was added is measured now.
+            // New levels are renewed now.
             self.added.notify_one();
             if number.is_multiple_of(SWEEP_EVERY) {
                 let removed: Vec<Renewing> = {
-                    let mut book = self.book();
-                    let removed = book.sweep();
+                    let mut state = self.lock();
+                    let removed = state.sweep();
                     removed.into_iter().map(|mut held| held.renew(Load::default())).collect()
                 };
                 stream::iter(removed)
@@ -211,16 +211,16 @@ impl<S: Store> Quotas<S> {
         }
     }
 
-    /// Another policy is in force.
+    /// Applies another policy to all buckets.
     async fn follow_policy(&self) {
-        let buckets = self.book().all_buckets();
+        let buckets = self.lock().all_buckets();
         let mut changed = 0;
         for (index, (number, domain, id)) in buckets.into_iter().enumerate() {
             if index % FOLLOWED_TOGETHER == 0 {
                 yield_now().await;
             }
             let path = wire::entries(&id).and_then(|entries| self.path(domain, &entries)).unwrap_or_default();
-            changed += usize::from(self.book().set_path(number, path, self.now()));
+            changed += usize::from(self.lock().set_path(number, path, self.now()));
         }
         debug!(changed, "buckets have other limits");
     }
@@ -253,48 +253,49 @@ impl<S: Store> Quotas<S> {
 
     fn due(&self) -> Vec<(Vec<u8>, Renewing)> {
         let now = self.now();
-        let mut book = self.book();
-        let Book { levels, divider, .. } = &mut *book;
+        let mut state = self.lock();
+        let QuotaState { levels, divider, .. } = &mut *state;
         let due = levels.iter_mut().filter(|(_, held)| held.due <= now);
         due.map(|(name, held)| (name.clone(), held.renew(divider.load(held.id)))).collect()
     }
 
-    /// Renews a level. Whether the store did not answer.
+    /// Renews a level. Returns whether the store did not answer.
     async fn renew_one(&self, name: Vec<u8>, renewing: Renewing) -> bool {
-        let renewed = renewing.run(&self.limiter, self.is_shared, &self.terms, || self.now()).await;
+        let renewed = renewing.run(&self.limiter, self.is_shared, &self.timing, || self.now()).await;
         let now = self.now();
-        let mut book = self.book();
-        let count = book.levels.len();
-        if let Some(held) = book.levels.get_mut(&name) {
-            let (id, budget) = (held.id, held.renewed(&renewed, count, &self.terms, now));
-            book.divider.set_budget(id, budget, now);
+        let mut state = self.lock();
+        let count = state.levels.len();
+        if let Some(held) = state.levels.get_mut(&name) {
+            let (id, budget) = (held.id, held.renewed(&renewed, count, &self.timing, now));
+            state.divider.set_budget(id, budget, now);
         }
         if renewed.is_lost {
-            self.meter.lost.increment(1);
+            self.metrics.lost.increment(1);
         } else {
-            // Holders that wait for it get it once what comes with it is known too.
+            // Wakes the divider for holders that wait for the budget.
             self.joined.notify_one();
         }
         renewed.is_lost
     }
 
-    /// Streams have ended, and been told to use what they have for [`FAREWELL_SECONDS`]: so long the store holds it still.
+    /// Gives everything back after the streams have ended. The store holds it for [`FINAL_TTL_SECONDS`] more, since
+    /// their Envoys still use it.
     pub async fn finish(&self) {
         let levels: Vec<Renewing> = {
-            let mut book = self.book();
-            book.levels.values_mut().map(|held| held.renew(Load::default())).collect()
+            let mut state = self.lock();
+            state.levels.values_mut().map(|held| held.renew(Load::default())).collect()
         };
-        let ttl = FAREWELL_SECONDS as Micros * SECOND + self.terms.lag;
+        let ttl = FINAL_TTL_SECONDS as Micros * SECOND + self.timing.lag;
         let given_back =
             stream::iter(levels).for_each_concurrent(MAX_RENEWING, |level| level.give_back(&self.limiter, ttl));
         if timeout(GIVING_BACK, given_back).await.is_err() {
-            let seconds = hold_ttl(&self.terms) / SECOND;
+            let seconds = hold_ttl(&self.timing) / SECOND;
             warn!(seconds, "not everything that was divided is given back; it is free when its time is over");
         }
     }
 
-    /// Counts a message that cannot be read.
+    /// Counts a message that cannot be decoded.
     pub fn unreadable(&self) {
-        self.meter.unreadable.increment(1);
+        self.metrics.unreadable.increment(1);
     }
 }

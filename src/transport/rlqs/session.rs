@@ -9,7 +9,7 @@ use weir_core::domain::{Micros, time::SECOND};
 use weir_store::Store;
 
 use super::{
-    quotas::{FAREWELL_SECONDS, Quotas},
+    quotas::{FINAL_TTL_SECONDS, Quotas},
     wire::{self, Report, Reports},
 };
 
@@ -31,7 +31,7 @@ impl<S: Store> Session<S> {
     /// Opens a stream of an Envoy at this address.
     pub fn new(quotas: Arc<Quotas<S>>, peer: Option<SocketAddr>) -> Self {
         let waker = Arc::<AtomicWaker>::default();
-        let number = quotas.book().open(Arc::clone(&waker), peer);
+        let number = quotas.lock().open(Arc::clone(&waker), peer);
         Self { quotas, number, waker, domain: None, reports: None, is_ending: false }
     }
 
@@ -94,20 +94,20 @@ impl<S: Store> Session<S> {
 
     /// Returns an answer of a stream that is about to end: assignments that last until its Envoy reports to another
     /// replica.
-    pub fn farewell(&mut self) -> Option<BytesMut> {
+    pub fn final_assignments(&mut self) -> Option<BytesMut> {
         if !std::mem::replace(&mut self.is_ending, true) {
-            self.quotas.book().tell_all(self.number);
+            self.quotas.lock().mark_all_pending(self.number);
         }
         let mut out = BytesMut::new();
-        self.pushed(FAREWELL_SECONDS, &mut out);
+        self.pushed(FINAL_TTL_SECONDS, &mut out);
         (!out.is_empty()).then_some(out)
     }
 
     fn pushed(&self, ttl_seconds: u64, out: &mut BytesMut) {
         let now = self.quotas.now();
-        let mut book = self.quotas.book();
+        let mut state = self.quotas.lock();
         for _ in 0..MAX_ANSWERED_TOGETHER {
-            let Some((id, action)) = book.next_pending(self.number, now) else { break };
+            let Some((id, action)) = state.next_pending(self.number, now) else { break };
             wire::put_action(id, action, ttl_seconds, out);
         }
     }
@@ -115,7 +115,7 @@ impl<S: Store> Session<S> {
 
 impl<S: Store> Drop for Session<S> {
     fn drop(&mut self) {
-        let at_most = if self.is_ending { FAREWELL_SECONDS as Micros * SECOND } else { Micros::MAX };
-        self.quotas.book().close(self.number, at_most, self.quotas.now());
+        let at_most = if self.is_ending { FINAL_TTL_SECONDS as Micros * SECOND } else { Micros::MAX };
+        self.quotas.lock().close(self.number, at_most, self.quotas.now());
     }
 }

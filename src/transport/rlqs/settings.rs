@@ -1,7 +1,7 @@
-//! Settings of Envoy's quotas: the domains that are divided, and the terms.
+//! Settings of Envoy's quotas: the domains that are divided, and the timing.
 
 use serde::{Deserialize, Serialize};
-use weir_core::{domain::time::SECOND, quota::Terms};
+use weir_core::{domain::time::SECOND, quota::QuotaTiming};
 use weir_settings::Time;
 
 /// The settings of Envoy's rate limit quota service.
@@ -30,20 +30,20 @@ pub struct QuotaDomain {
 
 impl Default for RlqsSettings {
     fn default() -> Self {
-        let terms = Terms::default();
+        let timing = QuotaTiming::default();
         Self {
             domains: Vec::new(),
-            assignment_ttl: Time(terms.ttl),
-            idle_timeout: Time(terms.idle),
+            assignment_ttl: Time(timing.ttl),
+            idle_timeout: Time(timing.idle),
             max_buckets: 100_000,
         }
     }
 }
 
 impl RlqsSettings {
-    /// Returns the terms of the divider.
-    pub fn terms(&self) -> Terms {
-        Terms { ttl: self.assignment_ttl.0, idle: self.idle_timeout.0, ..Terms::default() }
+    /// Returns the timing of the divider.
+    pub fn timing(&self) -> QuotaTiming {
+        QuotaTiming { ttl: self.assignment_ttl.0, idle: self.idle_timeout.0, ..QuotaTiming::default() }
     }
 
     /// Checks the bounds.

@@ -4,23 +4,23 @@ use weir_envoy::envoy::config::core::v3::HeaderValue;
 
 use super::settings::EnvoySettings;
 use crate::{
-    limiter::status::{DescriptorAnswer, DescriptorAnswers, Shown},
+    limiter::status::{DescriptorAnswer, DescriptorAnswers, DisplayedLimit},
     transport::headers::{HeaderStyle, Quota, whole_seconds},
 };
 
 /// Returns the headers of an answer; none if no limit applies.
 pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
-    let Some((status, shown)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
+    let Some((status, displayed)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
     let mut headers = Vec::new();
     if let Some(names) = settings.three() {
-        let seconds = whole_seconds(shown.until_reset);
-        let numbers = [shown.requests_per_unit.into(), shown.remaining.into(), seconds];
+        let seconds = whole_seconds(displayed.until_reset);
+        let numbers = [displayed.requests_per_unit.into(), displayed.remaining.into(), seconds];
         headers.extend(names.into_iter().zip(numbers).map(|(name, number)| header(name, number.to_string())));
     }
     if settings.headers.draft11()
         && let Some(level) = status.summary.binding.map(|index| &status.levels[index])
     {
-        let name = if shown.name.is_empty() { &*level.limit.name } else { shown.name };
+        let name = if displayed.name.is_empty() { &*level.limit.name } else { displayed.name };
         let quota = Quota { name, window: level.window, decision: &level.decision };
         headers.extend(quota.headers(HeaderStyle::Draft11).into_iter().map(|(name, value)| header(name, value)));
     }
@@ -32,10 +32,10 @@ pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<Hea
 fn source<'s, 'a>(
     statuses: &'s [DescriptorAnswer<'a>],
     quota_mode: bool,
-) -> Option<(&'s DescriptorAnswer<'a>, &'s Shown<'a>)> {
-    let shown = || statuses.iter().filter_map(|status| Some((status, status.shown.as_ref()?)));
-    let over = shown().rfind(|(status, _)| status.over && !status.quota && !quota_mode);
-    over.or_else(|| shown().min_by_key(|(_, shown)| shown.remaining))
+) -> Option<(&'s DescriptorAnswer<'a>, &'s DisplayedLimit<'a>)> {
+    let displayed = || statuses.iter().filter_map(|status| Some((status, status.displayed.as_ref()?)));
+    let over = displayed().rfind(|(status, _)| status.over && !status.quota && !quota_mode);
+    over.or_else(|| displayed().min_by_key(|(_, displayed)| displayed.remaining))
 }
 
 fn header(key: &str, value: String) -> HeaderValue {

@@ -13,7 +13,7 @@ use super::{
     wire::RateLimitRequest,
 };
 use crate::{
-    limiter::status::{DescriptorAnswer, DescriptorAnswers, Shown},
+    limiter::status::{DescriptorAnswer, DescriptorAnswers, DisplayedLimit},
     transport::headers::whole_seconds,
 };
 
@@ -41,24 +41,24 @@ fn code(over: bool) -> i32 {
 }
 
 fn status(status: &DescriptorAnswer<'_>) -> DescriptorStatus {
-    let remaining = status.shown.map_or(0, |shown| shown.remaining);
+    let remaining = status.displayed.map_or(0, |displayed| displayed.remaining);
     DescriptorStatus {
         code: code(status.over),
-        current_limit: status.shown.map(current_limit),
+        current_limit: status.displayed.map(current_limit),
         limit_remaining: if status.unlimited { UNLIMITED } else { remaining },
         // For a ban, the time until it ends.
-        duration_until_reset: (status.shown.map(|shown| shown.until_reset))
+        duration_until_reset: (status.displayed.map(|displayed| displayed.until_reset))
             .or(status.summary.decision.retry_after)
             .map(|reset| Duration { seconds: whole_seconds(reset) as i64, nanos: 0 }),
         ..DescriptorStatus::default()
     }
 }
 
-fn current_limit(shown: Shown<'_>) -> RateLimit {
+fn current_limit(displayed: DisplayedLimit<'_>) -> RateLimit {
     RateLimit {
-        name: shown.name.to_owned(),
-        requests_per_unit: shown.requests_per_unit,
-        unit: shown.unit.map_or(rate_limit::Unit::Unknown, unit).into(),
+        name: displayed.name.to_owned(),
+        requests_per_unit: displayed.requests_per_unit,
+        unit: displayed.unit.map_or(rate_limit::Unit::Unknown, unit).into(),
     }
 }
 

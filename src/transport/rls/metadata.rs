@@ -23,7 +23,7 @@ pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struc
         fields.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(request.hits_addend.into())));
     }
     let mut merged = Struct::default();
-    for status in statuses.statuses.iter().filter(|status| !status.over && status.shown.is_some()) {
+    for status in statuses.statuses.iter().filter(|status| !status.over && status.displayed.is_some()) {
         if let Some(Json::Object(map)) = status.rule.and_then(|rule| rule.metadata.as_ref()) {
             merge(&mut merged, map);
         }

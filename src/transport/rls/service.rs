@@ -1,4 +1,4 @@
-//! The call.
+//! The call `ShouldRateLimit`.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::{
     transport::{check_service::CheckService, status::Rejected},
 };
 
-/// The RPC over one limiter.
+/// The call over one limiter.
 pub struct Rls<S> {
     service: CheckService<S>,
     settings: EnvoySettings,
@@ -26,16 +26,16 @@ impl<S> Clone for Rls<S> {
 }
 
 impl<S: Store> Rls<S> {
-    /// Answers by the limiter of `service`.
+    /// Returns the call over the limiter of `service`.
     pub fn new(service: CheckService<S>, settings: EnvoySettings) -> Self {
         Self { service, settings }
     }
 
-    /// Answers one request and counts how it went.
+    /// Answers one request, and counts and times it.
     ///
     /// # Errors
-    /// [`Rejected`] for what Envoy's configuration must not do (no domain, no descriptor, too many), and where the store has
-    /// no answer and the domain says `error`.
+    /// [`Rejected`] for errors in Envoy's configuration (no domain, no descriptor, too many of them), while no policy
+    /// has been received, and if the store fails and the domain's `on_store_failure` is `error`.
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let since = Instant::now();
         let answer = self.decide(request).await;
@@ -44,20 +44,20 @@ impl<S: Store> Rls<S> {
         answer
     }
 
-    /// Counts a request that could not be read.
+    /// Counts a request that cannot be decoded.
     pub fn unreadable(&self) {
-        self.service.limiter().policy_handle().meters.check(None, Transport::Envoy, Outcome::Error);
-        self.tell(None, None, Outcome::Error, false);
+        self.service.limiter().policy_handle().counters.check(None, Transport::Envoy, Outcome::Error);
+        self.summarize(None, None, Outcome::Error, false);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy_handle();
         let domain = handle.policy.domain(&request.query.domain);
         let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| domain_label(&domain.name)));
-        let count = |outcome| handle.meters.check(index, Transport::Envoy, outcome);
+        let count = |outcome| handle.counters.check(index, Transport::Envoy, outcome);
         let failed = |rejected: Rejected| {
             count(Outcome::Error);
-            self.tell(name, None, Outcome::Error, false);
+            self.summarize(name, None, Outcome::Error, false);
             rejected
         };
         check(&request.query).map_err(|error| failed(error.into()))?;
@@ -65,19 +65,25 @@ impl<S: Store> Rls<S> {
             return Err(failed(CheckError::NoPolicy.into()));
         }
         let resolved = request.query.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
-        let checking = self.service.limiter().check_descriptors(&handle, &resolved);
-        let statuses = self.service.outcome(&handle, checking).await.map_err(failed)?;
+        let pending = self.service.limiter().check_descriptors(&handle, &resolved);
+        let statuses = self.service.outcome(&handle, pending).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
         let allowed = statuses.allowed(self.settings.quota_mode);
         let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };
         count(outcome);
-        self.tell(name, Some(&statuses), outcome, statuses.degraded);
+        self.summarize(name, Some(&statuses), outcome, statuses.degraded);
         Ok(answer)
     }
 
     /// Records the result in the request summary.
     #[inline]
-    fn tell(&self, domain: Option<&str>, statuses: Option<&DescriptorAnswers<'_>>, outcome: Outcome, degraded: bool) {
+    fn summarize(
+        &self,
+        domain: Option<&str>,
+        statuses: Option<&DescriptorAnswers<'_>>,
+        outcome: Outcome,
+        degraded: bool,
+    ) {
         if self.service.is_observed {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
             request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
@@ -85,7 +91,7 @@ impl<S: Store> Rls<S> {
     }
 }
 
-/// The limit that decided: that of the first descriptor that is over, or of the only one that has any.
+/// Returns the limit that decided: that of the first descriptor that is over, else of the only one that has a limit.
 fn deciding<'s>(statuses: &'s DescriptorAnswers<'_>, outcome: Outcome) -> Option<&'s str> {
     let mut found = statuses.statuses.iter().filter(|status| match outcome {
         Outcome::Limited => status.over,
@@ -99,7 +105,7 @@ fn deciding<'s>(statuses: &'s DescriptorAnswers<'_>, outcome: Outcome) -> Option
     Some(if limit.is_override() { OTHER } else { &limit.name })
 }
 
-/// Whether a request asks for anything.
+/// Rejects a request without a domain or without descriptors.
 fn check(query: &DescriptorsRequest) -> Result<(), Invalid> {
     if query.domain.is_empty() {
         return Err(Invalid::field_error("domain", "rate limit domain must not be empty"));

@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use prost::Message;
 use ring::digest::{Context, SHA256};
 use tonic::Status;
-use weir_core::domain::{Unit, ask::MAX_COST};
+use weir_core::domain::{Unit, request::MAX_COST};
 
 use crate::{
     limiter::descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, MAX_DESCRIPTORS},

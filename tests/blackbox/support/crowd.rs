@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
-    domain::{Ask, Micros, time::DAY},
+    domain::{Micros, StepInput, time::DAY},
 };
 
 use futures_util::future::join_all;
@@ -85,17 +85,17 @@ fn now() -> Micros {
 /// hour, and whose refusals are not charged.
 fn lasting(algorithm: &Entry, units: u64) -> Params {
     let now = now();
-    let ask = |now, cost| Ask { now, cost, max_wait: Some(0), phase: 0 };
+    let input = |now, cost| StepInput { now, cost, max_wait: Some(0), phase: 0 };
     let lasts = |params: &Params| {
-        let (full, state) = params.step(None, &ask(now, units as i64));
+        let (full, state) = params.step(None, &input(now, units as i64));
         // An algorithm that can overdraw grants one more unit.
-        let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
-        let (later, charged) = params.step(lent.as_ref(), &ask(now, 1));
+        let lent = params.step(state.as_ref(), &input(now, 1)).1.or(state);
+        let (later, charged) = params.step(lent.as_ref(), &input(now, 1));
         let waits = !later.allowed && later.retry_after > Some(DAY / 24);
         full.limit == units && full.allowed && waits && charged.is_none()
     };
     let sized = |params: Params| {
-        let limit = params.step(None, &ask(now, 0)).0.limit as f64;
+        let limit = params.step(None, &input(now, 0)).0.limit as f64;
         // Parameters round up, so the limit may be one more than the parameter.
         let factors = [limit / units as f64, (limit - 1.0) / (units - 1) as f64].map(|factor| factor * (1.0 + 1e-12));
         factors.into_iter().filter_map(move |factor| params.scale(factor).ok())
@@ -111,7 +111,7 @@ pub fn given(algorithm: &Entry, units: u64) -> u64 {
     let (params, now) = (lasting(algorithm, units), now());
     let mut state = None;
     let passes = |_: &u64| {
-        let (decision, next) = params.step(state.as_ref(), &Ask { now, cost: 1, max_wait: None, phase: 0 });
+        let (decision, next) = params.step(state.as_ref(), &StepInput { now, cost: 1, max_wait: None, phase: 0 });
         state = next.or(state.take());
         decision.allowed
     };
@@ -157,12 +157,12 @@ pub async fn gets_exactly(clients: usize, units: u64, services: &[Server], algor
 pub async fn above_is_charged_as_often(units: u64, service: &Server, algorithm: &Entry, user: &str) {
     let answer = service.client().await.check(peek(&[algorithm.name, user])).await.expect("an answer").into_inner();
     let (above, now) = (lasting(algorithm, 2 * units), now());
-    let ask = |cost| Ask { now, cost, max_wait: None, phase: 0 };
+    let input = |cost| StepInput { now, cost, max_wait: None, phase: 0 };
     let mut state = None;
     for _ in 0..given(algorithm, units) {
-        state = above.step(state.as_ref(), &ask(1)).1;
+        state = above.step(state.as_ref(), &input(1)).1;
     }
-    let expected = above.step(state.as_ref(), &ask(0)).0;
+    let expected = above.step(state.as_ref(), &input(0)).0;
     assert_eq!(short(&answer), (expected.allowed, expected.limit, expected.remaining), "{}", algorithm.name);
 }
 

@@ -17,19 +17,19 @@ use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterC
 
 use super::{TIMEOUT, eventually, http, pki, weir};
 
-/// A service, ended when this is dropped.
+/// A service process, killed on drop.
 pub struct Server {
     child: Child,
     log: Arc<Log>,
-    /// Where it serves gRPC.
+    /// The address of the gRPC listener.
     pub grpc: String,
-    /// Where it serves HTTP.
+    /// The address of the HTTP listener.
     pub http: String,
-    /// Its own directory; the policy is `limits.yaml` in it.
+    /// The service's directory; the policy is `limits.yaml` in it.
     pub dir: TempDir,
 }
 
-/// What a service has logged so far.
+/// The log of a service so far.
 #[derive(Default)]
 struct Log {
     lines: Mutex<Lines>,
@@ -39,21 +39,21 @@ struct Log {
 #[derive(Default)]
 struct Lines {
     text: Vec<String>,
-    /// There will be no more.
+    /// Whether the process has closed its log.
     ended: bool,
-    /// It is not read any further.
+    /// Whether the test has stopped reading the log.
     closed: bool,
 }
 
-/// A service to be started.
+/// The configuration of a service.
 pub struct Setup {
     command: Command,
-    /// Its own directory.
+    /// The service's directory.
     pub dir: TempDir,
 }
 
 impl Setup {
-    /// A service on free ports of the loopback interface, without a policy, which ends as soon as it is asked to.
+    /// Configures a service on free ports of the loopback interface, without a policy and without a shutdown delay.
     pub fn new() -> Self {
         let mut command = weir();
         command.arg("serve");
@@ -70,7 +70,7 @@ impl Setup {
         Self { command, dir: tempfile::tempdir().expect("a directory") }
     }
 
-    /// The program as `ratelimit`, which takes the variables of envoyproxy/ratelimit, on free ports.
+    /// Configures the program as `ratelimit`, which reads the variables of envoyproxy/ratelimit, on free ports.
     pub fn ratelimit() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let program = dir.path().join("ratelimit");
@@ -91,7 +91,7 @@ impl Setup {
         Self { command, dir }
     }
 
-    /// With these variables, a line each.
+    /// Sets variables, one a line.
     pub fn variables(self, lines: &str) -> Self {
         lines.lines().fold(self, |setup, line| {
             let (name, value) = line.split_once('=').expect("NAME=value");
@@ -99,79 +99,77 @@ impl Setup {
         })
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub fn run(&mut self) -> super::Run {
         super::finish(&mut self.command)
     }
 
-    /// With this policy in its `limits.yaml`.
+    /// Writes the policy to `limits.yaml`.
     pub fn policy(self, yaml: &str) -> Self {
         let path = self.path("limits.yaml");
         fs::write(&path, yaml).expect("a policy is written");
         self.limits(path)
     }
 
-    /// With the policy at this path.
+    /// Uses the policy at this path.
     pub fn limits(mut self, path: PathBuf) -> Self {
         self.command.arg("--limits").arg(path);
         self
     }
 
-    /// With a variable set.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// With another argument.
     pub fn arg(mut self, argument: &str) -> Self {
         self.command.arg(argument);
         self
     }
 
-    /// With a file in its directory, which a variable names.
+    /// Writes a file to the directory, and sets a variable to its path.
     pub fn file(self, variable: &str, name: &str, text: &str) -> Self {
         let path = self.path(name);
         pki::put(&path, text);
         self.env(variable, path.to_str().expect("a path"))
     }
 
-    /// With its gRPC port encrypted by this certificate, in `grpc.pem` and `grpc.key`.
+    /// Enables TLS on the gRPC port, with `grpc.pem` and `grpc.key`.
     pub fn grpc_tls(self, pair: &pki::Pair) -> Self {
         self.file("WEIR_GRPC__TLS__CERT", "grpc.pem", &pair.cert).file("WEIR_GRPC__TLS__KEY", "grpc.key", &pair.key)
     }
 
-    /// The same for its HTTP port, in `http.pem` and `http.key`.
+    /// Enables TLS on the HTTP port, with `http.pem` and `http.key`.
     pub fn http_tls(self, pair: &pki::Pair) -> Self {
         self.file("WEIR_HTTP__TLS__CERT", "http.pem", &pair.cert).file("WEIR_HTTP__TLS__KEY", "http.key", &pair.key)
     }
 
-    /// With this file of callers, in `auth.yaml`.
-    pub fn callers(self, yaml: &str) -> Self {
+    /// Uses this credentials file, in `auth.yaml`.
+    pub fn credentials(self, yaml: &str) -> Self {
         self.file("WEIR_AUTH__FILE", "auth.yaml", yaml)
     }
 
-    /// With its counts in this server, which has long to answer: machines are busy.
+    /// Uses this shared store, with a timeout that a busy machine meets.
     pub fn shared(self, redis: &weir_test_redis::Server) -> Self {
         self.env("WEIR_STORE__URL", &redis.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
     }
 
-    /// With its snapshot in this file.
+    /// Keeps the snapshot in this file.
     pub fn snapshot(self, path: impl AsRef<Path>) -> Self {
         self.env("WEIR_STORE__SNAPSHOT__PATH", path.as_ref().to_str().expect("a path"))
     }
 
-    /// A path in its directory.
+    /// Returns a path in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the service and waits until it serves.
     pub fn start(self) -> Server {
         self.spawn().serving()
     }
 
-    /// Starts it.
+    /// Starts the service without waiting for it.
     pub fn spawn(mut self) -> Server {
         let mut child = self.command.stderr(Stdio::piped()).spawn().expect("the service starts");
         let log = Arc::new(Log::default());
@@ -200,7 +198,7 @@ impl Log {
 }
 
 impl Server {
-    /// Waits until it serves.
+    /// Waits until the service serves.
     pub fn serving(mut self) -> Self {
         let serving = self.wait_for_log("serving");
         let address = |field: &str| serving[field].as_str().expect("an address").to_owned();
@@ -208,28 +206,28 @@ impl Server {
         self
     }
 
-    /// A service with this policy.
+    /// Starts a service with this policy.
     pub fn with_policy(yaml: &str) -> Self {
         Setup::new().policy(yaml).start()
     }
 
-    /// The lines of its log so far.
+    /// Returns the log lines so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
     }
 
-    /// Closes its log after the next line.
+    /// Closes the log after the next line.
     pub fn close_log(&self) {
         self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
-    /// The lines of its log so far that say `message`.
+    /// Returns the log lines so far with this message.
     pub fn log_lines(&self, message: &str) -> Vec<Value> {
         let lines = self.log().into_iter().filter_map(|line| serde_json::from_str::<Value>(&line).ok());
         lines.filter(|line| line["message"] == message).collect()
     }
 
-    /// Waits for a line of its log that says `message`.
+    /// Waits for a log line with this message.
     pub fn wait_for_log(&self, message: &str) -> Value {
         let found = |lines: &Vec<String>| lines.iter().any(|line| line.contains(&format!("\"message\":\"{message}")));
         let lines = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,33 +237,33 @@ impl Server {
         first.unwrap_or_else(|| panic!("no `{message}` in the log: {:#?}", self.log()))
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with a connection of its own.
     pub async fn client(&self) -> RateLimiterClient<Channel> {
         RateLimiterClient::new(self.channel().await)
     }
 
-    /// The answer to a check over a connection of its own.
+    /// Sends a check over a connection of its own.
     pub async fn check(&self, request: CheckRequest) -> CheckResponse {
         self.client().await.check(request).await.expect("an answer").into_inner()
     }
 
-    /// A connection.
+    /// Opens a connection.
     pub async fn channel(&self) -> Channel {
         let endpoint = Channel::from_shared(format!("http://{}", self.grpc)).expect("an address");
         endpoint.connect().await.expect("it accepts connections")
     }
 
-    /// A page of its HTTP port: status and body.
+    /// Gets a path from the HTTP port: status and body.
     pub fn get(&self, path: &str) -> (u16, String) {
         http::get(&self.http, path).expect("it answers")
     }
 
-    /// A series of `/metrics`, 0 where it is not there.
+    /// Returns a series of `/metrics`, 0 if it is missing.
     pub fn metric(&self, series: &str) -> f64 {
         http::metric(&self.get("/metrics").1, series)
     }
 
-    /// The same of a service that wants a token for it.
+    /// Returns a series of a service that requires a token for metrics.
     pub fn metric_by(&self, token: &str, series: &str) -> f64 {
         let mut client = http::Client::connect(&self.http).expect("it accepts connections");
         let authorization = format!("Bearer {token}");
@@ -279,56 +277,55 @@ impl Server {
         eventually(&format!("{series} {least}"), || (self.metric_by(token, series) >= least).then_some(()));
     }
 
-    /// Waits until a series of `/metrics` has this value. It blocks: connections of the caller's own runtime may not end
-    /// meanwhile.
+    /// Waits until a series of `/metrics` has this value. It blocks, so connections of the caller's own runtime cannot
+    /// close in the meantime.
     pub fn wait_for_metric(&self, series: &str, value: f64) {
         eventually(&format!("{series} {value}"), || (self.metric(series) == value).then_some(()));
     }
 
-    /// Replaces its policy as editors do: a new file is renamed over the old one.
+    /// Replaces the policy like editors do: a new file is renamed over the old one.
     pub fn replace_policy(&self, yaml: &str) {
         let new = self.dir.path().join(".limits.yaml.new");
         fs::write(&new, yaml).expect("written");
         fs::rename(new, self.dir.path().join("limits.yaml")).expect("renamed");
     }
 
-    /// Runs a client command against it.
+    /// Runs a client command against the service.
     pub fn run(&self, args: &[&str]) -> super::Run {
         super::finish(weir().args(args).args(["--addr", &self.grpc]))
     }
 
-    /// Puts it under load.
+    /// Runs the load generator against the service.
     pub fn bench(&self, args: &[&str]) -> super::Run {
         super::finish(super::weir_bench().args(args).args(["--addr", &self.grpc]))
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
-    /// The names of its threads.
+    /// Returns the names of the threads.
     pub fn threads(&self) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
-        // One may have ended meanwhile.
+        // A thread may have ended in the meantime.
         let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
         tasks.filter_map(|task| Some(name(task.ok()?)?.trim_end().to_owned())).collect()
     }
 
-    /// The bytes that it has in memory.
+    /// Returns the resident memory in bytes.
     pub fn resident(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
         line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
     }
 
-    /// Whether it has not ended.
+    /// Whether the process is running.
     pub fn lives(&mut self) -> bool {
         self.child.try_wait().expect("its state").is_none()
     }
 
-    /// Waits for its end, and tells the exit code. It blocks: the service waits for connections that are still open, and those of
-    /// the caller's own runtime end only if that has another thread.
+    /// Waits for the process to end, and returns its exit code. It blocks: the service waits for open connections, and
+    /// those of the caller's own runtime close only if it has another thread.
     pub fn wait_for_end(&mut self) -> i32 {
         let status = eventually("the service ends", || self.child.try_wait().expect("its state"));
         status.code().unwrap_or_else(|| panic!("a signal ended it: {status}"))
@@ -337,7 +334,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -215,7 +215,7 @@ fn algorithm(entry: &Entry) -> Value {
     let (readme, parameters) = (readme(entry.name), (entry.parameters)());
     let schemas = parameters.iter().zip(&readme.meanings).map(|(parameter, meaning)| {
         let schema = match parameter.form {
-            Form::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Form::Whole { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Form::Number => json!({ "type": "number" }),
             Form::Duration => reference("duration"),
             Form::Switch => json!({ "type": "boolean" }),

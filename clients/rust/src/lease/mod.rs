@@ -20,7 +20,7 @@ use tokio::{
 };
 use weir_core::{
     domain::Micros,
-    hold::{LeaseRequest, OnCheck, Spend},
+    hold::{CheckAction, LeaseRequest, Spend},
 };
 
 use self::{
@@ -117,13 +117,13 @@ impl Leases {
             Spend::Short => {
                 let on_check = entry.lease().short(&entry.balance, cost, now);
                 match on_check {
-                    OnCheck::Refuse { retry_after } => {
+                    CheckAction::Refuse { retry_after } => {
                         return Route::Here(entry.refuse(cost, retry_after, now));
                     }
-                    OnCheck::Check => {
+                    CheckAction::Check => {
                         return Route::Ordinary(Some(CheckReport { entry: Arc::clone(entry), cost, sent: now }));
                     }
-                    OnCheck::Ask(request) => {
+                    CheckAction::Request(request) => {
                         let deadline = check.deadline.unwrap_or(self.deadline);
                         let (job, answer) = Job::new(entry, request, deadline).answered(!check.request.summary_only);
                         self.send(job);

@@ -27,7 +27,7 @@ use super::recorder;
 pub(crate) struct Pacer<C> {
     clock: C,
     stop: Stop,
-    loop_: Loop,
+    mode: Loop,
 }
 
 #[derive(Clone)]
@@ -42,12 +42,12 @@ enum Loop {
 impl<C: Clock> Pacer<C> {
     /// Makes a closed loop, which ends at `end` or when `stop` is set.
     pub(crate) fn closed(clock: C, end: Nanos, stop: Stop) -> Self {
-        Self { clock, stop, loop_: Loop::Closed(end) }
+        Self { clock, stop, mode: Loop::Closed(end) }
     }
 
     /// Makes an open loop.
     pub(crate) fn open(clock: C, queue: Arc<DueCalls>, stop: Stop) -> Self {
-        Self { clock, stop, loop_: Loop::Open(queue) }
+        Self { clock, stop, mode: Loop::Open(queue) }
     }
 
     /// Returns the current time.
@@ -57,7 +57,7 @@ impl<C: Clock> Pacer<C> {
 
     /// Waits for the next call, and returns its due time. `None`: the load has ended.
     pub(crate) async fn next(&self) -> Option<Nanos> {
-        match &self.loop_ {
+        match &self.mode {
             Loop::Closed(_) => self.next_now(),
             Loop::Open(queue) => {
                 queue.due.acquire().await.ok()?.forget();
@@ -68,7 +68,7 @@ impl<C: Clock> Pacer<C> {
 
     /// Returns the due time of the next call, if one is due now.
     pub(crate) fn next_now(&self) -> Option<Nanos> {
-        match &self.loop_ {
+        match &self.mode {
             Loop::Closed(end) => {
                 let now = self.clock.now();
                 (now < *end && !self.stop.is_set()).then_some(now)
@@ -82,7 +82,7 @@ impl<C: Clock> Pacer<C> {
 
     /// Returns a call that was taken but not sent, because the load ended first.
     pub(crate) fn give_back(&self) {
-        if let Loop::Open(queue) = &self.loop_ {
+        if let Loop::Open(queue) = &self.mode {
             queue.given_back.fetch_add(1, Ordering::Relaxed);
         }
     }

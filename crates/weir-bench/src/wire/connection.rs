@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Pause before each attempt to reconnect.
-const PAUSE: Duration = Duration::from_millis(100);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ async fn drive(target: Arc<Target>, mut connection: Connection, known: watch::Se
             lost.last = end.err().map_or_else(|| "the service closed it".to_owned(), |error| error.to_string());
         }
         connection = loop {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RECONNECT_PAUSE).await;
             match target.dial().await {
                 Ok((sender, connection)) => {
                     known.send_replace(Some(sender));

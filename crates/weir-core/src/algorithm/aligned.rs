@@ -16,16 +16,16 @@ pub(crate) fn start(now: Micros, period: Micros, phase: Micros) -> Micros {
     now - (now - phase).rem_euclid(period)
 }
 
-/// One window and the units used of it, `LEAST` to `MOST`.
+/// One window and the units used of it, `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window<const LEAST: i64, const MOST: i64> {
+pub struct Window<const MIN: i64, const MAX: i64> {
     /// The start of the window.
     pub start: Micros,
     /// Units used of it.
     pub used: i64,
 }
 
-impl<const LEAST: i64, const MOST: i64> Window<LEAST, MOST> {
+impl<const MIN: i64, const MAX: i64> Window<MIN, MAX> {
     /// Returns the window to count in. A window with units used stays in force until its end, even before it begins
     /// (the clock stepped back) and even if the phase has changed since. Otherwise it is the window around `now`.
     #[inline]
@@ -37,13 +37,13 @@ impl<const LEAST: i64, const MOST: i64> Window<LEAST, MOST> {
     }
 }
 
-impl<const LEAST: i64, const MOST: i64> EncodedState for Window<LEAST, MOST> {
+impl<const MIN: i64, const MAX: i64> EncodedState for Window<MIN, MAX> {
     fn encode(&self) -> Vec<f64> {
         vec![self.start as f64, self.used as f64]
     }
 
     fn decode(numbers: &[f64]) -> Option<Self> {
         let [start, used] = *numbers else { return None };
-        Some(Self { start: moment(start)?, used: whole(used, LEAST, MOST)? })
+        Some(Self { start: moment(start)?, used: whole(used, MIN, MAX)? })
     }
 }

@@ -1,13 +1,13 @@
 //! Charges that are reported later than they were spent, or taken back.
 
 use super::{Params, State};
-use crate::domain::{Ask, Micros};
+use crate::domain::{Micros, StepInput};
 
 /// The accuracy of a limit when units of it are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum HoldAccuracy {
     /// The limit would have admitted all requests admitted from holds, one after the other.
-    Exactly,
+    Exact,
     /// No window exceeds the limit's bound, but a request may pass a tick, or a rounding, earlier than without holds.
     WithinBound,
 }
@@ -15,7 +15,7 @@ pub enum Held {
 /// The way to take back one charge exactly although others were made since, so that the state is as if it had never
 /// been made: by a refund within some time, or by other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakesBack {
+pub enum UndoRule {
     /// By a refund, as long as the charges before it have not faded altogether: all charges fade as one.
     WhileItLasts,
     /// By a refund until the end of the period of the charge, with the key's phase if it has one.
@@ -39,14 +39,14 @@ impl Params {
         now: Micros,
         phase: Micros,
     ) -> (u64, Option<State>) {
-        let ask = |cost| Ask { now, cost, max_wait: None, phase };
-        let fits = units.min(self.step(state, &ask(0)).0.remaining);
-        if fits == 0 { (0, None) } else { (fits, self.step(state, &ask(fits as i64)).1) }
+        let input = |cost| StepInput { now, cost, max_wait: None, phase };
+        let fits = units.min(self.step(state, &input(0)).0.remaining);
+        if fits == 0 { (0, None) } else { (fits, self.step(state, &input(fits as i64)).1) }
     }
 
     /// Returns the units that a state still holds: how many fewer pass now than for a full key.
     pub fn spent(&self, state: Option<&State>, now: Micros, phase: Micros) -> u64 {
-        let remaining = |state| self.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0.remaining;
+        let remaining = |state| self.step(state, &StepInput { now, cost: 0, max_wait: None, phase }).0.remaining;
         remaining(None).saturating_sub(remaining(state))
     }
 }

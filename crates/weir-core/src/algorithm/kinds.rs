@@ -3,7 +3,7 @@
 use super::params::{Bounds, MAX_COUNT, MAX_PERIOD};
 use crate::domain::{
     Micros,
-    ask::MAX_WAIT,
+    request::MAX_WAIT,
     time::{format_duration, parse_duration},
 };
 
@@ -13,9 +13,9 @@ pub enum Form {
     /// A whole number within these bounds.
     Whole {
         /// The minimum.
-        least: u64,
+        min: u64,
         /// The maximum.
-        most: u64,
+        max: u64,
     },
     /// A number, whole or not.
     Number,
@@ -65,14 +65,14 @@ pub(crate) trait Kind {
 
 /// A number of units, which a factor divides, rounding up. If it may be 0, that is the default: a message cannot
 /// distinguish the two.
-pub(crate) enum Units<const LEAST: u64 = 1, const MOST: u64 = MAX_COUNT> {}
+pub(crate) enum Units<const MIN: u64 = 1, const MAX: u64 = MAX_COUNT> {}
 
-impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
+impl<const MIN: u64, const MAX: u64> Kind for Units<MIN, MAX> {
     type Value = u64;
 
-    const FORM: Form = Form::Whole { least: LEAST, most: MOST };
+    const FORM: Form = Form::Whole { min: MIN, max: MAX };
 
-    const MISSING: Option<u64> = if LEAST == 0 { Some(0) } else { None };
+    const MISSING: Option<u64> = if MIN == 0 { Some(0) } else { None };
 
     fn read(text: &str) -> Result<u64, String> {
         text.parse().map_err(|_| format!(" is a whole number, {}, not `{text}`", Self::range()))
@@ -87,19 +87,19 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     }
 
     fn beyond(value: u64, _: &Bounds) -> Option<String> {
-        (!(LEAST..=MOST).contains(&value)).then(Self::range)
+        (!(MIN..=MAX).contains(&value)).then(Self::range)
     }
 
     /// A result that is too large saturates above every bound.
     fn scaled(value: u64, factor: f64) -> u64 {
-        ((value as f64 / factor).ceil() as u64).max(LEAST)
+        ((value as f64 / factor).ceil() as u64).max(MIN)
     }
 }
 
-impl<const LEAST: u64, const MOST: u64> Units<LEAST, MOST> {
+impl<const MIN: u64, const MAX: u64> Units<MIN, MAX> {
     fn range() -> String {
-        let most = if MOST.is_power_of_two() { format!("2^{}", MOST.ilog2()) } else { MOST.to_string() };
-        format!("{LEAST} to {most}")
+        let max = if MAX.is_power_of_two() { format!("2^{}", MAX.ilog2()) } else { MAX.to_string() };
+        format!("{MIN} to {max}")
     }
 }
 
@@ -124,9 +124,9 @@ impl Kind for Period {
     }
 
     fn beyond(value: Micros, bounds: &Bounds) -> Option<String> {
-        let most = bounds.max_period.min(MAX_PERIOD);
-        let words = || format!("1us to {} (the setting max_period, at most 366d)", format_duration(most));
-        (!(1..=most).contains(&value)).then(words)
+        let max = bounds.max_period.min(MAX_PERIOD);
+        let words = || format!("1us to {} (the setting max_period, at most 366d)", format_duration(max));
+        (!(1..=max).contains(&value)).then(words)
     }
 }
 
@@ -245,9 +245,9 @@ macro_rules! choice {
             const FORM: Form = Form::Choice(Self::NAMES);
 
             fn read(text: &str) -> Result<Self, String> {
-                let place = Self::NAMES.iter().position(|name| *name == text);
+                let index = Self::NAMES.iter().position(|name| *name == text);
                 let wrong = || format!(" is {}, not `{text}`", Self::NAMES.join(" or "));
-                place.map(|place| Self::ALL[place]).ok_or_else(wrong)
+                index.map(|index| Self::ALL[index]).ok_or_else(wrong)
             }
 
             fn write(value: Self) -> String {

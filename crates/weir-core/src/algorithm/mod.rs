@@ -12,28 +12,28 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
-mod pace;
 pub mod params;
 #[cfg(test)]
 pub(crate) mod properties;
+mod rate_bound;
 mod runs;
 mod sliding;
 pub mod span;
 mod state;
 pub mod tat;
 
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 pub use aligned::EDGES;
-pub use charges::{Held, TakesBack};
+pub use charges::{HoldAccuracy, UndoRule};
 pub use entry::{Entry, find, rates};
 use fields::FieldSet;
 pub use fields::Parameter;
 pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
-pub use pace::Pace;
 use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
+pub use rate_bound::RateBound;
 pub use state::EncodedState;
 
 /// The Lua code that algorithms share, by file, in the order of its dependencies. Definitions have the name of their
@@ -68,15 +68,15 @@ pub trait Algorithm: Sized {
 
     /// Decides one request. Returns the decision, and the next state if it changed. Total: defined for any state,
     /// cost and time.
-    fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
+    fn step(&self, state: Option<&Self::State>, input: &StepInput) -> (Decision, Option<Self::State>);
 
     /// Returns the time until a unit is left if none is left in this state after a decision; `None` if no wait helps.
     /// By default the time until one unit passes. An algorithm in which one passes while none is left must override it.
-    fn next_after(&self, state: Option<&Self::State>, ask: &Ask, decided: &Decision) -> Option<Micros> {
-        if ask.cost == 1 && !decided.allowed {
+    fn next_after(&self, state: Option<&Self::State>, input: &StepInput, decided: &Decision) -> Option<Micros> {
+        if input.cost == 1 && !decided.allowed {
             return decided.retry_after;
         }
-        let one = Ask { cost: 1, ..*ask };
+        let one = StepInput { cost: 1, ..*input };
         // A charge for the refusal would come first.
         let sparing = self.sparing_denied();
         sparing.as_ref().unwrap_or(self).step(state, &one).0.retry_after
@@ -86,7 +86,7 @@ pub trait Algorithm: Sized {
     ///
     /// # Errors
     /// The reason.
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Err("it has no rule for units whose moment of spending is told later")
     }
 
@@ -150,19 +150,19 @@ pub trait Algorithm: Sized {
 
     /// Returns the most that it admits in any span of time, whatever the costs of the requests; `None` if it has no
     /// such bound.
-    fn pace(&self) -> Option<Pace> {
+    fn rate_bound(&self) -> Option<RateBound> {
         None
     }
 
-    /// Whether it admits everything within its pace. A limit that also charges requests refused by another limit does
-    /// not.
-    fn admits_its_pace(&self) -> bool {
+    /// Whether it admits everything within its rate bound. A limit that also charges requests refused by another limit
+    /// does not.
+    fn reaches_rate_bound(&self) -> bool {
         !self.charges_denied()
     }
 
     /// Returns how one certain charge is taken back exactly, although others were made after it.
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::WhileItLasts
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::WhileItLasts
     }
 
     /// Returns the maximum number of marks in a state, each with the units spent at it: an upper bound of the work of
@@ -220,13 +220,13 @@ macro_rules! algorithms {
 
             /// See [`Algorithm::step`] and [`Algorithm::next_after`]. A state of another algorithm counts as none.
             #[inline]
-            pub fn step(&self, state: Option<&State>, ask: &Ask) -> (Decision, Option<State>) {
+            pub fn step(&self, state: Option<&State>, input: &StepInput) -> (Decision, Option<State>) {
                 match self {
                     $(Self::$variant(params) => {
                         let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
-                        let (mut decision, next) = params.step(state, ask);
+                        let (mut decision, next) = params.step(state, input);
                         if decision.remaining == 0 {
-                            decision.next_after = params.next_after(next.as_ref().or(state), ask, &decision);
+                            decision.next_after = params.next_after(next.as_ref().or(state), input, &decision);
                         }
                         (decision, next.map(State::$variant))
                     })+
@@ -237,7 +237,7 @@ macro_rules! algorithms {
             ///
             /// # Errors
             /// The reason why not.
-            pub fn holdable(&self) -> Result<Held, &'static str> {
+            pub fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
                 match self { $(Self::$variant(params) => params.holdable(),)+ }
             }
 
@@ -304,9 +304,9 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.starting_full().map(Self::$variant),)+ }
             }
 
-            /// See [`Algorithm::pace`].
-            pub fn pace(&self) -> Option<Pace> {
-                match self { $(Self::$variant(params) => params.pace(),)+ }
+            /// See [`Algorithm::rate_bound`].
+            pub fn rate_bound(&self) -> Option<RateBound> {
+                match self { $(Self::$variant(params) => params.rate_bound(),)+ }
             }
 
             /// See [`Algorithm::window`].
@@ -314,14 +314,14 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.window(),)+ }
             }
 
-            /// See [`Algorithm::admits_its_pace`].
-            fn admits_its_pace(&self) -> bool {
-                match self { $(Self::$variant(params) => params.admits_its_pace(),)+ }
+            /// See [`Algorithm::reaches_rate_bound`].
+            fn reaches_rate_bound(&self) -> bool {
+                match self { $(Self::$variant(params) => params.reaches_rate_bound(),)+ }
             }
 
-            /// See [`Algorithm::takes_back`].
-            pub fn takes_back(&self) -> TakesBack {
-                match self { $(Self::$variant(params) => params.takes_back(),)+ }
+            /// See [`Algorithm::undo_rule`].
+            pub fn undo_rule(&self) -> UndoRule {
+                match self { $(Self::$variant(params) => params.undo_rule(),)+ }
             }
 
             /// See [`Algorithm::marks_max`].

@@ -78,10 +78,10 @@ pub fn check_period(field: &str, value: Micros, bounds: &Bounds) -> Result<(), P
 }
 
 /// Returns the longest wait that both the limit and the client accept, of those that set one; `None` if neither does.
-pub(crate) fn accepted_wait(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
-    match (limit, caller) {
-        (Some(limit), Some(caller)) => Some(limit.min(caller)),
-        (limit, caller) => limit.or(caller),
+pub(crate) fn accepted_wait(limit: Option<Micros>, client: Option<Micros>) -> Option<Micros> {
+    match (limit, client) {
+        (Some(limit), Some(client)) => Some(limit.min(client)),
+        (limit, client) => limit.or(client),
     }
 }
 

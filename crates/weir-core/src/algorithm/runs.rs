@@ -42,7 +42,7 @@ impl<const BITS: u32> Runs<BITS> {
             return Self(Box::default());
         }
         // The last run to keep is the one that holds the last unit to keep.
-        let mut kept: Box<[u64]> = self.0[..view.place(left) + 2].into();
+        let mut kept: Box<[u64]> = self.0[..view.index_of(left) + 2].into();
         if let Some(last) = kept.last_mut() {
             *last = *last & !Self::UNITS | left;
         }
@@ -65,7 +65,7 @@ impl<'a, const BITS: u32> View<'a, BITS> {
 
     /// Returns the mark of the `nth` unit in view, the oldest being the first.
     pub(crate) fn mark_of(self, nth: u64) -> Option<i64> {
-        self.runs.get(self.place(nth)).map(|run| self.mark(*run))
+        self.runs.get(self.index_of(nth)).map(|run| self.mark(*run))
     }
 
     /// Returns the view from the first mark on that has not `left`; marks that have left must come before those that
@@ -81,10 +81,10 @@ impl<'a, const BITS: u32> View<'a, BITS> {
     }
 
     /// Returns the units in view and `units` more at `mark`, which must not be before the newest. Of these only the
-    /// newest `most` are kept, which is at least 1 and fits the bits.
-    pub(crate) fn with(self, mark: i64, units: u64, most: u64) -> Runs<BITS> {
-        let added = units.min(most);
-        let kept = self.newest_units(most - added);
+    /// newest `max` are kept, which is at least 1 and fits the bits.
+    pub(crate) fn with(self, mark: i64, units: u64, max: u64) -> Runs<BITS> {
+        let added = units.min(max);
+        let kept = self.newest_units(max - added);
         let Some(first) = kept.runs.first() else {
             return Runs(Box::new([mark as u64, added]));
         };
@@ -102,13 +102,13 @@ impl<'a, const BITS: u32> View<'a, BITS> {
         Runs(all.into_boxed_slice())
     }
 
-    fn newest_units(self, most: u64) -> Self {
-        let excess = self.units().saturating_sub(most);
-        Self { gone: self.gone + excess, runs: &self.runs[self.place(excess + 1)..], ..self }
+    fn newest_units(self, max: u64) -> Self {
+        let excess = self.units().saturating_sub(max);
+        Self { gone: self.gone + excess, runs: &self.runs[self.index_of(excess + 1)..], ..self }
     }
 
     /// Returns the index of the run that holds the `nth` unit in view.
-    fn place(self, nth: u64) -> usize {
+    fn index_of(self, nth: u64) -> usize {
         let before = |run: &u64| Self::sum(*run) < self.gone + nth;
         // A shortcut: usually it is the first.
         if self.runs.first().is_some_and(before) { self.runs.partition_point(before) } else { 0 }

@@ -4,12 +4,12 @@
 //! bucket and whose window is longer by one bucket. `sliding.lua` is the same in Lua.
 
 use super::runs::{Runs, View};
-use crate::domain::{Ask, Decision, Micros, time::MAX_MOMENT};
+use crate::domain::{Decision, Micros, StepInput, time::MAX_MOMENT};
 
 /// A limit as the step sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    most: u64,
+    limit: u64,
     resolution: Micros,
     span: Micros,
     min_interval: Micros,
@@ -18,11 +18,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Creates a window of `most` units, each of which counts until `span` after the start of its interval of
+    /// Creates a window of `limit` units, each of which counts until `span` after the start of its interval of
     /// `resolution`.
-    pub(crate) fn new(most: u64, resolution: Micros, span: Micros) -> Self {
+    pub(crate) fn new(limit: u64, resolution: Micros, span: Micros) -> Self {
         let last_mark = MAX_MOMENT / resolution;
-        Self { most, resolution, span, min_interval: 0, charge_denied: false, last_mark }
+        Self { limit, resolution, span, min_interval: 0, charge_denied: false, last_mark }
     }
 
     /// Sets the minimum interval between requests, and whether refused ones are charged.
@@ -36,27 +36,27 @@ impl Window {
     pub(crate) fn step<const BITS: u32>(
         &self,
         state: Option<&Runs<BITS>>,
-        ask: &Ask,
+        input: &StepInput,
     ) -> (Decision, Option<Runs<BITS>>) {
-        let units = ask.cost.unsigned_abs();
-        if ask.cost < 0 {
+        let units = input.cost.unsigned_abs();
+        if input.cost < 0 {
             let next = state.map(|state| state.without_newest(units));
-            let (view, now) = self.in_view(next.as_ref(), ask.now);
-            return (Decision::pass(self.most, self.remaining(view, now), self.reset(view, ask.now)), next);
+            let (view, now) = self.in_view(next.as_ref(), input.now);
+            return (Decision::pass(self.limit, self.remaining(view, now), self.reset(view, input.now)), next);
         }
-        let (view, now) = self.in_view(state, ask.now);
-        let allowed = view.units() + units <= self.most && (units == 0 || !self.rests(view, now));
+        let (view, now) = self.in_view(state, input.now);
+        let allowed = view.units() + units <= self.limit && (units == 0 || !self.rests(view, now));
         let next = (units > 0 && (allowed || self.charge_denied)).then(|| {
             // If the limit was lowered there may be more units, and they stay: it may be raised again.
-            view.with(now / self.resolution, units, self.most.max(view.units()))
+            view.with(now / self.resolution, units, self.limit.max(view.units()))
         });
         let view = next.as_ref().map_or(view, Runs::view);
-        let (remaining, reset) = (self.remaining(view, now), self.reset(view, ask.now));
+        let (remaining, reset) = (self.remaining(view, now), self.reset(view, input.now));
         let decision = if allowed {
-            Decision::pass(self.most, remaining, reset)
+            Decision::pass(self.limit, remaining, reset)
         } else {
-            let retry = (units <= self.most).then(|| self.passes_at(view, units) - ask.now);
-            Decision::refuse(self.most, remaining, retry, reset)
+            let retry = (units <= self.limit).then(|| self.passes_at(view, units) - input.now);
+            Decision::refuse(self.limit, remaining, retry, reset)
         };
         (decision, next)
     }
@@ -70,7 +70,7 @@ impl Window {
         now: Micros,
     ) -> Option<Runs<BITS>> {
         let (view, now) = self.in_view(state, now);
-        (units > 0).then(|| view.with(now / self.resolution, units, self.most.max(view.units())))
+        (units > 0).then(|| view.with(now / self.resolution, units, self.limit.max(view.units())))
     }
 
     /// Returns the units that still count, and the time at which they are judged.
@@ -103,13 +103,13 @@ impl Window {
 
     /// Returns the first time at which `units` pass that are refused now.
     fn passes_at<const BITS: u32>(&self, view: View<'_, BITS>, units: u64) -> Micros {
-        let excess = (view.units() + units).saturating_sub(self.most);
+        let excess = (view.units() + units).saturating_sub(self.limit);
         let room = if excess > 0 { view.mark_of(excess).map_or(0, |mark| self.leaves(mark)) } else { 0 };
         if units > 0 { room.max(self.rests_until(view)) } else { room }
     }
 
     fn remaining<const BITS: u32>(&self, view: View<'_, BITS>, now: Micros) -> u64 {
-        if self.rests(view, now) { 0 } else { self.most.saturating_sub(view.units()) }
+        if self.rests(view, now) { 0 } else { self.limit.saturating_sub(view.units()) }
     }
 
     fn reset<const BITS: u32>(&self, view: View<'_, BITS>, now: Micros) -> Micros {
@@ -118,8 +118,8 @@ impl Window {
 
     /// Returns the numbers for `sliding.lua`.
     pub(crate) fn lua_params(&self) -> Vec<f64> {
-        let Self { most, resolution, span, min_interval, charge_denied, last_mark } = *self;
-        [most as i64, resolution, span, min_interval, charge_denied.into(), last_mark]
+        let Self { limit, resolution, span, min_interval, charge_denied, last_mark } = *self;
+        [limit as i64, resolution, span, min_interval, charge_denied.into(), last_mark]
             .map(|number| number as f64)
             .to_vec()
     }

@@ -79,23 +79,23 @@ impl Rate {
         Span { micros: a.micros - b.micros - borrow, num: num + borrow * self.den }
     }
 
-    /// Returns the most units that fit into `room`, at most `most`; 0 if `room` is negative.
+    /// Returns the most units that fit into `room`, at most `max`; 0 if `room` is negative.
     ///
     /// A floating-point guess, exact to one unit below 2^52, then corrected by [`Rate::span`].
-    pub(crate) fn units_within(self, room: Span, most: u64) -> u64 {
+    pub(crate) fn units_within(self, room: Span, max: u64) -> u64 {
         if room.micros < 0 {
             return 0;
         }
         if self.part == 0 {
-            return ((room.micros / self.whole) as u64).min(most);
+            return ((room.micros / self.whole) as u64).min(max);
         }
         let den = self.den as f64;
         let guess = (room.micros as f64 * den + room.num as f64) / (self.whole as f64 * den + self.part as f64);
-        let mut units = (guess as u64).min(most);
+        let mut units = (guess as u64).min(max);
         while units > 0 && self.span(units) > room {
             units -= 1;
         }
-        while units < most && self.span(units + 1) <= room {
+        while units < max && self.span(units + 1) <= room {
             units += 1;
         }
         units
@@ -132,10 +132,10 @@ mod tests {
         #[test]
         fn units_within_is_the_largest_that_fits(count in 1u64..10_000_000, period in 1..DAY, room in 0..1i64 << 40) {
             let rate = Rate::new(count, period);
-            let most = 1 << 32;
-            let units = rate.units_within(Span::whole(room), most);
+            let max = 1 << 32;
+            let units = rate.units_within(Span::whole(room), max);
             prop_assert!(rate.span(units) <= Span::whole(room));
-            prop_assert!(units == most || rate.span(units + 1) > Span::whole(room));
+            prop_assert!(units == max || rate.span(units + 1) > Span::whole(room));
         }
     }
 

@@ -12,11 +12,11 @@ pub trait EncodedState: Sized {
 /// The largest integer up to which a double represents every integer exactly.
 pub(crate) const MAX_WHOLE: i64 = (1 << 53) - 1;
 
-/// Returns `number` as an integer, from `least` to `most`; `None` if it is not one.
-pub(crate) fn whole(number: f64, least: i64, most: i64) -> Option<i64> {
+/// Returns `number` as an integer, from `min` to `max`; `None` if it is not one.
+pub(crate) fn whole(number: f64, min: i64, max: i64) -> Option<i64> {
     let whole = number as i64;
     // Compared as bits, because no state has a -0.
-    ((whole as f64).to_bits() == number.to_bits() && (least..=most).contains(&whole)).then_some(whole)
+    ((whole as f64).to_bits() == number.to_bits() && (min..=max).contains(&whole)).then_some(whole)
 }
 
 /// Returns `number` as a moment.
@@ -24,7 +24,7 @@ pub(crate) fn moment(number: f64) -> Option<i64> {
     whole(number, -MAX_WHOLE, MAX_WHOLE)
 }
 
-/// Returns `number` if it is from `least` to `most` and not -0.
-pub(crate) fn real(number: f64, least: f64, most: f64) -> Option<f64> {
-    (number.to_bits() != (-0.0f64).to_bits() && (least..=most).contains(&number)).then_some(number)
+/// Returns `number` if it is from `min` to `max` and not -0.
+pub(crate) fn real(number: f64, min: f64, max: f64) -> Option<f64> {
+    (number.to_bits() != (-0.0f64).to_bits() && (min..=max).contains(&number)).then_some(number)
 }

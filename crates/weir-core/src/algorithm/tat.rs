@@ -8,7 +8,7 @@ use super::{
     span::{Rate, Span},
     state::{EncodedState, moment, whole},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 /// A theoretical arrival time, and the signature of the limit that computed it, less one so that 2^32 fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,35 +83,35 @@ impl Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
     /// Maximum units at once.
-    pub(crate) most: u64,
+    pub(crate) limit: u64,
     /// The time that one unit takes.
     pub(crate) rate: Rate,
-    /// The time that `most` units take.
+    /// The time that `limit` units take.
     pub(crate) depth: Span,
     /// The signature of its own arrival times, and the furthest that counts of others.
     pub(crate) reach: Reach,
 }
 
 impl Meter {
-    /// Creates a meter of `most` units at once, then `rate`.
-    pub fn new(most: u64, rate: Rate) -> Self {
-        let depth = rate.span(most);
+    /// Creates a meter of `limit` units at once, then `rate`.
+    pub fn new(limit: u64, rate: Rate) -> Self {
+        let depth = rate.span(limit);
         Self {
-            most,
+            limit,
             rate,
             depth,
             reach: Reach::new(rate, depth, &[rate.whole, rate.part, rate.den, depth.micros, depth.num]),
         }
     }
 
-    /// Creates a meter of `most` units at once, then `count` per `period`.
+    /// Creates a meter of `limit` units at once, then `count` per `period`.
     ///
     /// # Errors
-    /// [`ParamError`] names `field`, where `most` comes from, when that is too much to stay exact.
-    pub(crate) fn checked(field: &str, most: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
+    /// [`ParamError`] names `field`, where `limit` comes from, when that is too much to stay exact.
+    pub(crate) fn checked(field: &str, limit: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
         let rate = Rate::new(count, period);
-        check_span(field, most, rate)?;
-        Ok(Self::new(most, rate))
+        check_span(field, limit, rate)?;
+        Ok(Self::new(limit, rate))
     }
 
     /// Decides one request by the generic cell rate algorithm: it passes while the arrival time after it stays within
@@ -119,23 +119,23 @@ impl Meter {
     // The list wraps the result once more; out of line it would be copied on the way, which takes as long as the
     // step.
     #[inline(always)]
-    pub fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
-        let (rate, now) = (self.rate, Span::whole(ask.now));
-        let (tat, is_cut) = state.map_or((now, false), |tat| self.reach.read(tat, rate, now));
-        if ask.cost < 0 {
-            let back = rate.sub(tat, rate.span(ask.cost.unsigned_abs())).max(now);
+    pub fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
+        let (rate, now) = (self.rate, Span::whole(input.now));
+        let (tat, is_clamped) = state.map_or((now, false), |tat| self.reach.read(tat, rate, now));
+        if input.cost < 0 {
+            let back = rate.sub(tat, rate.span(input.cost.unsigned_abs())).max(now);
             return (self.pass(back, now), state.map(|_| self.reach.state(back)));
         }
-        let cut = (is_cut && ask.cost > 0).then(|| self.reach.state(tat));
-        let cost = ask.cost.unsigned_abs();
+        let clamped = (is_clamped && input.cost > 0).then(|| self.reach.state(tat));
+        let cost = input.cost.unsigned_abs();
         let base = tat.max(now);
-        if cost > self.most {
-            return (self.refuse(base, now, None), cut);
+        if cost > self.limit {
+            return (self.refuse(base, now, None), clamped);
         }
         let next = rate.add(base, rate.span(cost));
         let early = rate.sub(rate.sub(next, self.depth), now);
         if early > Span::whole(0) {
-            return (self.refuse(base, now, Some(early.ceil())), cut);
+            return (self.refuse(base, now, Some(early.ceil())), clamped);
         }
         (self.pass(next, now), (cost > 0).then(|| self.reach.state(next)))
     }
@@ -146,28 +146,28 @@ impl Meter {
         let (rate, now) = (self.rate, Span::whole(now));
         let at = state.map_or(now, |tat| self.reach.read(tat, rate, now).0).max(now);
         let furthest = rate.add(now, rate.add(self.depth, self.depth));
-        let next = rate.add(at, rate.span(units.min(self.most))).min(furthest);
+        let next = rate.add(at, rate.span(units.min(self.limit))).min(furthest);
         self.reach.state(next.max(at))
     }
 
     fn pass(&self, at: Span, now: Span) -> Decision {
-        Decision::pass(self.most, self.remaining(at, now), self.rate.sub(at, now).ceil())
+        Decision::pass(self.limit, self.remaining(at, now), self.rate.sub(at, now).ceil())
     }
 
     fn refuse(&self, at: Span, now: Span, retry_after: Option<Micros>) -> Decision {
-        Decision::refuse(self.most, self.remaining(at, now), retry_after, self.rate.sub(at, now).ceil())
+        Decision::refuse(self.limit, self.remaining(at, now), retry_after, self.rate.sub(at, now).ceil())
     }
 
     /// Returns the largest cost that passes at the arrival time `at`, which is not before `now`.
     fn remaining(&self, at: Span, now: Span) -> u64 {
         let room = self.rate.sub(self.rate.add(self.depth, now), at);
-        self.rate.units_within(room, self.most)
+        self.rate.units_within(room, self.limit)
     }
 
     /// Returns the numbers for `tat.lua`: most, whole, part, den, the depth in micros and parts, and the reach.
     pub(crate) fn lua_params(&self) -> Vec<f64> {
-        let Self { most, rate, depth, reach } = self;
-        let numbers = [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];
+        let Self { limit, rate, depth, reach } = self;
+        let numbers = [*limit as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];
         [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
     }
 }

@@ -2,15 +2,15 @@
 //! levels. Pure: no I/O, no clock, no transport.
 
 mod aggregate;
-pub mod ask;
 mod decision;
 pub mod key;
+pub mod request;
 pub mod time;
 mod unit;
 
 pub use aggregate::{Summary, aggregate};
-pub use ask::{Ask, AskError, Charge, OnStoreFailure};
 pub use decision::Decision;
 pub use key::{Key, KeyError};
+pub use request::{Charge, OnStoreFailure, RequestError, StepInput};
 pub use time::{Clock, ManualClock, Micros};
 pub use unit::Unit;

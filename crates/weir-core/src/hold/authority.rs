@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::Renewed};
+use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::RenewalKind};
 use crate::{
     algorithm::State,
-    domain::{Ask, Decision, Micros},
-    plan::{Decisions, Plan, States, decide, matters_for, put_if_room},
+    domain::{Decision, Micros, StepInput},
+    plan::{Decisions, Plan, States, decide, lifetime, put_if_room},
 };
 
 /// States whose units may be held. Indexes are those of [`Plan::state_of`].
@@ -49,12 +49,12 @@ pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
 /// on none. The plan must be [`Plan::is_holdable`].
 pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> (Decisions, Grant) {
     expire(plan, states, now);
-    let standing = settle(plan, states, now, renewal);
+    let kind = settle(plan, states, now, renewal);
     let decisions = decide(plan, states, now);
-    let settled = match standing {
-        Renewed::New => Settled { burnt: renewal.kept, ..Settled::default() },
-        Renewed::Next { settled, .. } => settled,
-        Renewed::Again { .. } | Renewed::Overtaken => Settled::default(),
+    let settled = match kind {
+        RenewalKind::New => Settled { burnt: renewal.kept, ..Settled::default() },
+        RenewalKind::Next { settled, .. } => settled,
+        RenewalKind::Repeated { .. } | RenewalKind::Stale => Settled::default(),
     };
     let nothing = Grant {
         sequence: renewal.sequence,
@@ -65,10 +65,10 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
         refused_for: 0,
         settled,
     };
-    let grant = match standing {
-        Renewed::Overtaken => Grant { is_kept: false, ..nothing },
-        Renewed::Again { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
-        Renewed::New | Renewed::Next { .. } => {
+    let grant = match kind {
+        RenewalKind::Stale => Grant { is_kept: false, ..nothing },
+        RenewalKind::Repeated { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
+        RenewalKind::New | RenewalKind::Next { .. } => {
             let free = decisions.iter().map(|decision| decision.remaining).min().unwrap_or(0);
             let units = grant(plan, states, free, now, renewal);
             (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
@@ -76,7 +76,7 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
                 units,
                 free: free - units,
                 settled: Settled { granted: units, ..settled },
-                is_kept: matches!(standing, Renewed::Next { is_kept: true, .. }),
+                is_kept: matches!(kind, RenewalKind::Next { is_kept: true, .. }),
                 is_recalled: renewal.kept > 0 && decisions.iter().any(is_above),
                 refused_for: refused_for(states, &decisions, renewal),
                 ..nothing
@@ -88,19 +88,19 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
 
 /// Settles the renewal on all levels. They are renewed together, so the result of the first applies to all, unless
 /// one of them was full when the hold began.
-fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> Renewed {
+fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> RenewalKind {
     let mut first = None;
     for index in 0..plan.levels().len() {
         let mut ledger = states.take_ledger(index);
-        let standing = ledger.settle(renewal, now);
+        let kind = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
-        if let Renewed::Next { settled: Settled { spent: spent @ 1.., .. }, .. } = standing {
+        if let RenewalKind::Next { settled: Settled { spent: spent @ 1.., .. }, .. } = kind {
             let state = charged(plan, index, states.get(index).cloned(), spent, now);
             put(plan, states, index, state, now);
         }
-        first.get_or_insert(standing);
+        first.get_or_insert(kind);
     }
-    first.unwrap_or(Renewed::Overtaken)
+    first.unwrap_or(RenewalKind::Stale)
 }
 
 /// Grants at most a share of what is free, to leave units for later requests, but at least one unit if any is free.
@@ -123,7 +123,7 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
 
 /// Stores a level's state for as long as it may matter to outstanding units, which may be charged at their deadline.
 pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
-    let reset_after = matters_for(plan, states, index, now);
+    let reset_after = lifetime(plan, states, index, now);
     if let Some(state) = states.get(index).cloned() {
         states.put(index, state, reset_after);
     }
@@ -162,7 +162,7 @@ pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units
 pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, state: Option<State>, now: Micros) {
     let Some(state) = state else { return };
     let level = &plan.levels()[index];
-    let peek = Ask { now, cost: 0, max_wait: None, phase: level.phase() };
+    let peek = StepInput { now, cost: 0, max_wait: None, phase: level.phase() };
     let reset_after = level.limit.params.step(Some(&state), &peek).0.reset_after;
     if !put_if_room(plan, states, index, state.clone(), reset_after) {
         // The units were granted, so they must count.

@@ -3,7 +3,7 @@
 //! A [`Holder`] for a client, which learns the terms from the service, and whose policy may change while it holds
 //! units.
 
-use super::{Balance, Grant, HOLD_OFF_MAX, HoldId, Holder, Offer, OnShortage, Renewal, Terms};
+use super::{Balance, Grant, HOLD_OFF_MAX, HoldId, Holder, LeaseTerms, Offer, OnShortage, Renewal};
 use crate::domain::{Micros, time::SECOND};
 
 /// Interval over which checks of a key without terms are counted.
@@ -49,7 +49,7 @@ pub struct LeaseAnswer {
 
 /// The handling of a check that the balance cannot pay for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnCheck {
+pub enum CheckAction {
     /// Refuse it without a request.
     Refuse {
         /// Time until the service is asked again.
@@ -58,7 +58,7 @@ pub enum OnCheck {
     /// Send an ordinary check, and pass its answer to [`ClientLease::checked`].
     Check,
     /// Send this request.
-    Ask(LeaseRequest),
+    Request(LeaseRequest),
 }
 
 #[derive(Clone, Debug)]
@@ -92,22 +92,22 @@ impl Default for ClientLease {
 
 impl ClientLease {
     /// Decides how to handle a check that the balance cannot pay for ([`Spend::Short`](super::Spend::Short)).
-    pub fn short(&mut self, balance: &Balance, cost: i64, now: Micros) -> OnCheck {
+    pub fn short(&mut self, balance: &Balance, cost: i64, now: Micros) -> CheckAction {
         if let State::Held { holder, generation } = &mut self.state {
             return match holder.short(balance, cost, now) {
-                OnShortage::Refuse { retry_after } => OnCheck::Refuse { retry_after },
-                OnShortage::Store(None) => OnCheck::Check,
-                OnShortage::Store(Some(renewal)) => OnCheck::Ask(request(&renewal, *generation, cost)),
+                OnShortage::Refuse { retry_after } => CheckAction::Refuse { retry_after },
+                OnShortage::Store(None) => CheckAction::Check,
+                OnShortage::Store(Some(renewal)) => CheckAction::Request(request(&renewal, *generation, cost)),
             };
         }
         let is_requested = matches!(self.state, State::Requested { sent, .. } if now < sent + ASK_AGAIN_AFTER);
         if cost <= 0 || is_requested || !self.is_hot(now) {
-            return OnCheck::Check;
+            return CheckAction::Check;
         }
         self.lease += 1;
         self.state = State::Requested { sent: now, cost };
         let (spent, kept, want, generation) = (0, 0, 0, 0);
-        OnCheck::Ask(LeaseRequest { lease: self.lease, sequence: 1, spent, kept, want, generation, cost })
+        CheckAction::Request(LeaseRequest { lease: self.lease, sequence: 1, spent, kept, want, generation, cost })
     }
 
     /// Counts a check of a key without terms, and returns whether the key is worth a lease.
@@ -226,7 +226,7 @@ impl ClientLease {
 impl Offer {
     /// Creates an offer with these terms.
     pub fn new(generation: u64, ttl: Micros, hold_off: Micros, scarce: u64) -> Self {
-        Self { generation, terms: Terms { hold_off, scarce, ..Terms::lasting(ttl) } }
+        Self { generation, terms: LeaseTerms { hold_off, scarce, ..LeaseTerms::lasting(ttl) } }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The demand for a key: a moving average.
 
-use crate::domain::{Micros, ask::MAX_COST};
+use crate::domain::{Micros, request::MAX_COST};
 
 /// Time over which demand is averaged, in microseconds.
 const AVERAGED_OVER: f64 = 100_000.0;

@@ -3,12 +3,12 @@
 use super::{DRIFT_PPM, Grant, HOLD_OFF_MAX, HoldId, Renewal, balance::Balance, demand::Demand};
 use crate::{
     algorithm::Params,
-    domain::{Ask, Micros},
+    domain::{Micros, StepInput},
 };
 
 /// The terms of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// Time from a renewal to the deadline, by the authority's clock.
     pub ttl: Micros,
     /// Time for which the units of a hold should last at the present demand.
@@ -21,17 +21,17 @@ pub struct Terms {
     pub scarce: u64,
 }
 
-impl Terms {
+impl LeaseTerms {
     /// Returns the terms of holds that last for `ttl`, and for two fifths of it at the present demand, under these
     /// limits: a holder refuses on its own for at most 10 ms, or a quarter of the least
     /// [`window`](crate::algorithm::Algorithm::window).
     pub fn of<'p>(limits: impl IntoIterator<Item = &'p Params>, ttl: Micros) -> Self {
         let mut terms = Self::lasting(ttl);
-        let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
+        let peek = StepInput { now: 0, cost: 0, max_wait: None, phase: 0 };
         for params in limits {
-            let (most, window) = (params.step(None, &peek).0.limit, params.window());
+            let (limit, window) = (params.step(None, &peek).0.limit, params.window());
             terms.hold_off = terms.hold_off.min(window / 4);
-            let back = u128::from(most) * u128::from(HOLD_OFF_MAX.min(window / 4).unsigned_abs());
+            let back = u128::from(limit) * u128::from(HOLD_OFF_MAX.min(window / 4).unsigned_abs());
             terms.scarce = terms.scarce.min((back / u128::from(window.unsigned_abs().max(1))) as u64);
         }
         terms
@@ -73,7 +73,7 @@ pub enum OnShortage {
 #[derive(Clone, Debug)]
 pub struct Holder {
     id: HoldId,
-    terms: Terms,
+    terms: LeaseTerms,
     sequence: u64,
     pub(super) pending: Option<Pending>,
     /// Whether the last renewal was lost, and may have been served.
@@ -103,7 +103,7 @@ struct Refused {
 
 impl Holder {
     /// Creates a holder without units.
-    pub fn new(id: HoldId, terms: Terms, now: Micros) -> Self {
+    pub fn new(id: HoldId, terms: LeaseTerms, now: Micros) -> Self {
         let mut demand = Demand::default();
         demand.count(0, now);
         Self { id, terms, sequence: 0, pending: None, is_unsettled: false, taken: 0, demand, counted: 0, refused: None }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_hold_is_used_for_less_than_it_lasts() {
         for ttl in (1..2_000).chain([250_000, 60_000_000]) {
-            let terms = Terms { ttl, horizon: 0, hold_off: 0, scarce: 0 };
+            let terms = LeaseTerms { ttl, horizon: 0, hold_off: 0, scarce: 0 };
             let by_the_authority = i128::from(terms.usable()) * i128::from(1_000_000 + DRIFT_PPM) / 1_000_000;
             assert!(by_the_authority < i128::from(ttl), "{ttl}");
         }

@@ -1,7 +1,7 @@
 //! The holds of one level.
 
 use super::{HoldId, MAX_TTL, Renewal, Settled};
-use crate::domain::{Micros, ask::MAX_COST};
+use crate::domain::{Micros, request::MAX_COST};
 
 /// Units of one level that one owner may spend until a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub struct Outstanding {
 
 /// The kind of a renewal, for a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Renewed {
+pub(super) enum RenewalKind {
     /// The hold is not in the ledger: it begins, or has expired.
     New,
     /// The next renewal of its hold: the units spent since the last one must be charged. The kept units are no longer
@@ -45,9 +45,9 @@ pub(super) enum Renewed {
     Next { settled: Settled, is_kept: bool },
     /// The last renewal repeated, with the units granted then. As the first time, kept units may not be held any
     /// more.
-    Again { granted: u64, is_kept: bool },
+    Repeated { granted: u64, is_kept: bool },
     /// A later renewal has overtaken it.
-    Overtaken,
+    Stale,
 }
 
 impl Ledger {
@@ -91,29 +91,29 @@ impl Ledger {
     /// units, to recognize a repeated renewal. A hold without units, of which nothing was spent since, stays
     /// unchanged unless units are granted, so that a key at its limit is not written each time its holders ask. A
     /// late or repeated renewal may then be granted units, which the next one gives back.
-    pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Renewed {
-        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Renewed::New };
+    pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> RenewalKind {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return RenewalKind::New };
         if renewal.sequence < hold.sequence {
-            return Renewed::Overtaken;
+            return RenewalKind::Stale;
         }
         if renewal.sequence == hold.sequence {
-            return Renewed::Again { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
+            return RenewalKind::Repeated { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
         }
         let spent = renewal.spent.saturating_sub(hold.spent).min(MAX_COST.unsigned_abs());
         if (hold.units, spent, renewal.kept) == (0, 0, 0) {
-            return Renewed::Next { settled: Settled::default(), is_kept: true };
+            return RenewalKind::Next { settled: Settled::default(), is_kept: true };
         }
         let left = hold.units.saturating_sub(spent);
         let is_kept = renewal.kept <= left;
         let units = if is_kept { renewal.kept } else { 0 };
         let deadline = deadline(renewal, now);
         *hold = Hold { sequence: renewal.sequence, spent: renewal.spent, units, granted: 0, deadline, ..*hold };
-        Renewed::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, is_kept }
+        RenewalKind::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, is_kept }
     }
 
     /// Whether a renewal may be granted units.
-    pub(super) fn has_room(&self, id: HoldId, most: usize) -> bool {
-        self.holds.len() < most || self.holds.iter().any(|hold| hold.id == id)
+    pub(super) fn has_room(&self, id: HoldId, max: usize) -> bool {
+        self.holds.len() < max || self.holds.iter().any(|hold| hold.id == id)
     }
 
     /// Returns the number of owners that share the level, including the one of this renewal. All reservations count

@@ -14,31 +14,31 @@
 //! moment of each decision ([`Algorithm::charge`]). So the authority judges as if every unit had been spent no sooner
 //! than it really was, and units not spent yet as if they were spent now. A later charge counts for at least as long,
 //! so a held unit is spent under the limit as the authority granted it: what is admitted obeys the limit itself, over
-//! any window ([`Held`] defines how exactly). Clocks of different machines are never compared: the owner measures its
-//! time from before it sent the request, and stops [`DRIFT_PPM`] earlier than the authority.
+//! any window ([`HoldAccuracy`] defines how exactly). Clocks of different machines are never compared: the owner
+//! measures its time from before it sent the request, and stops [`DRIFT_PPM`] earlier than the authority.
 //!
 //! [`Algorithm::charge`]: crate::algorithm::Algorithm::charge
-//! [`Held`]: crate::algorithm::Held
+//! [`HoldAccuracy`]: crate::algorithm::HoldAccuracy
 
 mod authority;
 mod balance;
 mod client;
 mod demand;
 mod holder;
+mod idempotency;
 mod ledger;
 mod offer;
-mod repeat;
 mod reservation;
 #[cfg(test)]
 mod tests;
 
 pub use authority::{Ledgers, expire, renew};
 pub use balance::{Balance, Spend};
-pub use client::{ClientLease, LeaseAnswer, LeaseRequest, OnCheck};
-pub use holder::{Holder, OnShortage, Terms};
+pub use client::{CheckAction, ClientLease, LeaseAnswer, LeaseRequest};
+pub use holder::{Holder, LeaseTerms, OnShortage};
+pub use idempotency::{Idempotency, RequestId, decide_with_holds};
 pub use ledger::{Hold, Ledger, Outstanding};
 pub use offer::Offer;
-pub use repeat::{Repeat, RequestId, decide_held};
 pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, Reservations, Step};
 
 use crate::domain::{Micros, time::SECOND};
@@ -71,7 +71,7 @@ pub struct HoldId {
 pub struct Renewal {
     /// The hold.
     pub id: HoldId,
-    /// Increases with each renewal of this hold. A repeated one counts once, an overtaken one not at all.
+    /// Increases with each renewal of this hold. A repeated one counts once, a stale one not at all.
     pub sequence: u64,
     /// Units spent since the hold began.
     pub spent: u64,

@@ -1,6 +1,6 @@
 //! The offer that a client receives for a key that it may lease.
 
-use super::Terms;
+use super::LeaseTerms;
 use crate::plan::Plan;
 
 /// The terms of a lease, and the generation of the limits that they apply to.
@@ -10,7 +10,7 @@ pub struct Offer {
     /// level might not know of it.
     pub generation: u64,
     /// The terms of a lease.
-    pub terms: Terms,
+    pub terms: LeaseTerms,
 }
 
 impl Offer {
@@ -38,7 +38,7 @@ impl Offer {
         }
         let mut word = [0; 8];
         hasher.finalize_xof().fill(&mut word);
-        let terms = Terms::of(plan.levels().iter().map(|level| level.params()), ttl);
+        let terms = LeaseTerms::of(plan.levels().iter().map(|level| level.params()), ttl);
         Some(Self { generation: u64::from_le_bytes(word).max(1), terms })
     }
 }

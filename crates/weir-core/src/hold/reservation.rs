@@ -8,7 +8,7 @@ use super::{
     authority::{charged, put, remember},
 };
 use crate::{
-    domain::{Decision, Micros, ask::RESERVATION_TTL, time::SECOND},
+    domain::{Decision, Micros, request::RESERVATION_TTL, time::SECOND},
     plan::{self, Decisions, Plan, dry_run, no_room, passes, peek},
 };
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{Plan, dry_run::dry_run};
 use crate::{
     algorithm::{Params, State},
-    domain::{Ask, Charge, Decision, Micros, time::SECOND},
+    domain::{Charge, Decision, Micros, StepInput, time::SECOND},
     hold::Outstanding,
 };
 
@@ -29,7 +29,7 @@ pub trait States {
     }
 
     /// Whether the store has an entry for the state, even one that has expired.
-    fn has_place(&self, index: usize) -> bool;
+    fn has_entry(&self, index: usize) -> bool;
 
     /// Whether there is room for `count` new states, as far as the store can determine without making any.
     fn has_room(&self, _count: usize) -> bool {
@@ -89,12 +89,12 @@ fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl 
 /// Reserves room for all new states. If there is none, the levels that need it refuse.
 fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
-        next.is_some() && !plan.levels[index].limit.shadow && !states.has_place(plan.state_of(index))
+        next.is_some() && !plan.levels[index].limit.shadow && !states.has_entry(plan.state_of(index))
     };
     let counted_before = |index: usize| {
         let mut before = plan.levels[..index].iter().enumerate();
-        plan.has_twins()
-            && before.any(|(twin, level)| !level.limit.shadow && plan.state_of(twin) == plan.state_of(index))
+        plan.has_duplicates()
+            && before.any(|(duplicate, level)| !level.limit.shadow && plan.state_of(duplicate) == plan.state_of(index))
     };
     let fresh = next.iter().enumerate().filter(|(index, next)| is_new(states, *index, next));
     let count = fresh.filter(|(index, _)| !counted_before(*index)).count();
@@ -118,11 +118,11 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next
             if plan.levels[index].limit.shadow != shadow {
                 continue;
             }
-            let place = plan.state_of(index);
+            let state_index = plan.state_of(index);
             if let Some(state) = next.take()
-                && (!shadow || states.has_place(place) || states.reserve(1))
+                && (!shadow || states.has_entry(state_index) || states.reserve(1))
             {
-                states.put(place, state, decision.reset_after);
+                states.put(state_index, state, decision.reset_after);
             }
         }
     }
@@ -206,17 +206,17 @@ fn step_by(
     cost: i64,
     now: Micros,
 ) -> (Decision, Option<State>) {
-    let (ask, place) = (plan.ask(index, cost, now), plan.state_of(index));
-    let state = states.get(place);
-    match states.outstanding(place) {
-        Outstanding { units: 0, .. } => params.step(state, &ask),
-        held => step_under(params, &plan.levels[index].limit.params, state, held, &ask),
+    let (input, state_index) = (plan.step_input(index, cost, now), plan.state_of(index));
+    let state = states.get(state_index);
+    match states.outstanding(state_index) {
+        Outstanding { units: 0, .. } => params.step(state, &input),
+        held => step_with_outstanding(params, &plan.levels[index].limit.params, state, held, &input),
     }
 }
 
 /// Returns the time until a level's state and its outstanding units no longer matter, whatever the factor of the
 /// request.
-pub(crate) fn matters_for(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
+pub(crate) fn lifetime(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
     step_by(&plan.levels[index].limit.params, plan, states, index, 0, now).0.reset_after
 }
 
@@ -228,40 +228,40 @@ pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Mic
 /// Decides a level with outstanding units: judged as if they were spent now, but the next state does not include
 /// them. They are held by `base`, the limit without the request's factor.
 #[cold]
-fn step_under(
+fn step_with_outstanding(
     params: &Params,
     base: &Params,
     state: Option<&State>,
     held: Outstanding,
-    ask: &Ask,
+    input: &StepInput,
 ) -> (Decision, Option<State>) {
-    let under = |state: Option<&State>, ask: &Ask| {
-        let all = base.charge(state, held.units, ask.now, ask.phase);
-        params.step(all.as_ref().or(state), ask)
+    let under = |state: Option<&State>, input: &StepInput| {
+        let all = base.charge(state, held.units, input.now, input.phase);
+        params.step(all.as_ref().or(state), input)
     };
-    let (mut decision, next) = if ask.cost < 0 {
+    let (mut decision, next) = if input.cost < 0 {
         // Outstanding units cannot be refunded.
-        let (refunded, next) = params.step(state, ask);
-        let stands = under(next.as_ref().or(state), &Ask { cost: 0, ..*ask }).0;
+        let (refunded, next) = params.step(state, input);
+        let stands = under(next.as_ref().or(state), &StepInput { cost: 0, ..*input }).0;
         let Decision { remaining, reset_after, next_after, .. } = stands;
         (Decision { remaining, reset_after, next_after, ..refunded }, next)
     } else {
-        let (decision, next) = under(state, ask);
+        let (decision, next) = under(state, input);
         // A refusal stores a state that was clamped.
-        let units = if decision.allowed { ask.cost.unsigned_abs() } else { 0 };
-        let charged = || params.charge(state, units, ask.now, ask.phase);
-        let next = next.and_then(|_| if ask.cost > 0 { charged() } else { params.step(state, ask).1 });
+        let units = if decision.allowed { input.cost.unsigned_abs() } else { 0 };
+        let charged = || params.charge(state, units, input.now, input.phase);
+        let next = next.and_then(|_| if input.cost > 0 { charged() } else { params.step(state, input).1 });
         (decision, next)
     };
     // Outstanding units may count as spent as late as at their deadline, on top of the state at that time, if that
     // has not expired. A window may begin in between.
-    let (late, left) = (held.until.max(ask.now), next.as_ref().or(state));
-    let peek = Ask { now: late, cost: 0, ..*ask };
-    let lasts = |state: Option<&State>| {
-        let all = base.charge(state, held.units, late, ask.phase);
-        late - ask.now + base.step(all.as_ref().or(state), &peek).0.reset_after
+    let (late, left) = (held.until.max(input.now), next.as_ref().or(state));
+    let peek = StepInput { now: late, cost: 0, ..*input };
+    let lifetime = |state: Option<&State>| {
+        let all = base.charge(state, held.units, late, input.phase);
+        late - input.now + base.step(all.as_ref().or(state), &peek).0.reset_after
     };
-    decision.reset_after = decision.reset_after.max(lasts(left)).max(lasts(None));
+    decision.reset_after = decision.reset_after.max(lifetime(left)).max(lifetime(None));
     (decision, next)
 }
 
@@ -277,10 +277,10 @@ pub(crate) fn put_if_room(
     state: State,
     reset_after: Micros,
 ) -> bool {
-    let place = plan.state_of(index);
-    let room = states.has_place(place) || states.reserve(1);
+    let state_index = plan.state_of(index);
+    let room = states.has_entry(state_index) || states.reserve(1);
     if room {
-        states.put(place, state, reset_after);
+        states.put(state_index, state, reset_after);
     }
     room
 }

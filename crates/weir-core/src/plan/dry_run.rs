@@ -22,7 +22,7 @@ struct Scratch<'s, S> {
 
 impl<S> Scratch<'_, S> {
     fn put_at(&self, index: usize) -> Option<&(usize, State, Micros)> {
-        self.put.iter().find(|(place, ..)| *place == index)
+        self.put.iter().find(|(state_index, ..)| *state_index == index)
     }
 }
 
@@ -38,12 +38,12 @@ impl<S: States> States for Scratch<'_, S> {
         self.states.outstanding(index)
     }
 
-    fn has_place(&self, index: usize) -> bool {
-        self.put_at(index).is_some() || self.states.has_place(index)
+    fn has_entry(&self, index: usize) -> bool {
+        self.put_at(index).is_some() || self.states.has_entry(index)
     }
 
     fn has_room(&self, count: usize) -> bool {
-        let new = self.put.iter().filter(|(place, ..)| !self.states.has_place(*place)).count();
+        let new = self.put.iter().filter(|(state_index, ..)| !self.states.has_entry(*state_index)).count();
         self.states.has_room(new + count)
     }
 
@@ -52,7 +52,7 @@ impl<S: States> States for Scratch<'_, S> {
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {
-        match self.put.iter_mut().find(|(place, ..)| *place == index) {
+        match self.put.iter_mut().find(|(state_index, ..)| *state_index == index) {
             Some(put) => *put = (index, state, reset_after),
             None => self.put.push((index, state, reset_after)),
         }

@@ -69,13 +69,13 @@ impl Limit {
         params: Params,
     ) -> Self {
         // Concatenated instead of formatted, which is slower: limits are also created for requests.
-        let who: Cow<'_, str> = match (name, ordinal) {
+        let discriminator: Cow<'_, str> = match (name, ordinal) {
             (Some(name), _) => ["=", name].concat().into(),
             (None, 0) => FIRST.into(),
             (None, _) => format!("#{ordinal}").into(),
         };
-        let (is_named, ident) = (name.is_some(), ident_of(origin, &params, &who));
-        let name = name.map_or_else(|| [pattern, "#", params.name(), &who[1..]].concat(), str::to_owned);
+        let (is_named, ident) = (name.is_some(), ident_of(origin, &params, &discriminator));
+        let name = name.map_or_else(|| [pattern, "#", params.name(), &discriminator[1..]].concat(), str::to_owned);
         Self {
             name: name.into(),
             shadow,
@@ -132,8 +132,8 @@ impl Limit {
     /// its states unless the time base changes.
     pub fn with_params(&self, params: Params) -> Self {
         let before = ident_of(self.origin, self.written(), "");
-        let who = self.ident.strip_prefix(&*before).map(String::from_utf8_lossy).unwrap_or_default();
-        let ident = ident_of(self.origin, &params, &who);
+        let discriminator = self.ident.strip_prefix(&*before).map(String::from_utf8_lossy).unwrap_or_default();
+        let ident = ident_of(self.origin, &params, &discriminator);
         self.changed(|limit| (limit.params, limit.ident, limit.written) = (params, ident, None))
     }
 
@@ -203,13 +203,13 @@ impl Limit {
 
     /// Whether two limits would share their states if each were alone at its node: unnamed, of one origin, algorithm
     /// and time base.
-    pub fn is_kin(&self, other: &Self) -> bool {
+    pub fn would_share_state(&self, other: &Self) -> bool {
         let (own, its) = (self.written(), other.written());
         let are_unnamed = !self.is_named && !other.is_named && self.origin == other.origin;
         are_unnamed && own.name() == its.name() && own.time_base() == its.time_base()
     }
 
-    /// Orders two kin, by nothing but their shadow mode and parameters.
+    /// Orders two limits of one kind, by nothing but their shadow mode and parameters.
     fn precedence(&self, other: &Self) -> Ordering {
         let (own, its) = (self.written(), other.written());
         let by_period = || its.sibling_period().cmp(&own.sibling_period());
@@ -249,22 +249,24 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
     let mut unnamed: SmallVec<[_; 4]> = siblings.into_iter().filter(|limit| !limit.is_named).collect();
     for index in 0..unnamed.len() {
         let limit = &unnamed[index];
-        let before = |(place, other): (usize, &&mut Limit)| {
-            place != index && other.is_kin(limit) && other.precedence(limit).then(place.cmp(&index)).is_lt()
+        let before = |(position, other): (usize, &&mut Limit)| {
+            position != index
+                && other.would_share_state(limit)
+                && other.precedence(limit).then(position.cmp(&index)).is_lt()
         };
         let period = limit.written().sibling_period();
         let (mut rank, mut rank_in_period) = (0, 0);
-        for (_, other) in unnamed.iter().enumerate().filter(|(place, other)| before((*place, other))) {
+        for (_, other) in unnamed.iter().enumerate().filter(|(position, other)| before((*position, other))) {
             rank += 1;
             rank_in_period += usize::from(other.written().sibling_period() == period);
         }
-        let who = match (rank, period) {
+        let discriminator = match (rank, period) {
             (0, _) if limit.ordinal == 0 => continue,
             (0, _) => FIRST.to_owned(),
             (_, None) => format!("#{rank}"),
             (_, Some(period)) => format!("{period}#{rank_in_period}"),
         };
-        let ident = ident_of(limit.origin, limit.written(), &who);
+        let ident = ident_of(limit.origin, limit.written(), &discriminator);
         unnamed[index].ident = ident;
     }
 }
@@ -274,11 +276,13 @@ pub fn is_ident_of_policy(ident: &[u8]) -> bool {
     ident.get(1) == Some(&POLICY)
 }
 
-fn ident_of(origin: Origin, params: &Params, who: &str) -> Box<[u8]> {
+fn ident_of(origin: Origin, params: &Params, discriminator: &str) -> Box<[u8]> {
     let letter = match origin {
         Origin::Policy => POLICY,
         Origin::Request => b'r',
         Origin::Override => b'o',
     };
-    [&[END, letter][..], params.name().as_bytes(), params.time_base().as_bytes(), who.as_bytes()].concat().into()
+    [&[END, letter][..], params.name().as_bytes(), params.time_base().as_bytes(), discriminator.as_bytes()]
+        .concat()
+        .into()
 }

@@ -4,23 +4,23 @@
 mod charged;
 mod decide;
 mod dry_run;
+mod duplicates;
 mod limit;
 #[cfg(test)]
 mod tests;
-mod twins;
 
 use smallvec::SmallVec;
 
 pub use decide::{Decisions, States, decide, decide_into};
-pub(crate) use decide::{matters_for, no_room, passes, peek, put_if_room};
+pub(crate) use decide::{lifetime, no_room, passes, peek, put_if_room};
 pub(crate) use dry_run::dry_run;
+pub use duplicates::firsts;
+use duplicates::{find_duplicates_of_many, totals};
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
-pub use twins::firsts;
-use twins::{find_twins_of_many, totals};
 
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},
-    domain::{Ask, Charge, Key, Micros, OnStoreFailure, ask::MAX_LEVELS},
+    domain::{Charge, Key, Micros, OnStoreFailure, StepInput, request::MAX_LEVELS},
     hold::{Renewal, RequestId, Reservation},
 };
 
@@ -57,7 +57,8 @@ pub struct Plan<'a> {
     pub is_preview: bool,
     /// Whether the domain is in shadow mode: the answer allows the request, whatever the decision.
     pub is_shadow: bool,
-    /// Maximum jitter added to `retry_after`, as a fraction of it; the key determines how much ([`Level::spread`]).
+    /// Maximum jitter added to `retry_after`, as a fraction of it; the key determines how much
+    /// ([`Level::jitter_fraction`]).
     pub retry_jitter: f64,
     /// The override that applies; stores ignore it.
     pub overridden: Option<Overridden<'a>>,
@@ -100,14 +101,14 @@ pub struct Level<'a> {
     /// Units to charge to this level.
     pub cost: i64,
     /// The first level of the plan with the same state, if not this one.
-    twin: Option<u16>,
+    duplicate_of: Option<u16>,
 }
 
 impl<'a> Level<'a> {
     /// Creates a level: the first `depth` segments of `key` under `limit`.
     #[inline]
     pub fn new(key: &'a Key, depth: u8, anchor: u8, limit: &'a Limit, cost: i64) -> Self {
-        Self { key, shared: None, depth, anchor, limit, scaled: None, cost, twin: None }
+        Self { key, shared: None, depth, anchor, limit, scaled: None, cost, duplicate_of: None }
     }
 
     /// Returns the level counted under another key, with as many segments.
@@ -180,8 +181,8 @@ impl<'a> Level<'a> {
     }
 
     /// Returns a preview at time 0.
-    pub fn peek(&self) -> Ask {
-        Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
+    pub fn peek(&self) -> StepInput {
+        StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }
     }
 
     /// Returns the units that a reservation of `units` holds of this level: at most one slot of a concurrency limit.
@@ -200,7 +201,7 @@ impl<'a> Level<'a> {
     }
 
     /// Returns a hash of the whole requested key, from 0 to below 1, the same on every replica and in every run.
-    pub fn spread(&self) -> f64 {
+    pub fn jitter_fraction(&self) -> f64 {
         (hash([self.key.prefix(self.key.depth())]) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
@@ -221,7 +222,7 @@ impl<'a> Plan<'a> {
     #[inline]
     pub fn new(levels: Levels<'a>, charge: Charge, max_wait: Option<Micros>) -> Self {
         let mut plan = Self { levels, charge, max_wait, ..Self::default() };
-        plan.find_twins();
+        plan.find_duplicates();
         plan
     }
 
@@ -229,31 +230,31 @@ impl<'a> Plan<'a> {
     #[inline]
     pub fn change_levels<T>(&mut self, change: impl FnOnce(&mut Levels<'a>) -> T) -> T {
         let changed = change(&mut self.levels);
-        self.find_twins();
+        self.find_duplicates();
         changed
     }
 
     #[inline]
-    fn find_twins(&mut self) {
+    fn find_duplicates(&mut self) {
         let levels = &mut self.levels;
-        let mut twins = false;
+        let mut duplicates = false;
         if levels.len() > MAX_LEVELS {
-            twins = find_twins_of_many(levels);
+            duplicates = find_duplicates_of_many(levels);
         } else {
             for index in 1..levels.len() {
-                let twin = levels[..index].iter().position(|before| before.same_state(&levels[index]));
-                levels[index].twin = twin.map(|first| first as u16);
-                twins |= twin.is_some();
+                let duplicate_of = levels[..index].iter().position(|before| before.same_state(&levels[index]));
+                levels[index].duplicate_of = duplicate_of.map(|first| first as u16);
+                duplicates |= duplicate_of.is_some();
             }
         }
-        self.totals = if twins { totals(levels) } else { Box::default() };
+        self.totals = if duplicates { totals(levels) } else { Box::default() };
     }
 
     /// Returns the plan with only the levels whose positions `keep` accepts.
     #[must_use]
     pub fn only(&self, keep: impl Fn(usize) -> bool) -> Self {
         let kept = self.levels.iter().enumerate().filter(|(index, _)| keep(*index));
-        let levels = kept.map(|(_, level)| Level { twin: None, ..level.clone() }).collect();
+        let levels = kept.map(|(_, level)| Level { duplicate_of: None, ..level.clone() }).collect();
         let Self { levels, totals, .. } = Self::new(levels, self.charge, self.max_wait);
         Self { levels, totals, ..self.clone() }
     }
@@ -289,7 +290,7 @@ impl<'a> Plan<'a> {
             && self.reservation.is_none()
             && self.request.is_none()
             && !self.levels.is_empty()
-            && !self.has_twins()
+            && !self.has_duplicates()
             && self.levels.iter().all(is_alike)
     }
 
@@ -301,7 +302,7 @@ impl<'a> Plan<'a> {
         if self.charge != Charge::AllOrNothing {
             return Err((None, "its levels are charged independently"));
         }
-        if self.has_twins() {
+        if self.has_duplicates() {
             return Err((None, "two of its levels share a state"));
         }
         for (index, level) in self.levels.iter().enumerate() {
@@ -348,21 +349,21 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether any two levels share a state.
-    fn has_twins(&self) -> bool {
+    fn has_duplicates(&self) -> bool {
         !self.totals.is_empty()
     }
 
     /// Returns the level whose state the level `index` uses: itself, or the first of those that share the state.
     pub fn state_of(&self, index: usize) -> usize {
-        self.levels[index].twin.map_or(index, usize::from)
+        self.levels[index].duplicate_of.map_or(index, usize::from)
     }
 
-    fn ask(&self, index: usize, cost: i64, now: Micros) -> Ask {
-        Ask { now, cost, max_wait: self.max_wait, phase: self.levels[index].phase() }
+    fn step_input(&self, index: usize, cost: i64, now: Micros) -> StepInput {
+        StepInput { now, cost, max_wait: self.max_wait, phase: self.levels[index].phase() }
     }
 
     /// Returns the total cost of all levels that share the state of the level `index`.
     fn total_cost(&self, index: usize) -> i64 {
-        if self.has_twins() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
+        if self.has_duplicates() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }
 }

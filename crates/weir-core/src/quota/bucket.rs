@@ -3,16 +3,16 @@
 use slab::Slab;
 
 use super::{
-    BURST_PARTS, BucketId, Change, Load, MemberId, Steps, Terms, UNITS_PER_REQUEST, max_min,
+    BURST_PARTS, BucketId, Change, Load, MemberId, QuotaTiming, Steps, UNITS_PER_REQUEST, max_min,
     member::{Member, debit},
-    share::spread,
+    share::max_min_with_surplus,
 };
 use crate::domain::Micros;
 
 /// Hysteresis: other shares shrink when a holder lacks at least 1/32 of its own.
 const HYSTERESIS: u64 = 32;
 /// A returning Envoy is confirmed once there is room for its usage less this part of it (1/4).
-const MOST: u64 = 4;
+const MAX_SHORTFALL_DIVISOR: u64 = 4;
 /// Divisors of an even share: a newcomer demands at least 1/4 of it, and any other holder 1/50.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
@@ -71,10 +71,10 @@ impl Bucket {
     }
 
     /// Drops expired rates and holders, and returns the sums over the rest.
-    pub(super) fn measure(&mut self, terms: &Terms, now: Micros) -> Load {
+    pub(super) fn measure(&mut self, timing: &QuotaTiming, now: Micros) -> Load {
         let (mut gone, mut live) = (Vec::new(), 0);
         for (id, member) in self.members.iter_mut() {
-            if member.settle(terms, now) {
+            if member.settle(timing, now) {
                 live += member.live;
             } else {
                 gone.push(id);
@@ -85,7 +85,7 @@ impl Bucket {
         }
         let demanded: u64 = self.demands(now).iter().map(|(_, quanta)| quanta * self.steps.quantum).sum();
         self.demand = demanded + self.live_of_others(now);
-        Load { demand: self.demand, live, back: self.back(now) }
+        Load { demand: self.demand, live, returning: self.returning(now) }
     }
 
     /// Divides at most `share` among the holders.
@@ -94,7 +94,7 @@ impl Bucket {
         bucket: BucketId,
         share: u64,
         Room { mut free, is_over, is_wanted }: Room,
-        (terms, now): (&Terms, Micros),
+        (timing, now): (&QuotaTiming, Micros),
         changes: &mut Vec<Change>,
     ) -> Divided {
         let (steps, quantum) = (self.steps, self.steps.quantum);
@@ -102,7 +102,7 @@ impl Bucket {
         let demands = self.demands(now);
         let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
         // Returning holders take precedence over growing ones.
-        let kept = self.live_of_others(now).max(self.back(now).min(free));
+        let kept = self.live_of_others(now).max(self.returning(now).min(free));
         let divided = share.saturating_sub(kept);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
         // Used if there are fewer steps than holders.
@@ -110,12 +110,12 @@ impl Bucket {
             demands.iter().map(|(id, quanta)| self.members.get(*id).map_or(0, |it| it.priority(*quanta))).collect();
         let targets_of = |divided: u64| -> Vec<(usize, u64)> {
             let (amount, are_scarce) = (divided / quantum, divided / quantum < quanta.len() as u64);
-            let targets = spread(amount, if are_scarce { &priorities } else { &quanta });
+            let targets = max_min_with_surplus(amount, if are_scarce { &priorities } else { &quanta });
             demands.iter().map(|(id, _)| *id).zip(targets.into_iter().map(|quanta| quanta * quantum)).collect()
         };
         let fair = targets_of(divided);
-        let (beginning, room) = self.beginners(&fair, divided, debit(burst, steps));
-        let targets = targets_of(divided - (beginning.min(room) * debit(burst, steps)).min(divided / 2));
+        let (starting, room) = self.starters(&fair, divided, debit(burst, steps));
+        let targets = targets_of(divided - (starting.min(room) * debit(burst, steps)).min(divided / 2));
         let are_too_many = divided >= quantum && self.rate / quantum <= demands.len() as u64;
 
         let (mut lacking, mut releasing) = (0, 0);
@@ -133,7 +133,7 @@ impl Bucket {
             };
         }
         let (mut more, mut released) = (0, 0);
-        let mut tell = |id, assignment| changes.push(Change { bucket, member: MemberId(id), assignment });
+        let mut push = |id, assignment| changes.push(Change { bucket, member: MemberId(id), assignment });
         if is_over || is_wanted || lacking > free + releasing {
             for (id, target) in &targets {
                 let Some(member) = self.members.get_mut(*id) else { continue };
@@ -141,7 +141,7 @@ impl Bucket {
                 if rate > *target {
                     // The former rate still counts, so nothing is free yet.
                     released += rate - target;
-                    tell(*id, member.assign(*target, terms, now));
+                    push(*id, member.assign(*target, timing, now));
                 }
             }
         }
@@ -157,9 +157,9 @@ impl Bucket {
             wants.push(0);
             let first = (*target).min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
             if first > 0 {
-                tell(*id, member.begin(first, burst, steps, terms, now));
-            } else if member.is_to_be_denied(are_too_many && (*fair == 0 || room == 0), terms, now) {
-                tell(*id, member.assign(0, terms, now));
+                push(*id, member.start(first, burst, steps, timing, now));
+            } else if member.must_be_denied(are_too_many && (*fair == 0 || room == 0), timing, now) {
+                push(*id, member.assign(0, timing, now));
             }
             free -= member.live - before;
             more += member.live - before;
@@ -169,22 +169,22 @@ impl Bucket {
             let Some(member) = self.members.get_mut(*id) else { continue };
             let (gain, want, before) = (gain * quantum, want * quantum, member.live);
             if gain > 0 && gain >= want.min(step(member.rate())) {
-                tell(*id, member.assign(member.rate() + gain, terms, now));
+                push(*id, member.assign(member.rate() + gain, timing, now));
                 free -= member.live - before;
                 more += member.live - before;
             }
         }
         // A returning holder is confirmed once there is room for most of its usage.
         for (id, member) in self.members.iter_mut() {
-            if !member.is_back(now) {
+            if !member.is_returning(now) {
                 continue;
             }
             let used = member.used(steps);
             let rate = used.min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
-            if rate > 0 && rate >= used - used / MOST {
-                tell(id, member.begin(rate, burst, steps, terms, now));
+            if rate > 0 && rate >= used - used / MAX_SHORTFALL_DIVISOR {
+                push(id, member.start(rate, burst, steps, timing, now));
                 // By then all returning holders have reported their usage.
-                member.waits_until = member.waits_until.min(now + terms.reports);
+                member.waits_until = member.waits_until.min(now + timing.reports);
                 free -= member.live;
                 more += member.live;
             }
@@ -193,32 +193,32 @@ impl Bucket {
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
     }
 
-    /// Returns how many holders may begin by their fair targets, and how many of them, with their full token buckets,
+    /// Returns how many holders may start by their fair targets, and how many of them, with their full token buckets,
     /// there is room for beside a step for each current holder.
-    fn beginners(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> (u64, u64) {
+    fn starters(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> (u64, u64) {
         let rates =
             fair.iter().filter(|(_, target)| *target > 0).map(|(id, _)| self.members.get(*id).map_or(0, Member::rate));
-        let (holding, beginning): (Vec<u64>, Vec<u64>) = rates.partition(|rate| *rate > 0);
+        let (holding, starting): (Vec<u64>, Vec<u64>) = rates.partition(|rate| *rate > 0);
         let room = divided.saturating_sub(holding.len() as u64 * self.steps.quantum) / (self.steps.quantum + debit);
-        (beginning.len() as u64, room)
+        (starting.len() as u64, room)
     }
 
     /// Returns the holders that take part, and their demands in quanta.
     fn demands(&self, now: Micros) -> Vec<(usize, u64)> {
-        let parts = || self.members.iter().filter(|(_, member)| member.takes_part(now));
+        let parts = || self.members.iter().filter(|(_, member)| member.participates(now));
         let even = self.rate / self.steps.quantum / parts().count().max(1) as u64;
         let floors = ((even / FLOOR).max(1), (even / NEWCOMERS_FLOOR).max(1));
         parts().map(|(id, member)| (id, member.demand(self.steps, floors.0, floors.1))).collect()
     }
 
     /// Returns the usage of returning holders that were not assigned a rate yet.
-    fn back(&self, now: Micros) -> u64 {
-        let back = self.members.iter().filter(|(_, member)| member.is_back(now));
-        back.map(|(_, member)| member.used(self.steps)).sum()
+    fn returning(&self, now: Micros) -> u64 {
+        let returning = self.members.iter().filter(|(_, member)| member.is_returning(now));
+        returning.map(|(_, member)| member.used(self.steps)).sum()
     }
 
     /// Returns the rate that may be in use by holders that take no part.
     fn live_of_others(&self, now: Micros) -> u64 {
-        self.members.iter().filter(|(_, member)| !member.takes_part(now)).map(|(_, member)| member.live).sum()
+        self.members.iter().filter(|(_, member)| !member.participates(now)).map(|(_, member)| member.live).sum()
     }
 }

@@ -6,17 +6,18 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::{
-    Assignment, BucketId, Change, Holder, LevelId, Load, MAX_RATE, MemberId, Standing, Steps, Terms, Usage,
+    Assignment, BucketId, Change, HolderStatus, LevelId, Load, MAX_RATE, MemberId, QuotaTiming, ReportOutcome, Steps,
+    Usage,
     bucket::{Bucket, Divided, Room},
     member::Member,
-    share::spread,
+    share::max_min_with_surplus,
 };
 use crate::domain::Micros;
 
 /// Divides rates among holders; see [the module](super).
 #[derive(Clone, Debug, Default)]
 pub struct Divider {
-    terms: Terms,
+    timing: QuotaTiming,
     levels: Slab<Level>,
     buckets: Slab<Bucket>,
     members: usize,
@@ -33,7 +34,7 @@ struct Level {
     buckets: Vec<usize>,
     demand: u64,
     /// The usage of returning holders without an assignment of this replica.
-    back: u64,
+    returning: u64,
     /// The times of the next and of the last division below it, for a level without a parent.
     due: Micros,
     divided: Micros,
@@ -41,13 +42,13 @@ struct Level {
 
 impl Divider {
     /// Creates a divider without levels.
-    pub fn new(terms: Terms) -> Self {
-        Self { terms, ..Self::default() }
+    pub fn new(timing: QuotaTiming) -> Self {
+        Self { timing, ..Self::default() }
     }
 
     /// Returns the timing of assignments.
-    pub fn terms(&self) -> &Terms {
-        &self.terms
+    pub fn timing(&self) -> &QuotaTiming {
+        &self.timing
     }
 
     /// Adds a limit of this rate below another one, without a budget.
@@ -60,7 +61,7 @@ impl Divider {
             levels: Vec::new(),
             buckets: Vec::new(),
             demand: 0,
-            back: 0,
+            returning: 0,
             due: Micros::MAX,
             divided: Micros::MIN,
         };
@@ -85,7 +86,7 @@ impl Divider {
         if let Some(parent) = parent.and_then(|parent| self.levels.get_mut(parent)) {
             parent.levels.push(id);
         }
-        self.set_least_rates(id);
+        self.set_min_rates(id);
         self.due(id, now);
     }
 
@@ -94,19 +95,19 @@ impl Divider {
         if let Some(found) = self.levels.get_mut(level.0) {
             found.rate = rate.min(MAX_RATE);
         }
-        self.set_least_rates(level.0);
+        self.set_min_rates(level.0);
         self.due(level.0, now);
     }
 
     /// Updates the rates of the buckets below a level after its rate, or that of a level above it, has changed.
-    fn set_least_rates(&mut self, id: usize) {
-        let rate = self.least_rate(id);
+    fn set_min_rates(&mut self, id: usize) {
+        let rate = self.min_rate(id);
         let Some(level) = self.levels.get_mut(id) else { return };
         let levels = std::mem::take(&mut level.levels);
         for bucket in &level.buckets {
             self.buckets.get_mut(*bucket).into_iter().for_each(|bucket| bucket.rate = rate);
         }
-        levels.iter().for_each(|below| self.set_least_rates(*below));
+        levels.iter().for_each(|below| self.set_min_rates(*below));
         if let Some(level) = self.levels.get_mut(id) {
             level.levels = levels;
         }
@@ -124,13 +125,13 @@ impl Divider {
 
     /// Returns the rates that the holders below a level demand and may be using.
     pub fn load(&self, level: LevelId) -> Load {
-        let load = |level: &Level| Load { demand: level.demand, live: level.live, back: level.back };
+        let load = |level: &Level| Load { demand: level.demand, live: level.live, returning: level.returning };
         self.levels.get(level.0).map_or_else(Load::default, load)
     }
 
     /// Adds a bucket without holders, with this as its lowest limit.
     pub fn add_bucket(&mut self, level: LevelId) -> BucketId {
-        let id = self.buckets.insert(Bucket::new(level.0, self.least_rate(level.0)));
+        let id = self.buckets.insert(Bucket::new(level.0, self.min_rate(level.0)));
         if let Some(level) = self.levels.get_mut(level.0) {
             level.buckets.push(id);
         }
@@ -148,14 +149,14 @@ impl Divider {
     }
 
     /// Returns the status of a bucket's holders.
-    pub fn holders(&self, bucket: BucketId) -> impl Iterator<Item = Holder> {
+    pub fn holders(&self, bucket: BucketId) -> impl Iterator<Item = HolderStatus> {
         let members = self.buckets.get(bucket.0).into_iter().flat_map(|bucket| bucket.members.iter());
-        members.map(|(id, member)| member.as_holder(MemberId(id)))
+        members.map(|(id, member)| member.status(MemberId(id)))
     }
 
     /// Adds a holder by its first report. Its assignment comes with a tick.
     pub fn join(&mut self, bucket: BucketId, usage: &Usage, now: Micros) -> Option<MemberId> {
-        let member = Member::new(usage, &self.terms, now);
+        let member = Member::new(usage, &self.timing, now);
         let found = self.buckets.get_mut(bucket.0)?;
         let (id, level) = (found.members.insert(member), found.level);
         self.members += 1;
@@ -164,20 +165,20 @@ impl Divider {
     }
 
     /// Records another report of a holder; `None` if the holder is unknown.
-    pub fn report(&mut self, bucket: BucketId, member: MemberId, usage: &Usage, now: Micros) -> Option<Standing> {
+    pub fn report(&mut self, bucket: BucketId, member: MemberId, usage: &Usage, now: Micros) -> Option<ReportOutcome> {
         let found = self.buckets.get_mut(bucket.0)?;
         let level = found.level;
         let holder = found.members.get_mut(member.0).filter(|holder| !holder.has_left)?;
-        if !holder.report(usage, &self.terms, now) {
+        if !holder.report(usage, &self.timing, now) {
             self.leave(bucket, member, 0, now);
-            return Some(Standing::Abandoned);
+            return Some(ReportOutcome::Abandoned);
         }
-        let standing = holder.renew(&self.terms, now).map_or(Standing::Waits, Standing::Renewed);
+        let outcome = holder.renew(&self.timing, now).map_or(ReportOutcome::Waits, ReportOutcome::Renewed);
         let root = self.root(level);
         if let Some(root) = self.levels.get_mut(root) {
-            root.due = root.due.min(now.max(root.divided.saturating_add(self.terms.interval)));
+            root.due = root.due.min(now.max(root.divided.saturating_add(self.timing.interval)));
         }
-        Some(standing)
+        Some(outcome)
     }
 
     /// Marks a holder as gone. Its rate counts until it expires, at most `at_most` from now.
@@ -192,7 +193,7 @@ impl Divider {
 
     /// Renews a holder's assignment from now; `None` if nothing was assigned to it yet.
     pub fn renew(&mut self, bucket: BucketId, member: MemberId, now: Micros) -> Option<Assignment> {
-        self.buckets.get_mut(bucket.0)?.members.get_mut(member.0)?.renew(&self.terms, now)
+        self.buckets.get_mut(bucket.0)?.members.get_mut(member.0)?.renew(&self.timing, now)
     }
 
     /// Runs the divisions that are due.
@@ -207,7 +208,7 @@ impl Divider {
             if let Some(level) = self.levels.get_mut(root) {
                 level.divided = now;
                 level.due =
-                    if divided.is_unsettled { now + self.terms.lag.min(self.terms.interval) } else { Micros::MAX };
+                    if divided.is_unsettled { now + self.timing.lag.min(self.timing.interval) } else { Micros::MAX };
             }
         }
     }
@@ -275,7 +276,7 @@ impl Divider {
         self.path(level).last().copied().unwrap_or(level)
     }
 
-    fn least_rate(&self, level: usize) -> u64 {
+    fn min_rate(&self, level: usize) -> u64 {
         self.path(level).iter().filter_map(|id| self.levels.get(*id)).map(|level| level.rate).min().unwrap_or(0)
     }
 
@@ -283,24 +284,24 @@ impl Divider {
     fn measure(&mut self, id: usize, now: Micros) {
         let Some(level) = self.levels.get_mut(id) else { return };
         let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
-        let (mut demand, mut live, mut back) = (0, 0, 0);
+        let (mut demand, mut live, mut returning) = (0, 0, 0);
         for below in &levels {
             self.measure(*below, now);
             if let Some(below) = self.levels.get(*below) {
-                (demand, live, back) = (demand + below.demand, live + below.live, back + below.back);
+                (demand, live, returning) = (demand + below.demand, live + below.live, returning + below.returning);
             }
         }
         for bucket in &buckets {
             if let Some(bucket) = self.buckets.get_mut(*bucket) {
                 let before = bucket.members.len();
-                let load = bucket.measure(&self.terms, now);
+                let load = bucket.measure(&self.timing, now);
                 self.members -= before - bucket.members.len();
-                (demand, live, back) = (demand + load.demand, live + load.live, back + load.back);
+                (demand, live, returning) = (demand + load.demand, live + load.live, returning + load.returning);
             }
         }
         if let Some(level) = self.levels.get_mut(id) {
             (level.levels, level.buckets) = (levels, buckets);
-            (level.demand, level.live, level.back) = (demand.min(level.rate), live, back.min(level.rate));
+            (level.demand, level.live, level.returning) = (demand.min(level.rate), live, returning.min(level.rate));
         }
     }
 
@@ -319,7 +320,7 @@ impl Divider {
         let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
         let below = levels.iter().map(|below| self.levels.get(*below).map_or(0, |level| level.demand));
         let beside = buckets.iter().map(|id| self.buckets.get(*id).map_or(0, Bucket::demand));
-        let mut shares = spread(amount, &below.chain(beside).collect::<Vec<_>>()).into_iter();
+        let mut shares = max_min_with_surplus(amount, &below.chain(beside).collect::<Vec<_>>()).into_iter();
         let mut all = Divided::default();
         let path = self.path(id);
         for (below, share) in levels.iter().zip(shares.by_ref()) {
@@ -328,7 +329,7 @@ impl Divider {
         for (bucket, share) in buckets.iter().zip(shares) {
             let room = self.room(&path, is_wanted);
             let Some(found) = self.buckets.get_mut(*bucket) else { continue };
-            let divided = found.divide(BucketId(*bucket), share, room, (&self.terms, now), changes);
+            let divided = found.divide(BucketId(*bucket), share, room, (&self.timing, now), changes);
             for level in &path {
                 if let Some(level) = self.levels.get_mut(*level) {
                     level.live += divided.more;

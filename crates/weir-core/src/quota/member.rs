@@ -1,6 +1,6 @@
 //! One holder of a bucket.
 
-use super::{Assignment, Holder, MemberId, Steps, Terms, UNITS_PER_REQUEST, Usage};
+use super::{Assignment, HolderStatus, MemberId, QuotaTiming, Steps, UNITS_PER_REQUEST, Usage};
 use crate::domain::{Micros, time::SECOND};
 
 /// Minimum time over which demand is measured.
@@ -21,7 +21,7 @@ pub(super) struct Member {
     /// before.
     pub(super) waits_until: Micros,
     reported: Micros,
-    asked: Micros,
+    last_hit: Micros,
     /// The assigned rate; `None` without an assignment.
     pub(super) assigned: Option<u64>,
     /// Requests that its token bucket may store; 0 until it may spend.
@@ -39,42 +39,42 @@ pub(super) struct Member {
 
 impl Member {
     /// Creates a holder by its first report. One that has spent for a while had an assignment from elsewhere.
-    pub(super) fn new(usage: &Usage, terms: &Terms, now: Micros) -> Self {
+    pub(super) fn new(usage: &Usage, timing: &QuotaTiming, now: Micros) -> Self {
         let elapsed = usage.elapsed.max(SECOND);
         Self {
             demand: rate(usage.allowed + usage.denied, elapsed),
             allowed: rate(usage.allowed, elapsed),
             reports: 1,
-            waits_until: if usage.elapsed > 0 { now + terms.ttl } else { now },
+            waits_until: if usage.elapsed > 0 { now + timing.ttl } else { now },
             reported: now,
-            asked: now,
+            last_hit: now,
             assigned: None,
             burst: 0,
             former: (0, now),
             debit: (0, now),
-            expires: now + terms.ttl,
+            expires: now + timing.ttl,
             has_left: false,
             live: 0,
         }
     }
 
     /// Records another report. `false`: it had no hits for too long.
-    pub(super) fn report(&mut self, usage: &Usage, terms: &Terms, now: Micros) -> bool {
+    pub(super) fn report(&mut self, usage: &Usage, timing: &QuotaTiming, now: Micros) -> bool {
         let hits = usage.allowed + usage.denied;
         let elapsed = (now - self.reported).max(MEASURED_OVER_MIN);
         (self.demand, self.allowed) = (rate(hits, elapsed), rate(usage.allowed, elapsed));
         self.reported = now;
         self.reports = self.reports.saturating_add(1);
         if hits > 0 {
-            self.asked = now;
+            self.last_hit = now;
         }
-        now - self.asked < terms.idle
+        now - self.last_hit < timing.idle
     }
 
     /// Renews its assignment from now.
-    pub(super) fn renew(&mut self, terms: &Terms, now: Micros) -> Option<Assignment> {
+    pub(super) fn renew(&mut self, timing: &QuotaTiming, now: Micros) -> Option<Assignment> {
         let rate = self.assigned?;
-        self.expires = now + terms.ttl;
+        self.expires = now + timing.ttl;
         Some(Assignment { rate, burst: self.burst })
     }
 
@@ -99,12 +99,12 @@ impl Member {
     }
 
     /// Whether it takes part in the division.
-    pub(super) fn takes_part(&self, now: Micros) -> bool {
+    pub(super) fn participates(&self, now: Micros) -> bool {
         !self.has_left && self.waits_until <= now
     }
 
     /// Whether it has no assignment yet, and continues for a while on one from elsewhere.
-    pub(super) fn is_back(&self, now: Micros) -> bool {
+    pub(super) fn is_returning(&self, now: Micros) -> bool {
         !self.has_left && self.waits_until > now && self.assigned.is_none()
     }
 
@@ -113,9 +113,9 @@ impl Member {
         self.has_left || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
     }
 
-    pub(super) fn as_holder(&self, member: MemberId) -> Holder {
+    pub(super) fn status(&self, member: MemberId) -> HolderStatus {
         let Self { assigned, allowed, demand, has_left, .. } = *self;
-        Holder { member, assigned, allowed, denied: demand - allowed, has_left }
+        HolderStatus { member, assigned, allowed, denied: demand - allowed, has_left }
     }
 
     /// Returns its assigned rate, or 0.
@@ -124,14 +124,14 @@ impl Member {
     }
 
     /// Drops what has expired. `false`: it has left, and nothing of it counts.
-    pub(super) fn settle(&mut self, terms: &Terms, now: Micros) -> bool {
+    pub(super) fn settle(&mut self, timing: &QuotaTiming, now: Micros) -> bool {
         if self.former.1 <= now {
             self.former.0 = 0;
         }
         if self.debit.1 <= now {
             self.debit.0 = 0;
         }
-        if self.expires + terms.lag <= now {
+        if self.expires + timing.lag <= now {
             if self.has_left {
                 self.live = 0;
                 return false;
@@ -143,30 +143,37 @@ impl Member {
     }
 
     /// Whether it must be told that it has no share: there is none, or it has waited for the TTL.
-    pub(super) fn is_to_be_denied(&self, has_no_share: bool, terms: &Terms, now: Micros) -> bool {
-        self.assigned.is_none() && (has_no_share || self.waits_until + terms.ttl <= now)
+    pub(super) fn must_be_denied(&self, has_no_share: bool, timing: &QuotaTiming, now: Micros) -> bool {
+        self.assigned.is_none() && (has_no_share || self.waits_until + timing.ttl <= now)
     }
 
     /// Assigns another rate. A higher one before it counts until the lag has passed.
-    pub(super) fn assign(&mut self, rate: u64, terms: &Terms, now: Micros) -> Assignment {
+    pub(super) fn assign(&mut self, rate: u64, timing: &QuotaTiming, now: Micros) -> Assignment {
         let before = self.rate().max(self.former.0);
         if rate < before {
-            self.former = (before, now + terms.lag);
+            self.former = (before, now + timing.lag);
         }
         if rate == 0 {
             self.burst = 0;
         }
         self.assigned = Some(rate);
-        self.expires = now + terms.ttl;
+        self.expires = now + timing.ttl;
         self.count();
         Assignment { rate, burst: self.burst }
     }
 
     /// Starts it with a full token bucket of `burst` requests, which counts as if they arrived within the fill time.
-    pub(super) fn begin(&mut self, rate: u64, burst: u64, steps: Steps, terms: &Terms, now: Micros) -> Assignment {
+    pub(super) fn start(
+        &mut self,
+        rate: u64,
+        burst: u64,
+        steps: Steps,
+        timing: &QuotaTiming,
+        now: Micros,
+    ) -> Assignment {
         self.burst = burst;
-        self.debit = (debit(burst, steps), now + steps.fill_seconds as Micros * SECOND + terms.lag);
-        self.assign(rate, terms, now)
+        self.debit = (debit(burst, steps), now + steps.fill_seconds as Micros * SECOND + timing.lag);
+        self.assign(rate, timing, now)
     }
 
     /// Marks it as gone. Its rate counts until it expires, at the latest at `until`.

@@ -8,8 +8,8 @@
 //! that the authority has granted to this replica.
 //!
 //! **The invariant.** The sum of the rates that may be in use below a level never exceeds its budget. A rate may be
-//! in use from when it is sent until [`Terms::lag`] after a lower one is sent on the same stream, or until it expires
-//! if the holder is gone. So no rate grows before another has shrunk.
+//! in use from when it is sent until [`QuotaTiming::lag`] after a lower one is sent on the same stream, or until it
+//! expires if the holder is gone. So no rate grows before another has shrunk.
 //!
 //! **Shares** are max-min fair by demand. Spare rate is spread evenly, so that growing demand finds room before the
 //! next report. Newcomers have a floor until two reports have established their demand. A share shrinks in favor of
@@ -56,7 +56,7 @@ impl MemberId {
 
 /// The timing of assignments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct QuotaTiming {
     /// Time after which an assignment expires that is not renewed.
     pub ttl: Micros,
     /// Time within which a holder applies a new assignment, as long as its stream lives.
@@ -69,7 +69,7 @@ pub struct Terms {
     pub idle: Micros,
 }
 
-impl Default for Terms {
+impl Default for QuotaTiming {
     fn default() -> Self {
         Self { ttl: 15 * SECOND, lag: SECOND / 2, interval: SECOND / 2, reports: 6 * SECOND, idle: 300 * SECOND }
     }
@@ -104,7 +104,7 @@ pub struct Load {
     pub live: u64,
     /// The rate used by returning holders without an assignment of this replica, which continue on their own for a
     /// while.
-    pub back: u64,
+    pub returning: u64,
 }
 
 /// The hits that a holder reports.
@@ -120,7 +120,7 @@ pub struct Usage {
 
 /// The status of a bucket's holder. Rates are in thousandths of a request a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct HolderStatus {
     /// The holder.
     pub member: MemberId,
     /// Its assigned rate; `None` if none is assigned yet.
@@ -135,7 +135,7 @@ pub struct Holder {
 
 /// The answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ReportOutcome {
     /// Nothing is assigned yet; the assignment comes as a [`Change`].
     Waits,
     /// The assignment is renewed from now.

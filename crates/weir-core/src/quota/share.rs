@@ -8,8 +8,8 @@ pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_unstable_by_key(|index| (demands[*index], Reverse(*index)));
     let (mut left, mut shares) = (amount, vec![0; demands.len()]);
-    for (place, index) in order.iter().enumerate() {
-        let others = (demands.len() - place) as u64;
+    for (position, index) in order.iter().enumerate() {
+        let others = (demands.len() - position) as u64;
         shares[*index] = demands[*index].min(left / others);
         left -= shares[*index];
     }
@@ -17,12 +17,12 @@ pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
 }
 
 /// Like [`max_min`], but hands out all of `amount`: the rest beyond the demands is spread evenly.
-pub(super) fn spread(amount: u64, demands: &[u64]) -> Vec<u64> {
+pub(super) fn max_min_with_surplus(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut shares = max_min(amount, demands);
     let mut spare = amount - shares.iter().sum::<u64>();
-    for place in 0..shares.len() {
-        let more = spare.div_ceil((shares.len() - place) as u64);
-        shares[place] += more;
+    for position in 0..shares.len() {
+        let more = spare.div_ceil((shares.len() - position) as u64);
+        shares[position] += more;
         spare -= more;
     }
     shares
@@ -57,10 +57,10 @@ mod tests {
         ) {
             let shares = max_min(amount, &demands);
             prop_assert_eq!(shares.iter().sum::<u64>(), amount.min(demands.iter().sum()));
-            let most = shares.iter().copied().max().unwrap_or(0);
+            let max = shares.iter().copied().max().unwrap_or(0);
             for (share, demand) in shares.iter().zip(&demands) {
                 prop_assert!(share <= demand);
-                prop_assert!(share == demand || share + 1 >= most, "{} of {} beside {}", share, demand, most);
+                prop_assert!(share == demand || share + 1 >= max, "{} of {} beside {}", share, demand, max);
             }
         }
     }

@@ -33,17 +33,17 @@ struct Holder {
     has_left: bool,
 }
 
-struct World {
+struct Simulation {
     divider: Divider,
     now: Micros,
     holders: Vec<Holder>,
     limits: Vec<(LevelId, u64, Vec<BucketId>)>,
 }
 
-impl World {
+impl Simulation {
     /// Creates one bucket below a limit of `requests` a second.
     fn new(requests: u64) -> (Self, BucketId) {
-        let mut divider = Divider::new(Terms::default());
+        let mut divider = Divider::new(QuotaTiming::default());
         let level = divider.add_level(None, requests * REQUEST);
         divider.set_budget(level, requests * REQUEST, 0);
         let bucket = divider.add_bucket(level);
@@ -103,12 +103,12 @@ impl World {
                 (holder.allowed, holder.denied, holder.report_at) = (0.0, 0.0, now + REPORT);
                 let Some(member) = holder.member else { continue };
                 match self.divider.report(holder.bucket, member, &usage, now) {
-                    Some(Standing::Renewed(assignment)) => {
+                    Some(ReportOutcome::Renewed(assignment)) => {
                         assert_eq!(assignment.rate, holder.rate, "what is renewed is what was told");
                         holder.expires = now + TTL;
                     }
-                    Some(Standing::Waits) => assert_eq!(holder.rate, 0),
-                    Some(Standing::Abandoned) => (holder.member, holder.rate) = (None, 0),
+                    Some(ReportOutcome::Waits) => assert_eq!(holder.rate, 0),
+                    Some(ReportOutcome::Abandoned) => (holder.member, holder.rate) = (None, 0),
                     None => panic!("a holder that has not left is known"),
                 }
             }
@@ -121,7 +121,7 @@ impl World {
             let holder = holder.expect("whoever is told something is there");
             let in_use = holder.rate.max(if holder.former.1 > now { holder.former.0 } else { 0 });
             if assignment.rate < in_use {
-                holder.former = (in_use, now + Terms::default().lag);
+                holder.former = (in_use, now + QuotaTiming::default().lag);
             }
             if holder.rate == 0 {
                 holder.tokens = assignment.burst as f64;
@@ -157,111 +157,112 @@ impl World {
 
 #[test]
 fn demand_that_moves_is_followed_within_two_reports() {
-    let (mut world, bucket) = World::new(1_000);
+    let (mut simulation, bucket) = Simulation::new(1_000);
     let demands = [1_080, 60, 60];
     for demand in demands {
-        world.join(bucket, demand, 0);
+        simulation.join(bucket, demand, 0);
     }
-    world.run(20);
+    simulation.run(20);
     for turn in 1..6 {
         for index in 0..3 {
-            world.holders[index].demand = demands[(index + turn) % 3];
+            simulation.holders[index].demand = demands[(index + turn) % 3];
         }
         // Two reports, and the lag of the holders that shrink.
-        world.run(11);
-        for (index, rate) in world.rates().into_iter().enumerate() {
+        simulation.run(11);
+        for (index, rate) in simulation.rates().into_iter().enumerate() {
             let fair = [880, 60, 60][(index + turn) % 3];
-            assert!(rate >= fair * 97 / 100, "{:?} in turn {turn}", world.rates());
+            assert!(rate >= fair * 97 / 100, "{:?} in turn {turn}", simulation.rates());
         }
-        let before = world.admitted();
-        world.run(9);
-        assert!(world.admitted() - before >= 0.95 * 9_000.0, "{}", world.admitted() - before);
+        let before = simulation.admitted();
+        simulation.run(9);
+        assert!(simulation.admitted() - before >= 0.95 * 9_000.0, "{}", simulation.admitted() - before);
     }
-    let bursts: u64 = world.holders.iter().map(|holder| holder.burst).sum();
-    assert!(world.admitted() <= 1_000.0 * 120.0 + bursts as f64);
+    let bursts: u64 = simulation.holders.iter().map(|holder| holder.burst).sum();
+    assert!(simulation.admitted() <= 1_000.0 * 120.0 + bursts as f64);
 }
 
 #[test]
 fn a_newcomer_gets_its_floor_at_once_and_an_equal_share_within_two_reports() {
-    let (mut world, bucket) = World::new(900);
-    world.join(bucket, 2_000, 0);
-    world.join(bucket, 2_000, 0);
-    world.run(20);
-    let newcomer = world.join(bucket, 2_000, 0);
-    world.run(2);
-    assert!(world.rates()[newcomer] >= 900 / 3 / 4, "{:?}", world.rates());
-    world.run(9);
-    assert!(world.rates().iter().all(|rate| (290..=310).contains(rate)), "{:?}", world.rates());
+    let (mut simulation, bucket) = Simulation::new(900);
+    simulation.join(bucket, 2_000, 0);
+    simulation.join(bucket, 2_000, 0);
+    simulation.run(20);
+    let newcomer = simulation.join(bucket, 2_000, 0);
+    simulation.run(2);
+    assert!(simulation.rates()[newcomer] >= 900 / 3 / 4, "{:?}", simulation.rates());
+    simulation.run(9);
+    assert!(simulation.rates().iter().all(|rate| (290..=310).contains(rate)), "{:?}", simulation.rates());
 }
 
 #[test]
 fn shares_stay_while_demand_varies_within_them() {
-    let (mut world, bucket) = World::new(1_000);
+    let (mut simulation, bucket) = Simulation::new(1_000);
     for demand in [500, 200, 100] {
-        world.join(bucket, demand, 0);
+        simulation.join(bucket, demand, 0);
     }
-    world.run(20);
-    let before: Vec<usize> = world.holders.iter().map(|holder| holder.changes).collect();
+    simulation.run(20);
+    let before: Vec<usize> = simulation.holders.iter().map(|holder| holder.changes).collect();
     for turn in 0..10 {
-        for (holder, demand) in world.holders.iter_mut().zip([500_u64, 200, 100]) {
+        for (holder, demand) in simulation.holders.iter_mut().zip([500_u64, 200, 100]) {
             holder.demand = demand * (98 + turn % 5) / 100;
         }
-        world.run(5);
+        simulation.run(5);
     }
-    assert_eq!(world.holders.iter().map(|holder| holder.changes).collect::<Vec<_>>(), before);
+    assert_eq!(simulation.holders.iter().map(|holder| holder.changes).collect::<Vec<_>>(), before);
 }
 
 #[test]
 fn one_that_leaves_keeps_its_share_until_its_time_is_over() {
-    let (mut world, bucket) = World::new(100);
-    world.join(bucket, 1_000, 0);
-    world.join(bucket, 1_000, 0);
-    world.run(20);
-    assert_eq!(world.rates(), [50, 50]);
-    world.leave(0);
-    world.run(9);
-    assert_eq!(world.rates()[1], 50);
-    world.run(8);
-    assert_eq!(world.rates(), [0, 100]);
+    let (mut simulation, bucket) = Simulation::new(100);
+    simulation.join(bucket, 1_000, 0);
+    simulation.join(bucket, 1_000, 0);
+    simulation.run(20);
+    assert_eq!(simulation.rates(), [50, 50]);
+    simulation.leave(0);
+    simulation.run(9);
+    assert_eq!(simulation.rates()[1], 50);
+    simulation.run(8);
+    assert_eq!(simulation.rates(), [0, 100]);
 }
 
 #[test]
 fn one_that_comes_back_is_confirmed_in_what_it_uses() {
-    let (mut world, bucket) = World::new(1_000);
+    let (mut simulation, bucket) = Simulation::new(1_000);
     // Their server has restarted and lost its state.
-    let back = [(700, 5 * SECOND), (200, 5 * SECOND)].map(|(demand, elapsed)| world.join(bucket, demand, elapsed));
-    world.run(1);
-    let rates = world.rates();
-    assert!(rates[back[0]] >= 700 && rates[back[1]] >= 200, "{rates:?}");
+    let returning =
+        [(700, 5 * SECOND), (200, 5 * SECOND)].map(|(demand, elapsed)| simulation.join(bucket, demand, elapsed));
+    simulation.run(1);
+    let rates = simulation.rates();
+    assert!(rates[returning[0]] >= 700 && rates[returning[1]] >= 200, "{rates:?}");
     // A holder whose share another one holds continues on its own at first. Then it is assigned at most what it uses:
     // here one step, since it denies hits that it has no assignment for.
-    let late = world.join(bucket, 500, 5 * SECOND);
-    world.run(4);
-    assert_eq!(world.rates()[late], 0);
-    world.run(6);
-    assert!(world.rates()[late] <= 1, "{:?}", world.rates());
-    world.run(8);
-    assert!(world.rates()[late] >= 300, "{:?}", world.rates());
+    let late = simulation.join(bucket, 500, 5 * SECOND);
+    simulation.run(4);
+    assert_eq!(simulation.rates()[late], 0);
+    simulation.run(6);
+    assert!(simulation.rates()[late] <= 1, "{:?}", simulation.rates());
+    simulation.run(8);
+    assert!(simulation.rates()[late] >= 300, "{:?}", simulation.rates());
 }
 
 #[test]
 fn a_lower_budget_shrinks_everybody_and_none_denies() {
-    let (mut world, bucket) = World::new(1_000);
-    world.join(bucket, 800, 0);
-    world.join(bucket, 800, 0);
-    world.run(12);
-    let level = world.limits[0].0;
-    world.divider.set_budget(level, 100 * REQUEST, world.now);
-    world.run(1);
-    world.limits[0].1 = 100 * REQUEST;
-    world.run(1);
-    assert_eq!(world.rates(), [50, 50]);
-    world.divider.set_budget(level, 0, world.now);
-    world.run(1);
-    assert_eq!(world.rates(), [0, 0]);
-    let late = world.join(bucket, 800, 0);
-    world.run(16);
-    assert_eq!((world.holders[late].changes, world.holders[late].rate), (1, 0), "denied after a while");
+    let (mut simulation, bucket) = Simulation::new(1_000);
+    simulation.join(bucket, 800, 0);
+    simulation.join(bucket, 800, 0);
+    simulation.run(12);
+    let level = simulation.limits[0].0;
+    simulation.divider.set_budget(level, 100 * REQUEST, simulation.now);
+    simulation.run(1);
+    simulation.limits[0].1 = 100 * REQUEST;
+    simulation.run(1);
+    assert_eq!(simulation.rates(), [50, 50]);
+    simulation.divider.set_budget(level, 0, simulation.now);
+    simulation.run(1);
+    assert_eq!(simulation.rates(), [0, 0]);
+    let late = simulation.join(bucket, 800, 0);
+    simulation.run(16);
+    assert_eq!((simulation.holders[late].changes, simulation.holders[late].rate), (1, 0), "denied after a while");
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn low_rates_are_divided_in_longer_times() {
         assert_eq!((steps.fill_seconds, steps.quantum), (fill_seconds, quantum));
         assert!(steps.requests(rate) >= 50, "{rate}");
     }
-    let mut divider = Divider::new(Terms::default());
+    let mut divider = Divider::new(QuotaTiming::default());
     let level = divider.add_level(None, 50);
     divider.set_budget(level, 50, 0);
     let bucket = divider.add_bucket(level);
@@ -288,26 +289,26 @@ fn low_rates_are_divided_in_longer_times() {
 
 #[test]
 fn a_hundred_that_join_together_store_a_tenth_of_a_second_together() {
-    let (mut world, bucket) = World::new(10_000);
+    let (mut simulation, bucket) = Simulation::new(10_000);
     for _ in 0..100 {
-        world.join(bucket, 1_000, 0);
+        simulation.join(bucket, 1_000, 0);
     }
-    world.run(3);
-    assert!(world.holders.iter().all(|holder| holder.rate > 0 && holder.burst == 10));
-    world.run(10);
-    assert!(world.rates().iter().all(|rate| (95..=105).contains(rate)), "{:?}", world.rates());
+    simulation.run(3);
+    assert!(simulation.holders.iter().all(|holder| holder.rate > 0 && holder.burst == 10));
+    simulation.run(10);
+    assert!(simulation.rates().iter().all(|rate| (95..=105).contains(rate)), "{:?}", simulation.rates());
 }
 
 #[test]
 fn the_idle_are_forgotten() {
-    let (mut world, bucket) = World::new(100);
-    let idle = world.join(bucket, 50, 0);
-    world.run(10);
-    world.holders[idle].demand = 0;
-    world.run(320);
-    assert_eq!((world.holders[idle].member, world.divider.counts()), (None, (1, 0)));
-    assert_eq!(world.divider.remove_empty_buckets(), [bucket]);
-    assert_eq!(world.divider.remove_empty_levels(), [world.limits[0].0].into());
+    let (mut simulation, bucket) = Simulation::new(100);
+    let idle = simulation.join(bucket, 50, 0);
+    simulation.run(10);
+    simulation.holders[idle].demand = 0;
+    simulation.run(320);
+    assert_eq!((simulation.holders[idle].member, simulation.divider.counts()), (None, (1, 0)));
+    assert_eq!(simulation.divider.remove_empty_buckets(), [bucket]);
+    assert_eq!(simulation.divider.remove_empty_levels(), [simulation.limits[0].0].into());
 }
 
 /// An event of a trace.
@@ -332,37 +333,39 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// [`World::step`] compares the rates that may be in use with the budget at every step.
+    /// [`Simulation::step`] compares the rates that may be in use with the budget at every step.
     #[test]
     fn what_may_be_in_use_is_never_more_than_the_limit(
         requests in prop_oneof![1..20_u64, 20..2_000_u64],
         events in prop::collection::vec(event(), 1..40),
     ) {
-        let (mut world, bucket) = World::new(requests);
+        let (mut simulation, bucket) = Simulation::new(requests);
         for event in events {
             match event {
-                Event::Join(demand, again) if world.holders.len() < 12 => {
-                    world.join(bucket, demand, if again { REPORT } else { 0 });
+                Event::Join(demand, again) if simulation.holders.len() < 12 => {
+                    simulation.join(bucket, demand, if again { REPORT } else { 0 });
                 }
-                Event::Leave(index) if index < world.holders.len() => world.leave(index),
-                Event::Demand(index, demand) if index < world.holders.len() => world.holders[index].demand = demand,
-                Event::Pass(ticks) => (0..ticks).for_each(|_| world.step()),
+                Event::Leave(index) if index < simulation.holders.len() => simulation.leave(index),
+                Event::Demand(index, demand) if index < simulation.holders.len() => {
+                    simulation.holders[index].demand = demand;
+                }
+                Event::Pass(ticks) => (0..ticks).for_each(|_| simulation.step()),
                 _ => {}
             }
         }
-        let seconds = world.now as f64 / SECOND as f64;
-        let bursts: u64 = world.holders.iter().map(|holder| holder.burst).sum();
-        let most = requests as f64 * seconds + bursts as f64 + 1.0;
-        prop_assert!(world.admitted() <= most, "{} of {most}", world.admitted());
+        let seconds = simulation.now as f64 / SECOND as f64;
+        let bursts: u64 = simulation.holders.iter().map(|holder| holder.burst).sum();
+        let max = requests as f64 * seconds + bursts as f64 + 1.0;
+        prop_assert!(simulation.admitted() <= max, "{} of {max}", simulation.admitted());
         // Lasting demand is divided fairly.
-        world.run(40);
-        let living: Vec<_> = world.holders.iter().filter(|holder| !holder.has_left).collect();
+        simulation.run(40);
+        let living: Vec<_> = simulation.holders.iter().filter(|holder| !holder.has_left).collect();
         // Each holder demands a tenth more than its hits.
         let fair = max_min(requests, &living.iter().map(|holder| holder.demand * 11 / 10).collect::<Vec<_>>());
         for (holder, fair) in living.iter().zip(fair) {
             // Allows for the hysteresis, the steps, and the floors of the others.
-            let least = (fair as f64 * 0.95 - 1.0) * REQUEST as f64;
-            prop_assert!(holder.rate as f64 >= least, "{} of {fair} among {:?}", holder.rate, world.rates());
+            let min = (fair as f64 * 0.95 - 1.0) * REQUEST as f64;
+            prop_assert!(holder.rate as f64 >= min, "{} of {fair} among {:?}", holder.rate, simulation.rates());
         }
     }
 }

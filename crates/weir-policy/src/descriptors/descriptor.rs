@@ -4,11 +4,11 @@ use super::{
     file::Reader,
     metadata,
     rate_limit::{self, RateLimit},
-    rule::{Rule, RuleLimit, Written},
+    rule::{Rule, RuleLimit, ValuePattern},
 };
 use crate::tree::{NodeId, Pattern};
 use weir_core::{
-    domain::{Charge, ask::MAX_LEVELS, key::MAX_SEGMENTS},
+    domain::{Charge, key::MAX_SEGMENTS, request::MAX_LEVELS},
     plan::{Limit, Origin},
 };
 use weir_settings::document::{Entry, Node, Value};
@@ -29,23 +29,23 @@ const DESCRIPTOR_KEYS: &[&str] = &[
     "metadata",
 ];
 /// The parent of a list of descriptors.
-pub(super) struct Above<'a> {
+pub(super) struct Parent<'a> {
     node: NodeId,
     pattern: &'a str,
     depth: usize,
 }
 
-impl Above<'_> {
+impl Parent<'_> {
     /// The parent of the top-level list of a file.
     pub(crate) const ROOT: Self = Self { node: 0, pattern: "", depth: 0 };
 }
 
 impl Reader {
     /// Reads a list of descriptors.
-    pub(crate) fn descriptors(&mut self, node: &Node, above: &Above<'_>) {
+    pub(crate) fn descriptors(&mut self, node: &Node, parent: &Parent<'_>) {
         match &node.value {
             Value::Null => {}
-            Value::List(items) => items.iter().for_each(|item| self.descriptor(item, above)),
+            Value::List(items) => items.iter().for_each(|item| self.descriptor(item, parent)),
             _ => {
                 let message = format!("descriptors is a list of maps, not {}", node.kind());
                 self.problem(node.mark, "descriptors", message);
@@ -53,7 +53,7 @@ impl Reader {
         }
     }
 
-    fn descriptor(&mut self, node: &Node, above: &Above<'_>) {
+    fn descriptor(&mut self, node: &Node, parent: &Parent<'_>) {
         let Some(entries) = self.map(node, "a descriptor", DESCRIPTOR_KEYS) else { return };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key);
         let key = self.text(find("key"));
@@ -62,50 +62,50 @@ impl Reader {
         if key.is_empty() {
             return self.problem(node.mark, "key", "a descriptor needs a key that is not empty");
         }
-        if above.depth == MAX_ENTRIES {
+        if parent.depth == MAX_ENTRIES {
             return self.problem(node.mark, "descriptors", format!("descriptors nest at most {MAX_ENTRIES} deep"));
         }
         if key.contains('*') {
             self.note(node.mark, format!("the key `{key}` is an exact one; only a value may be a pattern"));
         }
         let value = match value {
-            "" => Written::Any,
-            _ if value.contains('*') => Written::Pattern(value.into()),
-            _ => Written::Exact(value.into()),
+            "" => ValuePattern::Any,
+            _ if value.contains('*') => ValuePattern::Pattern(value.into()),
+            _ => ValuePattern::Exact(value.into()),
         };
-        let slash = if above.depth > 0 { "/" } else { "" };
-        let pattern = format!("{}{slash}{key}/{}", above.pattern, value.text());
-        let Some(place) = self.add_node(above.node, key, &value) else {
-            let shown = if value == Written::Any { format!("{key} without a value") } else { pattern.clone() };
+        let slash = if parent.depth > 0 { "/" } else { "" };
+        let pattern = format!("{}{slash}{key}/{}", parent.pattern, value.text());
+        let Some(place) = self.add_node(parent.node, key, &value) else {
+            let shown = if value == ValuePattern::Any { format!("{key} without a value") } else { pattern.clone() };
             return self.problem(node.mark, "key", format!("duplicate descriptor `{shown}`"));
         };
         let rule = self.rule(node, entries, value, (place, &pattern));
         self.rules.rules.insert(place, rule);
         if let Some(entry) = find("descriptors") {
-            self.descriptors(&entry.value, &Above { node: place, pattern: &pattern, depth: above.depth + 1 });
+            self.descriptors(&entry.value, &Parent { node: place, pattern: &pattern, depth: parent.depth + 1 });
         }
     }
 
     /// Adds the node of a descriptor; `None`: the descriptor is a duplicate.
-    fn add_node(&mut self, above: NodeId, key: &str, value: &Written) -> Option<NodeId> {
-        let below = self.domain.add_exact(above, key);
+    fn add_node(&mut self, parent: NodeId, key: &str, value: &ValuePattern) -> Option<NodeId> {
+        let below = self.domain.add_exact(parent, key);
         let node = match value {
-            Written::Any => self.domain.add_any(below),
-            Written::Exact(value) => self.domain.add_exact(below, value),
-            Written::Pattern(value) if self.domain.has_pattern(below, value) => return None,
-            Written::Pattern(value) => self.domain.add_pattern(below, Pattern::new(value)),
+            ValuePattern::Any => self.domain.add_any(below),
+            ValuePattern::Exact(value) => self.domain.add_exact(below, value),
+            ValuePattern::Pattern(value) if self.domain.has_pattern(below, value) => return None,
+            ValuePattern::Pattern(value) => self.domain.add_pattern(below, Pattern::new(value)),
         };
         (!self.rules.rules.contains_key(&node)).then_some(node)
     }
 
     /// Reads the options and limits of a descriptor, and sets the limits of its node.
-    fn rule(&mut self, node: &Node, entries: &[Entry], value: Written, place: (NodeId, &str)) -> Rule {
+    fn rule(&mut self, node: &Node, entries: &[Entry], value: ValuePattern, place: (NodeId, &str)) -> Rule {
         let find = |key: &str| entries.iter().find(|entry| entry.key == key);
         let mut flag = |key: &str| find(key).is_some_and(|entry| self.flag(entry));
         let (shadow, quota) = (flag("shadow_mode"), flag("quota_mode"));
         let (detailed_metric, value_to_metric) = (flag("detailed_metric"), flag("value_to_metric"));
         let share_threshold = flag("share_threshold");
-        if share_threshold && !matches!(value, Written::Pattern(_)) {
+        if share_threshold && !matches!(value, ValuePattern::Pattern(_)) {
             let message = format!("share_threshold is for values with a `*`; that of `{}` has none", place.1);
             self.problem(node.mark, "share_threshold", message);
         }
@@ -120,13 +120,13 @@ impl Reader {
         let unlimited = read.iter().any(|limit| limit.params.is_none());
         let (limits, tree): (Vec<_>, Vec<_>) = self.limits(read, place.1, shadow).into_iter().unzip();
         let tree: Vec<_> = tree.into_iter().flatten().collect();
-        let shadow_among_others = self.domain.charge == Charge::AllOrNothing && (shadow || quota);
+        let combined_shadow = self.domain.charge == Charge::AllOrNothing && (shadow || quota);
         let copy = |limit: &Limit| {
             let mut copy = limit.clone();
-            copy.shadow = shadow_among_others;
+            copy.shadow = combined_shadow;
             copy
         };
-        let among_others = (shadow_among_others != shadow).then(|| tree.iter().map(copy).collect());
+        let combined_limits = (combined_shadow != shadow).then(|| tree.iter().map(copy).collect());
         self.domain.set_limits(place.0, tree);
         Rule {
             value,
@@ -138,7 +138,7 @@ impl Reader {
             detailed_metric,
             value_to_metric,
             metadata,
-            among_others,
+            combined_limits,
         }
     }
 
@@ -153,7 +153,7 @@ impl Reader {
         let mut found = Vec::new();
         for item in items {
             if let Some(limit) = rate_limit::read(item, charge_denied, &self.bounds, &mut self.problems) {
-                if limit.says_no_number {
+                if limit.lacks_count {
                     self.note(item.mark, "requests_per_unit is missing: nothing is allowed");
                 }
                 self.misplaced(item, rate_limit::KEYS);

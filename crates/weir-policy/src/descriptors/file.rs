@@ -1,7 +1,7 @@
 //! Reading of a file of descriptors. As in envoyproxy/ratelimit, a known key is accepted in every map and ignored
 //! where it is misplaced; lint reports it.
 
-use super::{descriptor::Above, rate_limit, rule::Descriptors};
+use super::{descriptor::Parent, rate_limit, rule::Descriptors};
 use crate::{
     Rules,
     limits::{read_anchor, read_choice, read_entries, scalar},
@@ -21,7 +21,7 @@ use weir_settings::{
 
 const FILE_KEYS: &[&str] = &["domain", "descriptors", "charge", "on_store_failure", "anchor"];
 /// Keys of envoyproxy/ratelimit, accepted in every map.
-const THEIR_KEYS: &[&str] = &[
+const ENVOY_KEYS: &[&str] = &[
     "domain",
     "descriptors",
     "key",
@@ -41,7 +41,7 @@ const THEIR_KEYS: &[&str] = &[
 ];
 
 /// Whether a document is in this format.
-pub(crate) fn is_one(document: &Node) -> bool {
+pub(crate) fn is_descriptor_file(document: &Node) -> bool {
     find(document, "descriptors").is_some()
 }
 
@@ -98,7 +98,7 @@ impl Reader {
 
     fn finish(mut self, document: &Node) -> Result<Domain, Problems> {
         if let Some(entry) = find(document, "descriptors") {
-            self.descriptors(&entry.value, &Above::ROOT);
+            self.descriptors(&entry.value, &Parent::ROOT);
         }
         if !self.problems.0.is_empty() {
             return Err(self.problems);
@@ -132,10 +132,10 @@ impl Reader {
                 _ => {}
             }
         }
-        let said = (charge, rule, anchor);
+        let settings = (charge, rule, anchor);
         if first {
-            (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) = said;
-        } else if said != (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) {
+            (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) = settings;
+        } else if settings != (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) {
             let message = "the files of one domain say the same charge, on_store_failure and anchor";
             self.problem(document.mark, "charge", message);
         }
@@ -162,14 +162,14 @@ impl Reader {
 
     /// Returns the entries of a map. Unknown keys are problems, misplaced ones are noted.
     pub(crate) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
-        let entries = read_entries(node, what, known, THEIR_KEYS, &mut self.problems)?;
+        let entries = read_entries(node, what, known, ENVOY_KEYS, &mut self.problems)?;
         self.misplaced(node, known);
         Some(entries)
     }
 
     pub(crate) fn misplaced(&mut self, node: &Node, known: &[&str]) {
         let Value::Map(entries) = &node.value else { return };
-        let wrong = |entry: &&Entry| THEIR_KEYS.contains(&entry.key.as_str()) && !known.contains(&entry.key.as_str());
+        let wrong = |entry: &&Entry| ENVOY_KEYS.contains(&entry.key.as_str()) && !known.contains(&entry.key.as_str());
         for entry in entries.iter().filter(wrong) {
             self.note(entry.mark, format!("`{}` is ignored here", entry.key));
         }
@@ -185,6 +185,6 @@ impl Reader {
 }
 
 /// Whether envoyproxy/ratelimit accepts this key in every map.
-pub(super) fn is_theirs(key: &str) -> bool {
-    THEIR_KEYS.contains(&key)
+pub(super) fn is_envoy_key(key: &str) -> bool {
+    ENVOY_KEYS.contains(&key)
 }

@@ -16,5 +16,5 @@ pub(crate) mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use resolve::{Met, resolve};
-pub use rule::{Descriptors, Rule, RuleLimit, Written};
+pub use resolve::{Match, resolve};
+pub use rule::{Descriptors, Rule, RuleLimit, ValuePattern};

@@ -1,7 +1,7 @@
 //! One `rate_limit` of a descriptor: its count, period and algorithm.
 
 use super::{
-    file::is_theirs,
+    file::is_envoy_key,
     yaml::{integer, truth},
 };
 use crate::limits::{names, read_limits, scalar};
@@ -36,7 +36,7 @@ pub(crate) struct RateLimit {
     /// `None`: unlimited.
     pub(crate) params: Option<Params>,
     /// Whether `requests_per_unit` is missing, which means 0.
-    pub(crate) says_no_number: bool,
+    pub(crate) lacks_count: bool,
 }
 
 /// Reads a `rate_limit`; `None`, with the reason in `problems`, where it is invalid. Without an algorithm it is a
@@ -52,14 +52,14 @@ pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: 
     let (name, replaces) = (reader.name(), reader.replaces());
     let unlimited = reader.entry("unlimited").is_some_and(|entry| flag(entry, reader.problems));
     let params = if unlimited { reader.nothing_else() } else { reader.params() };
-    let says_no_number = reader.entry("requests_per_unit").is_none() && matches!(params, Some(Params::FixedWindow(_)));
-    let says_no_number = says_no_number && reader.entry("algorithm").is_none();
+    let lacks_count = reader.entry("requests_per_unit").is_none() && matches!(params, Some(Params::FixedWindow(_)));
+    let lacks_count = lacks_count && reader.entry("algorithm").is_none();
     (problems.0.len() == before && (unlimited || params.is_some())).then_some(RateLimit {
         mark: node.mark,
         name,
         replaces,
         params,
-        says_no_number,
+        lacks_count,
     })
 }
 
@@ -88,13 +88,13 @@ struct Reader<'a> {
 }
 
 /// The parameters of an algorithm that is given by name: its other parameters are keys of the `rate_limit`.
-struct Beside<'a> {
+struct InlineParams<'a> {
     entries: &'a [Entry],
     count: &'a str,
     period: String,
 }
 
-impl Source for Beside<'_> {
+impl Source for InlineParams<'_> {
     fn text(&self, field: &str) -> Option<&str> {
         match field {
             "count" => Some(self.count),
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         let parameters = self.named().map_or(&[][..], |named| named.fields);
         for entry in self.entries {
             let key = entry.key.as_str();
-            if KEYS.contains(&key) || is_theirs(key) || parameters.contains(&key) {
+            if KEYS.contains(&key) || is_envoy_key(key) || parameters.contains(&key) {
                 continue;
             }
             let known = [KEYS, parameters].concat();
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
                 );
                 continue;
             };
-            for unknown in entries.iter().filter(|entry| !is_theirs(&entry.key)) {
+            for unknown in entries.iter().filter(|entry| !is_envoy_key(&entry.key)) {
                 self.problems.add(unknown.mark, "replaces", suggest::unknown("key", &unknown.key, &["name"]));
             }
             let name = entries.iter().find(|entry| entry.key == "name").and_then(|entry| scalar(&entry.value));
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         let list = Node { mark: entry.value.mark, value: Value::List(vec![entry.value.clone()]), plain: false };
-        read_limits(&list, "algorithm", false, self.bounds, self.problems).pop().map(|written| written.params)
+        read_limits(&list, "algorithm", false, self.bounds, self.problems).pop().map(|limit| limit.params)
     }
 
     /// Reads the short form, `algorithm: sliding_log`, whose other parameters are keys of the `rate_limit`.
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
             return None;
         };
         let (period, bounds) = self.period()?;
-        let source = Beside { entries: self.entries, count: &count.to_string(), period: format_duration(period) };
+        let source = InlineParams { entries: self.entries, count: &count.to_string(), period: format_duration(period) };
         match (algorithm.parse)(&source, &bounds) {
             Ok(params) => Some(params),
             Err(error) => {

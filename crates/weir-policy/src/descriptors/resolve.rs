@@ -8,10 +8,10 @@ use weir_core::{domain::Key, plan::Limit};
 
 /// The match of a descriptor.
 #[derive(Debug)]
-pub struct Met<'a> {
+pub struct Match<'a> {
     /// Its rule in the file.
     pub rule: &'a Rule,
-    /// The limits of its node, for a request with this descriptor alone; see [`Rule::among_others`].
+    /// The limits of its node, for a request with this descriptor alone; see [`Rule::combined_limits`].
     pub limits: &'a [Limit],
 }
 
@@ -44,13 +44,13 @@ pub fn resolve<'a>(
     domain: &'a Domain,
     descriptors: &'a Descriptors,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-) -> Option<Met<'a>> {
-    let (mut met, mut reached) = (None, 0);
+) -> Option<Match<'a>> {
+    let (mut last, mut reached) = (None, 0);
     for step in steps(domain, descriptors, entries.clone()) {
-        (met, reached) = (Some(step), reached + 1);
+        (last, reached) = (Some(step), reached + 1);
     }
-    let Step { node, rule, .. } = met?;
-    (entries.count() == reached).then(|| Met { rule, limits: domain.limits_at(node) })
+    let Step { node, rule, .. } = last?;
+    (entries.count() == reached).then(|| Match { rule, limits: domain.limits_at(node) })
 }
 
 /// Returns the key of a descriptor's states: its entries, with the pattern in place of a value that shares its count

@@ -22,7 +22,7 @@ pub struct Descriptors {
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The value, as the file writes it.
-    pub value: Written,
+    pub value: ValuePattern,
     /// One for each `rate_limit`, in order: those of the node's limits, or a single `unlimited` one.
     pub limits: Box<[RuleLimit]>,
     /// `unlimited`: explicitly without a limit.
@@ -40,12 +40,12 @@ pub struct Rule {
     /// The metadata for responses, while the descriptor is not over limit.
     pub metadata: Option<serde_json::Value>,
     /// The limits in a plan over several descriptors, where they differ from those of the node.
-    pub(super) among_others: Option<Box<[Limit]>>,
+    pub(super) combined_limits: Option<Box<[Limit]>>,
 }
 
 /// The value of a descriptor, as a file writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum ValuePattern {
     /// No value: matches any.
     Any,
     /// An exact value.
@@ -65,7 +65,7 @@ pub struct RuleLimit {
     pub replaces: Box<[Box<str>]>,
 }
 
-impl Written {
+impl ValuePattern {
     /// Returns the value as names of limits show it.
     pub fn text(&self) -> &str {
         match self {
@@ -77,7 +77,7 @@ impl Written {
 
 impl Rule {
     /// Whether both rules are the same, except for the parameters of limits.
-    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         let flags = |rule: &Self| {
             let Self { unlimited, shadow, quota, share_threshold, detailed_metric, value_to_metric, .. } = rule;
             [*unlimited, *shadow, *quota, *share_threshold, *detailed_metric, *value_to_metric]
@@ -110,7 +110,7 @@ impl Rule {
     /// Returns the pattern that replaces the value in the key (`share_threshold`).
     pub(super) fn shared(&self) -> Option<&str> {
         match &self.value {
-            Written::Pattern(pattern) if self.share_threshold => Some(pattern),
+            ValuePattern::Pattern(pattern) if self.share_threshold => Some(pattern),
             _ => None,
         }
     }
@@ -119,8 +119,8 @@ impl Rule {
     /// the refusal from the levels, so where each descriptor is charged on its own none of these limits is a shadow.
     /// Under `all_or_nothing` the limits of `quota_mode` descriptors are shadows too, since none of them refuses on
     /// its own.
-    pub fn among_others<'a>(&'a self, alone: &'a [Limit]) -> &'a [Limit] {
-        self.among_others.as_deref().unwrap_or(alone)
+    pub fn combined_limits<'a>(&'a self, alone: &'a [Limit]) -> &'a [Limit] {
+        self.combined_limits.as_deref().unwrap_or(alone)
     }
 }
 
@@ -144,7 +144,7 @@ impl Domain {
     pub(crate) fn number_copies(&mut self) {
         let Some(mut descriptors) = self.descriptors.take() else { return };
         for (node, rule) in &mut descriptors.rules {
-            for (copy, limit) in rule.among_others.iter_mut().flatten().zip(self.limits_at(*node)) {
+            for (copy, limit) in rule.combined_limits.iter_mut().flatten().zip(self.limits_at(*node)) {
                 copy.index = limit.index;
             }
         }

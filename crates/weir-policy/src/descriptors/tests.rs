@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Rule, Written, file, resolve};
+use super::{Rule, ValuePattern, file, resolve};
 use crate::{Domain, Rules, load, load::document_of};
 use weir_core::domain::{Charge, OnStoreFailure};
 
@@ -18,9 +18,9 @@ fn text_of(problems: &weir_settings::Problems) -> String {
 
 /// Returns the limits that a descriptor meets, each as its name and parameters.
 pub fn limits(domain: &Domain, entries: &[(&str, &str)]) -> Vec<String> {
-    let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied());
+    let matched = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied());
     let shown = |limit: &weir_core::plan::Limit| format!("{} {}", limit.name, limit.params.describe());
-    met.into_iter().flat_map(|met| met.limits.iter().map(shown)).collect()
+    matched.into_iter().flat_map(|matched| matched.limits.iter().map(shown)).collect()
 }
 
 pub fn rule<'a>(domain: &'a Domain, entries: &'a [(&str, &str)]) -> &'a Rule {
@@ -280,7 +280,7 @@ descriptors:
     );
     let rule_of = |entries| rule(&domain, entries).clone();
     let all = rule_of(&[("k", "a-b")]);
-    assert_eq!(all.value, Written::Pattern("a*b".into()));
+    assert_eq!(all.value, ValuePattern::Pattern("a*b".into()));
     assert!(all.shadow && all.quota && all.detailed_metric && all.value_to_metric && all.share_threshold);
     assert_eq!(all.limits[0].replaces.iter().map(|name| &**name).collect::<Vec<_>>(), ["x", "y"]);
     assert_eq!(
@@ -290,9 +290,9 @@ descriptors:
     );
     let unlimited = rule_of(&[("7", "8")]);
     assert!(unlimited.unlimited && limits(&domain, &[("7", "8")]).is_empty());
-    assert_eq!(rule_of(&[("k", "true")]).value, Written::Exact("true".into()));
+    assert_eq!(rule_of(&[("k", "true")]).value, ValuePattern::Exact("true".into()));
     let none = rule_of(&[("k", "else")]);
-    assert!(none.value == Written::Any && none.limits.is_empty() && none.metadata.is_none());
+    assert!(none.value == ValuePattern::Any && none.limits.is_empty() && none.metadata.is_none());
 }
 
 #[test]
@@ -318,8 +318,8 @@ fn all_or_nothing_charges_nothing_on_a_refusal() {
     let domain = read(text).unwrap();
     assert_eq!(limits(&domain, &[("a", "")]), ["a/*#fixed_window0 { count: 1, period: 1d }"]);
     let shadows = |entries, domain: &Domain| {
-        let met = resolve(domain, domain.descriptors.as_deref().unwrap(), <[_]>::iter(entries).copied()).unwrap();
-        (met.limits[0].shadow, met.rule.among_others(met.limits)[0].shadow)
+        let matched = resolve(domain, domain.descriptors.as_deref().unwrap(), <[_]>::iter(entries).copied()).unwrap();
+        (matched.limits[0].shadow, matched.rule.combined_limits(matched.limits)[0].shadow)
     };
     assert_eq!((shadows(&[("a", "")], &domain), shadows(&[("b", "")], &domain)), ((false, true), (true, true)));
     let theirs = read(&text.replace("all_or_nothing", "independent")).unwrap();
@@ -372,7 +372,7 @@ fn limits_keep_their_index_among_others() {
     let domain = policy.domain("d").unwrap();
     for (key, index) in [("a", 0), ("b", 1)] {
         let entries = [(key, "")];
-        let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied()).unwrap();
-        assert_eq!(met.rule.among_others(met.limits)[0].index, index);
+        let matched = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied()).unwrap();
+        assert_eq!(matched.rule.combined_limits(matched.limits)[0].index, index);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use weir_settings::document::{Entry, Node, Value};
 
 /// Converts a document to what yaml.v2 reads: `<<` merges maps, the last of duplicate keys counts, `Null` is null.
-pub(crate) fn as_theirs(Node { mark, value, plain }: Node) -> Node {
+pub(crate) fn as_yaml_v2(Node { mark, value, plain }: Node) -> Node {
     let value = match value {
         Value::Scalar(text) if plain && matches!(&*text, "Null" | "NULL") => Value::Null,
-        Value::List(items) => Value::List(items.into_iter().map(as_theirs).collect()),
+        Value::List(items) => Value::List(items.into_iter().map(as_yaml_v2).collect()),
         Value::Map(entries) => Value::Map(merged(entries)),
         value => value,
     };
@@ -18,7 +18,7 @@ pub(crate) fn as_theirs(Node { mark, value, plain }: Node) -> Node {
 fn merged(entries: Vec<Entry>) -> Vec<Entry> {
     let mut map = Merged::default();
     for Entry { mark, key, value } in entries {
-        let value = as_theirs(value);
+        let value = as_yaml_v2(value);
         match value.value {
             Value::Map(inner) if key == "<<" => inner.into_iter().for_each(|entry| map.put(entry)),
             // The first map takes precedence, so it is merged last.

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use weir_core::{
-    algorithm::{Pace, Params},
+    algorithm::{Params, RateBound},
     domain::{
-        Ask,
+        StepInput,
         time::{DAY, SECOND},
     },
 };
@@ -29,12 +29,12 @@ impl Effect {
 }
 
 fn at_once(params: &Params) -> u64 {
-    params.step(None, &Ask { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit
+    params.step(None, &StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit
 }
 
 fn per_second(params: &Params) -> Option<f64> {
-    use Pace::{Metered, Sliding, Windowed};
-    let (count, period) = match params.pace() {
+    use RateBound::{Metered, Sliding, Windowed};
+    let (count, period) = match params.rate_bound() {
         _ if matches!(params, Params::Concurrency(_)) => return None,
         Some(Metered { count, period, .. } | Sliding { count, period } | Windowed { count, period, .. }) => {
             (count, period)

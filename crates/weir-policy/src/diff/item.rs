@@ -19,10 +19,10 @@ pub(super) struct Item<'a> {
     domain: &'a Domain,
     /// The segments of its node.
     pattern: Vec<&'a str>,
-    said: Said<'a>,
+    kind: ItemKind<'a>,
 }
 
-enum Said<'a> {
+enum ItemKind<'a> {
     /// The settings of the domain.
     Settings,
     Limit(&'a Limit),
@@ -34,16 +34,16 @@ pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
     let mut items = BTreeMap::<_, Vec<_>>::new();
     for domain in policy.domains() {
         let shown = domain_label(&domain.name);
-        let item = |pattern: &[_], said| Item { domain, pattern: pattern.to_vec(), said };
-        items.entry(shown.to_owned()).or_default().push(item(&[], Said::Settings));
+        let item = |pattern: &[_], kind| Item { domain, pattern: pattern.to_vec(), kind };
+        items.entry(shown.to_owned()).or_default().push(item(&[], ItemKind::Settings));
         for policy_node in policy_nodes(domain) {
             let rule = domain.descriptors.as_ref().and_then(|all| all.rule(policy_node.node));
             if let Some(rule) = rule {
                 let path = format!("{shown}:{}", policy_node.pattern.join("/"));
-                items.entry(path).or_default().push(item(&policy_node.pattern, Said::Rule(rule)));
+                items.entry(path).or_default().push(item(&policy_node.pattern, ItemKind::Rule(rule)));
             }
             for limit in domain.limits_at(policy_node.node) {
-                let limit_item = item(&policy_node.pattern, Said::Limit(limit));
+                let limit_item = item(&policy_node.pattern, ItemKind::Limit(limit));
                 items.entry(name(shown, &policy_node, limit)).or_default().push(limit_item);
             }
         }
@@ -63,13 +63,13 @@ fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
 impl<'a> Item<'a> {
     /// Makes the item of a limit, without its node.
     pub(super) fn limit(domain: &'a Domain, limit: &'a Limit) -> Self {
-        Self { domain, pattern: Vec::new(), said: Said::Limit(limit) }
+        Self { domain, pattern: Vec::new(), kind: ItemKind::Limit(limit) }
     }
 }
 
 impl Item<'_> {
     pub(super) fn is_limit(&self) -> bool {
-        matches!(self.said, Said::Limit(_))
+        matches!(self.kind, ItemKind::Limit(_))
     }
 
     /// Whether keys of its node meet a limit in this policy; always true in a domain of descriptors.
@@ -87,15 +87,15 @@ impl Item<'_> {
     }
 
     /// Formats the item in one line.
-    pub(super) fn says(&self) -> String {
-        match self.said {
-            Said::Settings => settings(self.domain).map(|(name, value)| format!("{name}: {value}")).join(", "),
-            Said::Limit(limit) => {
+    pub(super) fn describe(&self) -> String {
+        match self.kind {
+            ItemKind::Settings => settings(self.domain).map(|(name, value)| format!("{name}: {value}")).join(", "),
+            ItemKind::Limit(limit) => {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let leased = limit.lease().map(|ttl| format!(", lease {}", format_duration(ttl))).unwrap_or_default();
                 format!("{} {}{shadow}{leased}", limit.params.name(), limit.params.describe())
             }
-            Said::Rule(rule) => {
+            ItemKind::Rule(rule) => {
                 let flags = [("unlimited", rule.unlimited), ("shadow_mode", rule.shadow), ("quota_mode", rule.quota)];
                 let flags = flags.into_iter().chain([("share_threshold", rule.share_threshold)]);
                 let set: Vec<_> = flags.filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
@@ -105,22 +105,22 @@ impl Item<'_> {
     }
 
     /// Describes the effect on keys of a change to `other`, a line each.
-    pub(super) fn becomes(&self, other: &Self) -> Vec<String> {
-        match (&self.said, &other.said) {
-            (Said::Settings, Said::Settings) => {
+    pub(super) fn describe_change(&self, other: &Self) -> Vec<String> {
+        match (&self.kind, &other.kind) {
+            (ItemKind::Settings, ItemKind::Settings) => {
                 let pairs = settings(self.domain).into_iter().zip(settings(other.domain));
                 let differ = pairs.filter(|((_, before), (_, after))| before != after);
                 differ.map(|((name, before), (_, after))| format!("{name}: {before} -> {after}")).collect()
             }
-            (Said::Limit(one), Said::Limit(other)) => limit_becomes(one, other),
+            (ItemKind::Limit(one), ItemKind::Limit(other)) => limit_changes(one, other),
             _ => Vec::new(),
         }
     }
 
     /// Returns the change of burst and rate, if the parameters of a limit differ.
     pub(super) fn effect_of(&self, other: &Self) -> Option<Effect> {
-        match (&self.said, &other.said) {
-            (Said::Limit(one), Said::Limit(other)) => {
+        match (&self.kind, &other.kind) {
+            (ItemKind::Limit(one), ItemKind::Limit(other)) => {
                 (one.params != other.params).then(|| Effect::of(&one.params, &other.params))
             }
             _ => None,
@@ -128,7 +128,7 @@ impl Item<'_> {
     }
 }
 
-fn limit_becomes(one: &Limit, other: &Limit) -> Vec<String> {
+fn limit_changes(one: &Limit, other: &Limit) -> Vec<String> {
     let mut lines = Vec::new();
     if one.params != other.params {
         lines.push(Effect::of(&one.params, &other.params).to_string());
@@ -139,8 +139,8 @@ fn limit_becomes(one: &Limit, other: &Limit) -> Vec<String> {
         _ => {}
     }
     if one.lease() != other.lease() {
-        let said = |limit: &Limit| limit.lease().map_or_else(|| "none".to_owned(), format_duration);
-        lines.push(format!("lease: {} -> {}", said(one), said(other)));
+        let lease = |limit: &Limit| limit.lease().map_or_else(|| "none".to_owned(), format_duration);
+        lines.push(format!("lease: {} -> {}", lease(one), lease(other)));
     }
     lines
 }
@@ -165,17 +165,17 @@ fn settings(domain: &Domain) -> [(&'static str, String); 6] {
 /// Equality of the values, not of the nodes.
 impl PartialEq for Item<'_> {
     fn eq(&self, other: &Self) -> bool {
-        match (&self.said, &other.said) {
-            (Said::Settings, Said::Settings) => {
+        match (&self.kind, &other.kind) {
+            (ItemKind::Settings, ItemKind::Settings) => {
                 let (one, other) = (self.domain, other.domain);
                 settings(one) == settings(other) && one.descriptors.is_some() == other.descriptors.is_some()
             }
             // Without `index`, which changes with the limits before it.
-            (Said::Limit(one), Said::Limit(other)) => {
+            (ItemKind::Limit(one), ItemKind::Limit(other)) => {
                 (one.shadow, one.lease(), &one.params, one.written())
                     == (other.shadow, other.lease(), &other.params, other.written())
             }
-            (Said::Rule(one), Said::Rule(other)) => one.says_the_same(other),
+            (ItemKind::Rule(one), ItemKind::Rule(other)) => one.is_same(other),
             _ => false,
         }
     }

@@ -21,9 +21,9 @@ use weir_core::{
     plan::Limit,
 };
 
-use crate::limits::{WrittenLimit, read_limits};
+use crate::limits::{ParsedLimit, read_limits};
 pub use effect::{Effect, MAX_EFFECTS, effects};
-pub use tree::{Acting, Applied, Overrides};
+pub use tree::{ActiveOverrides, Applied, Overrides};
 use weir_settings::{
     document::{self, Node, Value},
     problem::Problems,
@@ -169,15 +169,15 @@ impl Override {
 
     /// Whether it is in force at a time. One that was set without a start is in force until its end, even where the
     /// clock is behind the time at which it was set.
-    pub fn acts_at(&self, now: Micros) -> bool {
+    pub fn is_in_force_at(&self, now: Micros) -> bool {
         (self.start <= now || self.start == self.set_at) && self.end.is_none_or(|end| now < end)
     }
 
     /// Whether its pattern matches a key of its domain.
-    pub fn concerns(&self, key: &Key) -> bool {
-        let matches = |(segment, of_key): (&str, &[u8])| segment == ANY || segment.as_bytes() == of_key;
+    pub fn matches(&self, key: &Key) -> bool {
+        let segment_matches = |(segment, of_key): (&str, &[u8])| segment == ANY || segment.as_bytes() == of_key;
         let segments = self.pattern.iter().map(|segment| &**segment);
-        key.depth() >= self.pattern.len() && segments.zip(key.segments()).all(matches)
+        key.depth() >= self.pattern.len() && segments.zip(key.segments()).all(segment_matches)
     }
 }
 
@@ -192,25 +192,25 @@ impl LimitChanges {
             return Err(OverrideError::Limits(format!("limits are at most {MAX_LIMITS_BYTES} bytes")));
         }
         let mut problems = Problems::default();
-        let mut written = Vec::new();
+        let mut parsed = Vec::new();
         if let Some(node) = document::parse(text).map_err(wrong)? {
             let node = match &node.value {
                 Value::Map(_) => Node { mark: node.mark, plain: false, value: Value::List(vec![node]) },
                 _ => node,
             };
-            written = read_limits(&node, "limits", false, bounds, &mut problems);
+            parsed = read_limits(&node, "limits", false, bounds, &mut problems);
         }
         if !problems.0.is_empty() {
             return Err(wrong(problems));
         }
-        if !(1..=MAX_LIMITS).contains(&written.len()) {
+        if !(1..=MAX_LIMITS).contains(&parsed.len()) {
             return Err(OverrideError::Limits(format!(
                 "1 to {MAX_LIMITS} limits get other parameters, not {}",
-                written.len()
+                parsed.len()
             )));
         }
-        let change = |limit: WrittenLimit| LimitChange { name: limit.name.map(Into::into), params: limit.params };
-        Ok(Self { text: text.into(), changes: written.into_iter().map(change).collect() })
+        let change = |limit: ParsedLimit| LimitChange { name: limit.name.map(Into::into), params: limit.params };
+        Ok(Self { text: text.into(), changes: parsed.into_iter().map(change).collect() })
     }
 
     /// Returns the limits that get other parameters: the name, or `None` for all of the algorithm, and the algorithm.
@@ -274,14 +274,14 @@ impl Display for Change {
 }
 
 /// An override with its cache of changed limits.
-struct Active {
+struct CachedOverride {
     what: Arc<Override>,
     /// Changed limits by index and shadow: a rule of descriptors has copies of its limits that differ in shadow.
     /// `None`: no change. Filled when a request first meets a limit, since most overrides meet few.
     limits: FrozenMap<(u32, bool), Box<Option<Limit>>>,
 }
 
-impl Active {
+impl CachedOverride {
     fn new(what: Arc<Override>) -> Self {
         Self { what, limits: FrozenMap::new() }
     }

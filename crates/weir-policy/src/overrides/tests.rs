@@ -55,12 +55,12 @@ fn met_at(overrides: Vec<Override>, key: &str, factor: f64, clock: Arc<dyn Clock
     let policy = policy().overridden(compiled);
     let key = Key::new("", &key.split('/').collect::<Vec<_>>()).unwrap();
     let mut levels = policy.domain("").unwrap().levels(&key, 1, factor).unwrap();
-    let acting = policy.overrides().acting("", key.segments());
-    let by = match &acting {
+    let active = policy.overrides().active("", key.segments());
+    let by = match &active {
         None => String::new(),
-        Some(acting) => match acting.ban() {
+        Some(active) => match active.ban() {
             Some(ban) => format!("{} {:?}", ban.id, ban.ban.unwrap().ends_after),
-            None => acting.change(&mut levels, factor, false).map(|by| by.id.to_owned()).unwrap_or_default(),
+            None => active.change(&mut levels, factor, false).map(|by| by.id.to_owned()).unwrap_or_default(),
         },
     };
     (shown(&levels), by)
@@ -170,8 +170,8 @@ fn an_override_acts_from_its_start_to_its_end() {
     // An override that was set without a start acts although the clock has stepped back.
     clock.set(0);
     let at_once = Override { set_at: ban.start, ..ban };
-    let (_, acting) = met_at(vec![at_once], "user/alex", 1.0, clock as Arc<dyn Clock>);
-    assert_eq!(acting, format!("user/alex! {:?}", Some(20 * SECOND)));
+    let (_, active) = met_at(vec![at_once], "user/alex", 1.0, clock as Arc<dyn Clock>);
+    assert_eq!(active, format!("user/alex! {:?}", Some(20 * SECOND)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use weir_core::{
     plan::{Ban, Level, Limit, Overridden},
 };
 
-use super::{ANY, Active, Change, Override};
+use super::{ANY, CachedOverride, Change, Override};
 
 type Map<K, V> = HashTrieMap<K, V, ArcTK, foldhash::fast::RandomState>;
 
@@ -37,13 +37,13 @@ struct Node {
     exact: Map<Box<[u8]>, Arc<Node>>,
     any: Option<Arc<Node>>,
     /// The override whose pattern ends at this node.
-    own: Option<Arc<Active>>,
+    own: Option<Arc<CachedOverride>>,
 }
 
 /// The overrides that act on a key: at most one of each length, the shortest first.
-pub struct Acting<'a> {
-    found: SmallVec<[&'a Active; 4]>,
-    ban: Option<&'a Active>,
+pub struct ActiveOverrides<'a> {
+    found: SmallVec<[&'a CachedOverride; 4]>,
+    ban: Option<&'a CachedOverride>,
     now: Micros,
 }
 
@@ -61,7 +61,7 @@ impl Overrides {
     /// Adds an override, or replaces the one with the same pattern.
     pub fn put(&mut self, one: Arc<Override>) {
         let (domain, pattern) = (one.domain.clone(), one.pattern.clone());
-        self.set(domain, &pattern, Some(Arc::new(Active::new(one))));
+        self.set(domain, &pattern, Some(Arc::new(CachedOverride::new(one))));
     }
 
     /// Removes the override with this pattern.
@@ -69,7 +69,7 @@ impl Overrides {
         self.set(domain.into(), pattern, None);
     }
 
-    fn set(&mut self, domain: Box<str>, pattern: &[Box<str>], own: Option<Arc<Active>>) {
+    fn set(&mut self, domain: Box<str>, pattern: &[Box<str>], own: Option<Arc<CachedOverride>>) {
         if domain.is_empty() {
             self.default = self.default.with(pattern, own);
             return;
@@ -84,16 +84,20 @@ impl Overrides {
 
     /// Returns the same overrides for another policy, without the changed limits that are cached for this one.
     #[must_use]
-    pub fn anew(&self) -> Self {
-        let mut anew = Self { clock: self.clock.clone(), ..Self::none() };
+    pub fn without_cache(&self) -> Self {
+        let mut copy = Self { clock: self.clock.clone(), ..Self::none() };
         let trees = std::iter::once(&self.default).chain(self.domains.values());
-        trees.for_each(|tree| tree.each(&mut |one| anew.put(Arc::clone(one))));
-        anew
+        trees.for_each(|tree| tree.each(&mut |one| copy.put(Arc::clone(one))));
+        copy
     }
 
     /// Returns the overrides that act on a key now.
     #[inline]
-    pub fn acting<'k>(&self, domain: &str, segments: impl Iterator<Item = &'k [u8]> + Clone) -> Option<Acting<'_>> {
+    pub fn active<'k>(
+        &self,
+        domain: &str,
+        segments: impl Iterator<Item = &'k [u8]> + Clone,
+    ) -> Option<ActiveOverrides<'_>> {
         let tree = match domain {
             "" => &self.default,
             _ if self.domains.is_empty() => return None,
@@ -102,13 +106,13 @@ impl Overrides {
         if tree.is_empty() {
             return None;
         }
-        let mut acting = Acting { found: SmallVec::new(), ban: None, now: Micros::MIN };
-        tree.find(segments, self.clock.as_deref()?, &mut acting);
-        if acting.found.is_empty() {
+        let mut active = ActiveOverrides { found: SmallVec::new(), ban: None, now: Micros::MIN };
+        tree.find(segments, self.clock.as_deref()?, &mut active);
+        if active.found.is_empty() {
             return None;
         }
-        acting.found.sort_by_key(|active| active.what.pattern.len());
-        Some(acting)
+        active.found.sort_by_key(|one| one.what.pattern.len());
+        Some(active)
     }
 }
 
@@ -120,7 +124,7 @@ impl Debug for Overrides {
 
 impl Node {
     /// Returns a copy with this override at a pattern.
-    fn with(&self, pattern: &[Box<str>], own: Option<Arc<Active>>) -> Self {
+    fn with(&self, pattern: &[Box<str>], own: Option<Arc<CachedOverride>>) -> Self {
         let mut node = self.clone();
         let Some((segment, rest)) = pattern.split_first() else { return Self { own, ..node } };
         let known = match &**segment {
@@ -152,24 +156,24 @@ impl Node {
         &'a self,
         mut segments: impl Iterator<Item = &'k [u8]> + Clone,
         clock: &dyn Clock,
-        acting: &mut Acting<'a>,
+        active: &mut ActiveOverrides<'a>,
     ) {
         if let Some(own) = &self.own {
-            acting.add(own, clock);
+            active.add(own, clock);
         }
         let Some(segment) = segments.next() else { return };
         for next in self.exact.get(segment).into_iter().chain(&self.any) {
-            next.find(segments.clone(), clock, acting);
+            next.find(segments.clone(), clock, active);
         }
     }
 }
 
-impl<'a> Acting<'a> {
-    fn add(&mut self, one: &'a Active, clock: &dyn Clock) {
+impl<'a> ActiveOverrides<'a> {
+    fn add(&mut self, one: &'a CachedOverride, clock: &dyn Clock) {
         if self.now == Micros::MIN {
             self.now = clock.now();
         }
-        if !one.what.acts_at(self.now) {
+        if !one.what.is_in_force_at(self.now) {
             return;
         }
         if one.what.change == Change::Ban {

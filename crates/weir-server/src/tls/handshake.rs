@@ -18,9 +18,9 @@ use tracing::{debug, info, warn};
 
 use weir_telemetry::LogLimit;
 
-use super::{Bearer, ListenerTls, Loaded};
+use super::{CertificateIdentity, ListenerTls, TlsFiles};
 use crate::{
-    metrics::TlsMeter,
+    metrics::TlsMetrics,
     slots::{Full, Slot, Slots},
 };
 
@@ -29,21 +29,21 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The TLS acceptor of a port.
 pub struct Tls {
-    loaded: ArcSwap<Loaded>,
+    files: ArcSwap<TlsFiles>,
     changes: watch::Sender<()>,
     handshakes: Arc<Slots>,
     timeout: Duration,
-    meter: TlsMeter,
+    metrics: TlsMetrics,
     warnings: LogLimit,
 }
 
 /// The clients that a service identifies by certificates.
-pub trait Clients: Send + Sync {
-    /// Returns a receiver that is notified whenever [`Clients::knows`] may have changed.
+pub trait CertificateClients: Send + Sync {
+    /// Returns a receiver that is notified whenever [`CertificateClients::knows`] may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
 
     /// Whether a client has a certificate with this identity.
-    fn knows(&self, bearer: &Bearer) -> bool;
+    fn knows(&self, identity: &CertificateIdentity) -> bool;
 }
 
 /// Returns why a handshake failed, as the label of its counter.
@@ -56,43 +56,48 @@ fn reason(error: &io::Error) -> &'static str {
 }
 
 impl Tls {
-    /// Makes the acceptor with the loaded files.
-    pub fn new(settings: &ListenerTls, loaded: Loaded, meter: TlsMeter) -> Self {
-        meter.in_force(loaded.end);
+    /// Makes the acceptor with these files.
+    pub fn new(settings: &ListenerTls, files: TlsFiles, metrics: TlsMetrics) -> Self {
+        metrics.in_force(files.end);
         Self {
-            loaded: ArcSwap::from_pointee(loaded),
+            files: ArcSwap::from_pointee(files),
             changes: watch::Sender::new(()),
             handshakes: Slots::new(settings.max_handshakes, usize::MAX),
             timeout: settings.handshake_timeout.duration(),
-            meter,
+            metrics,
             warnings: LogLimit::default(),
         }
     }
 
     /// Returns the configuration in force.
-    pub fn loaded(&self) -> Arc<Loaded> {
-        self.loaded.load_full()
+    pub fn files(&self) -> Arc<TlsFiles> {
+        self.files.load_full()
     }
 
     /// Replaces the configuration for new connections; connections that it no longer accepts are closed.
-    pub fn replace(&self, loaded: Loaded) {
-        self.meter.in_force(loaded.end);
-        self.loaded.store(Arc::new(loaded));
+    pub fn replace(&self, files: TlsFiles) {
+        self.metrics.in_force(files.end);
+        self.files.store(Arc::new(files));
         self.changes.send_replace(());
     }
 
     /// Returns the metrics of the TLS files and handshakes.
-    pub fn meter(&self) -> &TlsMeter {
-        &self.meter
+    pub fn metrics(&self) -> &TlsMetrics {
+        &self.metrics
     }
 
     /// Waits until the certificate of a connection is no longer accepted: it has expired, the CA bundle has changed and
     /// does not verify it, or its name belongs to no client any more.
-    pub(crate) async fn until_revoked(&self, shown: Shown, clients: Option<&dyn Clients>, listener: &str) {
-        let bearer = Arc::clone(&shown.bearer);
-        let why = shown.lost(self, clients).await;
-        info!(listener, certificate = %bearer, why, "connection closed: the client certificate is no longer accepted");
-        self.meter.revoked.increment(1);
+    pub(crate) async fn until_revoked(
+        &self,
+        certificate: ClientCertificate,
+        clients: Option<&dyn CertificateClients>,
+        listener: &str,
+    ) {
+        let identity = Arc::clone(&certificate.identity);
+        let why = certificate.lost(self, clients).await;
+        info!(listener, certificate = %identity, why, "connection closed: the client certificate is no longer accepted");
+        self.metrics.revoked.increment(1);
     }
 
     /// Takes the slot of a handshake. It is taken when the connection is accepted, not when its worker begins to serve
@@ -105,14 +110,19 @@ impl Tls {
     }
 
     /// Performs the handshake. `None`: it failed, which is logged and counted.
-    pub(crate) async fn accept<I>(&self, slot: Slot, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
+    pub(crate) async fn accept<I>(
+        &self,
+        slot: Slot,
+        io: I,
+        listener: &str,
+    ) -> Option<(TlsStream<I>, Option<ClientCertificate>)>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let loaded = self.loaded();
+        let files = self.files();
         let accepted = tokio::select! {
             biased;
-            accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => {
+            accepted = TlsAcceptor::from(Arc::clone(&files.config)).accept(io) => {
                 accepted.map_err(|error| (reason(&error), error.to_string()))
             }
             () = slot.evicted().cancelled() => Err(("evicted", "evicted: too many handshakes in progress".to_owned())),
@@ -123,11 +133,11 @@ impl Tls {
                 let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
                 let chain: Option<Vec<_>> =
                     chain.map(|chain| chain.iter().map(|one| one.clone().into_owned()).collect());
-                let shown = chain.and_then(|chain| Shown::new(chain, loaded));
-                Some((stream, shown))
+                let certificate = chain.and_then(|chain| ClientCertificate::new(chain, files));
+                Some((stream, certificate))
             }
             Err((reason, error)) => {
-                self.meter.failed(reason).increment(1);
+                self.metrics.failed(reason).increment(1);
                 if matches!(reason, "certificate" | "evicted") && self.warnings.allows(Instant::now()) {
                     warn!(listener, %error, "a TLS handshake failed");
                 } else {
@@ -140,38 +150,38 @@ impl Tls {
 }
 
 /// The certificate of a client, with the configuration that verified it.
-pub(crate) struct Shown {
+pub(crate) struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
     /// Its names and expiry.
-    pub(crate) bearer: Arc<Bearer>,
-    let_in_by: Arc<Loaded>,
+    pub(crate) identity: Arc<CertificateIdentity>,
+    verified_by: Arc<TlsFiles>,
 }
 
-impl Shown {
-    fn new(chain: Vec<CertificateDer<'static>>, let_in_by: Arc<Loaded>) -> Option<Self> {
+impl ClientCertificate {
+    fn new(chain: Vec<CertificateDer<'static>>, verified_by: Arc<TlsFiles>) -> Option<Self> {
         // A certificate that cannot be parsed was not accepted.
-        let bearer = Arc::new(Bearer::of(chain.first()?).ok()?);
-        Some(Self { chain, bearer, let_in_by })
+        let identity = Arc::new(CertificateIdentity::of(chain.first()?).ok()?);
+        Some(Self { chain, identity, verified_by })
     }
 
     /// Waits until the certificate is no longer accepted, and returns why.
-    async fn lost(mut self, tls: &Tls, clients: Option<&dyn Clients>) -> &'static str {
-        let mut files = tls.changes.subscribe();
+    async fn lost(mut self, tls: &Tls, clients: Option<&dyn CertificateClients>) -> &'static str {
+        let mut changes = tls.changes.subscribe();
         let mut known_clients = clients.map(|clients| clients.changes());
-        let bearer = Arc::clone(&self.bearer);
-        let is_known = || clients.is_some_and(|clients| clients.knows(&bearer));
+        let identity = Arc::clone(&self.identity);
+        let is_known = || clients.is_some_and(|clients| clients.knows(&identity));
         let mut known = is_known();
         loop {
-            let loaded = tls.loaded();
-            if !loaded.lets_in_the_same(&self.let_in_by) && !loaded.lets_in(&self.chain) {
+            let files = tls.files();
+            if !files.accepts_same(&self.verified_by) && !files.accepts(&self.chain) {
                 return "no CA certificate verifies it any more";
             }
-            self.let_in_by = loaded;
+            self.verified_by = files;
             if known && !is_known() {
                 return "no client has it any more";
             }
             known = is_known();
-            let Ok(left) = self.bearer.end.duration_since(SystemTime::now()) else { return "it has expired" };
+            let Ok(left) = self.identity.end.duration_since(SystemTime::now()) else { return "it has expired" };
             let changed = async {
                 match &mut known_clients {
                     Some(known) => drop(known.changed().await),
@@ -180,7 +190,7 @@ impl Shown {
             };
             tokio::select! {
                 // The senders live as long as `tls` and `clients`.
-                _ = files.changed() => {}
+                _ = changes.changed() => {}
                 () = changed => {}
                 () = sleep(left.min(LONGEST_WAIT)) => {}
             }

@@ -5,7 +5,7 @@ mod names;
 mod server;
 mod settings;
 
-pub use handshake::{Clients, Tls};
-pub use names::{Bearer, NamePattern};
-pub use server::Loaded;
+pub use handshake::{CertificateClients, Tls};
+pub use names::{CertificateIdentity, NamePattern};
+pub use server::TlsFiles;
 pub use settings::{ClientAuth, ListenerTls};

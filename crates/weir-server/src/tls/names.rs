@@ -17,7 +17,7 @@ const SCHEME_END: &str = "://";
 
 /// The identity in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bearer {
+pub struct CertificateIdentity {
     names: Vec<Name>,
     /// The first time at which it is no longer valid.
     pub end: SystemTime,
@@ -30,7 +30,7 @@ enum Name {
     Uri(String),
 }
 
-impl Bearer {
+impl CertificateIdentity {
     /// Reads a certificate (DER). Its names are the DNS names and URIs of its subjectAltName; without that extension,
     /// the common name of its subject.
     ///
@@ -55,17 +55,17 @@ impl Bearer {
     }
 
     /// Whether one of its names matches one of these patterns.
-    pub(crate) fn is_any_of(&self, patterns: &[NamePattern]) -> bool {
-        patterns.iter().any(|pattern| self.is(pattern))
+    pub(crate) fn matches_any(&self, patterns: &[NamePattern]) -> bool {
+        patterns.iter().any(|pattern| self.matches(pattern))
     }
 
     /// Whether one of its names matches this pattern.
-    pub fn is(&self, pattern: &NamePattern) -> bool {
-        pattern.0 == Meant::All || self.names.iter().any(|name| pattern.0.covers(name))
+    pub fn matches(&self, pattern: &NamePattern) -> bool {
+        pattern.0 == PatternKind::All || self.names.iter().any(|name| pattern.0.matches(name))
     }
 }
 
-impl fmt::Display for Bearer {
+impl fmt::Display for CertificateIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(first) = self.names.first() else { return f.write_str("a certificate without a name") };
         write!(f, "`{}`", first.text().escape_debug())?;
@@ -100,10 +100,10 @@ impl Name {
 /// `spiffe://example/service`, `spiffe://example/*` (all with this prefix), or `*` (every certificate).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct NamePattern(Meant);
+pub struct NamePattern(PatternKind);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Meant {
+enum PatternKind {
     All,
     Plain(String),
     /// The suffix, with the dot that follows the label.
@@ -112,11 +112,11 @@ enum Meant {
     Below(String),
 }
 
-impl Meant {
-    fn covers(&self, name: &Name) -> bool {
+impl PatternKind {
+    fn matches(&self, name: &Name) -> bool {
         match (self, name) {
             (Self::All, _) => true,
-            (Self::Plain(meant), Name::Plain(name)) | (Self::Uri(meant), Name::Uri(name)) => meant == name,
+            (Self::Plain(pattern), Name::Plain(name)) | (Self::Uri(pattern), Name::Uri(name)) => pattern == name,
             (Self::Label(behind), Name::Plain(name)) => {
                 name.strip_suffix(behind.as_str()).is_some_and(|label| !label.is_empty() && !label.contains(['.', '*']))
             }
@@ -130,9 +130,9 @@ impl NamePattern {
     /// Returns a number that is greater for patterns that match fewer names.
     pub fn precision(&self) -> usize {
         match &self.0 {
-            Meant::All => 0,
-            Meant::Label(part) | Meant::Below(part) => part.len(),
-            Meant::Plain(_) | Meant::Uri(_) => usize::MAX,
+            PatternKind::All => 0,
+            PatternKind::Label(part) | PatternKind::Below(part) => part.len(),
+            PatternKind::Plain(_) | PatternKind::Uri(_) => usize::MAX,
         }
     }
 }
@@ -143,7 +143,7 @@ impl TryFrom<String> for NamePattern {
     fn try_from(text: String) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("`{}` {why}", text.escape_debug()));
         if text == "*" {
-            return Ok(Self(Meant::All));
+            return Ok(Self(PatternKind::All));
         }
         if !(1..=MAX_NAME_BYTES).contains(&text.len()) || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(format!("a name has 1 to {MAX_NAME_BYTES} bytes and no space"));
@@ -152,9 +152,9 @@ impl TryFrom<String> for NamePattern {
             return match text.strip_suffix("/*") {
                 Some(before) if before.contains('*') => wrong("has more than one star"),
                 Some(before) if before.ends_with('/') => wrong("names no host before the star"),
-                Some(before) => Ok(Self(Meant::Below(format!("{before}/")))),
+                Some(before) => Ok(Self(PatternKind::Below(format!("{before}/")))),
                 None if text.contains('*') => wrong("has its star elsewhere than in `/*` at the end"),
-                None => Ok(Self(Meant::Uri(text))),
+                None => Ok(Self(PatternKind::Uri(text))),
             };
         }
         let text = text.to_ascii_lowercase();
@@ -162,9 +162,9 @@ impl TryFrom<String> for NamePattern {
             Some(behind) if !behind.starts_with('.') || behind.len() < 2 || behind.contains('*') => {
                 wrong("has its star elsewhere than in `*.` at the beginning")
             }
-            Some(behind) => Ok(Self(Meant::Label(behind.to_owned()))),
+            Some(behind) => Ok(Self(PatternKind::Label(behind.to_owned()))),
             None if text.contains('*') => wrong("has its star elsewhere than in `*.` at the beginning"),
-            None => Ok(Self(Meant::Plain(text))),
+            None => Ok(Self(PatternKind::Plain(text))),
         }
     }
 }
@@ -178,10 +178,10 @@ impl From<NamePattern> for String {
 impl fmt::Display for NamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Meant::All => f.write_str("*"),
-            Meant::Plain(text) | Meant::Uri(text) => f.write_str(text),
-            Meant::Label(behind) => write!(f, "*{behind}"),
-            Meant::Below(before) => write!(f, "{before}*"),
+            PatternKind::All => f.write_str("*"),
+            PatternKind::Plain(text) | PatternKind::Uri(text) => f.write_str(text),
+            PatternKind::Label(behind) => write!(f, "*{behind}"),
+            PatternKind::Below(before) => write!(f, "{before}*"),
         }
     }
 }
@@ -196,12 +196,12 @@ mod tests {
         NamePattern::try_from(text.to_owned()).unwrap()
     }
 
-    fn bearer(common: &str, names: Vec<SanType>) -> Bearer {
+    fn identity(common: &str, names: Vec<SanType>) -> CertificateIdentity {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, common);
         params.subject_alt_names = names;
         params.not_after = rcgen::date_time_ymd(2100, 1, 1);
-        Bearer::of(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
+        CertificateIdentity::of(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
     }
 
     #[test]
@@ -221,14 +221,14 @@ mod tests {
             (vec![address()], &["*"], &["cn", "127.0.0.1"]),
             (vec![dns(), uri()], &["pay.example.org", "spiffe://example.org/*"], &["cn"]),
         ] {
-            let bearer = bearer("cn", names);
-            known.iter().for_each(|name| assert!(bearer.is(&pattern(name)), "{name} is {bearer:?}"));
-            unknown.iter().for_each(|name| assert!(!bearer.is(&pattern(name)), "{name} is {bearer:?}"));
+            let identity = identity("cn", names);
+            known.iter().for_each(|name| assert!(identity.matches(&pattern(name)), "{name} is {identity:?}"));
+            unknown.iter().for_each(|name| assert!(!identity.matches(&pattern(name)), "{name} is {identity:?}"));
         }
-        let pretender = bearer("spiffe://example.org/pay", Vec::new());
-        assert!(!pretender.is(&pattern("spiffe://example.org/pay")), "a common name is no URI");
+        let pretender = identity("spiffe://example.org/pay", Vec::new());
+        assert!(!pretender.matches(&pattern("spiffe://example.org/pay")), "a common name is no URI");
         assert_eq!(pretender.end, SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_444_801));
-        assert!(Bearer::of(b"nonsense").unwrap_err().contains("no X.509"));
+        assert!(CertificateIdentity::of(b"nonsense").unwrap_err().contains("no X.509"));
     }
 
     #[test]

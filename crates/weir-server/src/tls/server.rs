@@ -19,21 +19,21 @@ use weir_settings::tls::{
     roots,
 };
 
-use super::{Bearer, ClientAuth, ListenerTls, NamePattern};
+use super::{CertificateIdentity, ClientAuth, ListenerTls, NamePattern};
 
 /// The TLS files of a port, read together.
 #[derive(Clone)]
-pub struct Loaded {
+pub struct TlsFiles {
     /// The rustls configuration.
     pub config: Arc<ServerConfig>,
     /// Expiry of the certificate.
     pub end: SystemTime,
-    clients: Option<Arc<Clients>>,
+    clients: Option<Arc<ClientVerifier>>,
 }
 
 /// The client certificates that a port accepts.
 #[derive(Debug)]
-struct Clients {
+struct ClientVerifier {
     /// The text of the CA bundle, to detect changes.
     ca: Vec<u8>,
     names: Vec<NamePattern>,
@@ -53,7 +53,7 @@ impl fmt::Display for NotListed {
 
 impl std::error::Error for NotListed {}
 
-impl Loaded {
+impl TlsFiles {
     /// Reads the files of a port for these application protocols (ALPN). Blocks on file I/O. If the CA bundle is the
     /// same as in `before`, its verifier is shared, so that both can be compared.
     ///
@@ -63,9 +63,9 @@ impl Loaded {
         let text = |path| pem::read(path).map(Option::unwrap_or_default);
         let (cert, key) = (text(&settings.cert)?, text(&settings.key)?);
         let chain = pem::certificates(&settings.cert, &cert)?;
-        let end = Bearer::of(&chain[0]).map_err(|error| about(&settings.cert, error))?.end;
+        let end = CertificateIdentity::of(&chain[0]).map_err(|error| about(&settings.cert, error))?.end;
         let key = pem::key(&settings.key, &key)?;
-        let clients = settings.asks_clients().then(|| Clients::read(settings, before)).transpose()?;
+        let clients = settings.asks_clients().then(|| ClientVerifier::read(settings, before)).transpose()?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ impl Loaded {
     }
 
     /// Whether both accept the same client certificates.
-    pub(crate) fn lets_in_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn accepts_same(&self, other: &Self) -> bool {
         match (&self.clients, &other.clients) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
@@ -102,7 +102,7 @@ impl Loaded {
     }
 
     /// Whether a client with this chain, its own certificate first, is accepted now.
-    pub(crate) fn lets_in(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         match (&self.clients, chain.split_first()) {
             (Some(clients), Some((own, others))) => clients.verify_client_cert(own, others, UnixTime::now()).is_ok(),
             _ => true,
@@ -110,8 +110,8 @@ impl Loaded {
     }
 }
 
-impl Clients {
-    fn read(settings: &ListenerTls, before: Option<&Loaded>) -> Result<Arc<Self>, String> {
+impl ClientVerifier {
+    fn read(settings: &ListenerTls, before: Option<&TlsFiles>) -> Result<Arc<Self>, String> {
         let ca = pem::read(&settings.client_ca)?.unwrap_or_default();
         if let Some(same) = before.and_then(|before| before.clients.as_ref()).filter(|before| before.ca == ca) {
             return Ok(Arc::clone(same));
@@ -128,7 +128,7 @@ impl Clients {
     }
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn verify_client_cert(
         &self,
         own: &CertificateDer<'_>,
@@ -139,8 +139,8 @@ impl ClientCertVerifier for Clients {
             true => ClientCertVerified::assertion(),
             false => self.authorities.verify_client_cert(own, others, now)?,
         };
-        let bearer = Bearer::of(own).map_err(|_| CertificateError::BadEncoding)?;
-        if self.names.is_empty() || bearer.is_any_of(&self.names) {
+        let identity = CertificateIdentity::of(own).map_err(|_| CertificateError::BadEncoding)?;
+        if self.names.is_empty() || identity.matches_any(&self.names) {
             Ok(verified)
         } else {
             Err(CertificateError::Other(OtherError(Arc::new(NotListed))).into())

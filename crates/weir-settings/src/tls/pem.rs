@@ -32,7 +32,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
 /// A sentence that names the file.
 pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found.map_err(|error| about(path, fault(&error)))? {
+    match found.map_err(|error| about(path, reason(&error)))? {
         none if none.is_empty() => Err(about(path, "it contains no certificate")),
         found => Ok(found),
     }
@@ -59,13 +59,13 @@ pub fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
         let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
         let what =
-            if is_encrypted { "the private key is encrypted; `openssl pkey` decrypts it" } else { fault(&error) };
+            if is_encrypted { "the private key is encrypted; `openssl pkey` decrypts it" } else { reason(&error) };
         about(path, format_args!("no private key: {what}"))
     })
 }
 
 /// Describes an error without quoting the file.
-fn fault(error: &Error) -> &'static str {
+fn reason(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "it is cut off: a section has no end",
         Error::IllegalSectionStart { .. } => "the line that begins a section is not whole",

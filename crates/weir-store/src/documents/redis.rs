@@ -79,8 +79,8 @@ impl RedisDocuments {
             }
             if let Some(since) = since {
                 let after = format!("({since}");
-                let words = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE];
-                let changes = read(io.servers.command(&log, &words, io.deadline()).await?)?;
+                let args = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE];
+                let changes = read(io.servers.command(&log, &args, io.deadline()).await?)?;
                 if changes.first().is_some_and(|first| first.previous == Some(since)) {
                     return Ok(Changes::Some(changes));
                 }
@@ -88,8 +88,8 @@ impl RedisDocuments {
             // Changes made during the scan come after `last` in the log, so the next call reads them.
             let (mut documents, mut cursor) = (HashMap::new(), "0".to_owned());
             loop {
-                let words = [&b"HSCAN"[..], &hash, cursor.as_bytes(), b"COUNT", PAGE];
-                let page = io.servers.command(&hash, &words, io.deadline()).await?;
+                let args = [&b"HSCAN"[..], &hash, cursor.as_bytes(), b"COUNT", PAGE];
+                let page = io.servers.command(&hash, &args, io.deadline()).await?;
                 let (next, fields): (String, Fields) = from_redis_value(page).map_err(|_| unreadable())?;
                 documents.extend(fields);
                 cursor = next;
@@ -105,8 +105,8 @@ impl RedisDocuments {
         let log = Arc::clone(&self.log);
         let answer = self.io.run(move |io| async move {
             let (end, most) = (before.map_or("+".to_owned(), |before| format!("({before}")), most.to_string());
-            let words = [&b"XREVRANGE"[..], &log, end.as_bytes(), b"-", b"COUNT", most.as_bytes()];
-            read(io.servers.command(&log, &words, io.deadline()).await?)
+            let args = [&b"XREVRANGE"[..], &log, end.as_bytes(), b"-", b"COUNT", most.as_bytes()];
+            read(io.servers.command(&log, &args, io.deadline()).await?)
         });
         answer.await
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::{Verdict, redis::RenewalPlan};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Balance, Grant, HoldId, Holder, OnShortage, Renewal, Spend, Terms},
+    hold::{Balance, Grant, HoldId, Holder, LeaseTerms, OnShortage, Renewal, Spend},
     plan::{Decisions, Plan},
 };
 
@@ -37,7 +37,7 @@ struct LevelSnapshot {
 impl Lease {
     /// Creates a lease with an empty balance.
     pub(super) fn new(id: HoldId, plan: &Plan<'_>, renewal_plan: RenewalPlan, ttl: Micros, now: Micros) -> Self {
-        let terms = Terms::of(plan.levels().iter().map(|level| level.params()), ttl);
+        let terms = LeaseTerms::of(plan.levels().iter().map(|level| level.params()), ttl);
         Self {
             balance: Balance::default(),
             holder: Mutex::new(Some(Holder::new(id, terms, now))),
@@ -57,17 +57,17 @@ impl Lease {
     }
 
     /// Returns the renewal that is due because the balance is low; `None` also while another thread holds the lock.
-    pub(super) fn low(&self, now: Micros) -> Option<Renewal> {
+    pub(super) fn renewal_if_low(&self, now: Micros) -> Option<Renewal> {
         self.holder.try_lock()?.as_mut()?.low(&self.balance, now)
     }
 
     /// Returns the renewal that is due by time.
-    pub(super) fn due(&self, now: Micros) -> Option<Renewal> {
+    pub(super) fn renewal_if_due(&self, now: Micros) -> Option<Renewal> {
         if self.balance.is_due(now) { self.holder.lock().as_mut()?.due(&self.balance, now) } else { None }
     }
 
     /// Decides how to handle a request that exceeds the balance; `None`: the lease is closed.
-    pub(super) fn short(&self, cost: i64, now: Micros) -> Option<OnShortage> {
+    pub(super) fn on_shortage(&self, cost: i64, now: Micros) -> Option<OnShortage> {
         Some(self.holder.lock().as_mut()?.short(&self.balance, cost, now))
     }
 

@@ -7,7 +7,7 @@ use weir_core::domain::Micros;
 /// Number of counters. Colliding keys seem hotter than they are, which costs at most a lease for each.
 const COUNTERS: usize = 16_384;
 /// Length of a counting slot: 100 ms, in microseconds.
-const SLOT: Micros = 100_000;
+const SLOT_MICROS: Micros = 100_000;
 /// Requests within a slot from which on a lease is worth its renewals.
 const HOT: u64 = 3;
 
@@ -27,7 +27,7 @@ impl HotKeyFilter {
     /// Counts a request for a key and returns whether the key is hot.
     pub(super) fn is_hot(&self, hash: u64, now: Micros) -> bool {
         let counter = &self.counters[hash as usize % COUNTERS];
-        let slot = (now / SLOT).unsigned_abs() << 8;
+        let slot = (now / SLOT_MICROS).unsigned_abs() << 8;
         let before = counter.load(Relaxed);
         let count = if before & !0xff == slot { before & 0xff } else { 0 };
         // A concurrent increment may be lost; the next request makes up for it.
@@ -45,9 +45,9 @@ mod tests {
         let (filter, start) = (HotKeyFilter::default(), 1_700_000_000_000_000);
         let requests = |at: Micros, count: usize| (0..count).map(|_| filter.is_hot(7, at)).collect::<Vec<_>>();
         assert_eq!(requests(start, 4), [false, false, true, true]);
-        assert_eq!(requests(start + SLOT, 2), [false; 2]);
-        assert!(!filter.is_hot(8, start + SLOT), "another key");
-        assert_eq!(requests(start + SLOT, 300).pop(), Some(true));
-        assert!(!filter.is_hot(7, start + 2 * SLOT));
+        assert_eq!(requests(start + SLOT_MICROS, 2), [false; 2]);
+        assert!(!filter.is_hot(8, start + SLOT_MICROS), "another key");
+        assert_eq!(requests(start + SLOT_MICROS, 300).pop(), Some(true));
+        assert!(!filter.is_hot(7, start + 2 * SLOT_MICROS));
     }
 }

@@ -34,7 +34,7 @@ const REFUSED: usize = 1;
 const UNITS: usize = 2;
 
 /// The metrics of a replica's leases.
-pub(super) struct LeaseMeter {
+pub(super) struct LeaseMetrics {
     /// The counters that change with every decision.
     decided: Arc<ShardedCounters>,
     granted: Counter,
@@ -46,7 +46,7 @@ pub(super) struct LeaseMeter {
     held: Gauge,
 }
 
-impl LeaseMeter {
+impl LeaseMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let counter = |name, labels: &[(&'static str, &str)]| registry.counter(name, labels);
         let decided = [

@@ -20,10 +20,10 @@ use papaya::HashMap;
 use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::{entry::Lease, hot_key_filter::HotKeyFilter, metrics::LeaseMeter};
+use self::{entry::Lease, hot_key_filter::HotKeyFilter, metrics::LeaseMetrics};
 use super::{
     SystemClock, Verdict,
-    memory::places,
+    memory::weight,
     redis::{Io, RedisStore},
 };
 use weir_core::{
@@ -35,7 +35,7 @@ use weir_telemetry::Registry;
 
 pub use metrics::{COUNTERS, GAUGES};
 
-/// Most leased keys; long paths count as several ([`places`]). Checks of other keys go to the store.
+/// Most leased keys; long paths count as several ([`weight`]). Checks of other keys go to the store.
 pub const MAX_LEASES: usize = 65_536;
 
 /// The leases of this replica.
@@ -53,12 +53,12 @@ pub struct Leases {
 struct Shared {
     table: HashMap<Name, Arc<Lease>, FixedState>,
     /// Capacity used by the leases in the table and those about to be added.
-    places: AtomicUsize,
+    weight: AtomicUsize,
     /// The newest policy version among the checks seen. Leases under older ones are not renewed, because a renewal
     /// truncates the state to the limits of its own policy.
     policy_version: AtomicU64,
     clock: SystemClock,
-    meter: LeaseMeter,
+    metrics: LeaseMetrics,
     io: Io,
 }
 
@@ -70,8 +70,8 @@ struct Name {
 }
 
 impl Name {
-    fn places(&self) -> usize {
-        places(self.path.len()) as usize
+    fn weight(&self) -> usize {
+        weight(self.path.len()) as usize
     }
 }
 
@@ -108,7 +108,7 @@ impl Drop for PendingCheck {
     /// Without a reply the renewal is lost, also if the client has cancelled the check.
     fn drop(&mut self) {
         if let Some(renewal) = self.renewal.take() {
-            self.shared.meter.lost();
+            self.shared.metrics.lost();
             self.lease.lost(&renewal);
         }
     }
@@ -116,7 +116,7 @@ impl Drop for PendingCheck {
 
 /// The ways to decide a check that its lease cannot cover.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated for each refusal")]
-pub enum Unpaid {
+pub enum Uncovered {
     /// Refused by this replica: the store refused the key shortly before, or granted fewer units than requested because
     /// few were left.
     Refused(Verdict),
@@ -133,7 +133,7 @@ impl PendingCheck {
         match (self.renewal, grant) {
             (Some(renewal), Some(grant)) => {
                 self.renewal = None;
-                self.shared.meter.renewed(&renewal, &grant);
+                self.shared.metrics.renewed(&renewal, &grant);
                 self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));
             }
             _ => self.lease.decided(self.cost, self.sent, verdict, now),
@@ -153,13 +153,13 @@ impl Shared {
 impl Leases {
     /// Creates an empty table for leases from this store, and starts the background renewals.
     pub fn new(redis: &RedisStore, registry: &Registry) -> Self {
-        let hasher = FixedState::with_seed(redis.machine.random());
+        let hasher = FixedState::with_seed(redis.platform.random());
         let shared = Arc::new(Shared {
             table: HashMap::with_hasher(hasher.clone()),
-            places: AtomicUsize::new(0),
+            weight: AtomicUsize::new(0),
             policy_version: AtomicU64::new(0),
-            clock: SystemClock::of(&*redis.machine),
-            meter: LeaseMeter::new(registry),
+            clock: SystemClock::of(&*redis.platform),
+            metrics: LeaseMetrics::new(registry),
             io: redis.io.clone(),
         });
         let renewals = redis.io.tasks.spawn(renewals::run(Arc::clone(&shared)));
@@ -167,7 +167,7 @@ impl Leases {
             shared,
             hot_keys: HotKeyFilter::default(),
             hasher,
-            owner: redis.machine.random(),
+            owner: redis.platform.random(),
             numbers: AtomicU64::new(0),
             _renewals: AbortOnDropHandle::new(renewals),
         }
@@ -194,37 +194,39 @@ impl Leases {
             Spend::Short => return None,
             Spend::Spent => {}
             Spend::Low => {
-                if let Some(renewal) = lease.low(now) {
+                if let Some(renewal) = lease.renewal_if_low(now) {
                     self.shared.send(Arc::clone(lease), renewal, now);
                 }
             }
         }
-        self.shared.meter.spent(cost.unsigned_abs());
+        self.shared.metrics.spent(cost.unsigned_abs());
         Some(lease.allowed(now))
     }
 
     /// Chooses how to decide a plan that [`Self::decide`] did not.
-    pub fn unpaid(&self, redis: &RedisStore, plan: &Plan<'_>) -> Unpaid {
-        let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Unpaid::NotLeased };
+    pub fn decide_uncovered(&self, redis: &RedisStore, plan: &Plan<'_>) -> Uncovered {
+        let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Uncovered::NotLeased };
         let (cost, now) = (plan.levels()[0].cost, self.shared.clock.now());
         if cost <= 0 {
-            return Unpaid::NotLeased;
+            return Uncovered::NotLeased;
         }
         self.shared.policy_version.fetch_max(name.policy_version, Ordering::Relaxed);
         let found = self.shared.table.pin().get(&name).cloned();
-        let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Unpaid::NotLeased };
+        let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else {
+            return Uncovered::NotLeased;
+        };
         // The check may never pass, which only the store can decide.
         if lease.is_beyond_limit(cost) {
-            return Unpaid::NotLeased;
+            return Uncovered::NotLeased;
         }
-        match lease.short(cost, now) {
-            None => Unpaid::NotLeased,
+        match lease.on_shortage(cost, now) {
+            None => Uncovered::NotLeased,
             Some(OnShortage::Refuse { retry_after }) => {
-                self.shared.meter.refused();
-                Unpaid::Refused(lease.refused(now, retry_after))
+                self.shared.metrics.refused();
+                Uncovered::Refused(lease.refused(now, retry_after))
             }
             Some(OnShortage::Store(renewal)) => {
-                Unpaid::Ask(PendingCheck { shared: Arc::clone(&self.shared), lease, cost, sent: now, renewal })
+                Uncovered::Ask(PendingCheck { shared: Arc::clone(&self.shared), lease, cost, sent: now, renewal })
             }
         }
     }
@@ -242,10 +244,10 @@ impl Leases {
             return None;
         }
         let name = Name { policy_version: name.policy_version, path: name.path.into() };
-        let (taken, own) = (&self.shared.places, name.places());
+        let (taken, own) = (&self.shared.weight, name.weight());
         if taken.fetch_add(own, Ordering::Relaxed) + own > MAX_LEASES {
             taken.fetch_sub(own, Ordering::Relaxed);
-            self.shared.meter.full();
+            self.shared.metrics.full();
             return None;
         }
         let id = HoldId { owner: self.owner, number: self.numbers.fetch_add(1, Ordering::Relaxed) };

@@ -17,7 +17,7 @@ use weir_core::{
 /// Interval of the renewal task: less than half of the shortest hold, as [`weir_core::hold`] requires.
 const TICK: Duration = Duration::from_millis(20);
 /// Ticks between sweeps of idle leases.
-const SWEEP: u64 = 50;
+const TICKS_PER_SWEEP: u64 = 50;
 
 impl Shared {
     /// Sends a renewal in the background.
@@ -29,11 +29,11 @@ impl Shared {
     pub(super) async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
         match RedisStore::send_renewal(&self.io, &lease.renewal_plan, &renewal).await {
             Ok((decisions, grant)) => {
-                self.meter.renewed(&renewal, &grant);
+                self.metrics.renewed(&renewal, &grant);
                 lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
             }
             Err(error) => {
-                self.meter.lost();
+                self.metrics.lost();
                 tracing::debug!(error = &error as &dyn std::error::Error, "a lease was not renewed");
                 lease.lost(&renewal);
             }
@@ -52,22 +52,22 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let (mut due, mut held) = (Vec::new(), 0);
         let newest = shared.policy_version.load(Relaxed);
         for (name, lease) in &shared.table.pin() {
-            let renewal = if name.policy_version < newest { lease.close(now) } else { lease.due(now) };
+            let renewal = if name.policy_version < newest { lease.close(now) } else { lease.renewal_if_due(now) };
             held += lease.units();
             due.extend(renewal.map(|renewal| (Arc::clone(lease), renewal)));
         }
         for (lease, renewal) in due {
             shared.send(lease, renewal, now);
         }
-        if number.is_multiple_of(SWEEP) {
+        if number.is_multiple_of(TICKS_PER_SWEEP) {
             let table = shared.table.pin();
             for (name, lease) in &table {
                 let is_over = name.policy_version < newest || lease.close_if_idle(now);
                 if is_over && table.remove(name).is_some() {
-                    shared.places.fetch_sub(name.places(), Relaxed);
+                    shared.weight.fetch_sub(name.weight(), Relaxed);
                 }
             }
         }
-        shared.meter.held(shared.table.len(), held);
+        shared.metrics.held(shared.table.len(), held);
     }
 }

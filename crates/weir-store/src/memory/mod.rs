@@ -1,18 +1,18 @@
 //! The memory store: states sharded by anchor, each plan decided while its shards are locked, without waiting for
 //! anything else.
 
-mod full;
-mod held;
-mod horizon;
+mod chunked_vec;
+mod eviction;
 mod locate;
+mod locked_plan;
 mod name;
-mod row;
+mod next_expiry;
 mod scan;
 mod shard;
+mod shard_holds;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
-mod view;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,17 +21,17 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::{Decide, ResetDone, Store, StoreError, Verdict};
-pub use full::WhenFull;
-use horizon::Horizon;
+pub use eviction::WhenFull;
 use locate::hash;
+use locked_plan::LockedPlan;
 use name::Name;
+use next_expiry::NextExpiry;
 use shard::Shard;
 use snapshot::Parts;
-use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
-    hold::{self, Grant, Ledger, Record, Renewal, Reservations, decide_held},
+    hold::{self, Grant, Ledger, Record, Renewal, Reservations, decide_with_holds},
     plan::{Decisions, Limit, Plan, decide_into, is_ident_of_policy},
 };
 
@@ -42,20 +42,20 @@ const STATES_A_SHARD: usize = 3_300;
 const SWEEP_SLICE: usize = 1_024;
 
 /// Bytes per additional unit of [`MemorySettings::max_keys`]. A state counts as one, and one more for every
-/// `PLACE_BYTES` of client-chosen data: its name, and the marks that a limit in the request allows.
-pub const PLACE_BYTES: usize = 256;
+/// `WEIGHT_BYTES` of client-chosen data: its name, and the marks that a limit in the request allows.
+pub const WEIGHT_BYTES: usize = 256;
 
 /// Bytes of a mark.
 const WORD_BYTES: usize = 8;
 
 /// Returns the capacity used by an entry with this many client-chosen bytes.
-pub fn places(bytes: usize) -> u32 {
-    1 + (bytes / PLACE_BYTES) as u32
+pub fn weight(bytes: usize) -> u32 {
+    1 + (bytes / WEIGHT_BYTES) as u32
 }
 
 /// Returns the most bytes of marks for a limit that the request brought; 0 for a limit of the policy.
 #[inline]
-fn brought_bytes(limit: &Limit) -> usize {
+fn request_mark_bytes(limit: &Limit) -> usize {
     if limit.is_of_policy() { 0 } else { limit.params.marks_max() as usize * WORD_BYTES }
 }
 
@@ -63,7 +63,7 @@ fn brought_bytes(limit: &Limit) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
     /// Most states: one for each limit and actual key. A state with a long name, or with many marks for a limit that
-    /// the request brought, counts as several ([`PLACE_BYTES`]).
+    /// the request brought, counts as several ([`WEIGHT_BYTES`]).
     pub max_keys: usize,
     /// Behavior once `max_keys` is reached.
     pub when_full: WhenFull,
@@ -83,13 +83,13 @@ pub struct MemoryStore<C> {
     clock: C,
     settings: MemorySettings,
     keys: AtomicUsize,
-    lacked_room: AtomicUsize,
+    capacity_misses: AtomicUsize,
     expired: AtomicUsize,
     evicted: AtomicUsize,
     left_out: AtomicUsize,
     next_swept: AtomicUsize,
     next_evicted: AtomicUsize,
-    horizon: Horizon,
+    next_expiry: NextExpiry,
 }
 
 /// Statistics of a memory store since its creation.
@@ -99,7 +99,7 @@ pub struct MemoryStats {
     /// [`MemorySettings::max_keys`].
     pub keys: usize,
     /// Plans without room for a new state.
-    pub lacked_room: usize,
+    pub capacity_misses: usize,
     /// States dropped after their expiry.
     pub expired: usize,
     /// States evicted before their expiry to make room ([`WhenFull::Evict`]).
@@ -109,18 +109,23 @@ pub struct MemoryStats {
 }
 
 #[cold]
-fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, verdict: &mut Verdict) {
-    let (decisions, outcome, repeat) = decide_held(plan, view, verdict.at);
-    (verdict.decisions, verdict.reservation, verdict.repeat) = (decisions, outcome.map(Box::new), repeat);
+fn decide_with_held<C: Clock>(plan: &Plan<'_>, locked_plan: &mut LockedPlan<'_, '_, C>, verdict: &mut Verdict) {
+    let (decisions, outcome, idempotency) = decide_with_holds(plan, locked_plan, verdict.at);
+    (verdict.decisions, verdict.reservation, verdict.idempotency) = (decisions, outcome.map(Box::new), idempotency);
 }
 
 #[cold]
-fn decide_and_renew<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, renewal: &Renewal, verdict: &mut Verdict) {
-    view.will_hold();
+fn decide_and_renew<C: Clock>(
+    plan: &Plan<'_>,
+    locked_plan: &mut LockedPlan<'_, '_, C>,
+    renewal: &Renewal,
+    verdict: &mut Verdict,
+) {
+    locked_plan.will_hold();
     let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
     // New units need room for the hold on each level; earlier holds are settled in any case.
-    let want = if renewal.want == 0 || view.make_room(&levels) { renewal.want } else { 0 };
-    let (decisions, grant) = hold::renew(plan, view, verdict.at, &Renewal { want, ..*renewal });
+    let want = if renewal.want == 0 || locked_plan.make_room(&levels) { renewal.want } else { 0 };
+    let (decisions, grant) = hold::renew(plan, locked_plan, verdict.at, &Renewal { want, ..*renewal });
     (verdict.decisions, verdict.grant) = (decisions, Some(Box::new(grant)));
 }
 
@@ -134,13 +139,13 @@ impl<C: Clock> MemoryStore<C> {
             clock,
             settings,
             keys: AtomicUsize::new(0),
-            lacked_room: AtomicUsize::new(0),
+            capacity_misses: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             evicted: AtomicUsize::new(0),
             left_out: AtomicUsize::new(0),
             next_swept: AtomicUsize::new(0),
             next_evicted: AtomicUsize::new(0),
-            horizon: Horizon::default(),
+            next_expiry: NextExpiry::default(),
         }
     }
 
@@ -148,7 +153,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
             keys: self.keys.load(Ordering::Relaxed),
-            lacked_room: self.lacked_room.load(Ordering::Relaxed),
+            capacity_misses: self.capacity_misses.load(Ordering::Relaxed),
             expired: self.expired.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
             left_out: self.left_out.load(Ordering::Relaxed),
@@ -193,27 +198,27 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn decide_into(&self, plan: &Plan<'_>, verdict: &mut Verdict) {
-        let mut view = View::new(self, plan);
-        view.lock();
-        verdict.at = view.read_states();
+        let mut locked_plan = LockedPlan::new(self, plan);
+        locked_plan.lock();
+        verdict.at = locked_plan.read_states();
         if let Some(renewal) = plan.renewal {
-            decide_and_renew(plan, &mut view, renewal, verdict);
-        } else if view.look_for_holds() {
-            decide_with_held(plan, &mut view, verdict);
+            decide_and_renew(plan, &mut locked_plan, renewal, verdict);
+        } else if locked_plan.look_for_holds() {
+            decide_with_held(plan, &mut locked_plan, verdict);
         } else {
-            decide_into(&mut verdict.decisions, plan, &mut view, verdict.at);
+            decide_into(&mut verdict.decisions, plan, &mut locked_plan, verdict.at);
         }
-        view.finish();
+        locked_plan.finish();
     }
 
     /// Serves a renewal; see [`Store::renew`].
     pub fn renew_now(&self, plan: &Plan<'_>, renewal: &Renewal) -> Grant {
-        let mut view = View::new(self, plan);
-        view.lock();
-        let now = view.read_states();
-        view.will_hold();
-        let (_, grant) = hold::renew(plan, &mut view, now, renewal);
-        view.finish();
+        let mut locked_plan = LockedPlan::new(self, plan);
+        locked_plan.lock();
+        let now = locked_plan.read_states();
+        locked_plan.will_hold();
+        let (_, grant) = hold::renew(plan, &mut locked_plan, now, renewal);
+        locked_plan.finish();
         grant
     }
 
@@ -254,22 +259,22 @@ impl<C: Clock> MemoryStore<C> {
     /// expiry wins. Returns `false` if the store is full.
     fn put_back(&self, parts: &Parts<'_>, state: State, words: usize, expires: Micros) -> bool {
         let Parts { path, anchor_end, ident } = *parts;
-        let brought = if is_ident_of_policy(ident) { 0 } else { words * WORD_BYTES };
+        let mark_bytes = if is_ident_of_policy(ident) { 0 } else { words * WORD_BYTES };
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
         let mut shard = self.shards[location.shard].lock();
         match shard.find(location.state, path, ident) {
             Some(slot) if shard.expires(slot) > expires => return true,
             Some(slot) => {
                 shard.replace(slot, state, expires);
-                self.change(&mut shard, 0, |shard| shard.resize(slot, brought));
+                self.change(&mut shard, 0, |shard| shard.resize(slot, mark_bytes));
             }
-            None if self.take_room(1) => {
+            None if self.reserve_capacity(1) => {
                 let name = Name::new(path, ident);
-                self.change(&mut shard, 1, |shard| shard.insert(location.state, name, state, expires, brought));
+                self.change(&mut shard, 1, |shard| shard.insert(location.state, name, state, expires, mark_bytes));
             }
             None => return false,
         }
-        self.horizon.expects(expires);
+        self.next_expiry.report(expires);
         true
     }
 
@@ -278,14 +283,14 @@ impl<C: Clock> MemoryStore<C> {
         let Parts { path, anchor_end, ident } = *parts;
         let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
         let mut shard = self.shards[location.shard].lock();
-        let is_room = self.take_room(1);
+        let is_room = self.reserve_capacity(1);
         if is_room {
             self.change(&mut shard, 1, |shard| {
-                let held = shard.held_mut();
-                held.put_ledger(path, ident, ledger);
-                held.keep_ledger(path, ident, expires);
+                let holds = shard.holds_mut();
+                holds.put_ledger(path, ident, ledger);
+                holds.keep_ledger(path, ident, expires);
             });
-            self.horizon.expects(expires);
+            self.next_expiry.report(expires);
         }
         is_room
     }
@@ -293,10 +298,10 @@ impl<C: Clock> MemoryStore<C> {
     /// Restores a record from a snapshot. Returns `false` if the store is full.
     fn put_back_record(&self, anchor_path: &[u8], name: &[u8], record: Record) -> bool {
         let mut shard = self.shards[locate::shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
-        let is_room = self.take_room(1);
+        let is_room = self.reserve_capacity(1);
         if is_room {
-            self.horizon.expects(record.expires());
-            self.change(&mut shard, 1, |shard| shard.held_mut().put_record(anchor_path, name, record));
+            self.next_expiry.report(record.expires());
+            self.change(&mut shard, 1, |shard| shard.holds_mut().put_record(anchor_path, name, record));
         }
         is_room
     }
@@ -313,9 +318,9 @@ impl<C: Clock> MemoryStore<C> {
     /// a check: a plan with long names may exceed `max_keys`, and the next plan finds no room.
     #[inline]
     fn change<T>(&self, shard: &mut Shard, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
-        let before = shard.places() + taken;
+        let before = shard.weight() + taken;
         let done = change(shard);
-        let after = shard.places();
+        let after = shard.weight();
         if after > before {
             self.keys.fetch_add(after - before, Ordering::Relaxed);
         } else if after < before {

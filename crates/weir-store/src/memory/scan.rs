@@ -9,7 +9,7 @@ use super::{
     locate::{hash, locate_all, shard_of},
     shard::Shard,
 };
-use crate::scan::{Held, Page, Reserved, Scan, ScanError, Stored, Wanted, by_owner};
+use crate::scan::{Hold, Page, Reserved, Scan, ScanError, Stored, Wanted, by_owner};
 use weir_core::{
     domain::{Clock, Micros, key::parts_end},
     hold::{Ledger, Record},
@@ -23,7 +23,7 @@ const MAX_SEEN: usize = 65_536;
 
 /// The position where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Cursor {
+struct Position {
     shard: u32,
     /// The slots from this one on are done. Removing a state moves the last one into its slot, so a pending state never
     /// moves to a slot that is done.
@@ -32,7 +32,7 @@ struct Cursor {
     after: Vec<u8>,
 }
 
-impl Cursor {
+impl Position {
     fn start() -> Self {
         Self { end: u32::MAX, ..Self::default() }
     }
@@ -61,11 +61,11 @@ impl<C: Clock> MemoryStore<C> {
     pub async fn scan(&self, scan: &Scan, cursor: Option<&[u8]>) -> Result<Page, ScanError> {
         let one = scan.anchor_path.as_ref().map(|path| shard_of(hash(&self.hasher, path), self.shards.len()));
         let mut at = match cursor {
-            None => Cursor { shard: one.unwrap_or_default() as u32, ..Cursor::start() },
-            Some(bytes) => Cursor::read(bytes).ok_or(ScanError::Cursor)?,
+            None => Position { shard: one.unwrap_or_default() as u32, ..Position::start() },
+            Some(bytes) => Position::read(bytes).ok_or(ScanError::Cursor)?,
         };
         let (mut page, mut seen) = (Page::default(), 0);
-        let is_wanted = |at: &Cursor| one.is_none_or(|one| at.shard as usize == one);
+        let is_wanted = |at: &Position| one.is_none_or(|one| at.shard as usize == one);
         while let Some(shard) = self.shards.get(at.shard as usize).filter(|_| is_wanted(&at)) {
             if page.len() >= scan.count || seen >= MAX_SEEN {
                 return Ok(Page { next: Some(at.write()), ..page });
@@ -73,7 +73,7 @@ impl<C: Clock> MemoryStore<C> {
             let now = self.clock.now();
             seen += match scan.wanted {
                 Wanted::States => slice(&shard.lock(), scan, now, &mut at, &mut page.states),
-                Wanted::Holds => held(&shard.lock(), scan, now, &mut at, &mut page),
+                Wanted::Holds => list_holds(&shard.lock(), scan, now, &mut at, &mut page),
             };
             yield_now().await;
         }
@@ -81,26 +81,26 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Returns the holds on each level of a plan.
-    pub fn holds(&self, plan: &Plan<'_>) -> Vec<Vec<Held>> {
+    pub fn holds(&self, plan: &Plan<'_>) -> Vec<Vec<Hold>> {
         let (now, shards) = (self.clock.now(), self.shards.len());
         let levels = plan.levels().iter().zip(locate_all(plan, &self.hasher, shards));
-        let held = levels.map(|(level, location)| {
+        let holds = levels.map(|(level, location)| {
             let shard = self.shards[location.shard].lock();
-            by_owner(holds(shard.held().and_then(|held| held.ledger(level.path(), level.limit.ident())), now))
+            by_owner(holds(shard.holds().and_then(|holds| holds.ledger(level.path(), level.limit.ident())), now))
         });
-        held.collect()
+        holds.collect()
     }
 }
 
 /// Lists some states of a shard and advances the cursor. Returns how many were read.
-fn slice(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut Vec<Stored>) -> usize {
+fn slice(shard: &Shard, scan: &Scan, now: Micros, at: &mut Position, states: &mut Vec<Stored>) -> usize {
     let (mut end, mut seen) = (shard.len().min(at.end as usize), 0);
     for (name, _, expires) in shard.below(end).take(SLICE) {
         if states.len() >= scan.count {
             break;
         }
         (end, seen) = (end - 1, seen + 1);
-        if expires > now && name.starts_with(&scan.beginning) {
+        if expires > now && name.starts_with(&scan.prefix) {
             states.push(Stored { name: name.to_vec(), holds: holds(ledger_of(shard, name), now) });
         }
     }
@@ -113,30 +113,30 @@ fn slice(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut 
 
 fn ledger_of<'s>(shard: &'s Shard, name: &[u8]) -> Option<&'s Ledger> {
     let (path, ident) = name.split_at(parts_end(name, usize::MAX).unwrap_or(name.len()));
-    shard.held()?.ledger(path, ident)
+    shard.holds()?.ledger(path, ident)
 }
 
-fn holds(ledger: Option<&Ledger>, now: Micros) -> Vec<Held> {
+fn holds(ledger: Option<&Ledger>, now: Micros) -> Vec<Hold> {
     let live = ledger.map(Ledger::holds).unwrap_or_default().iter();
     let live = live.filter(|hold| hold.units > 0 && hold.deadline > now);
-    let held = live.map(|hold| Held {
+    let holds = live.map(|hold| Hold {
         owner: (!hold.id.is_of_reservations()).then_some(hold.id.owner),
         units: hold.units,
         expires_after: hold.deadline - now,
     });
-    held.collect()
+    holds.collect()
 }
 
 /// Lists the holds and reservations of a shard and advances the cursor. Returns how many were read. They are ordered by
 /// name, with a leading byte for their kind: ledgers before records.
-fn held(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, page: &mut Page) -> usize {
-    let Some(held) = shard.held() else {
+fn list_holds(shard: &Shard, scan: &Scan, now: Micros, at: &mut Position, page: &mut Page) -> usize {
+    let Some(shard_holds) = shard.holds() else {
         at.next_shard();
         return 1;
     };
     let stored = |(name, ledger, _): (&[u8], &Ledger, Micros)| {
         let stored = Stored { name: name.to_vec(), holds: holds(Some(ledger), now) };
-        let is_wanted = name.starts_with(&scan.beginning) && stored.holds.iter().any(|hold| hold.owner.is_some());
+        let is_wanted = name.starts_with(&scan.prefix) && stored.holds.iter().any(|hold| hold.owner.is_some());
         is_wanted.then(|| ([&[0], name].concat(), Found::State(stored)))
     };
     let reserved = |(anchor, name, record): (&[u8], &[u8], &Record)| {
@@ -144,13 +144,13 @@ fn held(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, page: &mut Pag
         let (levels, name) = (levels.iter().map(|level| level.to_vec()).collect(), name.to_vec());
         let place = [&[1], anchor, &name].concat();
         let reserved = Reserved { name, levels, units: *units, expires_after: deadline - now };
-        let reserved = Some(reserved).filter(|reserved| reserved.expires_after > 0)?.below(&scan.beginning)?;
+        let reserved = Some(reserved).filter(|reserved| reserved.expires_after > 0)?.below(&scan.prefix)?;
         Some((place, Found::Reservation(reserved)))
     };
-    let found = held.ledgers().filter_map(stored).chain(held.records().filter_map(reserved));
+    let found = shard_holds.ledgers().filter_map(stored).chain(shard_holds.records().filter_map(reserved));
     let mut found: Vec<_> = found.filter(|(place, _)| *place > at.after).collect();
     found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let (seen, room) = (held.len(), scan.count - page.len());
+    let (seen, room) = (shard_holds.len(), scan.count - page.len());
     match found.get(room - 1).filter(|_| found.len() > room) {
         Some((last, _)) => at.after.clone_from(last),
         None => at.next_shard(),
@@ -170,10 +170,10 @@ enum Found {
 }
 
 /// Lists ledgers without a state, such as the slots of a concurrency limit, ordered by name.
-fn without_state(shard: &Shard, scan: &Scan, now: Micros, at: &mut Cursor, states: &mut Vec<Stored>) -> usize {
-    let ledgers = shard.held().into_iter().flat_map(|held| held.ledgers());
+fn without_state(shard: &Shard, scan: &Scan, now: Micros, at: &mut Position, states: &mut Vec<Stored>) -> usize {
+    let ledgers = shard.holds().into_iter().flat_map(|holds| holds.ledgers());
     let wanted = ledgers.filter(|(name, _, expires)| {
-        *expires > now && name.starts_with(&scan.beginning) && (at.after.is_empty() || **name > *at.after)
+        *expires > now && name.starts_with(&scan.prefix) && (at.after.is_empty() || **name > *at.after)
     });
     let mut names: Vec<_> = wanted.map(|(name, ..)| name).collect();
     if !names.is_empty() {

@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::{held::Held, name::Name, places, row::Row};
+use super::{chunked_vec::ChunkedVec, name::Name, shard_holds::ShardHolds, weight};
 use crate::ResetDone;
 use weir_core::{
     algorithm::State,
@@ -12,16 +12,16 @@ use weir_core::{
 /// A part of the store's states. The table holds indexes of `slots`; removing a slot moves the last one into its place.
 pub(super) struct Shard {
     table: HashTable<u32>,
-    slots: Row<Slot>,
+    slots: ChunkedVec<Slot>,
     /// Capacity used by all states.
-    places: usize,
+    weight: usize,
     /// Slot at which the next sweep continues.
     hand: usize,
     /// Least expiry of the states that the current sweep round has kept.
     passed: Micros,
     /// A lower bound for the expiry of all states.
     next_expiry: Micros,
-    held: Option<Box<Held>>,
+    holds: Option<Box<ShardHolds>>,
 }
 
 struct Slot {
@@ -29,7 +29,7 @@ struct Slot {
     state: State,
     expires: Micros,
     hash: u32,
-    places: u32,
+    weight: u32,
 }
 
 /// Spreads the 32 bits of a hash over 64, because the table takes its tags from the upper bits.
@@ -41,12 +41,12 @@ impl Default for Shard {
     fn default() -> Self {
         Self {
             table: HashTable::new(),
-            slots: Row::default(),
-            places: 0,
+            slots: ChunkedVec::default(),
+            weight: 0,
             hand: 0,
             passed: Micros::MAX,
             next_expiry: Micros::MAX,
-            held: None,
+            holds: None,
         }
     }
 }
@@ -77,34 +77,34 @@ impl Shard {
     }
 
     pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros) {
-        self.expects(expires);
+        self.note_expiry(expires);
         let slot = &mut self.slots[slot];
         slot.state = state;
         slot.expires = expires;
     }
 
-    /// Updates a slot's capacity after a limit in a request allowed it `brought` bytes of marks.
-    pub(super) fn resize(&mut self, slot: usize, brought: usize) {
+    /// Updates a slot's capacity after a limit in a request allowed it `mark_bytes` bytes of marks.
+    pub(super) fn resize(&mut self, slot: usize, mark_bytes: usize) {
         let slot = &mut self.slots[slot];
-        let places = places(slot.name.bytes().len() + brought);
-        self.places = self.places + places as usize - slot.places as usize;
-        slot.places = places;
+        let weight = weight(slot.name.bytes().len() + mark_bytes);
+        self.weight = self.weight + weight as usize - slot.weight as usize;
+        slot.weight = weight;
     }
 
-    /// Adds a state with a new name, for which a limit in the request allows `brought` bytes of marks. Returns its
+    /// Adds a state with a new name, for which a limit in the request allows `mark_bytes` bytes of marks. Returns its
     /// slot.
-    pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros, brought: usize) -> usize {
-        self.expects(expires);
+    pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros, mark_bytes: usize) -> usize {
+        self.note_expiry(expires);
         let slot = self.slots.len();
-        let places = places(name.bytes().len() + brought);
-        self.places += places as usize;
-        self.slots.push(Slot { name, state, expires, hash, places });
+        let weight = weight(name.bytes().len() + mark_bytes);
+        self.weight += weight as usize;
+        self.slots.push(Slot { name, state, expires, hash, weight });
         let slots = &self.slots;
         self.table.insert_unique(spread(hash), slot as u32, |slot| spread(slots[*slot as usize].hash));
         slot
     }
 
-    fn expects(&mut self, expires: Micros) {
+    fn note_expiry(&mut self, expires: Micros) {
         self.passed = self.passed.min(expires);
         self.next_expiry = self.next_expiry.min(expires);
     }
@@ -115,33 +115,33 @@ impl Shard {
 
     /// Returns the capacity used by its states, ledgers and records.
     #[inline]
-    pub(super) fn places(&self) -> usize {
-        self.places + self.held.as_ref().map_or(0, |held| held.places())
+    pub(super) fn weight(&self) -> usize {
+        self.weight + self.holds.as_ref().map_or(0, |holds| holds.weight())
     }
 
     /// Returns its ledgers and records, if any.
     #[inline]
-    pub(super) fn held(&self) -> Option<&Held> {
-        self.held.as_deref()
+    pub(super) fn holds(&self) -> Option<&ShardHolds> {
+        self.holds.as_deref()
     }
 
     /// Returns its ledgers and records for a change, creating them if needed.
-    pub(super) fn held_mut(&mut self) -> &mut Held {
-        self.held.get_or_insert_default()
+    pub(super) fn holds_mut(&mut self) -> &mut ShardHolds {
+        self.holds.get_or_insert_default()
     }
 
     /// Returns a time before which nothing expires.
     pub(crate) fn next_expiry(&self) -> Micros {
         let states = if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry };
-        self.held.as_ref().map_or(states, |held| states.min(held.next_sweep()))
+        self.holds.as_ref().map_or(states, |holds| states.min(holds.next_sweep()))
     }
 
     /// Continues the sweep over at most `count` states, and the ledgers and records, and drops expired ones. Returns
     /// how many. Costs nothing while none can have expired.
     pub(super) fn sweep(&mut self, count: usize, now: Micros) -> usize {
-        let dropped = self.held.as_mut().map_or(0, |held| held.sweep(now));
-        if self.held.as_ref().is_some_and(|held| held.len() == 0) {
-            self.held = None;
+        let dropped = self.holds.as_mut().map_or(0, |holds| holds.sweep(now));
+        if self.holds.as_ref().is_some_and(|holds| holds.len() == 0) {
+            self.holds = None;
         }
         let before = self.slots.len();
         for _ in 0..count {
@@ -194,7 +194,7 @@ impl Shard {
     /// unexpired. Unexpired holds remain until their deadline.
     pub(super) fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> ResetDone {
         let before = self.slots.len();
-        let mut done = self.held.as_mut().map(|held| held.forget_expired(path, subtree, now)).unwrap_or_default();
+        let mut done = self.holds.as_mut().map(|holds| holds.forget_expired(path, subtree, now)).unwrap_or_default();
         let mut slot = 0;
         while slot < self.slots.len() {
             let Slot { name, expires, .. } = &self.slots[slot];
@@ -221,7 +221,7 @@ impl Shard {
 
     fn remove(&mut self, slot: usize) {
         let last = self.slots.len() - 1;
-        self.places -= self.slots[slot].places as usize;
+        self.weight -= self.slots[slot].weight as usize;
         if let Ok(entry) = self.table.find_entry(spread(self.slots[slot].hash), |at| *at as usize == slot) {
             entry.remove();
         }
@@ -240,16 +240,16 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{super::PLACE_BYTES, *};
+    use super::{super::WEIGHT_BYTES, *};
     use weir_core::{
         algorithm::{Bounds, find},
-        domain::Ask,
+        domain::StepInput,
     };
 
     fn a_state() -> State {
         let entry = find("fixed_window").unwrap();
         let params = (entry.parse)(&entry.examples[0], &Bounds::default()).unwrap();
-        params.step(None, &Ask { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
+        params.step(None, &StepInput { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
     }
 
     #[test]
@@ -270,22 +270,22 @@ mod tests {
         /// Against a model map of expiries: stored states are found, a sweep drops only expired states, and a full
         /// round drops all of them.
         #[test]
-        fn behaves_like_a_map_with_expiry(story in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
+        fn behaves_like_a_map_with_expiry(events in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
             let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
-            for (number, (what, key, time)) in story.into_iter().enumerate() {
+            for (number, (what, key, time)) in events.into_iter().enumerate() {
                 let (path, hash, now) = ([key / 10, key], u32::from(key % 7), number as Micros);
-                let brought = PLACE_BYTES / 8 * time as usize;
+                let mark_bytes = WEIGHT_BYTES / 8 * time as usize;
                 match what {
                     0..=2 => {
                         let expires = now + time;
                         match shard.find(hash, &path, &[END]) {
                             Some(slot) => {
                                 shard.replace(slot, a_state(), expires);
-                                shard.resize(slot, brought);
+                                shard.resize(slot, mark_bytes);
                             }
-                            None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires, brought)),
+                            None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires, mark_bytes)),
                         }
-                        model.insert(path, (expires, places(path.len() + 1 + brought)));
+                        model.insert(path, (expires, weight(path.len() + 1 + mark_bytes)));
                     }
                     3 => {
                         let dropped = shard.sweep(usize::from(key), now);
@@ -322,7 +322,7 @@ mod tests {
                     prop_assert!(model.values().all(|(expires, _)| *expires > now));
                 }
                 prop_assert_eq!(shard.len(), model.len());
-                prop_assert_eq!(shard.places(), model.values().map(|(_, places)| *places as usize).sum::<usize>());
+                prop_assert_eq!(shard.weight(), model.values().map(|(_, weight)| *weight as usize).sum::<usize>());
             }
             let now = 1_000;
             while shard.next_expiry() <= now {

@@ -44,14 +44,14 @@ fn a_full_store_keeps_live_states_and_reuses_expired_ones() {
     assert!(!ask(&store, &limit, &key(&["user", "one too many"]), &[2]));
     assert!(!ask(&store, &limit, &key(&["user", "0", "below"]), &[2, 3]), "one of its levels is new");
     assert!(keys.iter().all(|key| !ask(&store, &limit, key, &[2])), "every key is used up");
-    assert_eq!(store.stats(), MemoryStats { keys: MOST, lacked_room: 1, ..MemoryStats::default() });
+    assert_eq!(store.stats(), MemoryStats { keys: MOST, capacity_misses: 1, ..MemoryStats::default() });
 
     clock.set(6 * SECOND);
     let others: Vec<_> = (0..MOST).map(|user| key(&["other", &user.to_string()])).collect();
     assert!(others.iter().all(|key| ask(&store, &limit, key, &[2])));
     assert_eq!(store.stats().keys, MOST);
     store.sweep(store.shard_count());
-    assert_eq!(store.stats(), MemoryStats { keys: MOST, lacked_room: 1, expired: MOST, ..MemoryStats::default() });
+    assert_eq!(store.stats(), MemoryStats { keys: MOST, capacity_misses: 1, expired: MOST, ..MemoryStats::default() });
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn allow_passes_new_keys_unstored_and_still_limits_known_keys() {
         assert!(!ask(&store, &limit, &known, &[2, 3]), "one of its levels is known, and used up");
         assert!(ask(&store, &limit, &known, &[3]));
     }
-    assert_eq!(store.stats(), MemoryStats { keys: MOST, lacked_room: 6, ..MemoryStats::default() });
+    assert_eq!(store.stats(), MemoryStats { keys: MOST, capacity_misses: 6, ..MemoryStats::default() });
     let too_much = Plan::new([Level::new(&new, 2, 2, &limit, 2)].into_iter().collect(), Charge::AllOrNothing, None);
     assert!(!store.decide_now(&too_much)[0].allowed, "no new key is allowed that much");
     clock.set(SECOND);
@@ -182,7 +182,7 @@ fn evict_removes_the_earliest_expiry_of_a_sample() {
     for new in &news {
         assert!(ask(&store, &limit, new, &[2, 3]));
     }
-    let stats = MemoryStats { keys: MOST, lacked_room: MOST / 10, evicted: MOST / 5, ..MemoryStats::default() };
+    let stats = MemoryStats { keys: MOST, capacity_misses: MOST / 10, evicted: MOST / 5, ..MemoryStats::default() };
     assert_eq!(store.stats(), stats);
     // A fifth is evicted. At random that would hit a fifth of the later half, give or take 2 %; by sampling it is 3 %.
     let later = (MOST / 2..MOST).filter(|user| {
@@ -203,11 +203,11 @@ fn evict_never_displaces_states_of_the_same_plan() {
     assert!(ask(&store, &limit, &key, &[2]));
     assert!(ask(&store, &limit, &key, &[2, 3]));
     assert!(!ask(&store, &limit, &key, &[1, 2, 3]));
-    assert_eq!(store.stats(), MemoryStats { keys: 2, lacked_room: 1, ..MemoryStats::default() });
+    assert_eq!(store.stats(), MemoryStats { keys: 2, capacity_misses: 1, ..MemoryStats::default() });
     assert!(ask(&store, &limit, &key, &[2]), "the refusal charged nothing");
     assert!(!ask(&store, &limit, &key, &[2]));
     assert!(ask(&store, &limit, &key, &[1]), "its level takes the place of one of the two");
-    assert_eq!(store.stats(), MemoryStats { keys: 2, lacked_room: 2, evicted: 1, ..MemoryStats::default() });
+    assert_eq!(store.stats(), MemoryStats { keys: 2, capacity_misses: 2, evicted: 1, ..MemoryStats::default() });
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn evict_confines_a_flood_below_one_anchor_to_its_shard() {
     }
     assert_eq!(
         store.stats(),
-        MemoryStats { keys: 2_000, lacked_room: 3_500, evicted: 3_500, ..MemoryStats::default() }
+        MemoryStats { keys: 2_000, capacity_misses: 3_500, evicted: 3_500, ..MemoryStats::default() }
     );
     // Of 500 keys in 64 shards, about 8 share the shard of the flood.
     let left = others.iter().filter(|key| is_spent(&store, &limit, key)).count();
@@ -250,7 +250,7 @@ fn concurrent_threads_stay_within_max_keys_for_every_rule() {
                 });
             }
         });
-        let held: usize = store.shards.iter().map(|shard| shard.lock().places()).sum();
+        let held: usize = store.shards.iter().map(|shard| shard.lock().weight()).sum();
         assert_eq!(held, store.stats().keys, "{when_full:?}");
         assert!((MOST - 1..=MOST).contains(&held), "{when_full:?}: room for {held} only");
     }
@@ -269,7 +269,7 @@ fn a_long_name_takes_the_place_of_several_states_as_long_as_it_is_there() {
         let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::clone(&clock));
         let depth = MAX_SEGMENTS as u8;
         let name = long_key(0).prefix(MAX_SEGMENTS).len() + limit.ident().len();
-        let each = 1 + name / PLACE_BYTES;
+        let each = 1 + name / WEIGHT_BYTES;
         assert!(each > 8, "{name} bytes");
         for number in 0..MOST {
             let passes = ask(&store, &limit, &long_key(number), &[depth]);
@@ -277,7 +277,7 @@ fn a_long_name_takes_the_place_of_several_states_as_long_as_it_is_there() {
             let stats = store.stats();
             assert!(stats.keys < MOST + each, "{when_full:?}: the last one may take more than there was");
             assert!(
-                stats.keys * PLACE_BYTES >= name * store.shards.iter().map(|shard| shard.lock().len()).sum::<usize>()
+                stats.keys * WEIGHT_BYTES >= name * store.shards.iter().map(|shard| shard.lock().len()).sum::<usize>()
             );
         }
         assert_eq!(store.stats().keys, MOST.div_ceil(each) * each, "{when_full:?}");
@@ -303,15 +303,15 @@ fn what_a_limit_of_a_request_may_remember_takes_places_and_that_of_a_policy_none
     assert!(ask(&store, &log(Origin::Policy, "10000"), &user("a"), &[2]));
     assert_eq!(store.stats().keys, 1);
     assert!(ask(&store, &log(Origin::Request, "100"), &user("a"), &[2]));
-    assert_eq!(store.stats().keys, 1 + 1 + 100 * 8 / PLACE_BYTES);
+    assert_eq!(store.stats().keys, 1 + 1 + 100 * 8 / WEIGHT_BYTES);
     // The same state, under a limit that allows more marks.
     assert!(ask(&store, &log(Origin::Request, "10000"), &user("a"), &[2]));
-    assert_eq!(store.stats().keys, 1 + 1 + 10_000 * 8 / PLACE_BYTES);
+    assert_eq!(store.stats().keys, 1 + 1 + 10_000 * 8 / WEIGHT_BYTES);
     let passed =
         (0..10).filter(|number| ask(&store, &log(Origin::Override, "10000"), &user(&number.to_string()), &[2]));
     assert_eq!(passed.count(), 3, "there is room for two, and the third takes more than there is");
     store.reset_now(&user("a"), 2, false);
-    assert_eq!(store.stats().keys, 3 * (1 + 10_000 * 8 / PLACE_BYTES));
+    assert_eq!(store.stats().keys, 3 * (1 + 10_000 * 8 / WEIGHT_BYTES));
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn what_is_held_and_answers_that_are_remembered_take_places_by_their_size() {
     let mut asked = plan(levels);
     asked.request = Some(&id);
     store.decide_now(&asked);
-    let record = 1 + levels * size_of::<Decision>() / PLACE_BYTES;
+    let record = 1 + levels * size_of::<Decision>() / WEIGHT_BYTES;
     assert!(record > 3);
     assert_eq!(store.stats().keys, 1 + record, "its one state, and the answer");
     let holds = 20;
@@ -336,7 +336,7 @@ fn what_is_held_and_answers_that_are_remembered_take_places_by_their_size() {
         let id = HoldId { owner: 1, number };
         store.renew_now(&plan(1), &Renewal { id, sequence: 1, spent: 0, kept: 0, want: 1, ttl: SECOND });
     }
-    let ledger = 1 + holds as usize * size_of::<Hold>() / PLACE_BYTES;
+    let ledger = 1 + holds as usize * size_of::<Hold>() / WEIGHT_BYTES;
     assert!(ledger > 3);
     assert_eq!(store.stats().keys, 1 + record + ledger);
     clock.set(20 * SECOND);

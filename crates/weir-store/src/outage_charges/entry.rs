@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 
 use weir_core::{
     algorithm::{Params, State},
-    domain::{Ask, Micros, key::parts_end},
+    domain::{Micros, StepInput, key::parts_end},
     plan::Level,
 };
 
 use crate::{
-    memory::PLACE_BYTES,
+    memory::WEIGHT_BYTES,
     redis::{rule_of, work},
 };
 
@@ -49,7 +49,7 @@ impl Entry {
             path_end,
             ident_end: path_end + level.limit.ident().len(),
             of_policy: level.limit.is_of_policy().then(|| level.limit.name.clone()),
-            size: work(&params) as usize + name.len() / PLACE_BYTES,
+            size: work(&params) as usize + name.len() / WEIGHT_BYTES,
             params,
             phase: level.phase(),
             units: 0,
@@ -75,8 +75,8 @@ impl Entry {
     pub(super) fn admit(&mut self, units: u64, back: u64, now: Micros) -> u64 {
         self.units = self.units.saturating_add(units);
         let next = if back > 0 {
-            let ask = Ask { now, cost: -(back as i64), max_wait: None, phase: self.phase };
-            self.params.step(self.state.as_ref(), &ask).1
+            let input = StepInput { now, cost: -(back as i64), max_wait: None, phase: self.phase };
+            self.params.step(self.state.as_ref(), &input).1
         } else {
             self.params.charge_what_fits(self.state.as_ref(), units, now, self.phase).1
         };

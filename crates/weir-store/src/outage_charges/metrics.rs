@@ -9,7 +9,7 @@ const KEYS: &str = "weir_store_outage_keys";
 
 /// The outcomes for admitted units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ChargeOutcome {
     /// Charged to the store.
     Charged,
     /// No longer counted: free again by then, or beyond the limit.
@@ -28,7 +28,7 @@ pub enum Outcome {
     Shutdown,
 }
 
-impl Outcome {
+impl ChargeOutcome {
     /// All outcomes, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Charged,
@@ -66,7 +66,7 @@ impl Render for OutageCharges {
              lost because too many keys waited (full), the store may have charged them before (unknown) or the process \
              ended (shutdown); dropped by a reset or a policy change.\n# TYPE {UNITS} counter\n"
         ));
-        for outcome in Outcome::ALL {
+        for outcome in ChargeOutcome::ALL {
             let (outcome, units) = (outcome.name(), self.units(outcome));
             out.push_str(&format!("{UNITS}{{store=\"redis\",outcome=\"{outcome}\"}} {units}\n"));
         }

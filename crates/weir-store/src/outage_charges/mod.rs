@@ -28,7 +28,7 @@ use weir_core::{
 
 pub(crate) use entry::Due;
 use entry::{Entry, name_of};
-pub use metrics::Outcome;
+pub use metrics::ChargeOutcome;
 
 use crate::redis::Fate;
 
@@ -60,7 +60,7 @@ pub struct OutageCharges {
     /// Pending levels and those in flight, each counted by its size.
     keys: AtomicUsize,
     arrived: Notify,
-    outcomes: [AtomicU64; Outcome::ALL.len()],
+    outcomes: [AtomicU64; ChargeOutcome::ALL.len()],
 }
 
 struct Shard {
@@ -91,7 +91,7 @@ impl OutageCharges {
     }
 
     /// Returns the units with this outcome so far.
-    pub fn units(&self, outcome: Outcome) -> u64 {
+    pub fn units(&self, outcome: ChargeOutcome) -> u64 {
         self.outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
@@ -104,7 +104,7 @@ impl OutageCharges {
             let level = &plan.levels()[index];
             match fate {
                 Fate::Charged => {}
-                Fate::Unknown => self.count(Outcome::Unknown, units),
+                Fate::Unknown => self.count(ChargeOutcome::Unknown, units),
                 Fate::NotCharged if units > 0 || level.cost < 0 => self.add(level, units),
                 Fate::NotCharged => {}
             }
@@ -116,7 +116,7 @@ impl OutageCharges {
         let mut shard = self.shards[self.shard_of(&name)].lock();
         if let Some(entry) = shard.entries.get_mut(&*name) {
             let back = if units == 0 { level.cost.unsigned_abs() } else { 0 };
-            return self.count(Outcome::Returned, entry.admit(units, back, now));
+            return self.count(ChargeOutcome::Returned, entry.admit(units, back, now));
         }
         if units == 0 {
             return;
@@ -125,7 +125,7 @@ impl OutageCharges {
         let size = entry.size;
         let takes = |keys: usize| (keys + size <= self.max_keys).then_some(keys + size);
         let Ok(before) = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, takes) else {
-            return self.count(Outcome::Full, units);
+            return self.count(ChargeOutcome::Full, units);
         };
         entry.admit(units, 0, now);
         shard.entries.insert(name.as_slice().into(), entry);
@@ -155,7 +155,7 @@ impl OutageCharges {
     pub(crate) fn due(&self, shard: usize, is_served: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
         let now = self.clock.now();
         let mut due = Vec::new();
-        self.drop_from(&mut self.shards[shard].lock(), Outcome::Drained, |name, entry| {
+        self.drop_from(&mut self.shards[shard].lock(), ChargeOutcome::Drained, |name, entry| {
             let is_drained = entry.counting(now) == 0;
             if !is_drained && is_served(entry.anchor(name)) {
                 due.push(name.into());
@@ -174,13 +174,13 @@ impl OutageCharges {
 
     /// Records that the store charged `units`; the rest no longer counted or did not fit.
     pub(crate) fn charged(&self, due: &Due, units: u64) {
-        self.count(Outcome::Charged, units);
-        self.count(Outcome::Drained, due.entry.units.saturating_sub(units));
+        self.count(ChargeOutcome::Charged, units);
+        self.count(ChargeOutcome::Drained, due.entry.units.saturating_sub(units));
         self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
 
     /// Drops units that will not be charged, with the reason.
-    pub(crate) fn give_up(&self, due: &Due, outcome: Outcome) {
+    pub(crate) fn give_up(&self, due: &Due, outcome: ChargeOutcome) {
         self.count(outcome, due.entry.units);
         self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
@@ -190,7 +190,7 @@ impl OutageCharges {
     pub(crate) fn put_back(&self, due: Due) {
         let mut shard = self.shards[self.shard_of(&due.name)].lock();
         if due.resets != shard.resets {
-            return self.give_up(&due, Outcome::Reset);
+            return self.give_up(&due, ChargeOutcome::Reset);
         }
         let size = due.entry.size;
         match shard.entries.entry(due.name) {
@@ -210,7 +210,7 @@ impl OutageCharges {
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.resets += 1;
-            self.drop_from(&mut shard, Outcome::Reset, |name, entry| {
+            self.drop_from(&mut shard, ChargeOutcome::Reset, |name, entry| {
                 let own = entry.path(name);
                 own == path || subtree && own.starts_with(path)
             });
@@ -219,23 +219,23 @@ impl OutageCharges {
 
     /// Drops the units of policy limits that are not in force, by encoded domain, name and ident.
     pub fn retain(&self, is_in_force: impl Fn(&[u8], &str, &[u8]) -> bool) {
-        self.drop_where(Outcome::Policy, |name, entry| {
+        self.drop_where(ChargeOutcome::Policy, |name, entry| {
             entry.limit_of_policy(name).is_some_and(|(domain, limit, ident)| !is_in_force(domain, limit, ident))
         });
     }
 
     /// Drops all units at shutdown. Returns how many.
     pub(crate) fn give_all_up(&self) -> u64 {
-        let before = self.units(Outcome::Shutdown);
-        self.drop_where(Outcome::Shutdown, |_, _| true);
-        self.units(Outcome::Shutdown) - before
+        let before = self.units(ChargeOutcome::Shutdown);
+        self.drop_where(ChargeOutcome::Shutdown, |_, _| true);
+        self.units(ChargeOutcome::Shutdown) - before
     }
 
-    fn drop_where(&self, outcome: Outcome, mut is_dropped: impl FnMut(&[u8], &Entry) -> bool) {
+    fn drop_where(&self, outcome: ChargeOutcome, mut is_dropped: impl FnMut(&[u8], &Entry) -> bool) {
         self.shards.iter().for_each(|shard| self.drop_from(&mut shard.lock(), outcome, &mut is_dropped));
     }
 
-    fn drop_from(&self, shard: &mut Shard, outcome: Outcome, mut is_dropped: impl FnMut(&[u8], &Entry) -> bool) {
+    fn drop_from(&self, shard: &mut Shard, outcome: ChargeOutcome, mut is_dropped: impl FnMut(&[u8], &Entry) -> bool) {
         shard.entries.retain(|name, entry| {
             let is_dropped = is_dropped(name, entry);
             if is_dropped {
@@ -246,7 +246,7 @@ impl OutageCharges {
         });
     }
 
-    fn count(&self, outcome: Outcome, units: u64) {
+    fn count(&self, outcome: ChargeOutcome, units: u64) {
         if units > 0 {
             self.outcomes[outcome as usize].fetch_add(units, Ordering::Relaxed);
         }

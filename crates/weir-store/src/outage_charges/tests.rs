@@ -63,7 +63,7 @@ impl Scene {
         names.into_iter().filter_map(|(shard, name)| self.charges.take(shard, name)).collect()
     }
 
-    fn units(&self, outcome: Outcome) -> u64 {
+    fn units(&self, outcome: ChargeOutcome) -> u64 {
         self.charges.units(outcome)
     }
 }
@@ -80,7 +80,7 @@ fn units_are_summed_by_level() {
     scene.admit_under(&alex, &[&outer, &inner], 2, &[Fate::Unknown, Fate::NotCharged]);
     assert_eq!(scene.charges.keys(), 3);
     assert_eq!(scene.due(), [4, 6, 7]);
-    assert_eq!(scene.units(Outcome::Unknown), 2, "the store may have charged them");
+    assert_eq!(scene.units(ChargeOutcome::Unknown), 2, "the store may have charged them");
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn what_comes_back_meanwhile_is_not_charged() {
     units.sort_unstable();
     assert_eq!(units, [4, 10], "five of nine are back; of a million a limit holds ten");
     due.iter().for_each(|due| scene.charges.charged(due, due.units()));
-    assert_eq!((scene.units(Outcome::Charged), scene.units(Outcome::Drained)), (14, 5 + 999_990));
+    assert_eq!((scene.units(ChargeOutcome::Charged), scene.units(ChargeOutcome::Drained)), (14, 5 + 999_990));
     scene.admit(&["user", "alex"], 3);
     scene.clock.set(START + 60 * SECOND);
     assert_eq!((scene.due(), scene.charges.keys()), (vec![], 0), "all are back");
-    assert_eq!(scene.units(Outcome::Drained), 5 + 999_990 + 3);
+    assert_eq!(scene.units(ChargeOutcome::Drained), 5 + 999_990 + 3);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn refunds_are_of_what_was_admitted_here() {
     scene.admit(&["user", "alex"], 5);
     scene.admit(&["user", "alex"], -3);
     assert_eq!(scene.due(), [2]);
-    assert_eq!(scene.units(Outcome::Returned), 3);
+    assert_eq!(scene.units(ChargeOutcome::Returned), 3);
 }
 
 #[test]
@@ -131,17 +131,17 @@ fn at_most_so_many_levels_wait() {
     for user in ["a", "b", "c", "d", "d", "a"] {
         scene.admit(&["user", user], 2);
     }
-    assert_eq!((scene.charges.keys(), scene.units(Outcome::Full)), (3, 4));
+    assert_eq!((scene.charges.keys(), scene.units(ChargeOutcome::Full)), (3, 4));
     assert_eq!(scene.due(), [2, 2, 4]);
     // Capacity becomes free when units are charged or dropped, not while they are in flight.
     let scene = Scene::new(1);
     scene.admit(&["user", "a"], 2);
     let due = scene.take();
     scene.admit(&["user", "b"], 3);
-    assert_eq!(scene.units(Outcome::Full), 3);
-    due.iter().for_each(|due| scene.charges.give_up(due, Outcome::Unknown));
+    assert_eq!(scene.units(ChargeOutcome::Full), 3);
+    due.iter().for_each(|due| scene.charges.give_up(due, ChargeOutcome::Unknown));
     scene.admit(&["user", "b"], 3);
-    assert_eq!((scene.due(), scene.units(Outcome::Unknown)), (vec![3], 2));
+    assert_eq!((scene.due(), scene.units(ChargeOutcome::Unknown)), (vec![3], 2));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn large_states_count_as_several_keys() {
     scene.admit_under(&key(&["user"]), &[&log], 1, &[Fate::NotCharged]);
     assert_eq!(scene.charges.keys(), 11);
     assert_eq!(scene.charges.give_all_up(), 1);
-    assert_eq!((scene.charges.keys(), scene.units(Outcome::Shutdown)), (0, 1));
+    assert_eq!((scene.charges.keys(), scene.units(ChargeOutcome::Shutdown)), (0, 1));
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn a_reset_drops_what_waits_and_what_is_on_its_way() {
     for (subtree, left) in [(false, 2), (true, 1)] {
         let scene = admitted();
         scene.charges.reset(alex.prefix(2), subtree);
-        assert_eq!((scene.due().len(), scene.units(Outcome::Reset)), (left, 3 - left as u64));
+        assert_eq!((scene.due().len(), scene.units(ChargeOutcome::Reset)), (left, 3 - left as u64));
     }
     let scene = admitted();
     let due = scene.take();
     scene.charges.reset(alex.prefix(2), false);
     due.into_iter().for_each(|due| scene.charges.put_back(due));
-    assert_eq!((scene.charges.keys(), scene.units(Outcome::Reset)), (0, 3));
+    assert_eq!((scene.charges.keys(), scene.units(ChargeOutcome::Reset)), (0, 3));
 }
 
 #[test]
@@ -194,5 +194,5 @@ fn limits_that_are_in_force_no_more_are_dropped() {
     let spec = Limit::new(Origin::Request, Some("old"), "*", 0, false, old.params.clone());
     scene.admit_under(&alex, &[&old, &kept, &spec], 2, &[Fate::NotCharged; 3]);
     scene.charges.retain(|domain, name, ident| (domain, name, ident) == (&[0][..], "kept", kept.ident()));
-    assert_eq!((scene.due(), scene.units(Outcome::Policy)), (vec![2, 2], 2), "a request's own limit stays");
+    assert_eq!((scene.due(), scene.units(ChargeOutcome::Policy)), (vec![2, 2], 2), "a request's own limit stays");
 }

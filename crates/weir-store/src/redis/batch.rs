@@ -16,7 +16,7 @@ use super::{
     script::{self, Task},
     store_time::StoreTime,
 };
-use crate::{Failure, failure::RefusalCode};
+use crate::{Failure, failure::ErrorCode};
 use weir_core::domain::Micros;
 
 /// The rule for grouping the parts of a batch into script calls.
@@ -121,7 +121,7 @@ impl Batch {
                 Err(error) => Err(failure(error)),
             };
             match second {
-                Ok(second) => round.refused = second.refused.or(round.refused),
+                Ok(second) => round.rejection = second.rejection.or(round.rejection),
                 Err(failure) => {
                     // Some checks have replies already, so the batch as a whole had an effect.
                     self.fail(&failure);
@@ -129,7 +129,7 @@ impl Batch {
                 }
             }
         }
-        Ok(round.refused)
+        Ok(round.rejection)
     }
 
     async fn round(
@@ -168,7 +168,7 @@ impl Batch {
                 let reply = reply.and_then(Value::extract_error).map_err(failure);
                 self.deliver(matches!(reply, Ok(Value::Int(count)) if count >= i64::from(settings.wait_replicas)));
                 match reply {
-                    Err(failure @ Failure::Refused { .. }) => round.refused = round.refused.or(Some(failure)),
+                    Err(failure @ Failure::Rejected { .. }) => round.rejection = round.rejection.or(Some(failure)),
                     Err(failure) => return Err(failure),
                     Ok(_) => {}
                 }
@@ -201,7 +201,7 @@ impl Batch {
             time.synchronize(answers.at());
         }
         if let Err(failure) = &answers
-            && failure.refusal() == Some(RefusalCode::NoScript)
+            && failure.error_code() == Some(ErrorCode::NoScript)
             && !round.last
         {
             round.without_script.push(call);
@@ -209,15 +209,15 @@ impl Batch {
         }
         for waiter in &mut self.waiters[self.calls[call].clone()] {
             let answer = match &mut answers {
-                Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells, waiter.part.has_id),
+                Ok(answers) => answers.next(waiter.part.levels, waiter.part.fields, waiter.part.has_id),
                 Err(failure) => Err(failure.clone()),
             };
             match &answer {
-                Err(failure) if failure.is_refusal_after_write() => round.refused = Some(failure.clone()),
-                Err(failure @ Failure::Refused { .. })
-                    if !round.refused.as_ref().is_some_and(Failure::is_refusal_after_write) =>
+                Err(failure) if failure.is_rejection_after_write() => round.rejection = Some(failure.clone()),
+                Err(failure @ Failure::Rejected { .. })
+                    if !round.rejection.as_ref().is_some_and(Failure::is_rejection_after_write) =>
                 {
-                    round.refused = Some(failure.clone());
+                    round.rejection = Some(failure.clone());
                 }
                 _ => {}
             }
@@ -264,7 +264,7 @@ struct Round {
     last: bool,
     /// The calls that failed with `NOSCRIPT`.
     without_script: Vec<usize>,
-    refused: Option<Failure>,
+    rejection: Option<Failure>,
 }
 
 fn fits(first: &Waiter, other: &Waiter, settings: &CallSettings) -> bool {

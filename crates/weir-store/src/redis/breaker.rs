@@ -14,11 +14,11 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{Failure, metrics::Outage};
 
 /// Consecutive failed round trips that open the circuit breaker.
-const MOST_FAILURES: u32 = 5;
+const MAX_FAILURES: u32 = 5;
 /// A failure within this time after the circuit breaker closed continues the same outage.
 pub(super) const RELAPSE: Duration = Duration::from_secs(5);
 
-/// Opens after [`MOST_FAILURES`] consecutive failures, or immediately when a server is slow. A successful probe or
+/// Opens after [`MAX_FAILURES`] consecutive failures, or immediately when a server is slow. A successful probe or
 /// refresh closes it.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
@@ -42,7 +42,7 @@ impl Breaker {
     }
 
     /// Returns the failure for requests while the circuit breaker is open.
-    pub(crate) fn instead(&self) -> Option<Failure> {
+    pub(crate) fn open_failure(&self) -> Option<Failure> {
         self.is_open().then(|| Failure::BreakerOpen(self.cause()))
     }
 
@@ -64,7 +64,7 @@ impl Breaker {
     }
 
     pub(crate) fn failed(&self, failure: &Failure) {
-        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES {
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES {
             self.trip(failure);
         }
     }
@@ -111,19 +111,19 @@ mod tests {
     async fn consecutive_failures_open_the_breaker_until_it_is_closed() {
         let breaker = Breaker::default();
         for _ in 0..3 {
-            (1..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
+            (1..MAX_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
             breaker.succeeded();
         }
-        assert!(!breaker.is_open(), "no {MOST_FAILURES} in a row");
-        (0..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
+        assert!(!breaker.is_open(), "no {MAX_FAILURES} in a row");
+        (0..MAX_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
         breaker.wait_until_open().await;
         breaker.succeeded();
         assert!(breaker.is_open(), "a late success says nothing about now");
         breaker.close();
-        (1..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
+        (1..MAX_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
         assert!(!breaker.is_open(), "counted afresh");
         breaker.trip(&Failure::Late);
-        assert_eq!(breaker.instead(), Some(Failure::BreakerOpen(Failure::Late.to_string().into())));
+        assert_eq!(breaker.open_failure(), Some(Failure::BreakerOpen(Failure::Late.to_string().into())));
         breaker.wait_until_open().await;
     }
 

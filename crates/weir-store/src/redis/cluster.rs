@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Failure,
-    failure::RefusalCode,
+    failure::ErrorCode,
     metrics::{Outage, ServerStatus},
     url::Address,
 };
@@ -106,7 +106,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The last failure.
-    pub(super) async fn carry<T, F>(
+    pub(super) async fn route<T, F>(
         &self,
         slot: u16,
         deadline: Instant,
@@ -128,12 +128,12 @@ impl Cluster {
             };
             match self.shared.redirected(slot, &failure, node.address()) {
                 // The failure's text has the last redirection.
-                Some(_) if redirects == MAX_REDIRECTS => return Err(self.shared.doubted(failure)),
+                Some(_) if redirects == MAX_REDIRECTS => return Err(self.shared.refresh_after(failure)),
                 Some(elsewhere) => {
                     redirects += 1;
                     ahead = elsewhere;
                 }
-                None => retry.pause(self.shared.doubted(failure)).await?,
+                None => retry.pause(self.shared.refresh_after(failure)).await?,
             }
         }
     }
@@ -153,7 +153,7 @@ impl Shared {
     /// Returns the failure of a request whose hash slot has no known master. While the circuit breaker is open, it
     /// triggers no refresh.
     fn unknown(&self) -> Failure {
-        self.topology.instead().unwrap_or_else(|| self.doubted(Failure::Connect(UNKNOWN.into())))
+        self.topology.open_failure().unwrap_or_else(|| self.refresh_after(Failure::Connect(UNKNOWN.into())))
     }
 
     fn is_known(&self) -> bool {
@@ -167,9 +167,9 @@ impl Shared {
     /// Returns the target of a redirection: `Some(None)` if the updated map has it, `None` if the failure is not a
     /// redirection.
     fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Arc<Node>>> {
-        let Failure::Refused { code, text } = failure else { return None };
-        let moved = *code == RefusalCode::Moved;
-        if !moved && *code != RefusalCode::Ask {
+        let Failure::Rejected { code, text } = failure else { return None };
+        let moved = *code == ErrorCode::Moved;
+        if !moved && *code != ErrorCode::Ask {
             return None;
         }
         let address = slots::redirect(text, asked)?;
@@ -183,8 +183,8 @@ impl Shared {
     }
 
     /// Triggers a refresh, because an outdated map may have caused the failure.
-    fn doubted(&self, failure: Failure) -> Failure {
-        self.refresh.soon();
+    fn refresh_after(&self, failure: Failure) -> Failure {
+        self.refresh.request();
         failure
     }
 

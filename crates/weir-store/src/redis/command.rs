@@ -7,9 +7,9 @@ use deadpool_redis::redis::{
 use crate::{Failure, failure::cut};
 
 /// Builds a command from its arguments.
-pub fn command(words: &[&[u8]]) -> Cmd {
-    let mut command = Cmd::with_capacity(words.len(), words.iter().map(|word| word.len()).sum());
-    words.iter().for_each(|word| command.write_arg(word));
+pub fn command(args: &[&[u8]]) -> Cmd {
+    let mut command = Cmd::with_capacity(args.len(), args.iter().map(|arg| arg.len()).sum());
+    args.iter().for_each(|arg| command.write_arg(arg));
     command
 }
 
@@ -46,7 +46,7 @@ pub async fn send_all(mut connection: MultiplexedConnection, pipeline: &Pipeline
 }
 
 /// Formats a server's error as the server sent it.
-pub fn words(error: &ServerError) -> String {
+pub fn error_text(error: &ServerError) -> String {
     match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
@@ -57,13 +57,13 @@ pub fn words(error: &ServerError) -> String {
 /// not tell whether it was sent before the connection failed.
 pub fn failure(error: RedisError) -> Failure {
     match ServerError::try_from(error) {
-        Ok(error) => Failure::of_server(&words(&error)),
-        Err(error) => Failure::Lost(cut(&trouble(&error))),
+        Ok(error) => Failure::of_server(&error_text(&error)),
+        Err(error) => Failure::Lost(cut(&describe(&error))),
     }
 }
 
 /// Describes why a connection failed.
-pub(crate) fn trouble(error: &RedisError) -> String {
+pub(crate) fn describe(error: &RedisError) -> String {
     match (error.kind(), error.detail()) {
         (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),
         (ErrorKind::Io, _) if error.is_connection_dropped() && !error.is_connection_refusal() => {

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    command::{command, failure, query, trouble},
+    command::{command, describe, failure, query},
     credentials::CredentialsSource,
     hello::{self, Hello, ServerMode},
     manager::{Connection, Manager},
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Failure,
     failure::cut,
-    machine::Machine,
+    platform::Platform,
     url::{Address, Credentials, RedisUrl},
 };
 
@@ -42,7 +42,7 @@ const TOO_OLD: &str = "the server does not know the command; Redis 6.2 or Valkey
 
 /// Opens connections according to the settings. All servers of a store share one.
 pub struct Connector {
-    machine: Arc<dyn Machine>,
+    platform: Arc<dyn Platform>,
     mode: ServerMode,
     database: u32,
     credentials: CredentialsSource,
@@ -74,9 +74,9 @@ pub struct Secrets {
 
 impl Connector {
     /// Creates a connector for the servers of `url` on this machine.
-    pub fn new(machine: Arc<dyn Machine>, url: &RedisUrl, settings: &RedisSettings) -> Self {
+    pub fn new(platform: Arc<dyn Platform>, url: &RedisUrl, settings: &RedisSettings) -> Self {
         Self {
-            machine,
+            platform,
             mode: ServerMode::of(&url.topology),
             database: url.database,
             credentials: CredentialsSource::of_servers(url.credentials.as_ref(), settings),
@@ -96,8 +96,8 @@ impl Connector {
     /// Opens a connection outside of a pool.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when the server rejects it: for credentials, permissions, a replica, or data still loading.
-    /// [`Failure::Late`] when too many connections are in use; [`Failure::Connect`] otherwise.
+    /// [`Failure::Rejected`] when the server rejects it: for credentials, permissions, a replica, or data still
+    /// loading. [`Failure::Late`] when too many connections are in use; [`Failure::Connect`] otherwise.
     pub async fn connect(
         self: &Arc<Self>,
         address: &Address,
@@ -187,7 +187,7 @@ impl Connector {
     /// # Errors
     /// The server's name is not valid in a certificate.
     pub fn manager(&self, address: &Address, secrets: &Secrets, config: AsyncConnectionConfig) -> RedisResult<Manager> {
-        Manager::new(Arc::clone(&self.machine), address, self.tls.as_ref(), secrets, config)
+        Manager::new(Arc::clone(&self.platform), address, self.tls.as_ref(), secrets, config)
     }
 
     /// Returns the crate's connection settings. Timeouts are off, because this module enforces deadlines.
@@ -222,18 +222,18 @@ impl Connector {
             PoolError::Closed => return Failure::Closed,
             other => return self.failed(address, other),
         };
-        self.refused(address, error)
+        self.connection_failure(address, error)
     }
 
     /// Returns the failure of a connection: the server's error, or another cause.
-    pub fn refused(&self, address: &Address, error: RedisError) -> Failure {
+    pub fn connection_failure(&self, address: &Address, error: RedisError) -> Failure {
         if error.kind() == ErrorKind::RESP3NotSupported {
             return self.failed(address, TOO_OLD);
         }
-        let why = trouble(&error);
+        let why = describe(&error);
         match failure(error) {
-            Failure::Server(words) if words.contains("unknown command") => self.failed(address, TOO_OLD),
-            Failure::Server(words) => self.failed(address, words),
+            Failure::Server(text) if text.contains("unknown command") => self.failed(address, TOO_OLD),
+            Failure::Server(text) => self.failed(address, text),
             Failure::Lost(_) => self.failed(address, why),
             failure => failure,
         }

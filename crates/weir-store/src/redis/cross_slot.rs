@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use weir_core::{
     domain::{Charge, Decision, Micros, OnStoreFailure},
-    hold::Repeat,
+    hold::Idempotency,
     plan::{Decisions, Level, Plan, firsts},
 };
 use weir_telemetry::request;
 
 use super::{
     Fate, Mode, RedisStore, Undecided,
-    reply::{Answer, Change, Decided},
+    reply::{Answer, Decided, StateChange},
 };
 use crate::{Failure, Verdict};
 
@@ -47,7 +47,7 @@ impl RedisStore {
         groups: &[Group],
         deadline: Instant,
     ) -> Result<Verdict, Undecided> {
-        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
+        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::ReportChanges, deadline));
         let mut answers = join_all(asked).await;
         let claimed = self.claim(plan, groups, &mut answers, Mode::Claim).await;
         let answered = groups.iter().zip(&answers);
@@ -55,20 +55,20 @@ impl RedisStore {
         if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err()) {
             // If the fallback may admit the request, the charges made so far stay.
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
-                self.take_back(plan, &undos(plan, &decided)).await;
+                self.undo_charges(plan, &undos(plan, &decided)).await;
             }
             return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
         }
         let mut decisions = merge(plan, &decided);
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let refused = decided.iter().any(|(group, answer)| refuses(plan, group, answer));
-        let repeat = repeat(decided.iter().map(|(_, answer)| answer.repeat));
-        if refused || repeat == Repeat::Conflict {
-            for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
+        let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
+        if refused || idempotency == Idempotency::Conflict {
+            for (index, decision) in self.undo_charges(plan, &undos(plan, &decided)).await {
                 decisions[index] = decision;
             }
         }
-        Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
+        Ok(Verdict { decisions, at, idempotency, ..Verdict::default() })
     }
 
     /// If the answers would admit a request by the charges of an earlier attempt, claims these charges, so that they
@@ -94,7 +94,8 @@ impl RedisStore {
             return Ok(());
         }
         let deadline = self.io.deadline();
-        let is_repeat = |answer: &Answer| answer.as_ref().is_ok_and(|decided| decided.repeat == Repeat::Again);
+        let is_repeat =
+            |answer: &Answer| answer.as_ref().is_ok_and(|decided| decided.idempotency == Idempotency::Repeated);
         let repeats = groups.iter().zip(answers).filter(|(_, answer)| is_repeat(answer));
         let claims = repeats.map(async |(group, answer)| {
             *answer = Ok(self.ask(plan, group, mode, deadline).await?);
@@ -105,20 +106,20 @@ impl RedisStore {
 
     /// Undoes charges, and returns the new decisions of their levels. Charges that cannot be undone stay and are
     /// counted.
-    async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
+    async fn undo_charges(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
         let deadline = self.io.deadline();
         let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
         let mut decisions = Vec::new();
         for (undo, answer) in undos.iter().zip(join_all(asked).await) {
             match answer {
                 Ok(answer) => {
-                    self.meter.not_taken_back.fetch_add(answer.left_charged, Ordering::Relaxed);
+                    self.metrics.undo_failures.fetch_add(answer.left_charged, Ordering::Relaxed);
                     let levels = undo.group.iter().copied().zip(answer.decisions);
                     decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
                     let charges = undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64;
-                    self.meter.not_taken_back.fetch_add(charges, Ordering::Relaxed);
+                    self.metrics.undo_failures.fetch_add(charges, Ordering::Relaxed);
                     tracing::debug!(
                         request_id = request::request_id(),
                         trace_id = request::trace_id(),
@@ -137,7 +138,7 @@ impl RedisStore {
 pub(crate) struct Undo<'a> {
     pub group: &'a Group,
     /// The change of each level's state, and the units to give back.
-    pub levels: Vec<(Change, i64)>,
+    pub levels: Vec<(StateChange, i64)>,
     /// Time of the charges, by the server's clock.
     pub charged_at: Micros,
 }
@@ -155,11 +156,11 @@ pub(super) fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decision
 
 /// Merges the anchors' repeat states. If an earlier attempt reached only some anchors, the others decide now, so it is
 /// the first.
-pub(super) fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
+pub(super) fn idempotency(answers: impl IntoIterator<Item = Idempotency>) -> Idempotency {
     let joined = |one, other| match (one, other) {
-        (Repeat::Conflict, _) | (_, Repeat::Conflict) => Repeat::Conflict,
-        (Repeat::Again, Repeat::Again) => Repeat::Again,
-        _ => Repeat::First,
+        (Idempotency::Conflict, _) | (_, Idempotency::Conflict) => Idempotency::Conflict,
+        (Idempotency::Repeated, Idempotency::Repeated) => Idempotency::Repeated,
+        _ => Idempotency::First,
     };
     answers.into_iter().reduce(joined).unwrap_or_default()
 }
@@ -172,7 +173,7 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
     // The script already handles the charges of a group that itself refuses.
     let unaware = |(group, answer): &&(&'a Group, &Decided)| {
         // The earlier attempt with the same id has undone its own charges.
-        answer.repeat == Repeat::First
+        answer.idempotency == Idempotency::First
             && !refuses(plan, group, answer)
             && group.iter().any(|index| is_undone(plan, *index))
     };

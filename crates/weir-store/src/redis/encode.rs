@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::{SmallVec, smallvec};
 
-use super::{cross_slot::Undo, reply::Tells, script::Task, store_time::StoreTime};
+use super::{cross_slot::Undo, reply::AnswerFields, script::Task, store_time::StoreTime};
 use crate::outage_charges::Due;
 use weir_core::{
-    algorithm::{Params, TakesBack},
+    algorithm::{Params, UndoRule},
     domain::{Charge, Micros},
     hold::{OnExpiry, Renewal, RequestId, Reservation, Step},
     plan::{Level, Plan, firsts},
@@ -21,7 +21,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 const MARKS_OF_A_STEP: u64 = 64;
 
 /// The charge mode for outage charges.
-const AFTERWARDS: i64 = -1;
+const OUTAGE_CHARGE: i64 = -1;
 
 /// The charge modes of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,9 @@ pub(crate) enum Mode<'a> {
     /// Charges according to the plan.
     Decide,
     /// Like [`Decide`](Self::Decide), and returns the changes, so that they can be undone.
-    Tell,
-    /// Like [`Tell`](Self::Tell), and claims the charges of an earlier attempt: it can no longer undo them.
+    ReportChanges,
+    /// Like [`ReportChanges`](Self::ReportChanges), and claims the charges of an earlier attempt: it can no longer undo
+    /// them.
     Claim,
     /// Undoes charges.
     Undo(&'a Undo<'a>),
@@ -41,16 +42,16 @@ pub(crate) enum Mode<'a> {
     /// Like [`Reserve`](Self::Reserve), and claims the reservation of an earlier attempt in the same way.
     ClaimReservation(&'a Reservation<'a>),
     /// Undoes the reservation of this name: deletes it and gives back its units.
-    TakeBack(&'a [u8]),
+    UndoReservation(&'a [u8]),
 }
 
 impl Mode<'_> {
     /// Whether the request's id is sent to the script.
-    fn tells_id(self) -> bool {
+    fn sends_id(self) -> bool {
         match self {
             // An undo also deletes the record of the id, so that a retry is charged.
-            Self::Decide | Self::Tell | Self::Claim | Self::Undo(_) => true,
-            Self::Reserve(_) | Self::ClaimReservation(_) | Self::TakeBack(_) => true,
+            Self::Decide | Self::ReportChanges | Self::Claim | Self::Undo(_) => true,
+            Self::Reserve(_) | Self::ClaimReservation(_) | Self::UndoReservation(_) => true,
             Self::Renew(_) => false,
         }
     }
@@ -64,7 +65,7 @@ pub(crate) struct RenewalPlan {
     columns: Vec<u8>,
     phases: SmallVec<[Phase; 1]>,
     /// The encoded column after the phases.
-    places: Vec<u8>,
+    state_indexes: Vec<u8>,
     levels: u32,
     work: u32,
 }
@@ -90,7 +91,7 @@ pub(crate) struct Part {
     /// The work for the server, in levels of a usual algorithm.
     pub work: u32,
     /// The fields of the answer, besides each level's decision.
-    pub tells: Tells,
+    pub fields: AnswerFields,
     /// The request has an id, so the answer tells whether it is a repeat.
     pub has_id: bool,
 }
@@ -115,58 +116,60 @@ impl Part {
             Charge::Independent => 1,
             Charge::OverLimitOnly => 129,
         };
-        let request = plan.request.filter(|_| mode.tells_id());
+        let request = plan.request.filter(|_| mode.sends_id());
         let how = charge + 16 * i64::from(plan.dry_run) + 64 * i64::from(request.is_some());
         head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
         columns(&mut body, plan, indexes, &numbers, None);
         for level in indexes.iter().map(|index| &plan.levels()[*index]) {
             phase(&mut body, level.params(), level.phase(), time);
         }
-        places(&mut body, plan, indexes);
+        state_indexes(&mut body, plan, indexes);
         if let Mode::Undo(undo) = mode {
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.after));
             undo.levels.iter().for_each(|(_, charged)| int(&mut body, *charged));
         }
-        let (values, tells) = match mode {
-            Mode::Decide => (4 + 6 * levels, Tells::Decisions),
-            Mode::Tell | Mode::Claim => (4 + 6 * levels, Tells::Changes),
-            Mode::Undo(_) => (5 + 9 * levels, Tells::LeftCharged),
-            Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
-            Mode::Reserve(_) | Mode::ClaimReservation(_) | Mode::TakeBack(_) => (7 + 6 * levels, Tells::Reservation),
+        let (values, fields) = match mode {
+            Mode::Decide => (4 + 6 * levels, AnswerFields::Decisions),
+            Mode::ReportChanges | Mode::Claim => (4 + 6 * levels, AnswerFields::Changes),
+            Mode::Undo(_) => (5 + 9 * levels, AnswerFields::LeftCharged),
+            Mode::Renew(_) => (10 + 6 * levels, AnswerFields::Grant),
+            Mode::Reserve(_) | Mode::ClaimReservation(_) | Mode::UndoReservation(_) => {
+                (7 + 6 * levels, AnswerFields::Reservation)
+            }
         };
         let (values, has_id) = (values + if request.is_some() { 3 } else { 0 }, request.is_some());
-        Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells, has_id }
+        Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), fields, has_id }
     }
 
     /// Encodes an outage charge: `units` of one level, charged as far as they fit.
-    pub(crate) fn afterwards(due: &Due, units: u64, prefix: &[u8], time: &StoreTime) -> Self {
+    pub(crate) fn outage_charge(due: &Due, units: u64, prefix: &[u8], time: &StoreTime) -> Self {
         let mut body = ByteBuf::new();
         // No `max_wait`, one key, one level, on the first key.
-        [AFTERWARDS, -1, 1, 1, 1].into_iter().for_each(|number| int(&mut body, number));
+        [OUTAGE_CHARGE, -1, 1, 1, 1].into_iter().for_each(|number| int(&mut body, number));
         text(&mut body, due.field());
         text(&mut body, due.rule());
         int(&mut body, units as i64);
         phase(&mut body, due.params(), due.phase(), time);
         int(&mut body, 1);
         let (keys, work) = (smallvec![[prefix, due.anchor()].concat()], work(due.params()));
-        Self { keys, body: body.into_vec(), values: 10, levels: 1, work, tells: Tells::Charged, has_id: false }
+        Self { keys, body: body.into_vec(), values: 10, levels: 1, work, fields: AnswerFields::Charged, has_id: false }
     }
 
     /// Encodes a background renewal.
-    pub(crate) fn renewal(held: &RenewalPlan, renewal: &Renewal, time: &StoreTime) -> Self {
-        let (mut body, levels) = (ByteBuf::new(), held.levels);
-        head(&mut body, 0, None, (held.keys.len(), levels), None, Mode::Renew(renewal));
-        body.as_mut_vec().extend_from_slice(&held.columns);
-        for held in &held.phases {
-            match held {
+    pub(crate) fn renewal(plan: &RenewalPlan, renewal: &Renewal, time: &StoreTime) -> Self {
+        let (mut body, levels) = (ByteBuf::new(), plan.levels);
+        head(&mut body, 0, None, (plan.keys.len(), levels), None, Mode::Renew(renewal));
+        body.as_mut_vec().extend_from_slice(&plan.columns);
+        for start in &plan.phases {
+            match start {
                 Phase::Offset(offset) => int(&mut body, *offset),
                 Phase::Calendar(params) => phase(&mut body, params, 0, time),
             }
         }
-        body.as_mut_vec().extend_from_slice(&held.places);
-        let (keys, work) = (held.keys.clone(), held.work);
-        Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, tells: Tells::Grant, has_id: false }
+        body.as_mut_vec().extend_from_slice(&plan.state_indexes);
+        let (keys, work, fields) = (plan.keys.clone(), plan.work, AnswerFields::Grant);
+        Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, fields, has_id: false }
     }
 }
 
@@ -177,14 +180,14 @@ impl RenewalPlan {
         let (keys, numbers) = keys(plan, &indexes, prefix);
         let (mut before, mut behind) = (ByteBuf::new(), ByteBuf::new());
         columns(&mut before, plan, &indexes, &numbers, Some(0));
-        places(&mut behind, plan, &indexes);
+        state_indexes(&mut behind, plan, &indexes);
         let phases = plan.levels().iter().map(|level| match level.params() {
             params if params.edges(|| 0).is_some() => Phase::Calendar(params.clone()),
             _ => Phase::Offset(level.phase()),
         });
         let (levels, work) = (indexes.len() as u32, total_work(plan, &indexes));
-        let (columns, phases, places) = (before.into_vec(), phases.collect(), behind.into_vec());
-        Self { keys, columns, phases, places, levels, work }
+        let (columns, phases, state_indexes) = (before.into_vec(), phases.collect(), behind.into_vec());
+        Self { keys, columns, phases, state_indexes, levels, work }
     }
 
     /// Returns the key of the first anchor.
@@ -219,11 +222,11 @@ fn head(
 ) {
     let charge = match mode {
         Mode::Decide => how,
-        Mode::Tell => 2 + how,
+        Mode::ReportChanges => 2 + how,
         Mode::Claim => 256 + 2 + how,
         Mode::Undo(_) => 4 + how,
         Mode::Renew(_) => 8 + how,
-        Mode::Reserve(_) | Mode::TakeBack(_) => 32 + how,
+        Mode::Reserve(_) | Mode::UndoReservation(_) => 32 + how,
         Mode::ClaimReservation(_) => 256 + 32 + how,
     };
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
@@ -235,7 +238,7 @@ fn head(
         int(body, request.window);
     }
     match mode {
-        Mode::Decide | Mode::Tell | Mode::Claim => {}
+        Mode::Decide | Mode::ReportChanges | Mode::Claim => {}
         Mode::Undo(undo) => int(body, undo.charged_at),
         Mode::Renew(renewal) => {
             let Renewal { id, sequence, spent, kept, want, ttl } = *renewal;
@@ -254,7 +257,7 @@ fn head(
             };
             [task, value].into_iter().for_each(|number| int(body, number));
         }
-        Mode::TakeBack(name) => {
+        Mode::UndoReservation(name) => {
             text(body, name);
             [5, 0].into_iter().for_each(|number| int(body, number));
         }
@@ -278,9 +281,9 @@ fn phase(body: &mut ByteBuf, params: &Params, offset: Micros, time: &StoreTime) 
 }
 
 /// Encodes the column of the levels' state indexes.
-fn places(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize]) {
-    let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
-    places.iter().for_each(|place| int(body, *place as i64 + 1));
+fn state_indexes(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize]) {
+    let state_indexes = firsts(indexes.iter().map(|index| plan.state_of(*index)));
+    state_indexes.iter().for_each(|place| int(body, *place as i64 + 1));
 }
 
 fn total_work(plan: &Plan<'_>, indexes: &[usize]) -> u32 {
@@ -317,14 +320,14 @@ fn encoded_rule(level: &Level<'_>) -> Box<[u8]> {
     int(&mut body, params.number() as i64 + 1);
     int(&mut body, flags);
     numbers(&mut body, &params.lua_params());
-    let takes_back = match params.takes_back() {
-        TakesBack::WhileItLasts => 0,
-        TakesBack::WithinPeriod(period) => period,
-        TakesBack::Never => -1,
-        TakesBack::ByMark => -2,
-        TakesBack::WithinWindow => -3,
+    let undo_rule = match params.undo_rule() {
+        UndoRule::WhileItLasts => 0,
+        UndoRule::WithinPeriod(period) => period,
+        UndoRule::Never => -1,
+        UndoRule::ByMark => -2,
+        UndoRule::WithinWindow => -3,
     };
-    int(&mut body, takes_back);
+    int(&mut body, undo_rule);
     level.scaled.iter().for_each(|_| numbers(&mut body, &limit.params.lua_params()));
     body.into_vec().into()
 }
@@ -340,9 +343,9 @@ pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, 
 }
 
 /// Encodes a call that deletes a key's states in a hash; see `reset` in `script/tasks.lua`.
-pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
+pub(crate) fn reset_call(now: Option<Micros>, field_prefix: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
-    text(&mut body, rest);
+    text(&mut body, field_prefix);
     int(&mut body, i64::from(subtree));
     text(&mut body, cursor);
     body.into_vec()

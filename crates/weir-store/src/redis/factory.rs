@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     Failure,
-    machine::Machine,
-    metrics::StoreMeter,
+    metrics::StoreMetrics,
+    platform::Platform,
     url::{Address, RedisUrl},
 };
 use weir_core::domain::Clock;
@@ -32,18 +32,18 @@ use weir_telemetry::LogLimit;
 /// Least interval between two warnings of the same kind about a server.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
 /// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
-const MORE_CONNECTIONS: usize = 2;
+const EXTRA_CONNECTIONS: usize = 2;
 
 pub(crate) struct NodeFactory {
     pub connector: Arc<Connector>,
     pub tasks: Tasks,
     /// Estimate of the nodes' clock.
     pub time: Arc<StoreTime>,
-    machine: Arc<dyn Machine>,
+    platform: Arc<dyn Platform>,
     settings: RedisSettings,
     clock: Option<Arc<dyn Clock>>,
     least_ttl_millis: i64,
-    meter: Arc<StoreMeter>,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl NodeFactory {
@@ -53,12 +53,12 @@ impl NodeFactory {
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
         least_ttl_millis: i64,
-        meter: Arc<StoreMeter>,
-        (machine, tasks): (Arc<dyn Machine>, Tasks),
+        metrics: Arc<StoreMetrics>,
+        (platform, tasks): (Arc<dyn Platform>, Tasks),
     ) -> Self {
-        let connector = Arc::new(Connector::new(Arc::clone(&machine), url, settings));
-        let time = Arc::new(StoreTime::new(Arc::clone(&machine), clock.clone()));
-        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, tasks, time, machine }
+        let connector = Arc::new(Connector::new(Arc::clone(&platform), url, settings));
+        let time = Arc::new(StoreTime::new(Arc::clone(&platform), clock.clone()));
+        Self { connector, settings: settings.clone(), clock, least_ttl_millis, metrics, tasks, time, platform }
     }
 
     /// Creates the only node: the single server, or the current master that Sentinel reports.
@@ -78,7 +78,7 @@ impl NodeFactory {
         let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
         let context = Context {
             server,
-            pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
+            pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + EXTRA_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
             probe_key,
             call_settings: CallSettings {
@@ -93,10 +93,10 @@ impl NodeFactory {
             command_timeout,
             slow_round_trips: LogLimit::every(WARNING_PAUSE),
             replication_timeouts: LogLimit::every(WARNING_PAUSE),
-            meter: Arc::clone(&self.meter),
+            metrics: Arc::clone(&self.metrics),
         };
         let queues = (0..settings.pool_size).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
-        Node::start(address, queues, self.machine.random(), context, &self.tasks)
+        Node::start(address, queues, self.platform.random(), context, &self.tasks)
     }
 
     /// Returns the timeout of a check in the store.
@@ -113,7 +113,7 @@ impl NodeFactory {
         let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
         let question = command(&[b"CLUSTER", b"SLOTS"]);
         match timeout_at(deadline, query(connection.clone(), &question, false)).await {
-            Ok(reply) => reply.map_err(|error| self.connector.refused(address, error)),
+            Ok(reply) => reply.map_err(|error| self.connector.connection_failure(address, error)),
             Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
         }
     }

@@ -97,7 +97,7 @@ fn version(text: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::command::trouble;
+    use crate::redis::command::describe;
 
     fn hello_of(server: &str, version: &str, mode: &str, role: &str) -> Hello {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn judged(hello: &Hello, mode: ServerMode) -> Result<(), String> {
-        hello.check(mode, mode != ServerMode::Sentinel).map_err(|error| trouble(&error))
+        hello.check(mode, mode != ServerMode::Sentinel).map_err(|error| describe(&error))
     }
 
     #[test]

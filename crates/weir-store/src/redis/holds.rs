@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Failure, StoreError,
-    scan::{Held, by_owner},
+    scan::{Hold, by_owner},
 };
 use weir_core::{
     hold::{Grant, Renewal},
@@ -21,7 +21,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`] when the store has no answer.
-    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Held>>, StoreError> {
+    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, StoreError> {
         let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.clock.as_ref().map(|clock| clock.now()));
         for group in groups(plan) {
             let hash = [&self.prefix[..], plan.levels()[group[0]].anchor_path()].concat();
@@ -43,11 +43,11 @@ impl RedisStore {
     /// [`Failure`] when it was not served, or that is unknown.
     pub(crate) async fn send_renewal(
         io: &Io,
-        held: &RenewalPlan,
+        plan: &RenewalPlan,
         renewal: &Renewal,
     ) -> Result<(Decisions, Grant), Failure> {
-        let part = || Part::renewal(held, renewal, io.servers.time());
-        let decided = io.servers.ask(|| slot_of(held.key()), io.deadline(), part).await?;
+        let part = || Part::renewal(plan, renewal, io.servers.time());
+        let decided = io.servers.ask(|| slot_of(plan.key()), io.deadline(), part).await?;
         let grant = granted(&decided, renewal)?;
         Ok((decided.decisions, grant))
     }

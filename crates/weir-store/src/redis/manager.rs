@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{bounded::Bounded, connector::Secrets, settings::TlsSettings};
 use crate::{
-    machine::Machine,
+    platform::Platform,
     url::{Address, Credentials},
 };
 use weir_settings::tls::server_name;
@@ -33,7 +33,7 @@ pub struct Connection {
 
 /// Creates the connections of one epoch.
 pub struct Manager {
-    machine: Arc<dyn Machine>,
+    platform: Arc<dyn Platform>,
     address: Address,
     tls: Option<Tls>,
     redis: RedisConnectionInfo,
@@ -53,7 +53,7 @@ impl Manager {
     /// # Errors
     /// The server's name is not valid in a certificate.
     pub(super) fn new(
-        machine: Arc<dyn Machine>,
+        platform: Arc<dyn Platform>,
         address: &Address,
         settings: Option<&TlsSettings>,
         secrets: &Secrets,
@@ -67,13 +67,16 @@ impl Manager {
             }
             _ => None,
         };
-        let redis = login(secrets.credentials.as_ref());
+        let redis = connection_info(secrets.credentials.as_ref());
         let recycler = deadpool_redis::Manager::new(ConnectionAddr::Unix(PathBuf::new()).into_connection_info()?)?;
-        Ok(Self { machine, address: address.clone(), tls, redis, config, recycler })
+        Ok(Self { platform, address: address.clone(), tls, redis, config, recycler })
     }
 
     /// Authenticates on a stream.
-    async fn log_in(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> RedisResult<Connection> {
+    async fn authenticate(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> RedisResult<Connection> {
         let stream = Bounded::new(stream);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.redis, stream, self.config.clone()).await?;
@@ -96,12 +99,12 @@ impl managed::Manager for Manager {
     type Error = RedisError;
 
     async fn create(&self) -> RedisResult<Connection> {
-        let stream = self.machine.connect(&self.address).await?;
+        let stream = self.platform.connect(&self.address).await?;
         match &self.tls {
-            None => self.log_in(stream).await,
+            None => self.authenticate(stream).await,
             Some(tls) => {
                 let connector = TlsConnector::from(tls.config.load_full());
-                self.log_in(connector.connect(tls.name.clone(), stream).await?).await
+                self.authenticate(connector.connect(tls.name.clone(), stream).await?).await
             }
         }
     }
@@ -119,7 +122,7 @@ impl Deref for Connection {
     }
 }
 
-fn login(credentials: Option<&Credentials>) -> RedisConnectionInfo {
+fn connection_info(credentials: Option<&Credentials>) -> RedisConnectionInfo {
     let redis = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     let Some(Credentials { user, password }) = credentials else { return redis };
     let user = if user.is_empty() { "default" } else { user };

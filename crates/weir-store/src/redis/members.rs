@@ -25,7 +25,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn tell_member(&self, id: &str, value: Vec<u8>) -> Result<(), StoreError> {
+    pub async fn publish_status(&self, id: &str, value: Vec<u8>) -> Result<(), StoreError> {
         let (hash, id) = (self.members(), id.as_bytes().to_vec());
         let done = self.io.run(move |io| async move {
             let deadline = Instant::now() + TIMEOUT;
@@ -39,7 +39,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn read_members(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub async fn read_statuses(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
         let hash = self.members();
         let done = self.io.run(move |io| async move {
             let (mut members, mut at, deadline) = (Vec::new(), 0, Instant::now() + TIMEOUT);
@@ -64,14 +64,14 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_members(&self, ids: Vec<Vec<u8>>) -> Result<(), StoreError> {
+    pub async fn delete_statuses(&self, ids: Vec<Vec<u8>>) -> Result<(), StoreError> {
         if ids.is_empty() {
             return Ok(());
         }
         let hash = self.members();
         let done = self.io.run(move |io| async move {
-            let words: Vec<_> = [b"HDEL".as_slice(), &hash].into_iter().chain(ids.iter().map(Vec::as_slice)).collect();
-            io.servers.command(&hash, &words, Instant::now() + TIMEOUT).await.map(drop)
+            let args: Vec<_> = [b"HDEL".as_slice(), &hash].into_iter().chain(ids.iter().map(Vec::as_slice)).collect();
+            io.servers.command(&hash, &args, Instant::now() + TIMEOUT).await.map(drop)
         });
         done.await
     }

@@ -1,7 +1,6 @@
 //! The Redis and Valkey store, shared by all replicas: a script decides plans atomically on the server that has their
 //! states.
 
-mod afterwards;
 mod batch;
 mod bounded;
 mod breaker;
@@ -19,6 +18,7 @@ mod io;
 pub mod manager;
 mod members;
 mod node;
+mod outage_charger;
 pub mod pool;
 pub mod probe;
 mod queue;
@@ -44,14 +44,14 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    afterwards::Afterwards,
     cross_slot::{Group, groups},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
     holds::granted,
     io::{IoThread, Tasks},
+    outage_charger::OutageCharger,
     reply::{Answer, Decided},
-    reset::Forgotten,
+    reset::ResetScope,
     script::Task,
     servers::Servers,
     settings::RedisSettings,
@@ -61,8 +61,8 @@ pub(crate) use self::{encode::RenewalPlan, io::Io};
 use super::{
     Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
     documents::RedisDocuments,
-    machine::{Machine, System},
     outage_charges::OutageCharges,
+    platform::{OsPlatform, Platform},
     url::RedisUrl,
 };
 use weir_core::{
@@ -73,7 +73,7 @@ use weir_core::{
 
 pub(crate) use encode::{documents_call, rule_of, work};
 
-use crate::metrics::{ServerStatus, StoreMeter};
+use crate::metrics::{ServerStatus, StoreMetrics};
 
 /// Least TTL of a key in milliseconds when decisions use a clock other than the server's, because Redis expires keys in
 /// real time.
@@ -117,8 +117,8 @@ pub struct RedisStore {
     pub(crate) io: Io,
     prefix: Arc<[u8]>,
     clock: Option<Arc<dyn Clock>>,
-    meter: Arc<StoreMeter>,
-    pub(crate) machine: Arc<dyn Machine>,
+    metrics: Arc<StoreMetrics>,
+    pub(crate) platform: Arc<dyn Platform>,
     /// The thread of its connections, if the store owns it. Declared last, so that everything running on it is dropped
     /// first.
     _thread: Option<IoThread>,
@@ -134,29 +134,29 @@ impl RedisStore {
         url: &RedisUrl,
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
-        meter: Arc<StoreMeter>,
+        metrics: Arc<StoreMetrics>,
     ) -> std::io::Result<Self> {
         let thread = IoThread::start()?;
-        let store = Self::start_on(Arc::new(System), thread.handle().clone(), url, settings, clock, meter);
+        let store = Self::start_on(Arc::new(OsPlatform), thread.handle().clone(), url, settings, clock, metrics);
         Ok(Self { _thread: Some(thread), ..store })
     }
 
-    /// Starts a store whose tasks run on `runtime`, and which reaches its servers from `machine`.
+    /// Starts a store whose tasks run on `runtime`, and which reaches its servers through `platform`.
     pub fn start_on(
-        machine: Arc<dyn Machine>,
+        platform: Arc<dyn Platform>,
         runtime: Handle,
         url: &RedisUrl,
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
-        meter: Arc<StoreMeter>,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
         let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
         let tasks = Tasks::on(runtime);
-        let place = (Arc::clone(&machine), tasks.clone());
-        let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), place);
+        let place = (Arc::clone(&platform), tasks.clone());
+        let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&metrics), place);
         let servers = Arc::new(Servers::start(&url.topology, factory));
         let io = Io { servers, tasks, timeout: settings.command_timeout.duration() };
-        Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, meter, machine, _thread: None }
+        Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, metrics, platform, _thread: None }
     }
 
     /// Whether the circuit breakers of all servers are closed.
@@ -176,12 +176,12 @@ impl RedisStore {
 
     /// Updates the metrics with the current status of its servers.
     pub fn report_servers(&self) {
-        self.meter.servers(self.servers());
+        self.metrics.servers(self.servers());
     }
 
     /// Returns its metrics.
-    pub fn meter(&self) -> &StoreMeter {
-        &self.meter
+    pub fn metrics(&self) -> &StoreMetrics {
+        &self.metrics
     }
 
     /// Decides a plan.
@@ -200,8 +200,8 @@ impl RedisStore {
         match &self.groups(plan)[..] {
             [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
                 Ok(decided) => {
-                    let Decided { decisions, at, repeat, .. } = *decided;
-                    Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
+                    let Decided { decisions, at, idempotency, .. } = *decided;
+                    Ok(Verdict { decisions, at, idempotency, ..Verdict::default() })
                 }
                 Err(failure) => Err(Undecided::all(plan, failure)),
             },
@@ -234,8 +234,8 @@ impl RedisStore {
     }
 
     /// Charges units admitted during outages whenever the servers are healthy, until the handle is dropped.
-    pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
-        let charging = Afterwards { charges, io: self.io.clone(), prefix: Arc::clone(&self.prefix) };
+    pub fn charge_outages(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
+        let charging = OutageCharger { charges, io: self.io.clone(), prefix: Arc::clone(&self.prefix) };
         AbortOnDropHandle::new(self.io.tasks.spawn(charging.run()))
     }
 
@@ -300,18 +300,18 @@ impl Store for RedisStore {
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         let since = Instant::now();
-        let forgotten = Forgotten::new(&self.prefix, key, anchor, subtree);
+        let scope = ResetScope::new(&self.prefix, key, anchor, subtree);
         let now = self.clock.as_ref().map(|clock| clock.now());
         let done = self.io.run(move |io| async move {
-            let mut done = reset::own(&io, now, &forgotten).await?;
-            if forgotten.elsewhere {
+            let mut done = reset::reset_hash(&io, now, &scope).await?;
+            if scope.other_hashes {
                 done.scanned = true;
-                done.removed |= io.servers.remove(&forgotten.hash).await? > 0;
+                done.removed |= io.servers.remove(&scope.hash).await? > 0;
             }
             Ok(done)
         });
         let done = done.await?;
-        self.meter.reset.record(since.elapsed());
+        self.metrics.reset.record(since.elapsed());
         Ok(done)
     }
 

@@ -31,7 +31,7 @@ use crate::{Failure, metrics::ServerStatus, url::Address};
 
 /// First and longest pause between two probes of an unhealthy server.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PROBE_PAUSE: Duration = Duration::from_millis(500);
 
 /// One server of the store.
 pub(crate) struct Node {
@@ -73,7 +73,7 @@ impl Node {
     /// [`Failure`] when there is no answer.
     pub(crate) fn ask(&self, part: Part, deadline: Instant, asking: bool) -> impl Future<Output = Answer> {
         let queue = self.queue_of(&part);
-        match self.context.breaker.instead().map_or_else(|| queue.push(part, deadline, asking), Err) {
+        match self.context.breaker.open_failure().map_or_else(|| queue.push(part, deadline, asking), Err) {
             Ok(pending) => Either::Left(queue.answer(pending, deadline)),
             Err(failure) => Either::Right(ready(Err(failure))),
         }
@@ -84,7 +84,7 @@ impl Node {
     /// # Errors
     /// [`Failure`] when it was not charged, or that is unknown.
     pub(crate) async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Answer {
-        self.context.breaker.instead().map_or(Ok(()), Err)?;
+        self.context.breaker.open_failure().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
         if !queue.has_room() {
             return Err(Failure::QueueFull);
@@ -129,7 +129,7 @@ impl Node {
     where
         F: Future<Output = RedisResult<T>>,
     {
-        self.context.breaker.instead().map_or(Ok(()), Err)?;
+        self.context.breaker.open_failure().map_or(Ok(()), Err)?;
         self.context.run(work).await
     }
 
@@ -187,7 +187,7 @@ async fn watch(context: Arc<Context>) {
                 warn!(server, error, "the store fails again soon after a probe went well");
             }
             sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
+            pause = (2 * pause).min(MAX_PROBE_PAUSE);
         }
         if relapses > 0 {
             info!(server, relapses, "the store goes on answering");
@@ -205,6 +205,6 @@ async fn wait_until_well(context: &Context, pause: &mut Duration, logged: &mut A
             *logged = why.into();
         }
         sleep(*pause).await;
-        *pause = (2 * *pause).min(LONGEST_PROBE_PAUSE);
+        *pause = (2 * *pause).min(MAX_PROBE_PAUSE);
     }
 }

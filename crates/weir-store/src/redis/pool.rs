@@ -47,16 +47,16 @@ pub struct Pool {
     /// Number of changes to another server.
     changes: AtomicU64,
     /// The last failure, so that only changes are logged.
-    trouble: Mutex<Option<Failure>>,
+    last_failure: Mutex<Option<Failure>>,
     /// Number of pauses in force.
-    holds: Holds,
+    pauses: Pauses,
 }
 
 /// Pauses checks until it is dropped.
-pub struct Hold<'a>(&'a Holds);
+pub struct Pause<'a>(&'a Pauses);
 
 #[derive(Default)]
-struct Holds {
+struct Pauses {
     count: AtomicUsize,
     // `Notify` wakes the workers in the order in which they started to wait.
     ended: Notify,
@@ -98,9 +98,9 @@ impl Pool {
         max_size: usize,
         ping_timeout: Duration,
     ) -> Self {
-        let (epochs, changes, trouble, holds) = Default::default();
+        let (epochs, changes, last_failure, pauses) = Default::default();
         let purpose = Purpose::Checks(probe_key);
-        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, trouble, holds }
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, last_failure, pauses }
     }
 
     /// Returns a connection that is ready for commands: an idle one that answers, or a new one.
@@ -181,7 +181,7 @@ impl Pool {
             Ok::<(), SendError>(())
         });
         let manager = self.connector.manager(address, &secrets, config);
-        let manager = manager.map_err(|error| self.connector.refused(address, error))?;
+        let manager = manager.map_err(|error| self.connector.connection_failure(address, error))?;
         let (connector, purpose, server) = (Arc::clone(&self.connector), self.purpose.clone(), address.clone());
         // Once for all connections of the epoch.
         let eviction_known = Arc::<AtomicBool>::default();
@@ -202,10 +202,10 @@ impl Pool {
         Ok(Epoch { address: address.clone(), secrets, is_over: AtomicBool::new(false), disconnections, pool })
     }
 
-    fn log_change(&self, trouble: Option<&Failure>) {
-        let before = std::mem::replace(&mut *self.trouble.lock(), trouble.cloned());
-        match trouble {
-            Some(failure) if before.as_ref() != trouble => warn!(server = %self.target, "{failure}"),
+    fn log_change(&self, current: Option<&Failure>) {
+        let before = std::mem::replace(&mut *self.last_failure.lock(), current.cloned());
+        match current {
+            Some(failure) if before.as_ref() != current => warn!(server = %self.target, "{failure}"),
             None if before.is_some() => info!(server = %self.target, "connected again"),
             _ => {}
         }
@@ -220,21 +220,21 @@ impl Pool {
     }
 
     /// Whether there are connections to another server.
-    pub(crate) fn leads_elsewhere(&self, master: &Address) -> bool {
-        self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
+    pub(crate) fn connects_to_other(&self, master: &Address) -> bool {
+        self.epochs.lock().iter().any(|epoch| epoch.connects_to_other(master))
     }
 
     /// Whether there are connections, and none of them to one of these servers.
-    pub(crate) fn leads_past(&self, servers: &[&Address]) -> bool {
+    pub(crate) fn connects_to_neither(&self, servers: &[&Address]) -> bool {
         let epochs = self.epochs.lock();
         let mut in_use = epochs.iter().filter(|epoch| !epoch.is_over() && epoch.is_in_use()).peekable();
         in_use.peek().is_some() && in_use.all(|epoch| !servers.iter().any(|server| epoch.is_of(server)))
     }
 
     /// Ends the epochs of connections to other servers and returns their addresses.
-    pub(crate) fn leave_others(&self, master: &Address) -> Vec<Address> {
+    pub(crate) fn disconnect_others(&self, master: &Address) -> Vec<Address> {
         let mut left = Vec::new();
-        for epoch in self.epochs.lock().iter().filter(|epoch| epoch.leads_elsewhere(master)) {
+        for epoch in self.epochs.lock().iter().filter(|epoch| epoch.connects_to_other(master)) {
             epoch.is_over.store(true, Ordering::Relaxed);
             epoch.pool.close();
             if !left.contains(&epoch.address) {
@@ -246,17 +246,17 @@ impl Pool {
     }
 
     /// Pauses checks, because charges made now would be lost.
-    pub(crate) fn hold(&self) -> Hold<'_> {
-        self.holds.count.fetch_add(1, Ordering::Relaxed);
-        Hold(&self.holds)
+    pub(crate) fn pause_checks(&self) -> Pause<'_> {
+        self.pauses.count.fetch_add(1, Ordering::Relaxed);
+        Pause(&self.pauses)
     }
 
     /// Waits until no pause is in force.
-    pub(crate) async fn until_free(&self) {
+    pub(crate) async fn until_resumed(&self) {
         loop {
             // Registered before the count is read, so that no notification is missed.
-            let ended = self.holds.ended.notified();
-            if self.holds.count.load(Ordering::Relaxed) == 0 {
+            let ended = self.pauses.ended.notified();
+            if self.pauses.count.load(Ordering::Relaxed) == 0 {
                 return;
             }
             ended.await;
@@ -275,7 +275,7 @@ impl Pool {
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for Pause<'_> {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::Relaxed);
         self.0.ended.notify_waiters();
@@ -295,7 +295,7 @@ impl Epoch {
         self.pool.status().size > 0
     }
 
-    fn leads_elsewhere(&self, master: &Address) -> bool {
+    fn connects_to_other(&self, master: &Address) -> bool {
         !self.is_of(master) && !self.is_over() && self.is_in_use()
     }
 

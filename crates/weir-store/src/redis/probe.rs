@@ -11,7 +11,7 @@ use super::{
     slots::slot_of,
 };
 /// Most numbers tried for a probe key; on average about sixty of them fall into each hash slot.
-const MOST_PROBE_KEYS: u32 = 1_000_000;
+const MAX_PROBE_KEYS: u32 = 1_000_000;
 
 /// The key for probes of a server.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl ProbeKey {
     fn find(&self, slot: Option<u16>) -> Arc<[u8]> {
         let Some(slot) = slot else { return self.prefix.as_slice().into() };
         let mut key = self.prefix.clone();
-        for number in 0..MOST_PROBE_KEYS {
+        for number in 0..MAX_PROBE_KEYS {
             key.truncate(self.prefix.len());
             // Only the part in braces is hashed. Writing to memory cannot fail.
             let _ = write!(key, ":{{{number}}}");

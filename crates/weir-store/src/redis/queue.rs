@@ -56,7 +56,7 @@ enum Submitter {
 
 impl Submitter {
     /// Returns the submitter of the current request.
-    fn at_hand() -> Self {
+    fn current() -> Self {
         request::connection().map_or_else(|| Self::Task(task::try_id()), Self::Connection)
     }
 }
@@ -65,7 +65,7 @@ impl Submitter {
 #[derive(Clone, Debug)]
 struct QueuePosition {
     /// Number of the queue's round trips when the part arrived.
-    came: u64,
+    arrived_at: u64,
     /// Number of the round trip that sends the part; 0 while it is queued, [`GIVEN_UP`] after the caller's timeout.
     /// Changed only while the queue is locked.
     round_trip: Arc<AtomicU64>,
@@ -133,8 +133,8 @@ impl QueuePosition {
     }
 
     /// Whether other parts overtook this one if it is sent with this round trip or a later one.
-    fn is_passed_over(&self, round_trip: u64) -> bool {
-        round_trip > self.came + 1
+    fn is_overtaken(&self, round_trip: u64) -> bool {
+        round_trip > self.arrived_at + 1
     }
 }
 
@@ -168,13 +168,14 @@ impl Queue {
     /// [`Failure::QueueFull`].
     pub(super) fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Pending, Failure> {
         let (sender, answer) = oneshot::channel();
-        let submitter = Submitter::at_hand();
+        let submitter = Submitter::current();
         let mut waiters = self.waiters.lock();
         let waiting = &mut waiters.waiting;
         if waiting.len() >= self.max_waiting && !make_room(waiting, submitter, self.max_waiting) {
             return Err(Failure::QueueFull);
         }
-        let position = QueuePosition { came: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
+        let position =
+            QueuePosition { arrived_at: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
         let first = waiting.is_empty();
         let (pending, answer) = (Pending { answer, position: position.clone() }, Some(sender));
         waiting.push_back(Waiter { part, deadline, asking, submitter, position, answer, kept: None });
@@ -213,9 +214,9 @@ impl Queue {
         }
         let next = self.round_trips.load(Ordering::Relaxed) + 1;
         Err(match position.settle(GIVEN_UP) {
-            Ok(()) if position.is_passed_over(next) => Failure::Shed,
+            Ok(()) if position.is_overtaken(next) => Failure::Shed,
             Ok(()) => Failure::Late,
-            Err(sent) if position.is_passed_over(sent) => Failure::Shed,
+            Err(sent) if position.is_overtaken(sent) => Failure::Shed,
             Err(_) => Failure::Lost("no reply in time".into()),
         })
     }
@@ -234,10 +235,10 @@ impl Queue {
         let mut taken = if fits(&waiters) { waiters.take_all() } else { waiters.take_turns(most) };
         let (now, number) = (Instant::now(), self.round_trips.fetch_add(1, Ordering::Relaxed) + 1);
         taken.retain_mut(|waiter| {
-            let passed_over = waiter.position.is_passed_over(number);
-            let needed = if passed_over { round_trip } else { Duration::ZERO };
+            let overtaken = waiter.position.is_overtaken(number);
+            let needed = if overtaken { round_trip } else { Duration::ZERO };
             if waiter.deadline <= now + needed {
-                waiter.answer(Err(if passed_over { Failure::Shed } else { Failure::Late }));
+                waiter.answer(Err(if overtaken { Failure::Shed } else { Failure::Late }));
             }
             waiter.is_awaited() && waiter.position.settle(number).is_ok()
         });
@@ -286,27 +287,27 @@ impl Waiters {
         };
         let mut turns: Vec<_> = self.waiting.iter().enumerate().map(turn).collect();
         turns.sort_unstable();
-        let (mut goes, mut work) = (vec![false; self.waiting.len()], 0);
+        let (mut selected, mut work) = (vec![false; self.waiting.len()], 0);
         for (count, (_, index)) in turns.into_iter().take(most).enumerate() {
             work += self.waiting[index].work();
             if count > 0 && work > MAX_ROUND_TRIP_WORK {
                 break;
             }
-            goes[index] = true;
+            selected[index] = true;
         }
-        let (mut taken, mut passed_over) = (Vec::new(), HashMap::new());
-        for (waiter, goes) in std::mem::take(&mut self.waiting).into_iter().zip(goes) {
-            if goes {
+        let (mut taken, mut overtaken) = (Vec::new(), HashMap::new());
+        for (waiter, selected) in std::mem::take(&mut self.waiting).into_iter().zip(selected) {
+            if selected {
                 taken.push(waiter);
             } else {
-                passed_over.entry(waiter.submitter).or_insert(served(waiter.submitter));
+                overtaken.entry(waiter.submitter).or_insert(served(waiter.submitter));
                 self.waiting.push_back(waiter);
             }
         }
         for waiter in &taken {
-            passed_over.entry(waiter.submitter).and_modify(|served| *served += waiter.work());
+            overtaken.entry(waiter.submitter).and_modify(|served| *served += waiter.work());
         }
-        self.served = passed_over;
+        self.served = overtaken;
         taken
     }
 }

@@ -3,11 +3,11 @@
 use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
 
-use super::command::words;
-use crate::{Failure, ResetDone, scan::Held};
+use super::command::error_text;
+use crate::{Failure, ResetDone, scan::Hold};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Grant, Outcome, Repeat, Settled},
+    hold::{Grant, Idempotency, Outcome, Settled},
     plan::Decisions,
 };
 
@@ -17,7 +17,7 @@ pub const MAX_TIME: Micros = 1 << 60;
 
 /// The fields of an answer besides the decisions of its levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tells {
+pub enum AnswerFields {
     /// No further fields.
     #[default]
     Decisions,
@@ -44,7 +44,7 @@ pub struct Decided {
     /// The decision of each level of the part.
     pub decisions: Decisions,
     /// The change of each level's state, if requested.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StateChange>,
     /// Number of levels whose charge could not be undone, for an undo.
     pub left_charged: u64,
     /// Units charged, for an outage charge.
@@ -54,12 +54,12 @@ pub struct Decided {
     /// The outcome, if the part concerned a reservation.
     pub reservation: Option<Outcome>,
     /// Whether this repeats the answer to an earlier request with the same id.
-    pub repeat: Repeat,
+    pub idempotency: Idempotency,
 }
 
 /// The stored values of a state before and after a plan, for an undo; both empty if there is nothing to undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct StateChange {
     /// The value to restore; empty: there was none.
     pub before: Vec<u8>,
     /// The value written by the plan.
@@ -99,38 +99,38 @@ impl<'a> Answers<'a> {
     ///
     /// # Errors
     /// Why the part was not decided. After an answer that cannot be decoded, all others fail too.
-    pub fn next(&mut self, levels: u32, tells: Tells, has_id: bool) -> Answer {
+    pub fn next(&mut self, levels: u32, fields: AnswerFields, has_id: bool) -> Answer {
         match self.int()? {
-            0 => self.decided(levels, tells, has_id).inspect_err(|_| self.rest = &[]),
+            0 => self.decided(levels, fields, has_id).inspect_err(|_| self.rest = &[]),
             1 => Err(Failure::of_script(&self.text()?)),
             _ => Err(Failure::of_script_that_wrote(&self.text()?)),
         }
     }
 
-    fn decided(&mut self, levels: u32, tells: Tells, has_id: bool) -> Answer {
+    fn decided(&mut self, levels: u32, fields: AnswerFields, has_id: bool) -> Answer {
         let mut decided = Box::new(Decided { at: self.at, ..Decided::default() });
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
-            match tells {
-                Tells::Decisions | Tells::Grant | Tells::Reservation => {}
-                Tells::Changes => {
+            match fields {
+                AnswerFields::Decisions | AnswerFields::Grant | AnswerFields::Reservation => {}
+                AnswerFields::Changes => {
                     let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
-                    decided.changes.push(Change { before, after });
+                    decided.changes.push(StateChange { before, after });
                 }
-                Tells::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
-                Tells::Charged => decided.charged += u64::try_from(self.int()?).map_err(|_| unreadable())?,
+                AnswerFields::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
+                AnswerFields::Charged => decided.charged += u64::try_from(self.int()?).map_err(|_| unreadable())?,
             }
         }
-        match tells {
-            Tells::Grant => decided.grant = Some(self.grant()?),
-            Tells::Reservation => decided.reservation = Some(self.reservation()?),
+        match fields {
+            AnswerFields::Grant => decided.grant = Some(self.grant()?),
+            AnswerFields::Reservation => decided.reservation = Some(self.reservation()?),
             _ => {}
         }
         if has_id {
-            decided.repeat = match self.int()? {
-                0 => Repeat::First,
-                1 => Repeat::Again,
-                2 => Repeat::Conflict,
+            decided.idempotency = match self.int()? {
+                0 => Idempotency::First,
+                1 => Idempotency::Repeated,
+                2 => Idempotency::Conflict,
                 _ => return Err(unreadable()),
             };
         }
@@ -181,11 +181,11 @@ impl<'a> Answers<'a> {
     ///
     /// # Errors
     /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
-    pub fn holds(reply: &'a Value, levels: usize) -> Result<Vec<Vec<Held>>, Failure> {
+    pub fn holds(reply: &'a Value, levels: usize) -> Result<Vec<Vec<Hold>>, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
         let mut answers = Self { rest, at: 0 };
-        (0..levels).map(|_| (0..answers.int()?).map(|_| answers.held()).collect()).collect()
+        (0..levels).map(|_| (0..answers.int()?).map(|_| answers.hold()).collect()).collect()
     }
 
     /// Decodes a document's change: its log position, that of the preceding change, and the document's content before
@@ -200,10 +200,10 @@ impl<'a> Answers<'a> {
         Ok([answers.text()?, answers.text()?, answers.text()?])
     }
 
-    fn held(&mut self) -> Result<Held, Failure> {
+    fn hold(&mut self) -> Result<Hold, Failure> {
         // The ids of reservations are a single letter.
         let owner = self.bytes()?.first_chunk().map(|owner| u64::from_be_bytes(*owner));
-        Ok(Held { owner, units: self.count()?, expires_after: self.time()? })
+        Ok(Hold { owner, units: self.count()?, expires_after: self.time()? })
     }
 
     fn decision(&mut self) -> Result<Decision, Failure> {
@@ -251,7 +251,7 @@ fn time(number: i64) -> Result<Micros, Failure> {
 fn payload(reply: &Value) -> Result<&[u8], Failure> {
     match reply {
         Value::BulkString(bytes) => Ok(bytes),
-        Value::ServerError(error) => Err(Failure::of_server(&words(error))),
+        Value::ServerError(error) => Err(Failure::of_server(&error_text(error))),
         _ => Err(unreadable()),
     }
 }
@@ -268,7 +268,7 @@ mod tests {
             bytes.extend(number.to_be_bytes());
         }
         let reply = Value::BulkString(bytes);
-        Answers::new(&reply)?.next(1, Tells::Decisions, false)
+        Answers::new(&reply)?.next(1, AnswerFields::Decisions, false)
     }
 
     #[test]

@@ -4,12 +4,12 @@ use futures_util::future::join_all;
 
 use super::{
     Group, Mode, RedisStore, Undecided,
-    cross_slot::{merge, repeat},
+    cross_slot::{idempotency, merge},
     reply::Answer,
 };
 use crate::Verdict;
 use weir_core::{
-    hold::{Outcome, Repeat, Reservation},
+    hold::{Idempotency, Outcome, Reservation},
     plan::Plan,
 };
 
@@ -30,16 +30,16 @@ impl RedisStore {
         if reservation.step.is_new() && !is_made && groups.len() > 1 {
             // The reservation of an earlier attempt must not be undone. Once one is known to exist, an anchor without
             // an answer may have it too.
-            let is_repeated = answers.iter().flatten().any(|decided| decided.repeat == Repeat::Again);
+            let is_repeated = answers.iter().flatten().any(|decided| decided.idempotency == Idempotency::Repeated);
             let may_hold: Vec<usize> = (0..groups.len())
                 .filter(|index| match &answers[*index] {
-                    Ok(decided) => !refuses(&answers[*index]) && decided.repeat != Repeat::Again,
+                    Ok(decided) => !refuses(&answers[*index]) && decided.idempotency != Idempotency::Repeated,
                     Err(_) => !is_repeated,
                 })
                 .collect();
             let holders: Vec<Group> = may_hold.iter().map(|index| groups[*index].clone()).collect();
-            let take_back = Mode::TakeBack(reservation.name);
-            for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, take_back).await) {
+            let undo = Mode::UndoReservation(reservation.name);
+            for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, undo).await) {
                 if let (Ok(decided), Ok(stands)) = (&mut answers[index], answer) {
                     decided.at = stands.at;
                     // Report the levels as after the undo, except shadow levels that would have refused.
@@ -55,9 +55,9 @@ impl RedisStore {
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let outcome = decided.iter().filter_map(|(_, answer)| answer.reservation).reduce(joined);
         let outcome = if is_refused { Some(Outcome::Refused) } else { outcome };
-        let repeat = repeat(decided.iter().map(|(_, answer)| answer.repeat));
+        let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
         let (decisions, reservation) = (merge(plan, &decided), outcome.map(Box::new));
-        Ok(Verdict { decisions, at, reservation, repeat, ..Verdict::default() })
+        Ok(Verdict { decisions, at, reservation, idempotency, ..Verdict::default() })
     }
 
     async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], mode: Mode<'_>) -> Vec<Answer> {

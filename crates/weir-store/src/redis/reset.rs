@@ -19,7 +19,7 @@ use super::{
 use weir_core::domain::{Key, Micros};
 use weir_telemetry::request;
 
-use crate::{Failure, ResetDone, failure::RefusalCode};
+use crate::{Failure, ResetDone, failure::ErrorCode};
 
 /// The cursor at the start and at the end of a scan. Other cursors are valid on the same server only.
 const START: &[u8] = b"0";
@@ -37,24 +37,29 @@ const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The scope of a reset: the hash with the key's own states, the prefix of their fields, and whether the subtree is
 /// included.
 #[derive(Clone, Debug)]
-pub(super) struct Forgotten {
+pub(super) struct ResetScope {
     /// Name of the hash.
     pub hash: Vec<u8>,
     /// Prefix of the fields, the key beyond its anchor.
-    pub rest: Vec<u8>,
+    pub field_prefix: Vec<u8>,
     /// Whether all keys below are included.
     pub subtree: bool,
     /// Whether keys below have separate hashes, whose names start with this hash's name.
-    pub elsewhere: bool,
+    pub other_hashes: bool,
 }
 
-impl Forgotten {
+impl ResetScope {
     /// Determines the scope for a key whose domain has this anchor, under `prefix`.
     pub(super) fn new(prefix: &[u8], key: &Key, anchor: u8, subtree: bool) -> Self {
         let depth = key.depth();
         let place = key.prefix(depth.min(usize::from(anchor)));
-        let rest = key.prefix(depth)[place.len()..].to_vec();
-        Self { hash: [prefix, place].concat(), rest, subtree, elsewhere: subtree && depth < usize::from(anchor) }
+        let field_prefix = key.prefix(depth)[place.len()..].to_vec();
+        Self {
+            hash: [prefix, place].concat(),
+            field_prefix,
+            subtree,
+            other_hashes: subtree && depth < usize::from(anchor),
+        }
     }
 }
 
@@ -62,14 +67,14 @@ impl Forgotten {
 ///
 /// # Errors
 /// [`Failure`] when some may remain.
-pub(super) async fn own(io: &Io, now: Option<Micros>, forgotten: &Forgotten) -> Result<ResetDone, Failure> {
+pub(super) async fn reset_hash(io: &Io, now: Option<Micros>, scope: &ResetScope) -> Result<ResetDone, Failure> {
     let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
     // The server, identified once there is a second page: a cursor is valid on one server only, so the reset then
     // restarts, as after any change of the server.
     let (mut server, mut tries) = (None::<(Arc<Node>, ServerId)>, 0);
     loop {
-        let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
-        let (reply, node) = io.servers.script(&forgotten.hash, &call, io.deadline()).await?;
+        let call = reset_call(now, &scope.field_prefix, scope.subtree, &cursor);
+        let (reply, node) = io.servers.script(&scope.hash, &call, io.deadline()).await?;
         let (next, found) = Answers::reset(&reply)?;
         done.existed |= found.existed;
         done.removed |= found.removed;
@@ -96,21 +101,21 @@ async fn server_id(node: &Node) -> Result<ServerId, Failure> {
     Ok((changes, id_of(node).await?))
 }
 
-/// Deletes all keys of one server whose names start with `beginning`, and returns how many there were.
+/// Deletes all keys of one server whose names start with `prefix`, and returns how many there were.
 ///
 /// # Errors
 /// [`Failure`] when some may remain.
-pub(super) async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
-    let pattern = [&escaped(beginning)[..], b"*"].concat();
-    let (mut cursor, mut gone) = (START.to_vec(), 0);
+pub(super) async fn delete_by_prefix(servers: &Servers, node: &Node, prefix: &[u8]) -> Result<usize, Failure> {
+    let pattern = [&escaped(prefix)[..], b"*"].concat();
+    let (mut cursor, mut deleted) = (START.to_vec(), 0);
     let (mut tries, mut pause) = (1, PAGE_PAUSE);
     loop {
         let server = node.changes();
-        match page(servers, node, &pattern, &cursor, &mut gone).await {
+        match page(servers, node, &pattern, &cursor, &mut deleted).await {
             Ok(_) if node.changes() != server => cursor = START.to_vec(),
-            Ok(next) if next == START => return Ok(gone),
+            Ok(next) if next == START => return Ok(deleted),
             Ok(next) => (cursor, tries, pause) = (next, 1, PAGE_PAUSE),
-            Err(failure) if tries == PAGE_TRIES || is_for_good(&failure) => return Err(failure),
+            Err(failure) if tries == PAGE_TRIES || is_permanent(&failure) => return Err(failure),
             Err(failure) => {
                 debug!(
                     request_id = request::request_id(),
@@ -130,16 +135,16 @@ pub(super) async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) ->
 }
 
 /// Whether a retry would fail too.
-fn is_for_good(failure: &Failure) -> bool {
-    matches!(failure, Failure::Server(_)) || failure.refusal() == Some(RefusalCode::NoPerm)
+fn is_permanent(failure: &Failure) -> bool {
+    matches!(failure, Failure::Server(_)) || failure.error_code() == Some(ErrorCode::NoPerm)
 }
 
 /// Whether the cursor is still valid: another server, or a restarted one, iterates over its keys in a different order.
 fn is_of_the_same_server(failure: &Failure) -> bool {
-    use RefusalCode::{Busy, ClusterDown, NoWrites, Oom, TryAgain};
+    use ErrorCode::{Busy, ClusterDown, NoWrites, Oom, TryAgain};
     match failure {
         Failure::Late => true,
-        _ => matches!(failure.refusal(), Some(Busy | ClusterDown | NoWrites | Oom | TryAgain)),
+        _ => matches!(failure.error_code(), Some(Busy | ClusterDown | NoWrites | Oom | TryAgain)),
     }
 }
 
@@ -149,7 +154,7 @@ async fn page(
     node: &Node,
     pattern: &[u8],
     cursor: &[u8],
-    gone: &mut usize,
+    deleted: &mut usize,
 ) -> Result<Vec<u8>, Failure> {
     let page = node.command(&command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE]), false).await?;
     let unreadable = |_| Failure::Server("the reply to SCAN cannot be read".into());
@@ -165,14 +170,14 @@ async fn page(
     let replies = node.commands(&unlinks).await?;
     for (key, reply) in keys.iter().zip(replies) {
         match reply.extract_error().map_err(failure) {
-            Ok(Value::Int(removed)) => *gone += usize::from(removed > 0),
+            Ok(Value::Int(removed)) => *deleted += usize::from(removed > 0),
             Ok(_) => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
             // The key's hash slot is migrating or has moved.
             Err(failure)
-                if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) =>
+                if matches!(failure.error_code(), Some(ErrorCode::Moved | ErrorCode::Ask | ErrorCode::TryAgain)) =>
             {
                 servers.command(key, &[b"UNLINK", key], Instant::now() + KEY_TIMEOUT).await?;
-                *gone += 1;
+                *deleted += 1;
             }
             Err(failure) => return Err(failure),
         }

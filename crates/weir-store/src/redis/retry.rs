@@ -8,7 +8,7 @@ use crate::Failure;
 
 /// First pause before a retry, which then doubles, and the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+const MAX_PAUSE: Duration = Duration::from_millis(32);
 
 /// The retries of one request.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Retry {
             return Err(failure);
         }
         sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{RedisStore, command::command, command::failure, node::Node, reset::escaped, servers::Servers};
 use crate::{
     Failure, StoreError,
-    failure::RefusalCode,
+    failure::ErrorCode,
     scan::{MAX_PAGE, Page, Scan, ScanError, Stored, Wanted},
 };
 use cursor::Cursor;
@@ -43,7 +43,7 @@ impl RedisStore {
         };
         let paging = Paging {
             prefix: self.prefix.to_vec(),
-            beginning: [&self.prefix[..], &scan.beginning].concat(),
+            name_prefix: [&self.prefix[..], &scan.prefix].concat(),
             wanted: scan.wanted,
             count: scan.count,
             cursor,
@@ -60,7 +60,7 @@ impl RedisStore {
 struct Paging {
     prefix: Vec<u8>,
     /// Prefix of the state names, including the prefix of all keys.
-    beginning: Vec<u8>,
+    name_prefix: Vec<u8>,
     wanted: Wanted,
     count: usize,
     cursor: Cursor,
@@ -99,7 +99,7 @@ impl Paging {
 
     /// Finds hashes on a server.
     async fn scan_keys(&mut self, node: &Node, at: u64) -> Result<(), Failure> {
-        let pattern = [&escaped(&self.beginning)[..], b"*"].concat();
+        let pattern = [&escaped(&self.name_prefix)[..], b"*"].concat();
         let (at, count) = (at.to_string(), self.next_count());
         let asked = command(&[
             b"SCAN",
@@ -177,13 +177,13 @@ impl Paging {
             if let Some(name) = field.strip_prefix(&[RECORDS]) {
                 if self.wanted == Wanted::Holds && !name.is_empty() {
                     let reserved = values::reservation(name, value, &self.prefix, self.now);
-                    let beginning = &self.beginning[self.prefix.len()..];
-                    self.page.reservations.extend(reserved.and_then(|reserved| reserved.below(beginning)));
+                    let name_prefix = &self.name_prefix[self.prefix.len()..];
+                    self.page.reservations.extend(reserved.and_then(|reserved| reserved.below(name_prefix)));
                 }
                 continue;
             }
             let name = [hash, field].concat();
-            if !name.starts_with(&self.beginning) {
+            if !name.starts_with(&self.name_prefix) {
                 continue;
             }
             let (name, holds) = (name[self.prefix.len()..].to_vec(), values::holds(value, self.now));
@@ -208,7 +208,7 @@ fn is_no_hash(failure: &Failure) -> bool {
 }
 
 fn is_elsewhere(failure: &Failure) -> bool {
-    matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain))
+    matches!(failure.error_code(), Some(ErrorCode::Moved | ErrorCode::Ask | ErrorCode::TryAgain))
 }
 
 /// Returns an id of the server process: after a restart it differs, because the keys are iterated in a different order.
@@ -217,7 +217,7 @@ pub(super) async fn id_of(node: &Node) -> Result<u64, Failure> {
     let name = match node.command(&command(&[b"INFO", b"server"]), false).await {
         Ok(Value::VerbatimString { text, .. }) => run_id(&text),
         Ok(Value::BulkString(bytes)) => run_id(&String::from_utf8_lossy(&bytes)),
-        Err(failure) if failure.refusal() != Some(RefusalCode::NoPerm) && !matches!(failure, Failure::Server(_)) => {
+        Err(failure) if failure.error_code() != Some(ErrorCode::NoPerm) && !matches!(failure, Failure::Server(_)) => {
             return Err(failure);
         }
         _ => None,

@@ -138,7 +138,7 @@ impl Servers {
                 Either::Right(Box::pin(async move {
                     let part = &part;
                     let ask = |node: Arc<Node>, asking| async move { node.ask(part(), deadline, asking).await };
-                    cluster.carry(slot, deadline, ask).await
+                    cluster.route(slot, deadline, ask).await
                 }))
             }
         }
@@ -154,7 +154,7 @@ impl Servers {
             Kind::Cluster(cluster) => {
                 let part = &part;
                 let charge = |node: Arc<Node>, asking| async move { node.charge(part(), deadline, asking).await };
-                cluster.carry(slot_of(key), deadline, charge).await
+                cluster.route(slot_of(key), deadline, charge).await
             }
         }
     }
@@ -181,7 +181,7 @@ impl Servers {
         let script = |node: Arc<Node>, asking| async move { Ok((node.script(key, call, asking).await?, node)) };
         match &self.kind {
             Kind::One(node) => retried(deadline, || script(Arc::clone(node), false)).await,
-            Kind::Cluster(cluster) => cluster.carry(slot_of(key), deadline, script).await,
+            Kind::Cluster(cluster) => cluster.route(slot_of(key), deadline, script).await,
         }
     }
 
@@ -191,30 +191,30 @@ impl Servers {
     /// # Errors
     /// [`Failure`] when some may remain: [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`]
     /// when it could not start within ten minutes.
-    pub(crate) async fn remove(&self, beginning: &[u8]) -> Result<usize, Failure> {
+    pub(crate) async fn remove(&self, prefix: &[u8]) -> Result<usize, Failure> {
         let _room = self.scans.room.try_acquire().map_err(|_| Failure::QueueFull)?;
         let turn = timeout(MAX_SCAN_TIME, self.scans.turn.acquire()).await.map_err(|_| Failure::Late)?;
         let _turn = turn.map_err(|_| Failure::Closed)?;
         let deadline = Instant::now() + MAX_SCAN_TIME;
         let late = |_| Failure::Lost(format!("not all keys were looked at within {MAX_SCAN_TIME:?}").into());
-        timeout_at(deadline, self.scan(beginning, deadline)).await.map_err(late)?
+        timeout_at(deadline, self.scan(prefix, deadline)).await.map_err(late)?
     }
 
-    async fn scan(&self, beginning: &[u8], deadline: Instant) -> Result<usize, Failure> {
+    async fn scan(&self, prefix: &[u8], deadline: Instant) -> Result<usize, Failure> {
         match &self.kind {
-            Kind::One(node) => reset::scanned(self, node, beginning).await,
+            Kind::One(node) => reset::delete_by_prefix(self, node, prefix).await,
             Kind::Cluster(cluster) => {
-                let (mut gone, mut scanned) = (0, Vec::new());
+                let (mut deleted, mut scanned) = (0, Vec::new());
                 // Looked up each time: a migrating hash slot may have brought a new master.
                 let is_new =
                     |scanned: &[Arc<Node>], node: &Arc<Node>| !scanned.iter().any(|seen| Arc::ptr_eq(seen, node));
                 while let Some(node) =
                     cluster.all_masters(deadline).await?.into_iter().find(|node| is_new(&scanned, node))
                 {
-                    gone += reset::scanned(self, &node, beginning).await?;
+                    deleted += reset::delete_by_prefix(self, &node, prefix).await?;
                     scanned.push(node);
                 }
-                Ok(gone)
+                Ok(deleted)
             }
         }
     }
@@ -223,12 +223,12 @@ impl Servers {
     ///
     /// # Errors
     /// The last [`Failure`], also for an error reply.
-    pub(crate) async fn command(&self, key: &[u8], words: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn command(&self, key: &[u8], args: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
         match &self.kind {
-            Kind::One(node) => node.command(&command(words), false).await,
+            Kind::One(node) => node.command(&command(args), false).await,
             Kind::Cluster(cluster) => {
-                let send = |node: Arc<Node>, asking| async move { node.command(&command(words), asking).await };
-                cluster.carry(slot_of(key), deadline, send).await
+                let send = |node: Arc<Node>, asking| async move { node.command(&command(args), asking).await };
+                cluster.route(slot_of(key), deadline, send).await
             }
         }
     }

@@ -5,12 +5,12 @@ use std::sync::{
     atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use crate::machine::Machine;
+use crate::platform::Platform;
 use weir_core::domain::{Clock, Micros, time::SECOND};
 
 /// This machine's wall clock with the offset last measured from a server; or a given clock.
 pub(crate) struct StoreTime {
-    machine: Arc<dyn Machine>,
+    platform: Arc<dyn Platform>,
     clock: Option<Arc<dyn Clock>>,
     /// Offset of the servers' clock from this machine's, in microseconds.
     ahead: AtomicI64,
@@ -18,15 +18,15 @@ pub(crate) struct StoreTime {
 
 impl StoreTime {
     /// Creates an estimate without an offset yet, or one that follows `clock`.
-    pub(crate) fn new(machine: Arc<dyn Machine>, clock: Option<Arc<dyn Clock>>) -> Self {
-        Self { machine, clock, ahead: AtomicI64::new(0) }
+    pub(crate) fn new(platform: Arc<dyn Platform>, clock: Option<Arc<dyn Clock>>) -> Self {
+        Self { platform, clock, ahead: AtomicI64::new(0) }
     }
 
     /// Returns the estimated time of the servers.
     pub(crate) fn now(&self) -> Micros {
         match &self.clock {
             Some(clock) => clock.now(),
-            None => self.machine.wall_clock() + self.ahead.load(Relaxed),
+            None => self.platform.wall_clock() + self.ahead.load(Relaxed),
         }
     }
 
@@ -35,7 +35,7 @@ impl StoreTime {
         if self.clock.is_some() {
             return;
         }
-        let ahead = at - self.machine.wall_clock();
+        let ahead = at - self.platform.wall_clock();
         // Smaller differences do not matter, and all workers read the offset, so that writes are expensive.
         if (ahead - self.ahead.load(Relaxed)).abs() > SECOND {
             self.ahead.store(ahead, Relaxed);

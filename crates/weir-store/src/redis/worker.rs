@@ -19,7 +19,7 @@ use super::{
     queue::Queue,
     store_time::StoreTime,
 };
-use crate::{Failure, failure::RefusalCode, metrics::StoreMeter};
+use crate::{Failure, failure::ErrorCode, metrics::StoreMetrics};
 use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
@@ -45,7 +45,7 @@ pub(crate) struct Context {
     pub slow_round_trips: LogLimit,
     /// Rate limit for warnings of charges that too few replicas acknowledged in time.
     pub replication_timeouts: LogLimit,
-    pub meter: Arc<StoreMeter>,
+    pub metrics: Arc<StoreMetrics>,
 }
 
 impl Context {
@@ -79,7 +79,7 @@ pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     let mut round_trip = Smoothed::default();
     loop {
         queue.wait().await;
-        context.pool.until_free().await;
+        context.pool.until_resumed().await;
         // Commands on a closed connection would be lost. Parts are taken only once there is a connection, because a
         // part that is taken counts as sent when its caller gives up.
         held = match held.filter(Pooled::is_usable) {
@@ -96,7 +96,7 @@ pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
             continue;
         }
         let mut batch = Batch::new(waiters, &context.call_settings);
-        held = carry(&mut batch, connection, &context, &mut round_trip).await;
+        held = run_round_trip(&mut batch, connection, &context, &mut round_trip).await;
     }
 }
 
@@ -111,7 +111,12 @@ impl Smoothed {
 }
 
 /// Runs one round trip. Returns the connection if it is usable for another one.
-async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_trip: &mut Smoothed) -> Option<Pooled> {
+async fn run_round_trip(
+    batch: &mut Batch,
+    connection: Pooled,
+    context: &Context,
+    round_trip: &mut Smoothed,
+) -> Option<Pooled> {
     let now = context.clock.as_ref().map(|clock| clock.now());
     let settings = CallSettings { now, ..context.call_settings };
     let since = Instant::now();
@@ -124,12 +129,12 @@ async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_t
     }
     count_unacknowledged(batch.unacknowledged(), context);
     match exchanged {
-        Ok(refused) => {
-            context.meter.decide.record(since.elapsed());
+        Ok(rejection) => {
+            context.metrics.decide.record(since.elapsed());
             round_trip.measured(since.elapsed());
             warn_if_slow(round_trip.0, context);
-            batch.call_sizes().for_each(|size| context.meter.batches.record_number(size as u64));
-            let connection = after(refused, connection, context);
+            batch.call_sizes().for_each(|size| context.metrics.batches.record_number(size as u64));
+            let connection = after(rejection, connection, context);
             if batch.is_blocked() {
                 connection.into_iter().for_each(Pooled::discard);
                 return None;
@@ -148,7 +153,7 @@ fn count_unacknowledged(answers: u64, context: &Context) {
     if answers == 0 {
         return;
     }
-    context.meter.replication_timeouts.fetch_add(answers, Ordering::Relaxed);
+    context.metrics.replication_timeouts.fetch_add(answers, Ordering::Relaxed);
     if context.replication_timeouts.allows(std::time::Instant::now()) {
         warn!(
             server = context.server,
@@ -198,33 +203,29 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
 }
 
 /// Reports a round trip to the circuit breaker: a success, or the rejection that matters most.
-fn after(refused: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
-    let Some(failure) = refused else {
+fn after(rejection: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
+    let Some(failure) = rejection else {
         context.breaker.succeeded();
         return Some(connection);
     };
-    if failure.is_refusal_after_write() {
+    if failure.is_rejection_after_write() {
         // Every further check would be charged without an answer. A new connection is probed for everything that checks
         // need.
         context.breaker.trip(&failure);
         connection.discard();
         return None;
     }
-    match failure.refusal() {
-        Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain | RefusalCode::Clock) => {
+    match failure.error_code() {
+        Some(ErrorCode::Moved | ErrorCode::Ask | ErrorCode::TryAgain | ErrorCode::Clock) => {
             context.breaker.succeeded();
             return Some(connection);
         }
         _ => context.breaker.failed(&failure),
     }
-    match failure.refusal() {
+    match failure.error_code() {
         // A new connection may help: it finds another master, or uses new credentials.
         Some(
-            RefusalCode::ReadOnly
-            | RefusalCode::MasterDown
-            | RefusalCode::NoAuth
-            | RefusalCode::WrongPass
-            | RefusalCode::NoPerm,
+            ErrorCode::ReadOnly | ErrorCode::MasterDown | ErrorCode::NoAuth | ErrorCode::WrongPass | ErrorCode::NoPerm,
         ) => {
             connection.discard();
             None

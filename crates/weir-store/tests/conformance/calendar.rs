@@ -17,7 +17,7 @@ use weir_core::{
 use weir_settings::Time;
 use weir_store::{
     StoreUrl,
-    machine::{Machine, Stream, System},
+    platform::{OsPlatform, Platform, Stream},
     redis::{RedisStore, settings::RedisSettings},
     url::Address,
 };
@@ -98,17 +98,17 @@ async fn held_units_count_in_the_window_in_which_they_are_used() {
 /// This machine with a wrong wall clock.
 struct Ahead(Micros);
 
-impl Machine for Ahead {
+impl Platform for Ahead {
     fn connect<'a>(&'a self, address: &'a Address) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        System.connect(address)
+        OsPlatform.connect(address)
     }
 
     fn wall_clock(&self) -> Micros {
-        System.wall_clock() + self.0
+        OsPlatform.wall_clock() + self.0
     }
 
     fn random(&self) -> u64 {
-        System.random()
+        OsPlatform.random()
     }
 }
 
@@ -121,8 +121,8 @@ async fn a_window_is_that_of_the_servers_clock() {
     let limit = Limit::new(Origin::Policy, None, "*", 0, false, params(&[("count", "100"), ("calendar", "day")]));
     for (number, days) in [0, 1, -1, 2, -3, 40, -40, 4_000, -9_000].into_iter().enumerate() {
         let key = Key::new("", &[number.to_string()]).expect("a key");
-        let machine = Arc::new(Ahead(days * DAY));
-        let store = RedisStore::start_on(machine, Handle::current(), &url, &settings, None, Arc::default());
+        let platform = Arc::new(Ahead(days * DAY));
+        let store = RedisStore::start_on(platform, Handle::current(), &url, &settings, None, Arc::default());
         for charged in 1..=3 {
             let plan = Plan::new(smallvec![Level::new(&key, 1, 1, &limit, 1)], Charge::AllOrNothing, None);
             let verdict = store.verdict(&plan).await.unwrap_or_else(|error| panic!("{days} days ahead: {error:?}"));

@@ -4,7 +4,7 @@
 
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
-    domain::{Charge, Key, Micros, ask::MAX_COST},
+    domain::{Charge, Key, Micros, request::MAX_COST},
     plan::{Decisions, Level, Limit, Origin, Plan},
 };
 

@@ -208,9 +208,9 @@ impl Fixture {
             let mut plan = Plan::new(levels, check.charge, check.max_wait);
             plan.dry_run = check.dry_run;
             // Levels that only refuse together are distinguished within one anchor only.
-            let has_twins = (0..plan.levels().len()).any(|index| plan.state_of(index) != index);
+            let has_duplicates = (0..plan.levels().len()).any(|index| plan.state_of(index) != index);
             let several = plan.levels().iter().any(|level| level.anchor_path() != plan.levels()[0].anchor_path());
-            if plan.charge == Charge::OverLimitOnly && has_twins && several {
+            if plan.charge == Charge::OverLimitOnly && has_duplicates && several {
                 plan.charge = Charge::Independent;
             }
             plan

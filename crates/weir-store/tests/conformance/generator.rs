@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weir_core::{
     domain::{
         Charge, Decision, Micros,
-        ask::{MAX_COST, MAX_WAIT},
+        request::{MAX_COST, MAX_WAIT},
         time::MAX_MOMENT,
     },
     plan::Decisions,

@@ -10,7 +10,7 @@ use weir_core::{
     domain::{Charge, Key, ManualClock, Micros},
     hold::{
         HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, RequestId, Reservation, Reservations, Step,
-        decide_held, renew,
+        decide_with_holds, renew,
     },
     plan::{Decisions, Level, Limit, Origin, Plan, States},
     testing::{DishonestOwner, Random},
@@ -29,7 +29,7 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 /// 2023-11-14, in microseconds.
 pub const START: Micros = 1_700_000_000_000_000;
 const STEPS: usize = 40;
-const STORIES: u64 = 8;
+const TRACES: u64 = 8;
 const FACTORS: [f64; 6] = [1.0, 1.0, 1.0, 0.1, 0.5, 3.0];
 
 /// The limits on two keys that share the first level.
@@ -98,7 +98,7 @@ impl States for View<'_> {
         self.all.ledgers.get(&self.paths[index]).map(Ledger::outstanding).unwrap_or_default()
     }
 
-    fn has_place(&self, index: usize) -> bool {
+    fn has_entry(&self, index: usize) -> bool {
         self.all.states.contains_key(&self.paths[index])
     }
 
@@ -196,7 +196,7 @@ pub fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     MemoryStore::new(MemorySettings { max_keys: 1_000, ..MemorySettings::default() }, Arc::clone(clock))
 }
 
-async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
+async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
     let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
@@ -254,10 +254,10 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             owners[key][owner].answered(&renewal, &our_grant);
             (ours, verdict.decisions)
         } else {
-            let (ours, outcome, repeat) = decide_held(&plan, &mut view, now);
+            let (ours, outcome, idempotency) = decide_with_holds(&plan, &mut view, now);
             let verdict = store.verdict(&plan).await;
             assert_eq!(outcome, verdict.reservation.map(|outcome| *outcome), "{reservation:?}: {}", place());
-            assert_eq!(repeat, verdict.repeat, "{request:?}: {}", place());
+            assert_eq!(idempotency, verdict.idempotency, "{request:?}: {}", place());
             (ours, verdict.decisions)
         };
         assert_eq!(ours, theirs, "{}", place());
@@ -287,15 +287,15 @@ pub fn on_redis(url: &str, clock: &Arc<ManualClock>) -> Authority {
 
 async fn stories_on(url: &str) {
     let clock = Arc::new(ManualClock::default());
-    stories(&mut on_redis(url, &clock), &clock).await;
+    traces(&mut on_redis(url, &clock), &clock).await;
 }
 
-async fn stories(store: &mut Authority, clock: &Arc<ManualClock>) {
+async fn traces(store: &mut Authority, clock: &Arc<ManualClock>) {
     let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
-    for seed in (0..STORIES).map(|number| first.wrapping_add(number)) {
+    for seed in (0..TRACES).map(|number| first.wrapping_add(number)) {
         for (stream, params) in examples().enumerate() {
             let mut random = Random::new(seed).fork(stream as u64);
-            story(store, clock, &Limits::new(&params), seed, &mut random).await;
+            trace(store, clock, &Limits::new(&params), seed, &mut random).await;
         }
     }
 }
@@ -315,7 +315,7 @@ async fn a_cluster_grants_what_the_reference_grants() {
 #[tokio::test]
 async fn memory_holds_what_the_reference_holds() {
     let clock = Arc::new(ManualClock::default());
-    stories(&mut Authority::Memory(in_memory(&clock)), &clock).await;
+    traces(&mut Authority::Memory(in_memory(&clock)), &clock).await;
 }
 
 /// The limit itself holds and burns units; a request's own cost is charged under its own factor.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use weir_core::{
     domain::{ManualClock, Micros},
-    hold::{HoldId, Renewal, Reservation, decide_held, renew},
+    hold::{HoldId, Renewal, Reservation, decide_with_holds, renew},
     plan::Plan,
     testing::{DishonestOwner, Random},
 };
@@ -22,7 +22,7 @@ use super::{
 const CROWDS: usize = 8;
 /// Number of concurrent requests.
 const CROWD: usize = 10;
-const STORIES: u64 = 4;
+const TRACES: u64 = 4;
 
 /// A request of a crowd: a renewal by its owner, or the plan alone.
 type Request<'a> = (Plan<'a>, Option<(usize, Renewal)>);
@@ -50,7 +50,7 @@ fn ask<'a>(
     (plan, None)
 }
 
-async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
+async fn trace(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now): (_, Micros) = (Reference::default(), START);
     let mut owners = [DishonestOwner::default(); 2];
     store.clear().await.expect("cleared");
@@ -70,7 +70,7 @@ async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
                         let (decisions, grant) = renew(plan, &mut view, now, renewal);
                         (decisions, Some(grant))
                     }
-                    None => (decide_held(plan, &mut view, now).0, None),
+                    None => (decide_with_holds(plan, &mut view, now).0, None),
                 }
             })
             .collect();
@@ -100,10 +100,10 @@ async fn what_comes_together_is_served_as_if_sequential() {
     let clock = Arc::new(ManualClock::default());
     let Authority::Redis(store) = on_redis(&server.url(), &clock) else { unreachable!() };
     let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
-    for seed in (0..STORIES).map(|number| first.wrapping_add(number)) {
+    for seed in (0..TRACES).map(|number| first.wrapping_add(number)) {
         for (stream, params) in examples().enumerate() {
             let mut random = Random::new(seed).fork(stream as u64);
-            story(&store, &clock, &Limits::new(&params), seed, &mut random).await;
+            trace(&store, &clock, &Limits::new(&params), seed, &mut random).await;
         }
     }
 }

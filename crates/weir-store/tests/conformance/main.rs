@@ -6,7 +6,6 @@
 
 #![allow(clippy::expect_used)]
 
-mod afterwards;
 mod calendar;
 mod draw;
 mod duplicates;
@@ -16,6 +15,7 @@ mod holds;
 mod holds_together;
 mod layout;
 mod memory;
+mod outage_charges;
 mod redis;
 mod resets;
 mod store_under_test;

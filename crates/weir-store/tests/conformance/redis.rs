@@ -49,8 +49,8 @@ impl<'s> OnRedis<'s> {
             command_timeout: Time::seconds(20),
             ..RedisSettings::default()
         };
-        let meter = std::sync::Arc::default();
-        let store = RedisStore::start(&url, &settings, Some(clock.clone()), meter).expect("a thread");
+        let metrics = std::sync::Arc::default();
+        let store = RedisStore::start(&url, &settings, Some(clock.clone()), metrics).expect("a thread");
         Self { name, masters, clock, store }
     }
 
@@ -59,8 +59,8 @@ impl<'s> OnRedis<'s> {
     }
 
     /// Makes later charges until the returned guard is dropped.
-    pub fn charge_afterwards(&self, charges: &Arc<OutageCharges>) -> impl Drop + use<> {
-        self.store.charge_afterwards(Arc::clone(charges))
+    pub fn charge_outages(&self, charges: &Arc<OutageCharges>) -> impl Drop + use<> {
+        self.store.charge_outages(Arc::clone(charges))
     }
 
     /// Decides concurrent plans.

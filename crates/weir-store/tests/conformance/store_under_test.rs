@@ -87,7 +87,7 @@ impl States for View<'_> {
         self.states.get(&self.names[index]).filter(|(_, expires)| *expires > self.now).map(|(state, _)| state)
     }
 
-    fn has_place(&self, index: usize) -> bool {
+    fn has_entry(&self, index: usize) -> bool {
         self.states.contains_key(&self.names[index])
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use weir_store::{failure::RefusalCode, redis::settings::RedisSettings};
+use weir_store::{failure::ErrorCode, redis::settings::RedisSettings};
 
 use deadpool_redis::redis::Value;
 
@@ -19,9 +19,9 @@ async fn a_password_is_taken_from_the_url_or_the_settings() {
     connect(&server.url(":wrong@"), &settings).await.expect("settings stand above the URL");
 
     let wrong = refused(&server.url(":wrong@"), &patient()).await;
-    assert_eq!((wrong.refusal(), wrong.kind()), (Some(RefusalCode::WrongPass), "auth"), "{wrong}");
+    assert_eq!((wrong.error_code(), wrong.kind()), (Some(ErrorCode::WrongPass), "auth"), "{wrong}");
     let none = refused(&server.url(""), &patient()).await;
-    assert_eq!((none.refusal(), none.kind()), (Some(RefusalCode::NoAuth), "auth"), "{none}");
+    assert_eq!((none.error_code(), none.kind()), (Some(ErrorCode::NoAuth), "auth"), "{none}");
 }
 
 /// The ACL permissions that docs/redis.md lists for checks.
@@ -34,20 +34,20 @@ async fn a_user_needs_the_documented_acl_permissions() {
     server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {}", rights.join(" ")));
     connect(&server.url("app:pw@"), &patient()).await.expect("the rights suffice");
     let with_database = format!("{}?db=3", server.url("app:pw@"));
-    let refusal = refused(&with_database, &patient()).await;
-    assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
+    let rejection = refused(&with_database, &patient()).await;
+    assert_eq!(rejection.error_code(), Some(ErrorCode::NoPerm), "{rejection}");
     server.run("ACL SETUSER app +select");
     connect(&with_database, &patient()).await.expect("the rights suffice");
 
     for right in RIGHTS {
         server.run(&format!("ACL SETUSER app -{right}"));
-        let refusal = refused(&server.url("app:pw@"), &patient()).await;
-        assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{right}: {refusal}");
+        let rejection = refused(&server.url("app:pw@"), &patient()).await;
+        assert_eq!(rejection.error_code(), Some(ErrorCode::NoPerm), "{right}: {rejection}");
         server.run(&format!("ACL SETUSER app +{right}"));
     }
     server.run("ACL SETUSER app resetkeys");
-    let refusal = refused(&server.url("app:pw@"), &patient()).await;
-    assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
+    let rejection = refused(&server.url("app:pw@"), &patient()).await;
+    assert_eq!(rejection.error_code(), Some(ErrorCode::NoPerm), "{rejection}");
 }
 
 /// Connections for resets are reused only with permission for `PING` and `UNWATCH`.
@@ -92,8 +92,8 @@ async fn a_password_file_is_read_for_each_connection() {
     let pool = pool(&server.url(""), &settings, 2);
     let kept = pool.get().await.expect("the first password is right");
     server.run("ACL SETUSER app resetpass >second");
-    let refusal = refused(&server.url(""), &settings).await;
-    assert_eq!(refusal.refusal(), Some(RefusalCode::WrongPass), "{refusal}");
+    let rejection = refused(&server.url(""), &settings).await;
+    assert_eq!(rejection.error_code(), Some(ErrorCode::WrongPass), "{rejection}");
     fs::write(&file, "second\r\n").expect("written");
     connect(&server.url(""), &settings).await.expect("the second password is right");
     let new = pool.get().await.expect("the second password is right");

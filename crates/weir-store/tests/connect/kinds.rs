@@ -8,7 +8,7 @@ use std::{
 
 use weir_settings::Time;
 use weir_store::{
-    failure::RefusalCode,
+    failure::ErrorCode,
     redis::{connector::Purpose, settings::RedisSettings},
 };
 
@@ -27,7 +27,7 @@ async fn a_replica_is_rejected() {
     let master = Server::tcp(&[]);
     let replica = Server::unix(&[&format!("replicaof 127.0.0.1 {}", master.port)]);
     let failure = refused(&replica.url(""), &patient()).await;
-    assert_eq!(failure.refusal(), Some(RefusalCode::ReadOnly));
+    assert_eq!(failure.error_code(), Some(ErrorCode::ReadOnly));
     assert!(failure.to_string().contains("is a replica, not a master"), "{failure}");
 }
 
@@ -39,7 +39,7 @@ async fn cluster_nodes_require_a_cluster_url_and_vice_versa() {
     assert!(failure.to_string().contains("is part of a Cluster; use redis-cluster://"), "{failure}");
     let url = format!("redis-cluster://127.0.0.1:{}", node.port);
     let none = refused(&url, &patient()).await;
-    assert_eq!(none.refusal(), Some(RefusalCode::ClusterDown), "{none}");
+    assert_eq!(none.error_code(), Some(ErrorCode::ClusterDown), "{none}");
     node.run("CLUSTER ADDSLOTSRANGE 0 16383");
     let begun = Instant::now();
     while connect(&url, &patient()).await.is_err() {
@@ -64,7 +64,7 @@ async fn a_replica_serves_the_cluster_topology() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let url = format!("redis-cluster://127.0.0.1:{}", replica.port);
-    assert_eq!(refused(&url, &patient()).await.refusal(), Some(RefusalCode::ReadOnly));
+    assert_eq!(refused(&url, &patient()).await.error_code(), Some(ErrorCode::ReadOnly));
     let (connector, address) = connector(&url, &patient());
     let connection = connector.connect(&address, Purpose::Topology, connector.deadline()).await;
     ask(&connection.expect("a replica knows its Cluster"), "CLUSTER SLOTS").await.expect("an answer");
@@ -140,6 +140,6 @@ async fn a_loading_server_is_reported_as_loading() {
         }
         assert!(begun.elapsed() < TIMEOUT && !reload.is_finished(), "never loading");
     };
-    assert_eq!(failure.refusal(), Some(RefusalCode::Loading), "{failure}");
+    assert_eq!(failure.error_code(), Some(ErrorCode::Loading), "{failure}");
     reload.abort();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir_settings::Time;
 use weir_store::{
     Failure,
-    failure::RefusalCode,
+    failure::ErrorCode,
     redis::settings::{RedisSettings, SentinelSettings},
 };
 
@@ -86,8 +86,8 @@ async fn sentinels_have_their_own_credentials() {
         ..SentinelSettings::default()
     };
     assert_eq!(through(&url, &RedisSettings { sentinel: own, ..patient() }).await, Ok(master.port));
-    let refusal = through(&url, &patient()).await.expect_err("no right to ask");
-    assert_eq!(refusal.refusal(), Some(RefusalCode::NoAuth), "{refusal}");
+    let rejection = through(&url, &patient()).await.expect_err("no right to ask");
+    assert_eq!(rejection.error_code(), Some(ErrorCode::NoAuth), "{rejection}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use weir_settings::Time;
 use weir_store::{
     Failure, StoreUrl,
-    machine::System,
+    platform::OsPlatform,
     redis::{
         command::{command, failure, query},
         connector::Connector,
@@ -130,7 +130,7 @@ pub fn patient() -> RedisSettings {
 /// Returns a connector for the servers of a URL, and the address of the first one.
 pub fn connector(url: &str, settings: &RedisSettings) -> (Arc<Connector>, Address) {
     let url = redis(url);
-    let connector = Arc::new(Connector::new(Arc::new(System), &url, settings));
+    let connector = Arc::new(Connector::new(Arc::new(OsPlatform), &url, settings));
     match url.topology {
         Topology::Single(address) => (connector, address),
         Topology::Cluster { seeds } => (connector, seeds[0].clone()),

@@ -8,7 +8,7 @@ use weir_core::{
         time::{DAY, SECOND},
     },
     plan::{Level, Limit, Origin, Plan},
-    testing::{Definition, Random},
+    testing::{LimitDefinition, Random},
 };
 
 use super::topology::Topology;
@@ -72,9 +72,9 @@ pub struct Case {
     pub replicas: usize,
     pub users: usize,
     /// The limits from the root; the last one is each user's own.
-    pub levels: Vec<(Params, Definition)>,
+    pub levels: Vec<(Params, LimitDefinition)>,
     /// The last limit under every second policy.
-    pub other: Option<(Params, Definition)>,
+    pub other: Option<(Params, LimitDefinition)>,
     pub anchor: u8,
     pub ttl: Micros,
     pub command_timeout: Micros,
@@ -203,20 +203,20 @@ impl Case {
             && self.faults == Faults { drift: self.faults.drift, ..Faults::default() }
     }
 
-    fn levels_of(&self, version: u64) -> impl Iterator<Item = &(Params, Definition)> {
+    fn levels_of(&self, version: u64) -> impl Iterator<Item = &(Params, LimitDefinition)> {
         let (last, above) = self.levels.split_last().expect("a level");
         above.iter().chain([self.other.as_ref().filter(|_| version.is_multiple_of(2)).unwrap_or(last)])
     }
 
     /// Returns each user's own limit under a policy, and the time for which earlier policies may still be in force.
-    pub fn changed(&self, version: u64) -> Option<(Definition, Micros)> {
+    pub fn changed(&self, version: u64) -> Option<(LimitDefinition, Micros)> {
         self.other.as_ref()?;
         let definition = self.levels_of(version).last()?.1;
         Some((definition, self.ttl + 3 * self.command_timeout))
     }
 
     pub fn policy(&self, version: u64) -> Policy {
-        let limit = |(index, (params, _)): (usize, &(Params, Definition))| {
+        let limit = |(index, (params, _)): (usize, &(Params, LimitDefinition))| {
             let name = ["a", "b"][index];
             let limit = Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
             limit.with_lease((self.scene == Scene::Leases).then_some(self.ttl))
@@ -295,26 +295,26 @@ fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
 }
 
 /// Makes a limit of `rate` units a second, and `capacity` at once.
-fn bucket(rate: u64, capacity: u64) -> (Params, Definition) {
+fn bucket(rate: u64, capacity: u64) -> (Params, LimitDefinition) {
     let (count, most) = (rate.to_string(), capacity.to_string());
     let params = parse("token_bucket", &[("capacity", &most), ("count", &count), ("period", "1s")]);
-    (params, Definition::Bucket { capacity, count: rate, period: SECOND })
+    (params, LimitDefinition::Bucket { capacity, count: rate, period: SECOND })
 }
 
 /// Makes a limit that is never reached, and whose window does not end during a case.
-fn plenty() -> (Params, Definition) {
+fn plenty() -> (Params, LimitDefinition) {
     let params = parse("fixed_window", &[("count", "1000"), ("period", "31d")]);
-    (params, Definition::Window { count: 1_000, period: 31 * DAY })
+    (params, LimitDefinition::Window { count: 1_000, period: 31 * DAY })
 }
 
 /// Makes a limit of `max` slots, with a TTL longer than a case.
-fn slots(max: u64) -> (Params, Definition) {
-    (parse("concurrency", &[("max", &max.to_string()), ("ttl", "1m")]), Definition::Slots { max })
+fn slots(max: u64) -> (Params, LimitDefinition) {
+    (parse("concurrency", &[("max", &max.to_string()), ("ttl", "1m")]), LimitDefinition::Slots { max })
 }
 
 /// Draws limits of a few hundred units a second, or of a few units, with their definitions, so that they are reached
 /// soon.
-fn draw_levels(random: &mut Random) -> Vec<(Params, Definition)> {
+fn draw_levels(random: &mut Random) -> Vec<(Params, LimitDefinition)> {
     let window = [("count", "150"), ("period", "200ms")];
     let few = [("count", "12"), ("period", "400ms")];
     match random.below(14) {
@@ -322,26 +322,28 @@ fn draw_levels(random: &mut Random) -> Vec<(Params, Definition)> {
         1 => vec![bucket(2_000, 1_500)],
         2 => vec![(
             parse("gcra", &[("burst", "49"), ("count", "700"), ("period", "1s")]),
-            Definition::Bucket { capacity: 50, count: 700, period: SECOND },
+            LimitDefinition::Bucket { capacity: 50, count: 700, period: SECOND },
         )],
         3 => vec![(
             parse("leaky_bucket", &[("size", "60"), ("drip_rate", "1ms")]),
-            Definition::Rate { at_once: 61, count: 1_000, period: SECOND },
+            LimitDefinition::Rate { at_once: 61, count: 1_000, period: SECOND },
         )],
-        4 => vec![(parse("fixed_window", &window), Definition::Window { count: 150, period: 200_000 })],
-        5 => vec![(parse("sliding_log", &window), Definition::AnySpan { count: 150, period: 200_000 })],
+        4 => vec![(parse("fixed_window", &window), LimitDefinition::Window { count: 150, period: 200_000 })],
+        5 => vec![(parse("sliding_log", &window), LimitDefinition::AnySpan { count: 150, period: 200_000 })],
         6 => {
             let fields = [window[0], window[1], ("resolution", "20ms")];
-            vec![(parse("sliding_buckets", &fields), Definition::AnySpan { count: 150, period: 200_000 })]
+            vec![(parse("sliding_buckets", &fields), LimitDefinition::AnySpan { count: 150, period: 200_000 })]
         }
-        7 => vec![(parse("sliding_window", &window), Definition::Window { count: 150, period: 200_000 })],
+        7 => vec![(parse("sliding_window", &window), LimitDefinition::Window { count: 150, period: 200_000 })],
         8 => vec![
             bucket(1_500, 400),
-            (parse("sliding_log", &window), Definition::AnySpan { count: 150, period: 200_000 }),
+            (parse("sliding_log", &window), LimitDefinition::AnySpan { count: 150, period: 200_000 }),
         ],
         9 => vec![bucket(50, 20)],
-        10 => vec![(parse("fixed_window", &few), Definition::Window { count: 12, period: 400_000 })],
-        11 => vec![bucket(100, 30), (parse("sliding_log", &few), Definition::AnySpan { count: 12, period: 400_000 })],
+        10 => vec![(parse("fixed_window", &few), LimitDefinition::Window { count: 12, period: 400_000 })],
+        11 => {
+            vec![bucket(100, 30), (parse("sliding_log", &few), LimitDefinition::AnySpan { count: 12, period: 400_000 })]
+        }
         _ => vec![bucket(700, 100)],
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_core::{domain::Micros, testing::Random};
 use weir_store::{
-    machine::{Machine, Stream},
+    platform::{Platform, Stream},
     url::Address,
 };
 
@@ -116,7 +116,7 @@ impl Simulated {
     }
 }
 
-impl Machine for Simulated {
+impl Platform for Simulated {
     fn connect<'a>(&'a self, address: &'a Address) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
             let wire = self.dial(address);

@@ -2,7 +2,7 @@
 
 use weir_core::{
     domain::Micros,
-    testing::{Definition, Limiter},
+    testing::{LimitDefinition, Oracle},
 };
 
 /// An event in the history of one limit.
@@ -11,7 +11,7 @@ pub enum Mark {
     /// A unit was admitted, by a lease or by the store.
     Admitted { leased: bool },
     /// The limit changed, on all replicas by this time.
-    Changed { to: Definition, by: Micros },
+    Changed { to: LimitDefinition, by: Micros },
     /// The store discarded the spent units.
     Reset,
     /// The store lost its writes after `since`. It does not know of this many granted units, which may be spent until
@@ -26,7 +26,7 @@ enum Entry {
         leased: bool,
     },
     Changed {
-        to: Definition,
+        to: LimitDefinition,
         by: Micros,
     },
     /// The store caps the state at what the limit itself can produce.
@@ -45,9 +45,9 @@ struct Excuse {
 ///
 /// Lease units that a loss excuses are not counted, but only if they would exceed the limit; of several candidates the
 /// last one is excused, since no other has as much effect on later decisions.
-pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64, String> {
+pub fn judge(definition: LimitDefinition, marks: &mut [(Micros, Mark)]) -> Result<u64, String> {
     marks.sort_by_key(|(at, _)| *at);
-    let mut limiter = Limiter::new(definition);
+    let mut oracle = Oracle::new(definition);
     let mut history: Vec<(Micros, Entry)> = Vec::new();
     let mut excuses: Vec<Excuse> = Vec::new();
     let mut admitted = 0;
@@ -55,7 +55,7 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
         match mark {
             Mark::Admitted { leased } => {
                 admitted += 1;
-                while !limiter.admits(at) {
+                while !oracle.admits(at) {
                     if leased && is_excused(&mut excuses, at) {
                         continue 'marks;
                     }
@@ -63,20 +63,20 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
                         matches!(entry, Entry::Unit { leased: true }) && is_excused(&mut excuses, *at)
                     };
                     let Some(last) = history.iter().rposition(may_go) else {
-                        return Err(format!("unit {admitted} at {at} is beyond {:?}", limiter.definition()));
+                        return Err(format!("unit {admitted} at {at} is beyond {:?}", oracle.definition()));
                     };
                     history.remove(last);
-                    limiter = replay(definition, &history);
+                    oracle = replay(definition, &history);
                 }
-                limiter.count(at);
+                oracle.count(at);
                 history.push((at, Entry::Unit { leased }));
             }
             Mark::Changed { to, by } => {
-                limiter.change(to, by);
+                oracle.change(to, by);
                 history.push((at, Entry::Changed { to, by }));
             }
             Mark::Reset => {
-                limiter.forget();
+                oracle.forget();
                 history.retain(|(_, entry)| matches!(entry, Entry::Changed { .. }));
             }
             Mark::Lost { since, granted, until } => {
@@ -88,7 +88,7 @@ pub fn judge(definition: Definition, marks: &mut [(Micros, Mark)]) -> Result<u64
                 });
                 history.push((at, Entry::Clamped));
                 excuses.push(Excuse { since, until, units: granted });
-                limiter = replay(definition, &history);
+                oracle = replay(definition, &history);
             }
         }
     }
@@ -101,16 +101,16 @@ fn is_excused(excuses: &mut [Excuse], at: Micros) -> bool {
     own.map(|excuse| excuse.units -= 1).is_some()
 }
 
-fn replay(definition: Definition, history: &[(Micros, Entry)]) -> Limiter {
-    let mut limiter = Limiter::new(definition);
+fn replay(definition: LimitDefinition, history: &[(Micros, Entry)]) -> Oracle {
+    let mut oracle = Oracle::new(definition);
     for (at, entry) in history {
         match *entry {
-            Entry::Unit { .. } => limiter.count(*at),
-            Entry::Changed { to, by } => limiter.change(to, by),
-            Entry::Clamped => limiter.clamp(),
+            Entry::Unit { .. } => oracle.count(*at),
+            Entry::Changed { to, by } => oracle.change(to, by),
+            Entry::Clamped => oracle.clamp(),
         }
     }
-    limiter
+    oracle
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_loss_excuses_what_was_decided_and_granted_since() {
-        let bucket = Definition::Bucket { capacity: 2, count: 1, period: 1_000 };
+        let bucket = LimitDefinition::Bucket { capacity: 2, count: 1, period: 1_000 };
         let [by_store, by_lease] = [false, true].map(|leased| Mark::Admitted { leased });
         let lost = |granted| Mark::Lost { since: 5, granted, until: 100 };
         let judged = |marks: &[(Micros, Mark)]| judge(bucket, &mut marks.to_vec()).is_ok();

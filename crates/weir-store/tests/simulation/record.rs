@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use weir_core::{
     domain::{Key, Micros, key::END},
-    testing::{Definition, Limiter},
+    testing::{LimitDefinition, Oracle},
 };
 
 use super::{
@@ -23,9 +23,9 @@ const MOST_TTL: Micros = 300_000;
 /// One limit of one key.
 struct Series {
     path: Vec<u8>,
-    definition: Definition,
+    definition: LimitDefinition,
     marks: Vec<(Micros, Mark)>,
-    exact: Limiter,
+    exact: Oracle,
 }
 
 /// The figures of a run.
@@ -121,11 +121,11 @@ impl Record {
             let key = Key::new("", segments).expect("a key");
             key.prefix(segments.len()).to_vec()
         };
-        let of = |path, definition: Definition| Series {
+        let of = |path, definition: LimitDefinition| Series {
             path,
             definition,
             marks: Vec::new(),
-            exact: Limiter::new(definition),
+            exact: Oracle::new(definition),
         };
         let mut series = Vec::new();
         if let [(_, shared), _] = &case.levels[..] {
@@ -183,7 +183,7 @@ impl Record {
     }
 
     /// Records a change of every user's own limit.
-    pub fn changed(&mut self, at: Micros, to: Definition, within: Micros) {
+    pub fn changed(&mut self, at: Micros, to: LimitDefinition, within: Micros) {
         for series in &mut self.series[self.shared..] {
             series.marks.push((at, Mark::Changed { to, by: at + within }));
             series.exact.change(to, at);

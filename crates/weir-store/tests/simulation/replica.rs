@@ -18,8 +18,8 @@ use weir_core::{
 use weir_settings::Time;
 use weir_store::{
     MemoryStore, Remote as _, SharedStore, StoreSettings, StoreUrl, SystemClock, Verdict,
-    machine::Machine as _,
-    outage_charges::Outcome as OutageOutcome,
+    outage_charges::ChargeOutcome,
+    platform::Platform as _,
     redis::{RedisStore, settings::RedisSettings},
 };
 
@@ -220,7 +220,7 @@ impl Replica {
         let (store, finished) = (Arc::clone(&self.store), Arc::<AtomicUsize>::default());
         self.finished = Some(Arc::clone(&finished));
         let finish = async move {
-            store.finish().await;
+            store.shut_down().await;
             finished.store(1, Relaxed);
         };
         self.runtime.as_ref().map(|runtime| runtime.spawn(finish));
@@ -229,12 +229,12 @@ impl Replica {
     /// Returns the units lost in a shutdown although the store was up all the time; only an outage may lose units.
     pub fn lost_at_the_end(&self) -> u64 {
         let charges = self.store.outage_charges().filter(|_| self.was_up && self.store.redis().is_up());
-        charges.map_or(0, |charges| charges.units(OutageOutcome::Shutdown))
+        charges.map_or(0, |charges| charges.units(ChargeOutcome::Shutdown))
     }
 
     /// Returns the units admitted in an outage and counted as lost because the store may have charged them.
     pub fn units_of_unknown_fate(&self) -> u64 {
-        self.store.outage_charges().map_or(0, |charges| charges.units(OutageOutcome::Unknown))
+        self.store.outage_charges().map_or(0, |charges| charges.units(ChargeOutcome::Unknown))
     }
 
     pub fn has_finished(&self) -> bool {

@@ -4,32 +4,32 @@
 
 use std::net::IpAddr;
 
-use super::texts::{MOST_FIELDS, Texts, quoted};
+use super::text_fields::{FIELDS_CAPACITY, TextFields, quoted};
 
 /// Parses a line. Further fields are ignored.
-pub(super) fn read(line: &str) -> Option<Texts<'_>> {
+pub(super) fn read(line: &str) -> Option<TextFields<'_>> {
     let (who, rest) = line.split_once(" [")?;
     let (time, rest) = rest.split_once("] \"")?;
     let (request, rest) = quoted(rest)?;
     let mut rest = rest.trim_start().splitn(3, ' ');
     let (status, bytes) = (rest.next()?, rest.next()?);
-    let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
-    push_who(who, &mut texts)?;
-    texts.push_request(request);
-    texts.values.extend([("status", status), ("bytes", bytes)]);
-    push_combined(rest.next().unwrap_or_default(), &mut texts);
-    Some(texts)
+    let mut fields = TextFields { time, values: Vec::with_capacity(FIELDS_CAPACITY) };
+    push_who(who, &mut fields)?;
+    fields.push_request(request);
+    fields.values.extend([("status", status), ("bytes", bytes)]);
+    push_combined(rest.next().unwrap_or_default(), &mut fields);
+    Some(fields)
 }
 
-fn push_who<'a>(who: &'a str, texts: &mut Texts<'a>) -> Option<()> {
+fn push_who<'a>(who: &'a str, fields: &mut TextFields<'a>) -> Option<()> {
     let (mut first, mut rest) = who.split_once(' ')?;
     if is_host_with_port(first) {
-        texts.values.push(("host", first));
+        fields.values.push(("host", first));
         (first, rest) = rest.split_once(' ')?;
     }
     // The name of a user may contain spaces.
     let (ident, user) = rest.split_once(' ')?;
-    texts.values.extend([("remote_addr", first), ("ident", ident), ("remote_user", user)]);
+    fields.values.extend([("remote_addr", first), ("ident", ident), ("remote_user", user)]);
     Some(())
 }
 
@@ -38,12 +38,12 @@ fn is_host_with_port(word: &str) -> bool {
     port.is_some_and(|port| port.parse::<u16>().is_ok()) && word.parse::<IpAddr>().is_err()
 }
 
-fn push_combined<'a>(rest: &'a str, texts: &mut Texts<'a>) {
+fn push_combined<'a>(rest: &'a str, fields: &mut TextFields<'a>) {
     let next = |text: &'a str| text.trim_start().strip_prefix('"').and_then(quoted);
     let Some((referer, rest)) = next(rest) else { return };
-    texts.values.push(("referer", referer));
+    fields.values.push(("referer", referer));
     if let Some((user_agent, _)) = next(rest) {
-        texts.values.push(("user_agent", user_agent));
+        fields.values.push(("user_agent", user_agent));
     }
 }
 
@@ -63,9 +63,9 @@ mod tests {
             ("status", "200"),
             ("bytes", "2326"),
         ];
-        let texts = read(common).unwrap();
-        assert_eq!(texts.time, "10/Oct/2000:13:55:36 -0700");
-        assert_eq!(texts.values[..], [&who[..], &what].concat());
+        let fields = read(common).unwrap();
+        assert_eq!(fields.time, "10/Oct/2000:13:55:36 -0700");
+        assert_eq!(fields.values[..], [&who[..], &what].concat());
         let combined = format!(r#"{common} "http://a/?\"" "Moz \"illa\" 4" "behind it" 0.3"#);
         let more = [("referer", r#"http://a/?\""#), ("user_agent", r#"Moz \"illa\" 4"#)];
         assert_eq!(read(&combined).unwrap().values[..], [&who[..], &what, &more].concat());
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn users_can_have_spaces_and_addresses_colons() {
-        let texts = read(r#"::1 - john r. doe [10/Oct/2000:13:55:36 -0700] "-" 408 -"#).unwrap();
-        assert_eq!(texts.values[..3], [("remote_addr", "::1"), ("ident", "-"), ("remote_user", "john r. doe")]);
+        let fields = read(r#"::1 - john r. doe [10/Oct/2000:13:55:36 -0700] "-" 408 -"#).unwrap();
+        assert_eq!(fields.values[..3], [("remote_addr", "::1"), ("ident", "-"), ("remote_user", "john r. doe")]);
     }
 
     #[test]

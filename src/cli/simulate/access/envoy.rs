@@ -2,7 +2,7 @@
 //! `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0"
 //! "locations" "tcp://10.0.2.1:80"`.
 
-use super::texts::{MOST_FIELDS, Texts, quoted};
+use super::text_fields::{FIELDS_CAPACITY, TextFields, quoted};
 
 /// The fields after the request in the default format.
 const NAMES: [&str; 11] = [
@@ -22,7 +22,7 @@ const NAMES: [&str; 11] = [
 const ISTIO: (usize, usize) = (2, 3);
 
 /// Parses a line. Further fields are ignored.
-pub(super) fn read(line: &str) -> Option<Texts<'_>> {
+pub(super) fn read(line: &str) -> Option<TextFields<'_>> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] \"")?;
     let (request, rest) = quoted(rest)?;
     let mut words = words(rest)?;
@@ -33,14 +33,14 @@ pub(super) fn read(line: &str) -> Option<Texts<'_>> {
     if words.len() < NAMES.len() {
         return None;
     }
-    let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
-    texts.push_request(request);
-    texts.values.extend(NAMES.into_iter().zip(words.into_iter().map(|(word, _)| word)));
+    let mut fields = TextFields { time, values: Vec::with_capacity(FIELDS_CAPACITY) };
+    fields.push_request(request);
+    fields.values.extend(NAMES.into_iter().zip(words.into_iter().map(|(word, _)| word)));
     // The last one is the address that Envoy saw; the others are claimed by the client.
-    let forwarded = texts.values.iter().find(|(name, _)| *name == "x_forwarded_for").map_or("", |(_, value)| value);
+    let forwarded = fields.values.iter().find(|(name, _)| *name == "x_forwarded_for").map_or("", |(_, value)| value);
     let last = forwarded.rsplit(',').next().unwrap_or_default().trim();
-    texts.values.push(("remote_addr", last));
-    Some(texts)
+    fields.values.push(("remote_addr", last));
+    Some(fields)
 }
 
 /// Splits a line into its words, each with whether it is quoted.
@@ -66,8 +66,8 @@ mod tests {
     const ISTIO_LINE: &str = r#"[2020-11-25T21:26:18.409Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "-" "curl/7.73.0-DEV" "84961386" "httpbin:8000" "127.0.0.1:80" inbound|8000|| 127.0.0.1:41854 10.44.1.27:80 10.44.1.23:37652 outbound_.8000_._.httpbin default"#;
 
     fn got(line: &str, names: &[&str]) -> Vec<String> {
-        let texts = read(line).unwrap();
-        let value = |name: &&str| texts.values.iter().find(|(known, _)| known == name).unwrap().1.to_owned();
+        let fields = read(line).unwrap();
+        let value = |name: &&str| fields.values.iter().find(|(known, _)| known == name).unwrap().1.to_owned();
         names.iter().map(value).collect()
     }
 

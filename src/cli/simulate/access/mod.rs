@@ -4,7 +4,7 @@ mod common;
 mod envoy;
 mod key_from;
 mod record;
-mod texts;
+mod text_fields;
 
 use clap::ValueEnum;
 
@@ -16,13 +16,13 @@ use weir_core::domain::{
 };
 
 use super::{
-    lines::{Entry, Reading},
-    moments::Moment,
+    lines::{Entry, LineParser},
+    timestamps::Timestamp,
     trace::{CheckLine, Line},
 };
 
 /// Maximum number of lines of one second that are spread over it together; further lines are spread over it again.
-const MAX_OF_A_SECOND: usize = 100_000;
+const MAX_BUFFERED_LINES: usize = 100_000;
 
 /// How the lines of one second are placed when a log has whole seconds only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,23 +40,23 @@ pub struct AccessLog {
     pub time_from: Option<String>,
     pub domain: String,
     pub arrivals: Arrivals,
-    pub of_a_second: OfASecond,
+    pub second_buffer: SecondBuffer,
 }
 
 /// Lines of one second, held back until the last of them is read.
 #[derive(Default)]
-pub struct OfASecond {
+pub struct SecondBuffer {
     second: Micros,
     lines: Vec<(u64, CheckLine)>,
 }
 
 impl AccessLog {
-    fn understand(&self, text: &str) -> Result<(Moment, CheckLine), String> {
+    fn parse_line(&self, text: &str) -> Result<(Timestamp, CheckLine), String> {
         let record = Record::parse(text)?;
-        let moment = Moment::parse(&record.time(self.time_from.as_deref())?)?;
+        let timestamp = Timestamp::parse(&record.time(self.time_from.as_deref())?)?;
         let cost = self.cost_from.as_ref().map(|field| cost(field, &record)).transpose()?;
         let key = self.key_from.key(&record)?;
-        Ok((moment, CheckLine::new(moment.at, self.domain.clone(), key, cost)))
+        Ok((timestamp, CheckLine::new(timestamp.at, self.domain.clone(), key, cost)))
     }
 }
 
@@ -72,11 +72,11 @@ fn cost(field: &Field, record: &Record<'_>) -> Result<i64, String> {
     }
 }
 
-impl Reading for AccessLog {
-    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
-        match self.understand(text) {
-            Ok((moment, line)) if moment.is_whole_second && self.arrivals == Arrivals::Spread => {
-                self.of_a_second.add(number, line, into);
+impl LineParser for AccessLog {
+    fn parse(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
+        match self.parse_line(text) {
+            Ok((timestamp, line)) if timestamp.is_whole_second && self.arrivals == Arrivals::Spread => {
+                self.second_buffer.add(number, line, into);
             }
             Ok((_, line)) => {
                 self.finish(into);
@@ -87,20 +87,20 @@ impl Reading for AccessLog {
     }
 
     fn finish(&mut self, into: &mut Vec<Entry>) {
-        self.of_a_second.place(into);
+        self.second_buffer.flush(into);
     }
 }
 
-impl OfASecond {
+impl SecondBuffer {
     fn add(&mut self, number: u64, line: CheckLine, into: &mut Vec<Entry>) {
-        if line.at_us != self.second || self.lines.len() >= MAX_OF_A_SECOND {
-            self.place(into);
+        if line.at_us != self.second || self.lines.len() >= MAX_BUFFERED_LINES {
+            self.flush(into);
             self.second = line.at_us;
         }
         self.lines.push((number, line));
     }
 
-    fn place(&mut self, into: &mut Vec<Entry>) {
+    fn flush(&mut self, into: &mut Vec<Entry>) {
         let all = self.lines.len() as Micros;
         into.extend(self.lines.drain(..).zip(0..).map(|((number, mut line), index)| {
             line.at_us = (line.at_us + index * SECOND / all).min(MAX_MOMENT);
@@ -116,13 +116,13 @@ mod tests {
     fn log(arrivals: Arrivals) -> AccessLog {
         let (key_from, cost_from) = (KeyFrom::parse("{user}").unwrap(), Some(Field::parse("bytes?").unwrap()));
         let (time_from, domain) = (Some("at".to_owned()), "d".to_owned());
-        AccessLog { key_from, cost_from, time_from, domain, arrivals, of_a_second: OfASecond::default() }
+        AccessLog { key_from, cost_from, time_from, domain, arrivals, second_buffer: SecondBuffer::default() }
     }
 
     fn arrivals_of(arrivals: Arrivals, lines: &[&str]) -> Vec<(u64, Result<Micros, String>)> {
         let (mut log, mut entries) = (log(arrivals), Vec::new());
         for (line, number) in lines.iter().zip(1..) {
-            log.read(number, line, &mut entries);
+            log.parse(number, line, &mut entries);
         }
         log.finish(&mut entries);
         entries.into_iter().map(|entry| (entry.number, entry.line.map(|line| line.at_us()))).collect()
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn lines_buffered_per_second_are_bounded() {
         let line = r#"{"at":5,"user":"a"}"#;
-        let arrivals = arrivals_of(Arrivals::Spread, &vec![line; MAX_OF_A_SECOND + 2]);
-        assert_eq!(arrivals[MAX_OF_A_SECOND - 1], (MAX_OF_A_SECOND as u64, Ok(5_999_990)));
+        let arrivals = arrivals_of(Arrivals::Spread, &vec![line; MAX_BUFFERED_LINES + 2]);
+        assert_eq!(arrivals[MAX_BUFFERED_LINES - 1], (MAX_BUFFERED_LINES as u64, Ok(5_999_990)));
         assert_eq!(
-            arrivals[MAX_OF_A_SECOND..].iter().map(|(_, at)| at.clone()).collect::<Vec<_>>(),
+            arrivals[MAX_BUFFERED_LINES..].iter().map(|(_, at)| at.clone()).collect::<Vec<_>>(),
             [Ok(5_000_000), Ok(5_500_000)]
         );
     }
@@ -164,7 +164,7 @@ mod tests {
         let mut log = log(Arrivals::Spread);
         let mut cost = |bytes: &str| {
             let mut entries = Vec::new();
-            log.read(1, &format!(r#"{{"at":5.5,"user":"a","bytes":{bytes}}}"#), &mut entries);
+            log.parse(1, &format!(r#"{{"at":5.5,"user":"a","bytes":{bytes}}}"#), &mut entries);
             entries.remove(0).line.map(|line| matches!(line, Line::Check(_)))
         };
         for good in ["7", "\"8\"", "0", "\"-\"", "null"] {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{common, envoy, texts::Texts};
+use super::{common, envoy, text_fields::TextFields};
 
 /// The default names of the time field in JSON; the first that exists is used.
 const TIMES: &[&str] =
@@ -14,7 +14,7 @@ const TIMES: &[&str] =
 #[derive(Debug)]
 pub enum Record<'a> {
     /// Text in a known format.
-    Text(Texts<'a>),
+    Text(TextFields<'a>),
     /// JSON, whose fields can have any names.
     Json(Value),
 }
@@ -42,7 +42,7 @@ impl<'a> Record<'a> {
     /// The value is a list or a map.
     pub fn get(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
         match self {
-            Self::Text(texts) => Ok(texts.get(name).map(Cow::Borrowed)),
+            Self::Text(fields) => Ok(fields.get(name).map(Cow::Borrowed)),
             Self::Json(value) => find(value, name).map(|value| single(name, value)).transpose(),
         }
     }
@@ -53,7 +53,7 @@ impl<'a> Record<'a> {
     /// The line has no time.
     pub fn time(&self, time_from: Option<&str>) -> Result<Cow<'_, str>, String> {
         let value = match self {
-            Self::Text(texts) => return Ok(Cow::Borrowed(texts.time)),
+            Self::Text(fields) => return Ok(Cow::Borrowed(fields.time)),
             Self::Json(value) => value,
         };
         if let Some(name) = time_from {

@@ -9,13 +9,13 @@ use crate::limiter::{Answer, CheckError, LevelAnswer};
 /// The treatment of a request by a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub(super) enum Treated<'a> {
+pub(super) enum Treatment<'a> {
     Allowed { wait_us: Micros, limit: Option<&'a str> },
     Refused { retry_after_us: Option<Micros>, limit: &'a str },
     Invalid { error: String },
 }
 
-impl<'a> Treated<'a> {
+impl<'a> Treatment<'a> {
     /// # Errors
     /// The store failed.
     pub(super) fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b StoreError> {
@@ -56,7 +56,7 @@ pub(super) enum Side {
 /// The difference between two treatments of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum How {
+pub(super) enum DifferenceKind {
     RefusedOnlyByA,
     RefusedOnlyByB,
     InvalidOnlyUnderA,
@@ -65,7 +65,7 @@ pub(super) enum How {
     WaitsLongerUnderB,
 }
 
-impl How {
+impl DifferenceKind {
     /// All variants, each at the index of its discriminant.
     const ALL: [Self; 6] = [
         Self::RefusedOnlyByA,
@@ -78,20 +78,19 @@ impl How {
 
     /// Returns the difference between two treatments; `None`: there is none. The retry time of a refused request makes
     /// none.
-    pub(super) fn between(a: &Treated<'_>, b: &Treated<'_>) -> Option<Self> {
+    pub(super) fn between(a: &Treatment<'_>, b: &Treatment<'_>) -> Option<Self> {
         match (a, b) {
-            (Treated::Invalid { .. }, Treated::Invalid { .. }) | (Treated::Refused { .. }, Treated::Refused { .. }) => {
-                None
-            }
-            (Treated::Invalid { .. }, _) => Some(Self::InvalidOnlyUnderA),
-            (_, Treated::Invalid { .. }) => Some(Self::InvalidOnlyUnderB),
-            (Treated::Refused { .. }, Treated::Allowed { .. }) => Some(Self::RefusedOnlyByA),
-            (Treated::Allowed { .. }, Treated::Refused { .. }) => Some(Self::RefusedOnlyByB),
-            (Treated::Allowed { wait_us: a, .. }, Treated::Allowed { wait_us: b, .. }) if a == b => None,
-            (Treated::Allowed { wait_us: a, .. }, Treated::Allowed { wait_us: b, .. }) if a > b => {
+            (Treatment::Invalid { .. }, Treatment::Invalid { .. })
+            | (Treatment::Refused { .. }, Treatment::Refused { .. }) => None,
+            (Treatment::Invalid { .. }, _) => Some(Self::InvalidOnlyUnderA),
+            (_, Treatment::Invalid { .. }) => Some(Self::InvalidOnlyUnderB),
+            (Treatment::Refused { .. }, Treatment::Allowed { .. }) => Some(Self::RefusedOnlyByA),
+            (Treatment::Allowed { .. }, Treatment::Refused { .. }) => Some(Self::RefusedOnlyByB),
+            (Treatment::Allowed { wait_us: a, .. }, Treatment::Allowed { wait_us: b, .. }) if a == b => None,
+            (Treatment::Allowed { wait_us: a, .. }, Treatment::Allowed { wait_us: b, .. }) if a > b => {
                 Some(Self::WaitsLongerUnderA)
             }
-            (Treated::Allowed { .. }, Treated::Allowed { .. }) => Some(Self::WaitsLongerUnderB),
+            (Treatment::Allowed { .. }, Treatment::Allowed { .. }) => Some(Self::WaitsLongerUnderB),
         }
     }
 
@@ -119,12 +118,12 @@ impl How {
 
 /// Numbers of requests that were treated differently, by kind of difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts([u64; How::ALL.len()]);
+pub(super) struct Counts([u64; DifferenceKind::ALL.len()]);
 
 impl Counts {
     /// Counts one request.
-    pub(super) fn add(&mut self, how: How) {
-        self.0[how as usize] += 1;
+    pub(super) fn add(&mut self, kind: DifferenceKind) {
+        self.0[kind as usize] += 1;
     }
 
     /// Returns the total.
@@ -139,14 +138,14 @@ impl Counts {
 
     /// Formats the counts that are not zero.
     pub(super) fn text(&self) -> String {
-        let some = How::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
-        some.map(|(how, count)| format!("{count} {}", how.text())).collect::<Vec<_>>().join(", ")
+        let some = DifferenceKind::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
+        some.map(|(kind, count)| format!("{count} {}", kind.text())).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Serialize for Counts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(How::ALL.into_iter().zip(self.0))
+        serializer.collect_map(DifferenceKind::ALL.into_iter().zip(self.0))
     }
 }
 
@@ -164,11 +163,11 @@ mod tests {
                           count: 9, period: 2s }, name: y }, { fixed_window: { count: 9, period: 3s }, name: z, shadow: \
                           true }] } }";
 
-    fn treated<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treated<'a> {
+    fn treatment<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treatment<'a> {
         let level = |(limit, decision)| LevelAnswer { limit, depth: 1, shadow: limit.shadow, decision, window: 1 };
         let levels: smallvec::SmallVec<_> = domain.limits().zip(decisions).map(level).collect();
         let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.shadow)));
-        Treated::from(&Ok(Answer { summary, levels, ..Answer::default() })).unwrap()
+        Treatment::from(&Ok(Answer { summary, levels, ..Answer::default() })).unwrap()
     }
 
     #[test]
@@ -178,32 +177,46 @@ mod tests {
         let pass = |remaining| Decision::pass(9, remaining, 0);
         let wait = |remaining, wait| Decision { wait, ..pass(remaining) };
         let refuse = |retry| Decision::refuse(9, 0, Some(retry), 9);
-        let allowed = |wait_us, limit| Treated::Allowed { wait_us, limit: Some(limit) };
+        let allowed = |wait_us, limit| Treatment::Allowed { wait_us, limit: Some(limit) };
         // The limit with the least remaining is reported, but for a wait the one with the longest wait; never a shadow
         // limit.
-        assert_eq!(treated(domain, [pass(1), pass(2), wait(0, 9)]), allowed(0, "x"));
-        assert_eq!(treated(domain, [pass(1), wait(2, 7), wait(0, 9)]), allowed(7, "y"));
-        assert_eq!(treated(domain, [wait(1, 8), wait(2, 7), pass(3)]), allowed(8, "x"));
-        let refused = Treated::Refused { retry_after_us: Some(5), limit: "y" };
-        assert_eq!(treated(domain, [refuse(4), refuse(5), refuse(6)]), refused);
+        assert_eq!(treatment(domain, [pass(1), pass(2), wait(0, 9)]), allowed(0, "x"));
+        assert_eq!(treatment(domain, [pass(1), wait(2, 7), wait(0, 9)]), allowed(7, "y"));
+        assert_eq!(treatment(domain, [wait(1, 8), wait(2, 7), pass(3)]), allowed(8, "x"));
+        let refused = Treatment::Refused { retry_after_us: Some(5), limit: "y" };
+        assert_eq!(treatment(domain, [refuse(4), refuse(5), refuse(6)]), refused);
     }
 
     #[test]
     fn each_pair_of_outcomes_has_one_kind_of_difference() {
-        let allowed = |wait_us| Treated::Allowed { wait_us, limit: None };
-        let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "a" };
-        let invalid = |error: &str| Treated::Invalid { error: error.to_owned() };
+        let allowed = |wait_us| Treatment::Allowed { wait_us, limit: None };
+        let refused = |retry_after_us| Treatment::Refused { retry_after_us, limit: "a" };
+        let invalid = |error: &str| Treatment::Invalid { error: error.to_owned() };
         for (a, b, a_to_b, b_to_a) in [
-            (allowed(0), refused(None), Some(How::RefusedOnlyByB), Some(How::RefusedOnlyByA)),
-            (allowed(7), refused(Some(1)), Some(How::RefusedOnlyByB), Some(How::RefusedOnlyByA)),
+            (allowed(0), refused(None), Some(DifferenceKind::RefusedOnlyByB), Some(DifferenceKind::RefusedOnlyByA)),
+            (allowed(7), refused(Some(1)), Some(DifferenceKind::RefusedOnlyByB), Some(DifferenceKind::RefusedOnlyByA)),
             (allowed(7), allowed(7), None, None),
-            (allowed(7), allowed(8), Some(How::WaitsLongerUnderB), Some(How::WaitsLongerUnderA)),
+            (allowed(7), allowed(8), Some(DifferenceKind::WaitsLongerUnderB), Some(DifferenceKind::WaitsLongerUnderA)),
             (refused(None), refused(Some(1)), None, None),
-            (invalid("x"), allowed(0), Some(How::InvalidOnlyUnderA), Some(How::InvalidOnlyUnderB)),
-            (invalid("x"), refused(None), Some(How::InvalidOnlyUnderA), Some(How::InvalidOnlyUnderB)),
+            (
+                invalid("x"),
+                allowed(0),
+                Some(DifferenceKind::InvalidOnlyUnderA),
+                Some(DifferenceKind::InvalidOnlyUnderB),
+            ),
+            (
+                invalid("x"),
+                refused(None),
+                Some(DifferenceKind::InvalidOnlyUnderA),
+                Some(DifferenceKind::InvalidOnlyUnderB),
+            ),
             (invalid("x"), invalid("y"), None, None),
         ] {
-            assert_eq!((How::between(&a, &b), How::between(&b, &a)), (a_to_b, b_to_a), "{a:?} {b:?}");
+            assert_eq!(
+                (DifferenceKind::between(&a, &b), DifferenceKind::between(&b, &a)),
+                (a_to_b, b_to_a),
+                "{a:?} {b:?}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_core::domain::Micros;
 
-use super::difference::{Counts, How};
+use super::difference::{Counts, DifferenceKind};
 
 /// Maximum number of keys that are kept.
 const MAX_KEYS: usize = 100_000;
@@ -16,14 +16,14 @@ pub(super) type Name = (String, Vec<String>);
 
 /// The differences of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Differed {
+pub(super) struct KeyDifferences {
     pub counts: Counts,
     /// Line of the first difference.
     pub line: u64,
     /// Time of the first difference.
     pub at: Micros,
     /// Kind of the first difference.
-    pub how: How,
+    pub kind: DifferenceKind,
     /// Limit that made the first difference.
     pub limit: Option<Box<str>>,
     /// Upper bound of the differences that were missed while the key was not kept.
@@ -32,17 +32,17 @@ pub(super) struct Differed {
 
 /// One difference of a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Once<'a> {
+pub(super) struct Difference<'a> {
     pub line: u64,
     pub at: Micros,
-    pub how: How,
+    pub kind: DifferenceKind,
     pub limit: Option<&'a str>,
 }
 
 /// Keys that are treated differently. If there are too many, the half with the fewest differences is dropped, so that a
 /// key that differs often is found however late it first occurs.
 pub(super) struct DifferingKeys {
-    keys: HashMap<Name, Differed, foldhash::fast::RandomState>,
+    keys: HashMap<Name, KeyDifferences, foldhash::fast::RandomState>,
     bytes: usize,
     max_keys: usize,
     /// Largest number of keys that were kept at a time.
@@ -60,35 +60,35 @@ impl Default for DifferingKeys {
 
 impl DifferingKeys {
     /// Records another difference of a key.
-    pub(super) fn add(&mut self, name: Name, once: Once<'_>) {
-        if let Some(differed) = self.keys.get_mut(&name) {
-            return differed.counts.add(once.how);
+    pub(super) fn add(&mut self, name: Name, difference: Difference<'_>) {
+        if let Some(differences) = self.keys.get_mut(&name) {
+            return differences.counts.add(difference.kind);
         }
         if self.keys.len() >= self.max_keys || self.bytes >= MAX_KEYS_BYTES {
             self.drop_half();
         }
         self.bytes += bytes(&name);
         let mut counts = Counts::default();
-        counts.add(once.how);
-        let Once { line, at, how, limit } = once;
+        counts.add(difference.kind);
+        let Difference { line, at, kind, limit } = difference;
         let (limit, missed_at_most) = (limit.map(Box::from), self.missed_at_most);
-        self.keys.insert(name, Differed { counts, line, at, how, limit, missed_at_most });
+        self.keys.insert(name, KeyDifferences { counts, line, at, kind, limit, missed_at_most });
         self.most = self.most.max(self.keys.len());
     }
 
     fn drop_half(&mut self) {
         let mut all: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
-        all.sort_unstable_by_key(|(_, differed)| std::cmp::Reverse(differed.counts.sum()));
+        all.sort_unstable_by_key(|(_, differences)| std::cmp::Reverse(differences.counts.sum()));
         let before = all.len();
         self.bytes = 0;
         let (max_keys, max_bytes) = (self.max_keys / 2, MAX_KEYS_BYTES / 2);
-        for (name, differed) in all {
+        for (name, differences) in all {
             let bytes = bytes(&name);
             if self.keys.len() < max_keys && self.bytes + bytes <= max_bytes {
                 self.bytes += bytes;
-                self.keys.insert(name, differed);
+                self.keys.insert(name, differences);
             } else {
-                self.missed_at_most = self.missed_at_most.max(differed.counts.sum() + differed.missed_at_most);
+                self.missed_at_most = self.missed_at_most.max(differences.counts.sum() + differences.missed_at_most);
             }
         }
         self.dropped += (before - self.keys.len()) as u64;
@@ -105,9 +105,9 @@ impl DifferingKeys {
     }
 
     /// Returns the `most` keys with the most differences, in descending order.
-    pub(super) fn top(&self, most: usize) -> Vec<(&Name, &Differed)> {
+    pub(super) fn top(&self, most: usize) -> Vec<(&Name, &KeyDifferences)> {
         let mut all: Vec<_> = self.keys.iter().collect();
-        all.sort_unstable_by_key(|(_, differed)| (std::cmp::Reverse(differed.counts.sum()), differed.line));
+        all.sort_unstable_by_key(|(_, differences)| (std::cmp::Reverse(differences.counts.sum()), differences.line));
         all.truncate(most);
         all
     }
@@ -122,13 +122,13 @@ mod tests {
     use super::*;
 
     fn differ(differing: &mut DifferingKeys, key: &str, line: u64) {
-        let once = Once { line, at: 0, how: How::RefusedOnlyByA, limit: Some("l") };
-        differing.add((String::new(), vec![key.to_owned()]), once);
+        let difference = Difference { line, at: 0, kind: DifferenceKind::RefusedOnlyByA, limit: Some("l") };
+        differing.add((String::new(), vec![key.to_owned()]), difference);
     }
 
     fn top(differing: &DifferingKeys, most: usize) -> Vec<(String, u64, u64, u64)> {
-        let seen = |(name, differed): (&Name, &Differed)| {
-            (name.1[0].clone(), differed.counts.sum(), differed.line, differed.missed_at_most)
+        let seen = |(name, differences): (&Name, &KeyDifferences)| {
+            (name.1[0].clone(), differences.counts.sum(), differences.line, differences.missed_at_most)
         };
         differing.top(most).into_iter().map(seen).collect()
     }

@@ -16,20 +16,20 @@ use weir_core::{algorithm::Bounds, domain::ManualClock};
 use weir_policy::Policy;
 
 use self::{
-    difference::{Counts, How, Side, Treated},
-    differing_keys::{DifferingKeys, Once},
+    difference::{Counts, DifferenceKind, Side, Treatment},
+    differing_keys::{Difference, DifferingKeys},
 };
 use super::{
-    NO,
+    EXIT_NO,
     replay::ReplayTarget,
-    simulation::say,
+    simulation::print_json,
     store::{SimulationStore, in_full},
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
     limiter::{
         Answer, CheckError, Invalid, Limiter, Request,
-        tallies::{Name, Tallies},
+        totals::{Name, PolicyTotals},
     },
     telemetry::Metrics,
 };
@@ -62,7 +62,7 @@ struct Candidate<S> {
     /// The file of its policy.
     name: String,
     limiter: Limiter<S>,
-    tallies: Tallies,
+    totals: PolicyTotals,
     /// Number of requests that each limit treated differently from the other policy.
     decided: HashMap<Name, u64>,
     allowed: u64,
@@ -74,16 +74,16 @@ struct Candidate<S> {
 
 impl<S: SimulationStore> Candidate<S> {
     fn new((name, policy, store): (String, Policy, S)) -> Self {
-        let (tallies, decided) = (Tallies::new(&policy), HashMap::new());
+        let (totals, decided) = (PolicyTotals::new(&policy), HashMap::new());
         let limiter = Limiter::new(store, policy, Metrics::new());
-        Self { name, limiter, tallies, decided, allowed: 0, refused: 0, invalid: 0, first_invalid: None }
+        Self { name, limiter, totals, decided, allowed: 0, refused: 0, invalid: 0, first_invalid: None }
     }
 
     fn count(&mut self, number: u64, line: &CheckLine, request: &Request<'_>, answer: &Result<Answer<'_>, CheckError>) {
         match answer {
             Ok(answer) => {
                 *if answer.summary.decision.allowed { &mut self.allowed } else { &mut self.refused } += 1;
-                self.tallies.count(line.at_us, request, answer);
+                self.totals.count(line.at_us, request, answer);
             }
             Err(error) => self.count_invalid(number, error),
         }
@@ -116,18 +116,18 @@ impl<S: SimulationStore> Comparison<S> {
         let (policy_a, policy_b) = (self.a.limiter.policy_handle(), self.b.limiter.policy_handle());
         let (answer_a, answer_b) =
             tokio::join!(self.a.limiter.check(&policy_a, &request), self.b.limiter.check(&policy_b, &request));
-        let (a, b) = match (Treated::from(&answer_a), Treated::from(&answer_b)) {
+        let (a, b) = match (Treatment::from(&answer_a), Treatment::from(&answer_b)) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(error), _) => return Ok(Some(format!("under A: {}", in_full(error)))),
             (_, Err(error)) => return Ok(Some(format!("under B: {}", in_full(error)))),
         };
         self.a.count(number, &line, &request, &answer_a);
         self.b.count(number, &line, &request, &answer_b);
-        if let Some(how) = How::between(&a, &b) {
+        if let Some(kind) = DifferenceKind::between(&a, &b) {
             if self.print.each {
-                self.print_difference(number, &line, how, (&a, &b), out)?;
+                self.print_difference(number, &line, kind, (&a, &b), out)?;
             }
-            self.add(number, &line, how, (&a, &b));
+            self.add(number, &line, kind, (&a, &b));
         }
         Ok(None)
     }
@@ -137,38 +137,39 @@ impl<S: SimulationStore> Comparison<S> {
         self.b.count_invalid(number, error);
     }
 
-    fn add(&mut self, number: u64, line: &CheckLine, how: How, (a, b): (&Treated<'_>, &Treated<'_>)) {
-        self.counts.add(how);
-        let (treated, party) = match how.decided_by() {
+    fn add(&mut self, number: u64, line: &CheckLine, kind: DifferenceKind, (a, b): (&Treatment<'_>, &Treatment<'_>)) {
+        self.counts.add(kind);
+        let (treatment, side) = match kind.decided_by() {
             Some(Side::A) => (Some(a), &mut self.a),
-            _ => (how.decided_by().map(|_| b), &mut self.b),
+            _ => (kind.decided_by().map(|_| b), &mut self.b),
         };
-        let limit = treated.and_then(Treated::limit);
+        let limit = treatment.and_then(Treatment::limit);
         if let Some(limit) = limit {
-            *party.decided.entry((line.domain.clone(), limit.to_owned())).or_default() += 1;
+            *side.decided.entry((line.domain.clone(), limit.to_owned())).or_default() += 1;
         }
-        self.differing.add((line.domain.clone(), line.key.clone()), Once { line: number, at: line.at_us, how, limit });
+        self.differing
+            .add((line.domain.clone(), line.key.clone()), Difference { line: number, at: line.at_us, kind, limit });
     }
 
     fn print_difference(
         &self,
         number: u64,
         line: &CheckLine,
-        how: How,
-        (a, b): (&Treated<'_>, &Treated<'_>),
+        kind: DifferenceKind,
+        (a, b): (&Treatment<'_>, &Treatment<'_>),
         out: &mut dyn Write,
     ) -> io::Result<()> {
         if self.print.json {
             let (domain, key, at) = (&line.domain, &line.key, line.at_us);
-            return say(
+            return print_json(
                 out,
-                &json!({ "kind": "difference", "line": number, "at_us": at, "domain": domain, "key": key, "how": how,
+                &json!({ "kind": "difference", "line": number, "at_us": at, "domain": domain, "key": key, "how": kind,
                     "a": a, "b": b }),
             );
         }
         let key = report::key_text(&line.domain, &line.key);
-        let at = super::moments::at_text(line.at_us);
-        writeln!(out, "line {number} {at}: {key}: A {}; B {}", report::treated_text(a), report::treated_text(b))
+        let at = super::timestamps::at_text(line.at_us);
+        writeln!(out, "line {number} {at}: {key}: A {}; B {}", report::treatment_text(a), report::treatment_text(b))
     }
 
     async fn reset(&mut self, number: u64, line: ResetLine) -> Option<String> {
@@ -203,7 +204,7 @@ impl<S: SimulationStore> ReplayTarget for Comparison<S> {
 
     fn conclude(&self, out: &mut dyn Write) -> io::Result<u8> {
         self.report(out)?;
-        Ok(if self.counts.sum() > 0 { NO } else { 0 })
+        Ok(if self.counts.sum() > 0 { EXIT_NO } else { 0 })
     }
 
     fn stores(&self) -> Vec<&S> {

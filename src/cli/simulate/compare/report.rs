@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use super::{
     Candidate, Comparison,
-    difference::Treated,
-    differing_keys::{Differed, Name as Key},
+    difference::Treatment,
+    differing_keys::{KeyDifferences, Name as Key},
 };
 use crate::{
     cli::{
-        render::shown,
-        simulate::{moments::at_text, simulation::say, store::SimulationStore},
+        render::human_duration,
+        simulate::{simulation::print_json, store::SimulationStore, timestamps::at_text},
     },
-    limiter::tallies::{Name, Tally},
+    limiter::totals::{LimitTotals, Name},
 };
 
 impl<S: SimulationStore> Comparison<S> {
@@ -27,7 +27,7 @@ impl<S: SimulationStore> Comparison<S> {
     }
 
     fn report_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        say(
+        print_json(
             out,
             &json!({ "kind": "total", "requests": self.requests, "resets": self.resets, "differ": self.counts.sum(),
                 "how": self.counts, "a": self.a.total(), "b": self.b.total(),
@@ -35,25 +35,25 @@ impl<S: SimulationStore> Comparison<S> {
         )?;
         for (name, [a, b]) in self.limits() {
             let (a, b) = (self.a.did(name, a), self.b.did(name, b));
-            say(out, &json!({ "kind": "limit", "domain": name.0, "limit": name.1, "a": a, "b": b }))?;
+            print_json(out, &json!({ "kind": "limit", "domain": name.0, "limit": name.1, "a": a, "b": b }))?;
         }
-        for ((domain, key), differed) in self.differing.top(self.print.top) {
-            let Differed { counts, line, at, how, limit, missed_at_most } = differed;
-            say(
+        for ((domain, key), differences) in self.differing.top(self.print.top) {
+            let KeyDifferences { counts, line, at, kind, limit, missed_at_most } = differences;
+            print_json(
                 out,
                 &json!({ "kind": "key", "domain": domain, "key": key, "differ": counts.sum(), "how": counts,
                     "missed_at_most": missed_at_most,
-                    "first": { "line": line, "at_us": at, "how": how, "limit": limit } }),
+                    "first": { "line": line, "at_us": at, "how": kind, "limit": limit } }),
             )?;
         }
         Ok(())
     }
 
     /// Returns the limits that have counts under either policy.
-    fn limits(&self) -> Vec<(&Name, [Option<Tally>; 2])> {
-        let (a, b) = (self.a.tallies.by_name(), self.b.tallies.by_name());
+    fn limits(&self) -> Vec<(&Name, [Option<LimitTotals>; 2])> {
+        let (a, b) = (self.a.totals.by_name(), self.b.totals.by_name());
         let names: BTreeSet<&Name> = a.keys().chain(b.keys()).copied().collect();
-        names.into_iter().map(|name| (name, [&a, &b].map(|tallies| tallies.get(name).copied()))).collect()
+        names.into_iter().map(|name| (name, [&a, &b].map(|totals| totals.get(name).copied()))).collect()
     }
 
     fn report_text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -63,8 +63,8 @@ impl<S: SimulationStore> Comparison<S> {
             some => format!("{some} are treated differently: {}", self.counts.text()),
         };
         writeln!(out, "{} requests, of which {differ}", self.requests)?;
-        for (letter, party) in [("A", &self.a), ("B", &self.b)] {
-            let Candidate { allowed, refused, invalid, first_invalid, .. } = party;
+        for (letter, side) in [("A", &self.a), ("B", &self.b)] {
+            let Candidate { allowed, refused, invalid, first_invalid, .. } = side;
             write!(out, "{letter}: {allowed} allowed, {refused} refused")?;
             if let Some((line, error)) = first_invalid {
                 write!(out, ", {invalid} not valid, the first in line {line}: {error}")?;
@@ -79,9 +79,9 @@ impl<S: SimulationStore> Comparison<S> {
         let mut rows =
             vec![["limit", "A allowed", "A refused", "B allowed", "B refused", "differences"].map(str::to_owned)];
         for (name, [a, b]) in self.limits() {
-            let counts = |tally: Option<Tally>| {
-                tally.map_or(["-".to_owned(), "-".to_owned()], |tally| {
-                    [tally.allowed.to_string(), tally.refused.to_string()]
+            let counts = |totals: Option<LimitTotals>| {
+                totals.map_or(["-".to_owned(), "-".to_owned()], |totals| {
+                    [totals.allowed.to_string(), totals.refused.to_string()]
                 })
             };
             let ([a_allowed, a_refused], [b_allowed, b_refused]) = (counts(a), counts(b));
@@ -121,8 +121,8 @@ impl<S: SimulationStore> Comparison<S> {
                 self.differing.dropped()
             )?;
         }
-        for ((domain, key), differed) in top {
-            writeln!(out, "  {}", key_line(&(domain.clone(), key.clone()), differed))?;
+        for ((domain, key), differences) in top {
+            writeln!(out, "  {}", key_line(&(domain.clone(), key.clone()), differences))?;
         }
         Ok(())
     }
@@ -139,19 +139,19 @@ impl<S: SimulationStore> Candidate<S> {
         self.decided.get(name).copied().unwrap_or_default()
     }
 
-    fn did(&self, name: &Name, tally: Option<Tally>) -> Value {
-        let Some(tally) = tally else { return Value::Null };
-        let mut did = json!(tally);
+    fn did(&self, name: &Name, totals: Option<LimitTotals>) -> Value {
+        let Some(totals) = totals else { return Value::Null };
+        let mut did = json!(totals);
         did["decided_differences"] = self.decided(name).into();
         did
     }
 }
 
-fn key_line((domain, key): &Key, differed: &Differed) -> String {
-    let Differed { counts, line, at, how, limit, missed_at_most } = differed;
+fn key_line((domain, key): &Key, differences: &KeyDifferences) -> String {
+    let KeyDifferences { counts, line, at, kind, limit, missed_at_most } = differences;
     let missed = if *missed_at_most > 0 { format!(" (and at most {missed_at_most} before)") } else { String::new() };
-    let which = if counts.kinds() > 1 { format!(", {}", how.text()) } else { String::new() };
-    let by = match (how.decided_by(), limit) {
+    let which = if counts.kinds() > 1 { format!(", {}", kind.text()) } else { String::new() };
+    let by = match (kind.decided_by(), limit) {
         (Some(side), Some(limit)) => format!(", by {limit} of {side:?}"),
         _ => String::new(),
     };
@@ -169,18 +169,18 @@ pub(super) fn key_text(domain: &str, key: &[String]) -> String {
 }
 
 /// Formats the treatment of a request.
-pub(super) fn treated_text(treated: &Treated<'_>) -> String {
-    match treated {
-        Treated::Allowed { wait_us: 0, .. } => "allows it".to_owned(),
-        Treated::Allowed { wait_us, limit } => {
+pub(super) fn treatment_text(treatment: &Treatment<'_>) -> String {
+    match treatment {
+        Treatment::Allowed { wait_us: 0, .. } => "allows it".to_owned(),
+        Treatment::Allowed { wait_us, limit } => {
             let by = limit.map(|limit| format!(" ({limit})")).unwrap_or_default();
-            format!("allows it after {}{by}", shown(*wait_us))
+            format!("allows it after {}{by}", human_duration(*wait_us))
         }
-        Treated::Refused { retry_after_us: Some(retry), limit } => {
-            format!("refuses it ({limit}, retry after {})", shown(*retry))
+        Treatment::Refused { retry_after_us: Some(retry), limit } => {
+            format!("refuses it ({limit}, retry after {})", human_duration(*retry))
         }
-        Treated::Refused { retry_after_us: None, limit } => format!("refuses it ({limit}, for ever)"),
-        Treated::Invalid { error } => format!("has no answer: {error}"),
+        Treatment::Refused { retry_after_us: None, limit } => format!("refuses it ({limit}, for ever)"),
+        Treatment::Invalid { error } => format!("has no answer: {error}"),
     }
 }
 
@@ -190,16 +190,16 @@ mod tests {
 
     #[test]
     fn outcomes_are_printed_as_text() {
-        let allowed = |wait_us| Treated::Allowed { wait_us, limit: Some("l") };
-        let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "l" };
-        for (treated, text) in [
+        let allowed = |wait_us| Treatment::Allowed { wait_us, limit: Some("l") };
+        let refused = |retry_after_us| Treatment::Refused { retry_after_us, limit: "l" };
+        for (treatment, text) in [
             (allowed(0), "allows it"),
             (allowed(2_000_000), "allows it after 2s (l)"),
             (refused(Some(9)), "refuses it (l, retry after 0.000009s)"),
             (refused(None), "refuses it (l, for ever)"),
-            (Treated::Invalid { error: "why".to_owned() }, "has no answer: why"),
+            (Treatment::Invalid { error: "why".to_owned() }, "has no answer: why"),
         ] {
-            assert_eq!(treated_text(&treated), text);
+            assert_eq!(treatment_text(&treatment), text);
         }
     }
 

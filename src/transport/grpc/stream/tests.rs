@@ -15,10 +15,10 @@ type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
 
 type Read = Poll<Option<Result<BytesMut, Code>>>;
 
-fn next<M, B>(answers: &mut Answers<M, B>) -> Read
+fn next<M, H>(answers: &mut Answers<M, H>) -> Read
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    B: Begin + Unpin,
+    H: MessageHandler + Unpin,
 {
     let next = answers.poll_next_unpin(&mut Context::from_waker(Waker::noop()));
     next.map_err(|status| status.code())
@@ -33,8 +33,8 @@ fn ended(code: Code) -> Read {
 }
 
 /// Answers each message with itself, synchronously.
-fn echo(message: Bytes) -> Checked<'static, BytesMut> {
-    Checked::Ready(BytesMut::from(&message[..]))
+fn echo(message: Bytes) -> PendingAnswer<'static, BytesMut> {
+    PendingAnswer::Ready(BytesMut::from(&message[..]))
 }
 
 fn open() -> CloseSignal {
@@ -52,7 +52,7 @@ fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
 #[test]
 fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
     let begun = Waiting::default();
-    let begin = {
+    let handler = {
         let begun = Rc::clone(&begun);
         move |message: Bytes| {
             // Every tenth is answered synchronously, which must not move it before the others.
@@ -61,15 +61,15 @@ fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
             }
             let (sender, receiver) = oneshot::channel();
             begun.borrow_mut().push_back((message[0], sender));
-            Checked::Waiting(async { receiver.await.unwrap() }.boxed())
+            PendingAnswer::Waiting(async { receiver.await.unwrap() }.boxed())
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
-    let mut answers = Answers::new(messages(numbers, open()), begin, None, None);
+    let mut answers = Answers::new(messages(numbers, open()), handler, None, None);
     assert_eq!(next(&mut answers), Poll::Pending);
     let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
-    assert_eq!(waiting(), expected(MAX_UNDER_WAY as u8), "each begins in its turn");
+    assert_eq!(waiting(), expected(MAX_IN_FLIGHT as u8), "each begins in its turn");
     let finish = |at: usize| {
         let (number, sender) = begun.borrow_mut().remove(at).unwrap();
         sender.send(BytesMut::from(&[number][..])).unwrap();
@@ -81,7 +81,7 @@ fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
         assert_eq!(next(&mut answers), Poll::Ready(Some(Ok(BytesMut::from(&[number][..])))));
     }
     assert_eq!(next(&mut answers), Poll::Pending);
-    assert_eq!(waiting(), expected(MAX_UNDER_WAY as u8 + 2)[2..]);
+    assert_eq!(waiting(), expected(MAX_IN_FLIGHT as u8 + 2)[2..]);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
     let mut receiver = Some(receiver);
     let wait = move |_| {
         let receiver = receiver.take().expect("one message");
-        Checked::Waiting(async { receiver.await.unwrap() }.boxed())
+        PendingAnswer::Waiting(async { receiver.await.unwrap() }.boxed())
     };
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
     let mut answers = Answers::new(messages(one, close.clone()), wait, None, None);
@@ -137,7 +137,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
 async fn idle_and_busy_streams_end_at_their_deadline() {
     let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
     let deadline = Deadline::of(&timeout);
-    let waiting = |_| Checked::Waiting(future::pending().boxed());
+    let waiting = |_| PendingAnswer::Waiting(future::pending().boxed());
     let one = stream::iter([Ok(Bytes::new())]);
     let mut waiting = Answers::new(messages(one, open()), waiting, deadline, None);
     assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
@@ -168,11 +168,11 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
 #[test]
 fn messages_that_are_answered_at_once_are_timed_together() {
     struct Timed(Rc<RefCell<Vec<u32>>>);
-    impl Begin for Timed {
-        fn begin(&mut self, message: Bytes) -> Checked<'static, BytesMut> {
+    impl MessageHandler for Timed {
+        fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
             match message[0] {
-                0 => Checked::Waiting(std::future::pending().boxed()),
-                _ => Checked::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
+                0 => PendingAnswer::Waiting(std::future::pending().boxed()),
+                _ => PendingAnswer::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
             }
         }
 

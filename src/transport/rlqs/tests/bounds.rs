@@ -14,7 +14,7 @@ use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 use crate::{
     limiter::Limiter,
     telemetry::Metrics,
-    transport::rlqs::{Quotas, RlqsSettings, Session, book::HOLDERS_OF_A_BUCKET},
+    transport::rlqs::{Quotas, RlqsSettings, Session, state::HOLDERS_OF_A_BUCKET},
 };
 
 type Store = MemoryStore<SystemClock>;
@@ -62,12 +62,12 @@ async fn a_bucket_with_a_long_id_takes_the_room_of_several() {
     let (quotas, limiter) = quotas(4);
     let long = "u".repeat(600);
     let first = stream(&quotas, reports([&*long, "alex", "full"]));
-    assert_eq!((quotas.book().bucket_count(), full(&limiter)), (2, 1));
+    assert_eq!((quotas.lock().bucket_count(), full(&limiter)), (2, 1));
     drop(first);
     // Without streams, buckets are removed.
     sleep(Duration::from_secs(40)).await;
     let _second = stream(&quotas, reports(["a", "b", "c", "d"]));
-    assert_eq!((quotas.book().bucket_count(), full(&limiter)), (4, 1));
+    assert_eq!((quotas.lock().bucket_count(), full(&limiter)), (4, 1));
 }
 
 #[tokio::test(start_paused = true)]

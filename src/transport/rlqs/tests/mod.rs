@@ -1,10 +1,10 @@
 //! Property: the Envoys of all replicas together never use more than the limit, whatever happens to replicas and their
-//! store. [`Fleet::pass`] checks it at every step.
+//! store. [`Simulation::pass`] checks it at every step.
 
 mod bounds;
-mod fleet;
+mod simulation;
 
-use fleet::Fleet;
+use simulation::Simulation;
 
 const LIMIT: f64 = 1_000.0;
 
@@ -16,37 +16,37 @@ fn policy(on_store_failure: &str) -> String {
 }
 
 /// Starts replicas whose Envoys have these demands.
-async fn fleet(rule: &str, demands: &[&[f64]]) -> Fleet {
-    let mut fleet = Fleet::new(&policy(rule), demands.len());
+async fn simulation(rule: &str, demands: &[&[f64]]) -> Simulation {
+    let mut simulation = Simulation::new(&policy(rule), demands.len());
     for (replica, demands) in demands.iter().enumerate() {
-        demands.iter().for_each(|demand| fleet.join(replica, *demand));
+        demands.iter().for_each(|demand| simulation.join(replica, *demand));
     }
-    fleet.pass(20, LIMIT).await;
-    fleet
+    simulation.pass(20, LIMIT).await;
+    simulation
 }
 
 #[tokio::test(start_paused = true)]
 async fn replicas_divide_a_limit_by_demand() {
-    let mut fleet = fleet("local", &[&[5_000.0], &[5_000.0]]).await;
-    assert!(fleet.rates().iter().all(|rate| *rate >= 450.0), "{:?}", fleet.rates());
+    let mut simulation = simulation("local", &[&[5_000.0], &[5_000.0]]).await;
+    assert!(simulation.rates().iter().all(|rate| *rate >= 450.0), "{:?}", simulation.rates());
     for turn in [0, 1, 0] {
-        (fleet.envoys[turn].demand, fleet.envoys[1 - turn].demand) = (900.0, 50.0);
-        fleet.pass(14, LIMIT).await;
-        let rates = fleet.rates();
+        (simulation.envoys[turn].demand, simulation.envoys[1 - turn].demand) = (900.0, 50.0);
+        simulation.pass(14, LIMIT).await;
+        let rates = simulation.rates();
         assert!(rates[turn] >= 850.0 && rates[1 - turn] >= 40.0, "{rates:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_killed_replicas_envoys_may_use_is_no_one_elses_until_it_is_over() {
-    let mut fleet = fleet("local", &[&[5_000.0], &[5_000.0]]).await;
-    let gone = fleet.rates()[1];
+    let mut simulation = simulation("local", &[&[5_000.0], &[5_000.0]]).await;
+    let gone = simulation.rates()[1];
     // Its Envoys report to no replica.
-    fleet.kill(1, 1);
-    fleet.pass(8, LIMIT).await;
-    assert!(fleet.rates()[1] == gone && gone >= 450.0, "{:?}", fleet.rates());
-    fleet.pass(15, LIMIT).await;
-    assert!(fleet.rates()[0] >= 990.0, "{:?}", fleet.rates());
+    simulation.kill(1, 1);
+    simulation.pass(8, LIMIT).await;
+    assert!(simulation.rates()[1] == gone && gone >= 450.0, "{:?}", simulation.rates());
+    simulation.pass(15, LIMIT).await;
+    assert!(simulation.rates()[0] >= 990.0, "{:?}", simulation.rates());
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,14 +58,14 @@ async fn a_restart_costs_little_more_than_the_time_until_what_was_told_is_over()
         ("the only one of equals", &[&[400.0, 400.0, 400.0]], 0, 0),
     ] {
         let restart = async |is_killed: bool| {
-            let mut fleet = fleet("local", demands).await;
+            let mut simulation = simulation("local", demands).await;
             if is_killed {
-                fleet.kill(restarted, instead);
+                simulation.kill(restarted, instead);
             } else {
-                fleet.stop(restarted, instead).await;
+                simulation.stop(restarted, instead).await;
             }
-            fleet.start(restarted);
-            fleet.pass(30, LIMIT).await
+            simulation.start(restarted);
+            simulation.pass(30, LIMIT).await
         };
         // A stopped replica keeps nothing beyond the 7 s that its Envoys were told; the holds of a killed one expire
         // after 20 s.
@@ -79,32 +79,32 @@ async fn a_restart_costs_little_more_than_the_time_until_what_was_told_is_over()
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_away_shares_stay_or_are_withdrawn_as_the_policy_says() {
     for (rule, stays) in [("local", true), ("allow", true), ("deny", false), ("error", false)] {
-        let mut fleet = fleet(rule, &[&[900.0], &[50.0]]).await;
-        let before = fleet.rates();
-        (0..2).for_each(|replica| fleet.cut(replica, true));
-        fleet.pass(10, LIMIT).await;
-        assert_eq!(fleet.rates(), before, "{rule}");
-        fleet.pass(20, LIMIT).await;
-        assert_eq!(fleet.rates(), if stays { before } else { vec![0.0, 0.0] }, "{rule}");
+        let mut simulation = simulation(rule, &[&[900.0], &[50.0]]).await;
+        let before = simulation.rates();
+        (0..2).for_each(|replica| simulation.cut(replica, true));
+        simulation.pass(10, LIMIT).await;
+        assert_eq!(simulation.rates(), before, "{rule}");
+        simulation.pass(20, LIMIT).await;
+        assert_eq!(simulation.rates(), if stays { before } else { vec![0.0, 0.0] }, "{rule}");
         // The store comes back empty.
-        fleet.empty_the_store();
-        (0..2).for_each(|replica| fleet.cut(replica, false));
-        fleet.pass(6, LIMIT).await;
-        (fleet.envoys[0].demand, fleet.envoys[1].demand) = (50.0, 900.0);
-        fleet.pass(15, LIMIT).await;
-        assert!(fleet.rates()[0] >= 40.0 && fleet.rates()[1] >= 850.0, "{rule}: {:?}", fleet.rates());
+        simulation.empty_the_store();
+        (0..2).for_each(|replica| simulation.cut(replica, false));
+        simulation.pass(6, LIMIT).await;
+        (simulation.envoys[0].demand, simulation.envoys[1].demand) = (50.0, 900.0);
+        simulation.pass(15, LIMIT).await;
+        assert!(simulation.rates()[0] >= 40.0 && simulation.rates()[1] >= 850.0, "{rule}: {:?}", simulation.rates());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_cut_off_from_the_store_withdraws_its_shares_before_another_one_gets_them() {
     for rule in ["deny", "error"] {
-        let mut fleet = fleet(rule, &[&[900.0], &[900.0]]).await;
-        fleet.cut(0, true);
-        fleet.pass(30, LIMIT).await;
-        assert!(fleet.rates()[0] == 0.0 && fleet.rates()[1] >= 900.0, "{rule}: {:?}", fleet.rates());
-        fleet.cut(0, false);
-        fleet.pass(15, LIMIT).await;
-        assert!(fleet.rates().iter().all(|rate| *rate >= 450.0), "{rule}: {:?}", fleet.rates());
+        let mut simulation = simulation(rule, &[&[900.0], &[900.0]]).await;
+        simulation.cut(0, true);
+        simulation.pass(30, LIMIT).await;
+        assert!(simulation.rates()[0] == 0.0 && simulation.rates()[1] >= 900.0, "{rule}: {:?}", simulation.rates());
+        simulation.cut(0, false);
+        simulation.pass(15, LIMIT).await;
+        assert!(simulation.rates().iter().all(|rate| *rate >= 450.0), "{rule}: {:?}", simulation.rates());
     }
 }

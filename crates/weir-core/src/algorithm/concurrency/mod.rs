@@ -4,12 +4,12 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError, Params,
+    Algorithm, Bounds, HoldAccuracy, ParamError, Params,
     fields::fields,
     kinds::{Kind, Length, OnCheck, Units},
     state::{EncodedState, MAX_WHOLE, whole},
 };
-use crate::domain::{Ask, Decision, Micros, ask::RESERVATION_TTL, time::SECOND};
+use crate::domain::{Decision, Micros, StepInput, request::RESERVATION_TTL, time::SECOND};
 
 fields! {
     pub(crate) struct Fields as proto::Concurrency {
@@ -86,19 +86,19 @@ impl Algorithm for Concurrency {
     }
 
     /// Whatever a request costs, it takes one slot or none.
-    fn step(&self, state: Option<&Slots>, ask: &Ask) -> (Decision, Option<Slots>) {
+    fn step(&self, state: Option<&Slots>, input: &StepInput) -> (Decision, Option<Slots>) {
         let Fields { max, ttl, .. } = self.fields;
         let held = state.map_or(0, |slots| slots.0);
-        let (free, taken) = (max.saturating_sub(held), ask.cost.clamp(0, 1).unsigned_abs());
-        let decision = match ask.cost < 0 || held + taken <= max {
+        let (free, taken) = (max.saturating_sub(held), input.cost.clamp(0, 1).unsigned_abs());
+        let decision = match input.cost < 0 || held + taken <= max {
             true => Decision::pass(max, free, 0),
             false => Decision::refuse(max, free, Some(RETRY_AFTER.min(ttl)), 0),
         };
         (decision, None)
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
-        Ok(Held::Exactly)
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        Ok(HoldAccuracy::Exact)
     }
 
     fn charge(&self, state: Option<&Slots>, units: u64, _: Micros, _: Micros) -> Option<Slots> {

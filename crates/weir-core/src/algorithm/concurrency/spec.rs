@@ -6,7 +6,7 @@ use super::super::properties::{
 };
 use crate::{
     algorithm::{Params, State, properties::lua::Halves},
-    domain::{Ask, Decision},
+    domain::{Decision, StepInput},
 };
 
 pub(crate) const SPEC: Spec = Spec {
@@ -18,8 +18,8 @@ pub(crate) const SPEC: Spec = Spec {
     states: &[(&[1.0], true), (&[0.0], false), (&[-1.0], false), (&[0.5], false)],
 };
 
-fn ask(cost: i64) -> Ask {
-    Ask { now: S, cost, max_wait: None, phase: 0 }
+fn input(cost: i64) -> StepInput {
+    StepInput { now: S, cost, max_wait: None, phase: 0 }
 }
 
 fn held(params: &Params, slots: u64) -> Option<State> {
@@ -29,7 +29,7 @@ fn held(params: &Params, slots: u64) -> Option<State> {
 #[test]
 fn a_request_takes_one_slot_whatever_it_costs() {
     let params = parse("concurrency", &[("max", "3"), ("ttl", "1m")]);
-    let decide = |slots, cost| params.step(held(&params, slots).as_ref(), &ask(cost)).0;
+    let decide = |slots, cost| params.step(held(&params, slots).as_ref(), &input(cost)).0;
     let free = |free| Decision { next_after: (free == 0).then_some(S), ..Decision::pass(3, free, 0) };
     assert_eq!([decide(0, 1), decide(0, 1_000), decide(2, 5), decide(3, 0), decide(3, -1)], [3, 3, 1, 0, 0].map(free));
     let full = Decision { next_after: Some(S), ..Decision::refuse(3, 0, Some(S), 0) };
@@ -41,7 +41,7 @@ fn a_request_takes_one_slot_whatever_it_costs() {
 #[test]
 fn a_retry_is_no_later_than_a_slot_lasts() {
     let params = parse("concurrency", &[("max", "1"), ("ttl", "20ms")]);
-    assert_eq!(params.step(held(&params, 1).as_ref(), &ask(1)).0.retry_after, Some(20_000));
+    assert_eq!(params.step(held(&params, 1).as_ref(), &input(1)).0.retry_after, Some(20_000));
 }
 
 #[test]
@@ -53,11 +53,11 @@ fn rust_and_lua_agree_on_slots() {
         for slots in [0, 1, 2, 3, 4, 1 << 32, 1 << 53] {
             let state = held(&params, slots);
             for cost in [-1, 0, 1, 2, 1 << 32] {
-                let (decision, next) = params.step(state.as_ref(), &ask(cost));
-                halves.assert_same(&params, state.as_ref(), &ask(cost), (&decision, next.as_ref()));
+                let (decision, next) = params.step(state.as_ref(), &input(cost));
+                halves.assert_same(&params, state.as_ref(), &input(cost), (&decision, next.as_ref()));
             }
             for units in [0, 1, 1 << 53] {
-                halves.assert_same_charge(&params, state.as_ref(), units, &ask(0));
+                halves.assert_same_charge(&params, state.as_ref(), units, &input(0));
             }
         }
     }

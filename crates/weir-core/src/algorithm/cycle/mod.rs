@@ -4,12 +4,12 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError, TakesBack, aligned,
+    Algorithm, Bounds, HoldAccuracy, ParamError, UndoRule, aligned,
     fields::fields,
     kinds::{Period, Units, Wait},
     params::{MAX_COUNT, SHAPES, accepted_wait},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 fields! {
     pub(crate) struct Fields as proto::Cycle {
@@ -122,10 +122,10 @@ impl Algorithm for Cycle {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Used>, ask: &Ask) -> (Decision, Option<Used>) {
-        let (now, units) = (ask.now, ask.cost.unsigned_abs());
+    fn step(&self, state: Option<&Used>, input: &StepInput) -> (Decision, Option<Used>) {
+        let (now, units) = (input.now, input.cost.unsigned_abs());
         let latest = self.latest(state, now);
-        if ask.cost < 0 {
+        if input.cost < 0 {
             let back = self.refunded(latest, units, now);
             return (self.pass(back, now, 0), state.map(|_| back.state()));
         }
@@ -138,28 +138,28 @@ impl Algorithm for Cycle {
         let next = self.charged(latest, units);
         let wait = next.wait(now);
         // The wait ends at the same time whenever it is requested, so no cycle edge before that changes the retry.
-        let late = wait - accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
+        let late = wait - accepted_wait(self.fields.max_wait, input.max_wait).unwrap_or(0);
         if late > 0 {
             return self.refuse(latest, now, Some(late));
         }
         (self.pass(next, now, wait), Some(next.state()))
     }
 
-    fn next_after(&self, state: Option<&Used>, ask: &Ask, _: &Decision) -> Option<Micros> {
-        let latest = self.latest(state, ask.now);
+    fn next_after(&self, state: Option<&Used>, input: &StepInput, _: &Decision) -> Option<Micros> {
+        let latest = self.latest(state, input.now);
         let begins = if self.left(latest) > 0 { latest.start } else { latest.start + self.fields.period };
-        Some(begins - ask.now)
+        Some(begins - input.now)
     }
 
     fn time_base(&self) -> String {
         self.fields.period.to_string()
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.fields.period)
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::WithinPeriod(self.fields.period)
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Err(SHAPES)
     }
 

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Ask, Micros,
-        ask::{MAX_COST, MAX_WAIT},
+        Micros, StepInput,
+        request::{MAX_COST, MAX_WAIT},
         time::{DAY, MAX_MOMENT},
     },
     testing::cases,
@@ -103,16 +103,16 @@ fn a_changed_count_keeps_used_permits() {
     let large = parse("cycle", &[("count", "10"), ("period", "1s")]);
     let small = parse("cycle", &[("count", "2"), ("period", "1s")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 7), pass(10, 3, S));
-    assert_eq!(key.ask(&small, 0, 0), pass(2, 0, S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, S));
-    assert_eq!(key.ask(&small, S - 1, 1), refuse(2, 0, 1, 1));
-    assert_eq!(key.ask(&large, 500 * MS, 0), pass(10, 3, 500 * MS));
+    assert_eq!(key.decide(&large, 0, 7), pass(10, 3, S));
+    assert_eq!(key.decide(&small, 0, 0), pass(2, 0, S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(2, 0, S, S));
+    assert_eq!(key.decide(&small, S - 1, 1), refuse(2, 0, 1, 1));
+    assert_eq!(key.decide(&large, 500 * MS, 0), pass(10, 3, 500 * MS));
     key.max_wait = Some(S);
-    assert_eq!(key.ask(&small, 0, 1), wait(2, 0, S, 2 * S));
-    assert_eq!(key.ask(&large, 0, 9), wait(10, 0, S, 2 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, 2 * S));
-    assert_eq!(key.ask(&small, S, 2), wait(2, 0, S, 2 * S));
+    assert_eq!(key.decide(&small, 0, 1), wait(2, 0, S, 2 * S));
+    assert_eq!(key.decide(&large, 0, 9), wait(10, 0, S, 2 * S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(2, 0, S, 2 * S));
+    assert_eq!(key.decide(&small, S, 2), wait(2, 0, S, 2 * S));
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn a_refund_releases_the_furthest_reservation_first() {
     );
 }
 
-fn ask(now: Micros, cost: i64, max_wait: Micros) -> Ask {
-    Ask { now, cost, max_wait: Some(max_wait), phase: 0 }
+fn input(now: Micros, cost: i64, max_wait: Micros) -> StepInput {
+    StepInput { now, cost, max_wait: Some(max_wait), phase: 0 }
 }
 
 /// Without a wait nothing is lent, whatever has been reserved before and however the count was changed.
@@ -155,11 +155,11 @@ fn remaining_is_the_largest_cost_without_a_wait() {
             let limit = &limits[if random.once_in(4) { random.below(3) } else { 0 }];
             now += random.pick(&[0, 0, random.clone().magnitude(10 * S), -random.clone().magnitude(2 * S)]);
             key.max_wait = Some(random.magnitude(20 * S));
-            let most = key.ask(limit, now, 0).limit as i64;
-            let cost = random.within(-most / 2, most);
-            key.ask(limit, now, cost);
-            let remaining = key.ask(limit, now, 0).remaining as i64;
-            let passes = |cost| limit.step(key.state.as_ref(), &ask(now, cost, 0)).0.allowed;
+            let max = key.decide(limit, now, 0).limit as i64;
+            let cost = random.within(-max / 2, max);
+            key.decide(limit, now, cost);
+            let remaining = key.decide(limit, now, 0).remaining as i64;
+            let passes = |cost| limit.step(key.state.as_ref(), &input(now, cost, 0)).0.allowed;
             assert!(passes(remaining) && !passes(remaining + 1), "{remaining} {:?}", key.state);
         }
     });
@@ -184,7 +184,7 @@ fn decisions_match_the_documented_formulas() {
             let owed = cost.max(0) - permits - L;
             let waits =
                 if permits >= cost { 0 } else { (cycle + 1) * S - now + (owed + L - 1).div_euclid(L).max(0) * S };
-            let decision = key.ask(&limit, now, cost);
+            let decision = key.decide(&limit, now, cost);
             if cost > L {
                 assert!(decision.never);
             } else if cost > 0 && waits > accepted {
@@ -213,10 +213,10 @@ fn reservations_for_a_whole_day_stay_exact() {
                 for cost in [0, 1, count as i64, MAX_COST, -1, -MAX_COST] {
                     let numbers = [(cycle * period) as f64, -(used as f64)];
                     key.state = State::decode("cycle", &numbers);
-                    let decision = key.ask(&limit, now, cost);
+                    let decision = key.decide(&limit, now, cost);
                     if let Some(retry) = decision.retry_after {
-                        assert!(!key.ask(&limit, now + retry - 1, cost).allowed);
-                        assert!(key.ask(&limit, now + retry, cost).allowed);
+                        assert!(!key.decide(&limit, now + retry - 1, cost).allowed);
+                        assert!(key.decide(&limit, now + retry, cost).allowed);
                     }
                 }
             }

@@ -4,18 +4,18 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, Held, ParamError, TakesBack, checked,
+    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, UndoRule, checked,
     fields::{FieldSet as _, fields},
     kinds::{Flag, Period, Real},
     params::{CHARGES_DENIED, MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
     state::{moment, real},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 /// The amount at or below which a counter counts as 0.
 const NOTHING: f64 = 1e-9;
 /// Maximum `max`.
-const MOST: f64 = MAX_COUNT as f64;
+const MAX_AMOUNT: f64 = MAX_COUNT as f64;
 
 fields! {
     pub(crate) struct Fields as proto::Decay {
@@ -104,27 +104,27 @@ impl Decay {
         Now { slot, amount: 0.0, known: (slot, 0.0) }
     }
 
-    /// Returns the least number of slots after which at most `most` is left of `amount`; `most` is at least
+    /// Returns the least number of slots after which at most `target` is left of `amount`; `target` is at least
     /// [`NOTHING`]. A guess by logarithm, corrected by the same powers that decisions use, which takes a step or two.
-    fn slots_until(&self, amount: f64, most: f64) -> i64 {
+    fn slots_until(&self, amount: f64, target: f64) -> i64 {
         let left_after = |slots: i64| left_after(slots.unsigned_abs(), amount, self.fields.decay);
-        let mut slots = self.guess(amount, most);
-        while left_after(slots) > most {
+        let mut slots = self.guess(amount, target);
+        while left_after(slots) > target {
             slots += 1;
         }
-        while slots > 0 && left_after(slots - 1) <= most {
+        while slots > 0 && left_after(slots - 1) <= target {
             slots -= 1;
         }
         slots
     }
 
-    fn guess(&self, amount: f64, most: f64) -> i64 {
-        (((amount / most).ln() / self.ln_decay).ceil() as i64).max(0)
+    fn guess(&self, amount: f64, target: f64) -> i64 {
+        (((amount / target).ln() / self.ln_decay).ceil() as i64).max(0)
     }
 
-    /// Returns the time until at most `most` is left of the known amount.
-    fn until(&self, most: f64, (slot, amount): (i64, f64), now: Micros) -> Micros {
-        (slot + self.slots_until(amount, most.max(NOTHING))) * self.fields.resolution - now
+    /// Returns the time until at most `target` is left of the known amount.
+    fn until(&self, target: f64, (slot, amount): (i64, f64), now: Micros) -> Micros {
+        (slot + self.slots_until(amount, target.max(NOTHING))) * self.fields.resolution - now
     }
 
     fn limit(&self) -> u64 {
@@ -155,15 +155,15 @@ impl Algorithm for Decay {
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
         let Fields { max, resolution, decay, charge_denied } = fields;
-        if !(max > 0.0 && max <= MOST) {
+        if !(max > 0.0 && max <= MAX_AMOUNT) {
             return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
         }
         if !(1.001..=1e6).contains(&decay) {
             return Err(ParamError::new("decay", format!("decay is 1.001 to 1000000, not {decay}")));
         }
-        let highest = if charge_denied { MOST } else { MOST.min(2.0 * max) };
+        let highest = if charge_denied { MAX_AMOUNT } else { MAX_AMOUNT.min(2.0 * max) };
         let params = Self { fields, ln_decay: decay.ln(), highest };
-        if params.slots_until(MOST, NOTHING) > MAX_DEPTH / resolution {
+        if params.slots_until(MAX_AMOUNT, NOTHING) > MAX_DEPTH / resolution {
             let reason = "decay is so slow at this resolution that 2^32 units would take over 2^50 us (35 years) to be \
                           forgotten";
             return Err(ParamError::new("decay", reason));
@@ -176,25 +176,25 @@ impl Algorithm for Decay {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Counter>, ask: &Ask) -> (Decision, Option<Counter>) {
-        let now = ask.now;
+    fn step(&self, state: Option<&Counter>, input: &StepInput) -> (Decision, Option<Counter>) {
+        let now = input.now;
         let counter = self.at(state, now);
-        if ask.cost < 0 {
-            let (decision, changed) = self.change(counter, or_nothing(counter.amount + ask.cost as f64), now);
+        if input.cost < 0 {
+            let (decision, changed) = self.change(counter, or_nothing(counter.amount + input.cost as f64), now);
             return (decision, state.map(|_| changed));
         }
         // Exact, as the remainder of `max` is a multiple of its last place; a sum with the counter would be rounded.
-        let room = self.fields.max - ask.cost as f64;
-        if counter.amount <= room && ask.cost > 0 {
-            let (decision, changed) = self.change(counter, counter.amount + ask.cost as f64, now);
+        let room = self.fields.max - input.cost as f64;
+        if counter.amount <= room && input.cost > 0 {
+            let (decision, changed) = self.change(counter, counter.amount + input.cost as f64, now);
             return (decision, Some(changed));
         }
         let (remaining, reset_after) = (self.remaining(counter.amount), self.reset_after(&counter, now));
         if counter.amount <= room {
             return (Decision::pass(self.limit(), remaining, reset_after), None);
         }
-        if self.fields.charge_denied && ask.cost > 0 {
-            let amount = (counter.amount + ask.cost as f64).min(self.highest);
+        if self.fields.charge_denied && input.cost > 0 {
+            let amount = (counter.amount + input.cost as f64).min(self.highest);
             let (Decision { limit, remaining, reset_after, .. }, changed) = self.change(counter, amount, now);
             let retry_after = (room >= 0.0).then(|| self.until(room, (counter.slot, amount), now));
             return (Decision::refuse(limit, remaining, retry_after, reset_after), Some(changed));
@@ -212,8 +212,8 @@ impl Algorithm for Decay {
         self.fields.charge_denied.then_some(Self { fields, ..*self })
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
-        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(Held::WithinBound) }
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(HoldAccuracy::WithinBound) }
     }
 
     fn charge(&self, state: Option<&Counter>, units: u64, now: Micros, _: Micros) -> Option<Counter> {
@@ -232,8 +232,8 @@ impl Algorithm for Decay {
         format!("{}/{}", self.fields.resolution, self.fields.decay)
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.fields.resolution)
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::WithinPeriod(self.fields.resolution)
     }
 
     fn window(&self) -> Micros {
@@ -253,7 +253,7 @@ impl EncodedState for Counter {
 
     fn decode(numbers: &[f64]) -> Option<Self> {
         let [start, amount] = *numbers else { return None };
-        let amount = real(amount, 0.0, MOST).filter(|amount| *amount == 0.0 || *amount > NOTHING)?;
+        let amount = real(amount, 0.0, MAX_AMOUNT).filter(|amount| *amount == 0.0 || *amount > NOTHING)?;
         Some(Self { start: moment(start)?, amount })
     }
 }

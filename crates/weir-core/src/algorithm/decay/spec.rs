@@ -9,10 +9,10 @@ use super::{
             spec::Example,
         },
     },
-    Decay, Fields, MOST, NOTHING, left_after,
+    Decay, Fields, MAX_AMOUNT, NOTHING, left_after,
 };
 use crate::{
-    domain::{Ask, Micros, time::MAX_MOMENT},
+    domain::{Micros, StepInput, time::MAX_MOMENT},
     testing::{Random, cases},
 };
 
@@ -46,18 +46,18 @@ fn a_counter_halves_from_slot_to_slot() {
     let params = parse("decay", &[("max", "100"), ("resolution", "1s"), ("decay", "2")]);
     let mut key = Key::new();
     for (cost, remaining) in [(1, 99), (1, 98), (1, 97)] {
-        let answer = key.ask(&params, 1_000 * S, cost);
+        let answer = key.decide(&params, 1_000 * S, cost);
         assert_eq!((answer.allowed, answer.remaining), (true, remaining));
     }
     let encoded = |key: &Key| key.state.as_ref().unwrap().encode();
     assert_eq!(encoded(&key), [1e9, 3.0]);
     // Decays to 1.5, then to 0.75, less one unit.
-    assert_eq!(key.ask(&params, 1_001 * S, 0).remaining, 98);
-    assert_eq!(key.ask(&params, 1_002 * S, 1).remaining, 98);
+    assert_eq!(key.decide(&params, 1_001 * S, 0).remaining, 98);
+    assert_eq!(key.decide(&params, 1_002 * S, 1).remaining, 98);
     assert_eq!(encoded(&key), [1.002e9, 1.75]);
-    assert_eq!(key.ask(&params, 1_002 * S, -1).remaining, 99);
+    assert_eq!(key.decide(&params, 1_002 * S, -1).remaining, 99);
     assert_eq!(encoded(&key), [1.002e9, 0.75]);
-    assert_eq!(key.ask(&params, 1_003 * S - 1, -1), pass(100, 100, 0));
+    assert_eq!(key.decide(&params, 1_003 * S - 1, -1), pass(100, 100, 0));
 }
 
 #[test]
@@ -120,17 +120,17 @@ fn a_lowered_max_keeps_spent_units_up_to_twice_itself() {
     let large = parse("decay", &[("max", "100"), ("resolution", "1s"), ("decay", "2")]);
     let small = parse("decay", &[("max", "10"), ("resolution", "1s"), ("decay", "2")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 18), pass(100, 82, 35 * S));
-    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, S, 35 * S));
-    assert_eq!(key.ask(&small, 0, 4), refuse(10, 0, 2 * S, 35 * S));
-    assert_eq!(key.ask(&small, 2 * S, 4), pass(10, 1, 33 * S));
+    assert_eq!(key.decide(&large, 0, 18), pass(100, 82, 35 * S));
+    assert_eq!(key.decide(&small, 0, 0), refuse(10, 0, S, 35 * S));
+    assert_eq!(key.decide(&small, 0, 4), refuse(10, 0, 2 * S, 35 * S));
+    assert_eq!(key.decide(&small, 2 * S, 4), pass(10, 1, 33 * S));
 }
 
 #[test]
 fn the_documented_worst_case_is_reached() {
     let fields: &[(&str, &str)] = &[("max", "10"), ("resolution", "1s"), ("decay", "2")];
     let (params, from, mut key) = (parse("decay", fields), S - 1, Key::new());
-    let mut all = |now: Micros| (0..).take_while(|_| key.ask(&params, now, 1).allowed).count() as u128;
+    let mut all = |now: Micros| (0..).take_while(|_| key.decide(&params, now, 1).allowed).count() as u128;
     let units: u128 = all(from) + (1..=4).map(|slot| all(slot * S)).sum::<u128>();
     assert_eq!((units, bound(Example(fields), 4 * S - from, 1)), (10 + 4 * 5, 30));
 }
@@ -148,11 +148,11 @@ fn a_factor_rounds_max_up() {
 
 /// Extreme values of a search: amount, what may be left, decay.
 fn searches() -> impl Iterator<Item = (f64, f64, f64)> {
-    let amounts = [2e-9, 0.3, 1.0, 10.0, 4_096.0, 999_983.25, MOST - 1.0, MOST];
-    let lefts = [NOTHING, 0.1, 1.0, 5.0, 4_096.0, MOST - 1.0, MOST - f64::EPSILON * MOST / 2.0];
+    let amounts = [2e-9, 0.3, 1.0, 10.0, 4_096.0, 999_983.25, MAX_AMOUNT - 1.0, MAX_AMOUNT];
+    let lefts = [NOTHING, 0.1, 1.0, 5.0, 4_096.0, MAX_AMOUNT - 1.0, MAX_AMOUNT - f64::EPSILON * MAX_AMOUNT / 2.0];
     let decays = [1.001, 1.001_000_000_1, 1.1, 1.125, 2.0, 10.0, 999_999.0, 1e6];
-    let most = move |amount, decay| lefts.into_iter().map(move |left| (amount, left, decay));
-    amounts.into_iter().flat_map(move |amount| decays.into_iter().flat_map(move |decay| most(amount, decay)))
+    let targets = move |amount, decay| lefts.into_iter().map(move |left| (amount, left, decay));
+    amounts.into_iter().flat_map(move |amount| decays.into_iter().flat_map(move |decay| targets(amount, decay)))
 }
 
 fn second(max: f64, decay: f64) -> Decay {
@@ -161,26 +161,26 @@ fn second(max: f64, decay: f64) -> Decay {
 
 #[test]
 fn the_slot_search_ends_within_one_of_its_guess() {
-    let exact = |amount: f64, most: f64, decay: f64| {
-        let params = second(MOST, decay);
-        let slots = params.slots_until(amount, most);
-        assert!(params.guess(amount, most).abs_diff(slots) <= 1, "{amount} to {most} by {decay}: {slots}");
+    let exact = |amount: f64, target: f64, decay: f64| {
+        let params = second(MAX_AMOUNT, decay);
+        let slots = params.slots_until(amount, target);
+        assert!(params.guess(amount, target).abs_diff(slots) <= 1, "{amount} to {target} by {decay}: {slots}");
         let left = |slots: i64| left_after(slots.unsigned_abs(), amount, decay);
         assert!(
-            left(slots) <= most && (slots == 0 || left(slots - 1) > most),
-            "{amount} to {most} by {decay}: {slots}"
+            left(slots) <= target && (slots == 0 || left(slots - 1) > target),
+            "{amount} to {target} by {decay}: {slots}"
         );
     };
-    searches().for_each(|(amount, most, decay)| exact(amount, most, decay));
+    searches().for_each(|(amount, target, decay)| exact(amount, target, decay));
     cases(2_000, |random| {
         let mut random = random.clone();
         let decay = 1.001 + random.magnitude(1 << 30) as f64 / f64::from(1 << 10);
         let slots = random.magnitude(43_000).unsigned_abs();
         let amount = random.magnitude(1 << 32) as f64 + 0.5;
         // Exactly what is left after this many slots, where a logarithm is most likely to be wrong.
-        let most = left_after(slots, amount, decay.min(1e6)).max(NOTHING);
-        exact(amount, most, decay.min(1e6));
-        exact(amount, most.next_down().max(NOTHING), decay.min(1e6));
+        let target = left_after(slots, amount, decay.min(1e6)).max(NOTHING);
+        exact(amount, target, decay.min(1e6));
+        exact(amount, target.next_down().max(NOTHING), decay.min(1e6));
     });
 }
 
@@ -203,7 +203,7 @@ fn retry_after_is_exact_in_rust_and_lua_despite_logarithms() {
             for (max, slots) in [(max, slots), (max.next_down(), slots + 1)] {
                 // A counter this far above `max` is clamped unless refusals may raise it.
                 let fields = Fields { max, resolution: S, decay, charge_denied: true };
-                let answer = key.ask(&Params::Decay(checked(fields, &Bounds::default()).unwrap()), 0, 0);
+                let answer = key.decide(&Params::Decay(checked(fields, &Bounds::default()).unwrap()), 0, 0);
                 assert_eq!(answer.retry_after, Some(slots * S), "{amount} to {max} by {decay}");
             }
         }
@@ -212,11 +212,11 @@ fn retry_after_is_exact_in_rust_and_lua_despite_logarithms() {
 
 #[test]
 fn sums_just_above_max_are_refused() {
-    let params = Params::Decay(second(MOST, 2.0));
+    let params = Params::Decay(second(MAX_AMOUNT, 2.0));
     for (amount, retry) in [(2e-9, S), (1e-7, 7 * S)] {
         let mut key = Key { state: counter(amount), ..Key::new() };
-        assert_eq!(key.ask(&params, 0, 0), pass(1 << 32, (1 << 32) - 1, retry));
-        assert_eq!(key.ask(&params, 0, 1 << 32), refuse(1 << 32, (1 << 32) - 1, retry, retry));
+        assert_eq!(key.decide(&params, 0, 0), pass(1 << 32, (1 << 32) - 1, retry));
+        assert_eq!(key.decide(&params, 0, 1 << 32), refuse(1 << 32, (1 << 32) - 1, retry, retry));
     }
 }
 
@@ -225,7 +225,7 @@ fn the_decay_is_monotonic() {
     for decay in [1.001, 1.002, 1.1, 2.0, 1e6] {
         let mut before = f64::INFINITY;
         for slots in (0..50_000).chain((16..53).map(|bit| 1 << bit)) {
-            let left = left_after(slots, MOST, decay);
+            let left = left_after(slots, MAX_AMOUNT, decay);
             assert!(left < before || left == 0.0, "{slots} slots by {decay}");
             before = left;
         }
@@ -239,16 +239,16 @@ fn the_lua_step_has_a_bounded_number_of_instructions() {
     let lua = mlua::Lua::new();
     let script = LUA_PRELUDE.map(|(_, text)| text).concat() + find("decay").unwrap().lua + "return decay";
     let step: mlua::Function = lua.load(script).eval().unwrap();
-    let ask = |params: &Decay, state: [f64; 2], now: Micros, cost: f64| {
+    let input = |params: &Decay, state: [f64; 2], now: Micros, cost: f64| {
         let hook = mlua::HookTriggers::new().every_nth_instruction(2_500);
         lua.set_hook(hook, |_, _| Err(mlua::Error::runtime("too many instructions"))).unwrap();
         let answer: mlua::Result<Vec<f64>> = step.call((params.lua_params(), state, now, cost, -1));
         assert!(answer.is_ok(), "{params:?} {state:?} {now} {cost}: {answer:?}");
     };
     for (amount, left, decay) in searches() {
-        for cost in [0.0, 1.0, (MOST - left).floor(), MOST] {
+        for cost in [0.0, 1.0, (MAX_AMOUNT - left).floor(), MAX_AMOUNT] {
             for (start, now) in [(0, 0), (0, 1), (0, 40_000 * S), (0, MAX_MOMENT), (4_503_599_627 * S, 0)] {
-                ask(&second(MOST, decay), [start as f64, amount], now, cost);
+                input(&second(MAX_AMOUNT, decay), [start as f64, amount], now, cost);
             }
         }
     }
@@ -257,23 +257,23 @@ fn the_lua_step_has_a_bounded_number_of_instructions() {
 #[test]
 fn rust_and_lua_agree_at_the_ends_of_every_search() {
     for (amount, left, decay) in searches() {
-        let params = Params::Decay(second(MOST, decay));
+        let params = Params::Decay(second(MAX_AMOUNT, decay));
         let mut key = Key::new();
-        let ask = Ask { now: 0, cost: amount as i64, max_wait: None, phase: 0 };
-        key.state = params.step(None, &ask).1;
-        for cost in [(MOST - left) as i64, 1 << 32] {
-            let refusal = key.ask(&params, 7, cost);
+        let input = StepInput { now: 0, cost: amount as i64, max_wait: None, phase: 0 };
+        key.state = params.step(None, &input).1;
+        for cost in [(MAX_AMOUNT - left) as i64, 1 << 32] {
+            let refusal = key.decide(&params, 7, cost);
             let retry = refusal.retry_after.unwrap_or(0);
             for moment in [retry - 1, retry, refusal.reset_after - 1, refusal.reset_after] {
-                key.ask(&params, 7 + moment.max(0), 0);
+                key.decide(&params, 7 + moment.max(0), 0);
             }
         }
     }
     let random = &mut Random::new(1);
-    let params = Params::Decay(second(MOST, 1.001));
+    let params = Params::Decay(second(MAX_AMOUNT, 1.001));
     let mut key = Key::new();
     for _ in 0..2_000 {
-        key.ask(&params, random.magnitude(MAX_MOMENT), random.magnitude(1 << 32));
+        key.decide(&params, random.magnitude(MAX_MOMENT), random.magnitude(1 << 32));
     }
 }
 

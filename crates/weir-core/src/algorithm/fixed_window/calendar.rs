@@ -111,8 +111,8 @@ impl Calendar {
             number -= 1;
         }
         let window = Between { start: self.begins(number), end: self.begins(number + 1) };
-        let place = number.rem_euclid(self.kept.len() as i64) as usize;
-        self.kept[place].store(packed(window), Relaxed);
+        let slot = number.rem_euclid(self.kept.len() as i64) as usize;
+        self.kept[slot].store(packed(window), Relaxed);
         window
     }
 
@@ -166,18 +166,18 @@ fn day(number: i64) -> Date {
 /// Bits of a window's length in seconds; a year needs 25.
 const LENGTH_BITS: u32 = 28;
 /// Offset that makes the start in seconds positive: 2^53 µs are less than 2^34 s.
-const LEAST_START: i64 = 1 << 34;
+const START_OFFSET: i64 = 1 << 34;
 
 /// Encodes a window in one word. UTC offsets are whole seconds, and so are windows.
 fn packed(window: Between) -> u64 {
-    let start = (window.start.div_euclid(SECOND) + LEAST_START).unsigned_abs();
+    let start = (window.start.div_euclid(SECOND) + START_OFFSET).unsigned_abs();
     start << LENGTH_BITS | ((window.end - window.start) / SECOND).unsigned_abs()
 }
 
 /// Decodes a window; `None` for a word that was never written.
 #[inline]
 fn unpacked(word: u64) -> Option<Between> {
-    let start = ((word >> LENGTH_BITS) as i64 - LEAST_START) * SECOND;
+    let start = ((word >> LENGTH_BITS) as i64 - START_OFFSET) * SECOND;
     let length = (word & ((1 << LENGTH_BITS) - 1)) as i64 * SECOND;
     (length > 0).then_some(Between { start, end: start + length })
 }

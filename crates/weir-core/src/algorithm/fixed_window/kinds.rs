@@ -103,8 +103,8 @@ impl AnchorDay {
         let two = |text: &str| if text.len() == 2 { text.parse::<u8>().ok() } else { None };
         let (month, day) = text.split_once('-')?;
         let (month, day) = (two(month)?, two(day)?);
-        let most = MONTHS.get(usize::from(month).checked_sub(1)?)?;
-        (1..=*most).contains(&day).then_some(Anchor::Date(month, day))
+        let max = MONTHS.get(usize::from(month).checked_sub(1)?)?;
+        (1..=*max).contains(&day).then_some(Anchor::Date(month, day))
     }
 }
 

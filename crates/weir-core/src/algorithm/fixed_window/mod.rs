@@ -9,13 +9,13 @@ mod zone;
 use std::sync::Arc;
 
 use super::{
-    Algorithm, Bounds, EDGES, Held, Pace, ParamError, TakesBack, aligned,
+    Algorithm, Bounds, EDGES, HoldAccuracy, ParamError, RateBound, UndoRule, aligned,
     fields::{FieldSet as _, fields},
     kinds::{Flag, Units},
     params::{CHARGES_DENIED, MAX_PERIOD},
 };
 use crate::domain::{
-    Ask, Decision, Micros, Unit,
+    Decision, Micros, StepInput, Unit,
     time::{DAY, format_duration},
 };
 pub use calendar::Anchor;
@@ -141,8 +141,8 @@ impl Windows {
             );
         }
         if longest(unit) > bounds.max_period {
-            let most = format_duration(bounds.max_period);
-            return wrong("calendar", &format!("calendar is a unit of at most {most} (the setting max_period)"));
+            let max = format_duration(bounds.max_period);
+            return wrong("calendar", &format!("calendar is a unit of at most {max} (the setting max_period)"));
         }
         Ok(Self::Calendar(Arc::new(Calendar::new(unit, zone.unwrap_or_else(Zone::utc), anchor))))
     }
@@ -170,10 +170,10 @@ impl Algorithm for FixedWindow {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
+    fn step(&self, state: Option<&Window>, input: &StepInput) -> (Decision, Option<Window>) {
         let Fields { count, charge_denied, .. } = self.fields;
-        let (window, end) = self.window_at(state, ask.now, ask.phase);
-        let left = end - ask.now;
+        let (window, end) = self.window_at(state, input.now, input.phase);
+        let left = end - input.now;
         let answer = |used: i64, allowed: bool, never: bool| {
             let (remaining, reset) = (count.saturating_sub(used.unsigned_abs()), if used > 0 { left } else { 0 });
             match (allowed, never) {
@@ -182,19 +182,19 @@ impl Algorithm for FixedWindow {
                 (false, false) => Decision::refuse(count, remaining, Some(left), reset),
             }
         };
-        let used = window.used + ask.cost;
-        if ask.cost < 0 {
+        let used = window.used + input.cost;
+        if input.cost < 0 {
             let used = used.max(0);
             return (answer(used, true, false), state.map(|_| Window { used, ..window }));
         }
         let allowed = used.unsigned_abs() <= count;
-        let charged = ask.cost > 0 && (allowed || charge_denied);
+        let charged = input.cost > 0 && (allowed || charge_denied);
         let used = if charged { used.min(MAX_USED) } else { window.used };
-        (answer(used, allowed, ask.cost.unsigned_abs() > count), charged.then_some(Window { used, ..window }))
+        (answer(used, allowed, input.cost.unsigned_abs() > count), charged.then_some(Window { used, ..window }))
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
-        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(Held::Exactly) }
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(HoldAccuracy::Exact) }
     }
 
     fn charge(&self, state: Option<&Window>, units: u64, now: Micros, phase: Micros) -> Option<Window> {
@@ -231,10 +231,10 @@ impl Algorithm for FixedWindow {
         }
     }
 
-    fn takes_back(&self) -> TakesBack {
+    fn undo_rule(&self) -> UndoRule {
         match self.windows {
-            Windows::Periodic(period) => TakesBack::WithinPeriod(period),
-            Windows::Calendar(_) => TakesBack::WithinWindow,
+            Windows::Periodic(period) => UndoRule::WithinPeriod(period),
+            Windows::Calendar(_) => UndoRule::WithinWindow,
         }
     }
 
@@ -247,10 +247,10 @@ impl Algorithm for FixedWindow {
         self.fields.charge_denied.then(|| Self { fields, windows: self.windows.clone() })
     }
 
-    /// Calendar windows differ in length, so their pace is not defined.
-    fn pace(&self) -> Option<Pace> {
+    /// Calendar windows differ in length, so their rate bound is not defined.
+    fn rate_bound(&self) -> Option<RateBound> {
         let Fields { count, period, per_key_phase, .. } = self.fields;
-        Some(Pace::Windowed { count, period: period?, is_on_clock: !per_key_phase })
+        Some(RateBound::Windowed { count, period: period?, is_on_clock: !per_key_phase })
     }
 
     /// Approximate for a calendar: a month counts as 30 days, a year as 365.

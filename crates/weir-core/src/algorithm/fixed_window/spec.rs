@@ -12,7 +12,7 @@ use super::{
     },
     FixedWindow,
 };
-use crate::domain::{Ask, ask::MAX_COST};
+use crate::domain::{StepInput, request::MAX_COST};
 
 pub(crate) const SPEC: Spec = Spec {
     // All units of each of the limit's windows that this one can touch: 2 * count for a length of one period.
@@ -77,13 +77,13 @@ fn charge_denied_charges_refused_requests() {
 #[test]
 fn charge_denied_saturates_at_two_to_the_52() {
     let params = parse("fixed_window", &[("count", "1"), ("period", "1d"), ("charge_denied", "true")]);
-    let ask = Ask { now: 0, cost: MAX_COST, max_wait: None, phase: 0 };
+    let input = StepInput { now: 0, cost: MAX_COST, max_wait: None, phase: 0 };
     let mut key = Key::new();
     for _ in 0..(1 << 20) - 1 {
-        key.state = params.step(key.state.as_ref(), &ask).1;
+        key.state = params.step(key.state.as_ref(), &input).1;
     }
     for _ in 0..2 {
-        assert_eq!(key.ask(&params, 0, MAX_COST), never(1, 0, 86_400 * S));
+        assert_eq!(key.decide(&params, 0, MAX_COST), never(1, 0, 86_400 * S));
         assert_eq!(key.state.as_ref().unwrap().encode(), [0.0, (1u64 << 52) as f64]);
     }
 }
@@ -92,10 +92,10 @@ fn charge_denied_saturates_at_two_to_the_52() {
 fn a_count_of_zero_allows_only_peeks_and_refunds() {
     let params = Params::FixedWindow(FixedWindow::in_unit(0, 60 * S, true));
     let mut key = Key::new();
-    assert_eq!(key.ask(&params, 10 * S, 0), pass(0, 0, 0));
-    assert_eq!(key.ask(&params, 10 * S, -1), pass(0, 0, 0));
-    assert_eq!(key.ask(&params, 10 * S, 1), never(0, 0, 50 * S));
-    assert_eq!(key.ask(&params, 10 * S, 0), refuse(0, 0, 50 * S, 50 * S));
+    assert_eq!(key.decide(&params, 10 * S, 0), pass(0, 0, 0));
+    assert_eq!(key.decide(&params, 10 * S, -1), pass(0, 0, 0));
+    assert_eq!(key.decide(&params, 10 * S, 1), never(0, 0, 50 * S));
+    assert_eq!(key.decide(&params, 10 * S, 0), refuse(0, 0, 50 * S, 50 * S));
     assert_eq!(params.scale(0.5).unwrap(), params, "a factor makes nothing of none");
 }
 

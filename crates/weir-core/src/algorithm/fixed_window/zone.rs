@@ -22,8 +22,8 @@ impl Zone {
 
     /// Returns the zone of this name, ignoring case.
     pub(super) fn named(name: &str) -> Option<Self> {
-        let place = known().binary_search_by(|zone| by_name(&zone.name, name)).ok()?;
-        u16::try_from(place).ok().map(Self)
+        let index = known().binary_search_by(|zone| by_name(&zone.name, name)).ok()?;
+        u16::try_from(index).ok().map(Self)
     }
 
     /// Returns the zone named `city`, or the first whose name ends with `/city`, with spaces for underscores.

@@ -4,13 +4,13 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, Held, ParamError, checked,
+    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, checked,
     fields::{FieldSet as _, fields},
     kinds::{Kind as _, Period, Units},
     params::{MAX_COUNT, MAX_DEPTH},
     state::{moment, whole},
 };
-use crate::domain::{Ask, Decision, Micros, time::SECOND};
+use crate::domain::{Decision, Micros, StepInput, time::SECOND};
 
 fields! {
     pub(crate) struct Fields as proto::LeakyBucket {
@@ -88,12 +88,12 @@ impl Algorithm for LeakyBucket {
     type State = Bucket;
 
     fn new(fields: Fields, bounds: &Bounds) -> Result<Self, ParamError> {
-        let most_ticks = (MAX_DEPTH / fields.drip_rate).unsigned_abs();
-        if fields.size.div_ceil(fields.drip_size) > most_ticks {
+        let max_ticks = (MAX_DEPTH / fields.drip_rate).unsigned_abs();
+        if fields.size.div_ceil(fields.drip_size) > max_ticks {
             let reason = "size would take over 2^50 us (35 years) to run out at this drip_size and drip_rate";
             return Err(ParamError::new("size", reason));
         }
-        let fullest = most_ticks.saturating_mul(fields.drip_size).min(2 * fields.size).min(MAX_COUNT);
+        let fullest = max_ticks.saturating_mul(fields.drip_size).min(2 * fields.size).min(MAX_COUNT);
         Ok(Self { fields, fullest, bounds: *bounds })
     }
 
@@ -102,11 +102,11 @@ impl Algorithm for LeakyBucket {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Bucket>, ask: &Ask) -> (Decision, Option<Bucket>) {
-        let now = ask.now;
+    fn step(&self, state: Option<&Bucket>, input: &StepInput) -> (Decision, Option<Bucket>) {
+        let now = input.now;
         let mut bucket = self.ticked(state, now);
-        let units = ask.cost.unsigned_abs();
-        if ask.cost < 0 {
+        let units = input.cost.unsigned_abs();
+        if input.cost < 0 {
             bucket.counter = bucket.counter.saturating_sub(units);
             return (self.pass(bucket, now), state.map(|_| bucket));
         }
@@ -120,10 +120,10 @@ impl Algorithm for LeakyBucket {
         (self.pass(bucket, now), (units > 0).then_some(bucket))
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         // If more than one unit drips at a tick, a nonempty bucket ticks earlier, and may soon hold less, than one
         // that was empty when the same units came in.
-        if self.fields.drip_size == 1 { Ok(Held::Exactly) } else { Ok(Held::WithinBound) }
+        if self.fields.drip_size == 1 { Ok(HoldAccuracy::Exact) } else { Ok(HoldAccuracy::WithinBound) }
     }
 
     fn charge(&self, state: Option<&Bucket>, units: u64, now: Micros, _: Micros) -> Option<Bucket> {

@@ -60,17 +60,17 @@ fn a_lowered_size_keeps_spent_units() {
     let large = parse("leaky_bucket", &[("size", "20"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let small = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 12), pass(20, 8, 6 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(10, 0, 2 * S, 6 * S));
-    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, S, 6 * S));
-    assert_eq!(key.ask(&small, 2 * S - 1, 1), refuse(10, 0, 1, 4 * S + 1));
-    assert_eq!(key.ask(&small, 2 * S, 1), pass(10, 1, 5 * S));
+    assert_eq!(key.decide(&large, 0, 12), pass(20, 8, 6 * S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(10, 0, 2 * S, 6 * S));
+    assert_eq!(key.decide(&small, 0, 0), refuse(10, 0, S, 6 * S));
+    assert_eq!(key.decide(&small, 2 * S - 1, 1), refuse(10, 0, 1, 4 * S + 1));
+    assert_eq!(key.decide(&small, 2 * S, 1), pass(10, 1, 5 * S));
 }
 
 /// Returns how many requests of one unit pass from `from` to `to`, tried every 100 ms until one is refused.
 fn admitted(key: &mut Key, params: &Params, from: Micros, to: Micros) -> usize {
     let moments = (from..=to).step_by(100 * MS as usize);
-    moments.map(|now| (0..).take_while(|_| key.ask(params, now, 1).allowed).count()).sum()
+    moments.map(|now| (0..).take_while(|_| key.decide(params, now, 1).allowed).count()).sum()
 }
 
 /// A tick advances time by one `drip_rate`, however many units it takes: otherwise 70 would pass instead of 130.
@@ -85,9 +85,9 @@ fn a_tick_advances_by_one_drip_rate_for_any_drip_size() {
 fn idle_time_is_not_saved() {
     let params = parse("leaky_bucket", &[("size", "10")]);
     let mut key = Key::new();
-    assert!(key.ask(&params, 0, 2).allowed);
+    assert!(key.decide(&params, 0, 2).allowed);
     assert_eq!(admitted(&mut key, &params, 10 * S, 10 * S), 10);
-    assert_eq!(key.ask(&params, 10 * S, 1), refuse(10, 0, S, 10 * S));
+    assert_eq!(key.decide(&params, 10 * S, 1), refuse(10, 0, S, 10 * S));
 }
 
 /// Two requests at the same tick let it drip once: otherwise 4 would pass through a bucket of 2.
@@ -104,10 +104,10 @@ fn a_tick_drips_once() {
 fn the_first_tick_is_one_drip_rate_after_the_first_unit() {
     let params = parse("leaky_bucket", &[("size", "2")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&params, 900 * MS, 1), pass(2, 1, S));
-    assert_eq!(key.ask(&params, 1_899 * MS, 1), pass(2, 0, S + MS));
+    assert_eq!(key.decide(&params, 900 * MS, 1), pass(2, 1, S));
+    assert_eq!(key.decide(&params, 1_899 * MS, 1), pass(2, 0, S + MS));
     // Empty since 2.9 s, and refilled at 3.5 s.
-    assert_eq!(key.ask(&params, 3_500 * MS, 1), pass(2, 1, S));
+    assert_eq!(key.decide(&params, 3_500 * MS, 1), pass(2, 1, S));
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn what_a_much_larger_bucket_held_is_cut() {
     let many = parse("leaky_bucket", &[("size", "300"), ("drip_rate", "31d")]);
     for (small, size, ticks) in [(one, 1, 2), (many, 300, 420)] {
         let mut key = Key::new();
-        assert!(key.ask(&large, 0, 1 << 32).allowed);
+        assert!(key.decide(&large, 0, 1 << 32).allowed);
         let retry = (ticks - size + 1) * 31 * DAY;
-        assert_eq!(key.ask(&small, 0, 1), refuse(size as u64, 0, retry, ticks * 31 * DAY));
-        assert_eq!(key.ask(&small, retry, 1), pass(size as u64, 0, size * 31 * DAY));
+        assert_eq!(key.decide(&small, 0, 1), refuse(size as u64, 0, retry, ticks * 31 * DAY));
+        assert_eq!(key.decide(&small, retry, 1), pass(size as u64, 0, size * 31 * DAY));
     }
 }
 

@@ -4,14 +4,14 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError,
+    Algorithm, Bounds, HoldAccuracy, ParamError,
     fields::fields,
     kinds::{Period, Units, Wait},
     params::SHAPES,
     span::Span,
     tat::{Meter, Tat},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 fields! {
     pub(crate) struct Fields as proto::LeakyQueue {
@@ -48,12 +48,12 @@ pub struct LeakyQueue {
 }
 
 /// Returns the meter for a `max_wait`: it is full for a request that would wait longer.
-fn cut(meter: Meter, free: Span, max_wait: Micros) -> Meter {
+fn meter_for_wait(meter: Meter, free: Span, max_wait: Micros) -> Meter {
     let depth = meter.rate.add(free, Span::whole(max_wait));
     if depth >= meter.depth {
         return meter;
     }
-    Meter { most: meter.rate.units_within(depth, meter.most), depth, ..meter }
+    Meter { limit: meter.rate.units_within(depth, meter.limit), depth, ..meter }
 }
 
 impl Algorithm for LeakyQueue {
@@ -67,7 +67,7 @@ impl Algorithm for LeakyQueue {
             return Err(ParamError::new("delay", format!("delay is 0 to the burst of {burst}, not {delay}")));
         }
         let free = whole.rate.span(delay + 1);
-        let meter = max_wait.map_or(whole, |max_wait| cut(whole, free, max_wait));
+        let meter = max_wait.map_or(whole, |max_wait| meter_for_wait(whole, free, max_wait));
         Ok(Self { fields, meter, free })
     }
 
@@ -76,14 +76,14 @@ impl Algorithm for LeakyQueue {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
-        let meter = ask.max_wait.map_or(self.meter, |max_wait| cut(self.meter, self.free, max_wait));
-        let (decision, next) = meter.step(state, ask);
+    fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
+        let meter = input.max_wait.map_or(self.meter, |max_wait| meter_for_wait(self.meter, self.free, max_wait));
+        let (decision, next) = meter.step(state, input);
         let decision = Decision { limit: self.fields.burst + 1, ..decision };
-        if ask.cost < 0 || (ask.cost > 0 && !decision.allowed) {
+        if input.cost < 0 || (input.cost > 0 && !decision.allowed) {
             return (decision, next);
         }
-        let (rate, now) = (meter.rate, Span::whole(ask.now));
+        let (rate, now) = (meter.rate, Span::whole(input.now));
         let at = next.as_ref().or(state).map_or(now, |tat| meter.reach.read(tat, rate, now).0);
         let wait = rate.sub(rate.sub(at, self.free), now).ceil().max(0);
         (Decision { allowed: true, retry_after: None, wait, ..decision }, next)
@@ -93,7 +93,7 @@ impl Algorithm for LeakyQueue {
         Some(self.fields.period)
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Err(SHAPES)
     }
 

@@ -9,7 +9,7 @@ use super::super::{
     },
 };
 use crate::{
-    domain::{Ask, Micros, ask::MAX_WAIT},
+    domain::{Micros, StepInput, request::MAX_WAIT},
     testing::cases,
 };
 
@@ -153,12 +153,12 @@ fn a_queue_filled_by_a_larger_limit_is_capped_at_full() {
     let large = parse("leaky_queue", &[("count", "1"), ("period", "1s"), ("burst", "9")]);
     let small = parse("leaky_queue", &[("count", "1"), ("period", "2s"), ("burst", "1"), ("delay", "1")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 10), wait(10, 0, 9 * S, 10 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, 2 * S, 4 * S));
-    assert_eq!(key.ask(&small, 0, 0), pass(2, 0, 4 * S));
-    assert_eq!(key.ask(&small, 2 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
-    assert_eq!(key.ask(&small, 2 * S, 1), pass(2, 0, 4 * S));
-    assert_eq!(key.ask(&large, 2 * S, 0), wait(10, 6, 3 * S, 4 * S));
+    assert_eq!(key.decide(&large, 0, 10), wait(10, 0, 9 * S, 10 * S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(2, 0, 2 * S, 4 * S));
+    assert_eq!(key.decide(&small, 0, 0), pass(2, 0, 4 * S));
+    assert_eq!(key.decide(&small, 2 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
+    assert_eq!(key.decide(&small, 2 * S, 1), pass(2, 0, 4 * S));
+    assert_eq!(key.decide(&large, 2 * S, 0), wait(10, 6, 3 * S, 4 * S));
 }
 
 /// The documented formulas, each computed independently of the meter, in exact fractions of a microsecond.
@@ -182,7 +182,7 @@ fn decisions_match_the_documented_formulas() {
                 let next = (now * part).max(tat) + cost * unit;
                 let waits = (next - now * part - (delay + 1) * unit).max(0);
                 let [late, full] = [waits - accepted * part, next - 10 * unit - now * part];
-                let decision = key.ask(limit, now, cost);
+                let decision = key.decide(limit, now, cost);
                 let up = |parts: Micros| (parts + part - 1).div_euclid(part);
                 let too_much = cost > 10 || cost * unit - (delay + 1) * unit > accepted * part;
                 assert_eq!(decision.never, too_much);
@@ -217,6 +217,6 @@ fn a_factor_also_divides_the_delay() {
     let limit = parse("leaky_queue", &[("count", "10"), ("period", "1s"), ("burst", "5"), ("delay", "3")]);
     assert_eq!(limit.scale(2.0).unwrap().describe(), "{ count: 5, period: 1s, burst: 3, delay: 2 }");
     assert_eq!(limit.scale(1e9).unwrap().describe(), "{ count: 1, period: 1s, burst: 1, delay: 1 }");
-    let never = Ask { now: 0, cost: 3, max_wait: Some(0), phase: 0 };
+    let never = StepInput { now: 0, cost: 3, max_wait: Some(0), phase: 0 };
     assert!(limit.scale(1e9).unwrap().step(None, &never).0.never);
 }

@@ -8,8 +8,8 @@ use super::{
     trace::{Events, examples, replay},
 };
 use crate::{
-    algorithm::{Held, Params, State},
-    domain::{Ask, Micros},
+    algorithm::{HoldAccuracy, Params, State},
+    domain::{Micros, StepInput},
     testing::{Random, cases},
 };
 
@@ -22,7 +22,7 @@ fn rust_and_lua_charge_alike() {
         }
         let limit = step.decision.limit as i64;
         for units in [0, 1, random.within(0, limit), limit, random.magnitude(1 << 45)] {
-            halves.assert_same_charge(step.params, step.state, units.unsigned_abs(), &step.ask);
+            halves.assert_same_charge(step.params, step.state, units.unsigned_abs(), &step.input);
         }
     });
 }
@@ -31,9 +31,9 @@ fn rust_and_lua_charge_alike() {
 #[test]
 fn a_charge_that_fits_is_that_of_a_step() {
     replay(10, 60, Events::ANY, |step, _| {
-        if step.params.holdable().is_ok() && step.decision.allowed && step.ask.cost > 0 {
-            let units = step.ask.cost.unsigned_abs();
-            let charged = step.params.charge(step.state, units, step.ask.now, step.ask.phase);
+        if step.params.holdable().is_ok() && step.decision.allowed && step.input.cost > 0 {
+            let units = step.input.cost.unsigned_abs();
+            let charged = step.params.charge(step.state, units, step.input.now, step.input.phase);
             assert_eq!(charged.as_ref(), step.next, "{step:?}");
         }
     });
@@ -49,8 +49,8 @@ fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
         if other.holdable().is_err() || is_window {
             return;
         }
-        let Ask { now, phase, .. } = step.under(other);
-        let peek = |state: Option<&State>| other.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0;
+        let StepInput { now, phase, .. } = step.under(other);
+        let peek = |state: Option<&State>| other.step(state, &StepInput { now, cost: 0, max_wait: None, phase }).0;
         // One more, as a limit may be a fraction.
         let units = peek(None).limit + 1;
         let twice = (0..2).fold(None, |state, _| other.charge(state.as_ref(), units, now, phase));
@@ -62,8 +62,8 @@ fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
 #[test]
 fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
     replay(10, 60, Events { back: false, changes: false, refunds: true }, |step, random| {
-        let (params, state, Ask { now, phase, .. }) = (step.params, step.state, step.ask);
-        let peek = |state: Option<&State>| step.decide(state, &Ask { now, cost: 0, max_wait: None, phase });
+        let (params, state, StepInput { now, phase, .. }) = (step.params, step.state, step.input);
+        let peek = |state: Option<&State>| step.decide(state, &StepInput { now, cost: 0, max_wait: None, phase });
         let before = peek(state);
         for units in [0, 1, before.remaining, random.magnitude(1 << 45).unsigned_abs()] {
             let (charged, next) = params.charge_what_fits(state, units, now, phase);
@@ -73,7 +73,7 @@ fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
             if params.holdable().is_ok() && charged > 0 {
                 assert_eq!(next, params.charge(state, charged, now, phase), "{units}: {step:?}");
             }
-            if params.holdable() == Ok(Held::Exactly) {
+            if params.holdable() == Ok(HoldAccuracy::Exact) {
                 assert!(after.remaining <= before.remaining - charged, "{units}: {after:?} {step:?}");
                 let spent = params.spent(next.as_ref().or(state), now, phase);
                 assert_eq!(spent, after.limit - after.remaining, "{units}: {step:?}");
@@ -97,13 +97,13 @@ impl Charged<'_> {
     }
 
     fn passes(&self, now: Micros, cost: u64) -> bool {
-        let ask = Ask { now, cost: cost as i64, max_wait: None, phase: self.phase };
-        self.params.step(self.state.as_ref(), &ask).0.allowed
+        let input = StepInput { now, cost: cost as i64, max_wait: None, phase: self.phase };
+        self.params.step(self.state.as_ref(), &input).0.allowed
     }
 
     fn remaining(&self, now: Micros) -> u64 {
-        let ask = Ask { now, cost: 0, max_wait: None, phase: self.phase };
-        self.params.step(self.state.as_ref(), &ask).0.remaining
+        let input = StepInput { now, cost: 0, max_wait: None, phase: self.phase };
+        self.params.step(self.state.as_ref(), &input).0.remaining
     }
 }
 
@@ -112,7 +112,7 @@ impl Charged<'_> {
 fn a_later_charge_counts_for_at_least_as_long() {
     cases(60, |seed| {
         for (index, (_, params)) in examples().enumerate() {
-            if params.holdable() == Ok(Held::Exactly) {
+            if params.holdable() == Ok(HoldAccuracy::Exact) {
                 assert_later_counts_more(&params, seed.fork(index as u64));
             }
         }
@@ -122,7 +122,7 @@ fn a_later_charge_counts_for_at_least_as_long() {
 fn assert_later_counts_more(params: &Params, mut random: Random) {
     let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
     let start = 1_790_000_000_000_000 + random.within(0, 1 << 40);
-    let limit = params.step(None, &Ask { now: start, cost: 0, max_wait: None, phase }).0.limit;
+    let limit = params.step(None, &StepInput { now: start, cost: 0, max_wait: None, phase }).0.limit;
     let span = params.window().max(4);
     let mut spent = Vec::new();
     let mut reported = Vec::new();
@@ -149,9 +149,9 @@ fn assert_later_counts_more(params: &Params, mut random: Random) {
     let last = reported.iter().map(|(at, _)| *at).max().unwrap_or(start);
     for later in [0, 1, random.within(0, span), random.within(0, span), span, 2 * span] {
         let now = last + later;
-        let place = || format!("{params:?}: {spent:?} spent, {reported:?} reported, at {now}");
+        let context = || format!("{params:?}: {spent:?} spent, {reported:?} reported, at {now}");
         let (more, less) = (ideal.remaining(now), authority.remaining(now));
-        assert!(less <= more, "{less} pass, {more} did: {}", place());
-        assert!(less == 0 || ideal.passes(now, less), "{}", place());
+        assert!(less <= more, "{less} pass, {more} did: {}", context());
+        assert!(less == 0 || ideal.passes(now, less), "{}", context());
     }
 }

@@ -3,7 +3,7 @@
 use super::lua::Halves;
 use crate::{
     algorithm::{Bounds, ParamError, Params, State, find, params::MAX_PERIOD},
-    domain::{Ask, Decision, Micros},
+    domain::{Decision, Micros, StepInput},
 };
 
 /// A millisecond.
@@ -28,10 +28,10 @@ impl Key {
     }
 
     /// Returns the decision, without the time until a unit is left, which `next_after_is_exact` tests.
-    pub(crate) fn ask(&mut self, params: &Params, now: Micros, cost: i64) -> Decision {
-        let ask = Ask { now, cost, max_wait: self.max_wait, phase: 0 };
-        let (decision, next) = params.step(self.state.as_ref(), &ask);
-        self.halves.assert_same(params, self.state.as_ref(), &ask, (&decision, next.as_ref()));
+    pub(crate) fn decide(&mut self, params: &Params, now: Micros, cost: i64) -> Decision {
+        let input = StepInput { now, cost, max_wait: self.max_wait, phase: 0 };
+        let (decision, next) = params.step(self.state.as_ref(), &input);
+        self.halves.assert_same(params, self.state.as_ref(), &input, (&decision, next.as_ref()));
         self.state = next.or(self.state.take());
         Decision { next_after: None, ..decision }
     }
@@ -53,7 +53,7 @@ pub(crate) fn check_waiting(name: &str, fields: &'static [(&str, &str)], max_wai
     for start in [0, 1_790_000_040 * S] {
         let mut key = Key { max_wait, ..Key::new() };
         for (number, (at, cost, expected)) in lines.iter().enumerate() {
-            assert_eq!(key.ask(&params, start + at, *cost), *expected, "{name} {fields:?}, line {number}");
+            assert_eq!(key.decide(&params, start + at, *cost), *expected, "{name} {fields:?}, line {number}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     algorithm::{Bounds, Params, Source, rates},
-    domain::{Ask, Micros, time::DAY},
+    domain::{Micros, StepInput, time::DAY},
 };
 
 #[test]
@@ -14,12 +14,12 @@ fn an_immediate_refund_restores_the_previous_decision() {
     for (entry, params) in examples().filter(|(entry, _)| !entry.spec.lends) {
         let mut key = Key { max_wait: Some(0), ..Key::new() };
         let now = 1_790_000_000 * S;
-        let most = key.ask(&params, now, 0).limit as i64;
-        key.ask(&params, now, (most + 1) / 2);
-        let before = key.ask(&params, now, 0);
+        let limit = key.decide(&params, now, 0).limit as i64;
+        key.decide(&params, now, (limit + 1) / 2);
+        let before = key.decide(&params, now, 0);
         let all = before.remaining as i64;
-        assert!(key.ask(&params, now, all).allowed);
-        assert_eq!(key.ask(&params, now, -all), before, "{} {params:?}", entry.name);
+        assert!(key.decide(&params, now, all).allowed);
+        assert_eq!(key.decide(&params, now, -all), before, "{} {params:?}", entry.name);
     }
 }
 
@@ -65,22 +65,22 @@ fn windows_are_within_bounds() {
 #[test]
 fn the_examples_cover_what_other_tests_need() {
     let now = 1_790_000_000 * S;
-    let ask = |now: Micros, cost: i64| Ask { now, cost, max_wait: Some(0), phase: 0 };
+    let input = |now: Micros, cost: i64| StepInput { now, cost, max_wait: Some(0), phase: 0 };
     for entry in rates() {
         let examples: Vec<_> = examples().filter(|(other, _)| other.name == entry.name).map(|(_, it)| it).collect();
-        let first = examples[0].step(None, &ask(now, 0)).0;
+        let first = examples[0].step(None, &input(now, 0)).0;
         assert!((3..=20).contains(&first.limit), "{}: the first is of about ten units", entry.name);
-        let reset = |params: &Params| params.step(None, &ask(now, 1)).0.reset_after;
+        let reset = |params: &Params| params.step(None, &input(now, 1)).0.reset_after;
         assert!(
             examples.iter().any(|it| (S / 2..=2 * S).contains(&reset(it))),
             "{}: none is soon forgotten",
             entry.name
         );
         let lasting = examples.iter().filter(|params| {
-            let (full, state) = params.step(None, &ask(now, params.step(None, &ask(now, 0)).0.limit as i64));
+            let (full, state) = params.step(None, &input(now, params.step(None, &input(now, 0)).0.limit as i64));
             // An algorithm that lends grants one unit more.
-            let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
-            let (later, charged) = params.step(lent.as_ref(), &ask(now + MS, 1));
+            let lent = params.step(state.as_ref(), &input(now, 1)).1.or(state);
+            let (later, charged) = params.step(lent.as_ref(), &input(now + MS, 1));
             let waits = !later.allowed && later.retry_after > Some(DAY / 24);
             (100..=700).contains(&full.limit) && waits && charged.is_none()
         });

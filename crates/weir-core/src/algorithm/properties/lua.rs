@@ -6,7 +6,7 @@ use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use crate::{
     algorithm::{LIST, LUA_PRELUDE, Params, State},
-    domain::{Ask, Decision, Micros, time::DAY},
+    domain::{Decision, Micros, StepInput, time::DAY},
 };
 
 /// Numbers as the Lua half takes and returns them. Those of a decision are: allowed, limit, remaining, retry (-1 for
@@ -80,9 +80,9 @@ impl Halves {
         list
     }
 
-    /// Returns the state without `units` of those spent at a mark; see [`TakesBack::ByMark`].
+    /// Returns the state without `units` of those spent at a mark; see [`UndoRule::ByMark`].
     ///
-    /// [`TakesBack::ByMark`]: crate::algorithm::TakesBack::ByMark
+    /// [`UndoRule::ByMark`]: crate::algorithm::UndoRule::ByMark
     pub(crate) fn without(&self, state: &State, mark: f64, units: i64) -> State {
         let left: Numbers = named(&self.shared, "runs_without").call((state.encode(), mark, units as f64)).unwrap();
         State::decode(state.algorithm(), &left).unwrap()
@@ -99,22 +99,22 @@ impl Halves {
     }
 
     /// Calls the Lua half of [`Params::step`]. Returns the decision, and the next state if it changed.
-    pub(crate) fn step(&self, params: &Params, state: Option<&State>, ask: &Ask) -> (Numbers, Option<Numbers>) {
+    pub(crate) fn step(&self, params: &Params, state: Option<&State>, input: &StepInput) -> (Numbers, Option<Numbers>) {
         let state = state.map(State::encode);
-        let max_wait = ask.max_wait.unwrap_or(-1) as f64;
-        let (now, cost, phase) = (ask.now as f64, ask.cost as f64, self.phase(params, ask.now, ask.phase));
+        let max_wait = input.max_wait.unwrap_or(-1) as f64;
+        let (now, cost, phase) = (input.now as f64, input.cost as f64, self.phase(params, input.now, input.phase));
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
     }
 
     /// Returns the time until a unit is left in this state, which has none after a decision (-1: no wait helps), as
     /// computed by `charge.lua`.
-    fn next_after(&self, params: &Params, state: Option<&Numbers>, ask: &Ask, decided: &Numbers) -> f64 {
-        let (p, max_wait) = (params.lua_params(), ask.max_wait.unwrap_or(-1) as f64);
-        let (now, phase) = (ask.now as f64, self.phase(params, ask.now, ask.phase));
+    fn next_after(&self, params: &Params, state: Option<&Numbers>, input: &StepInput, decided: &Numbers) -> f64 {
+        let (p, max_wait) = (params.lua_params(), input.max_wait.unwrap_or(-1) as f64);
+        let (now, phase) = (input.now as f64, self.phase(params, input.now, input.phase));
         if let Some(next) = self.nexts.get(params.name()) {
             return next.call((p, state.cloned(), now, max_wait, phase)).unwrap();
         }
-        if ask.cost == 1 && decided[0] == 0.0 {
+        if input.cost == 1 && decided[0] == 0.0 {
             return decided[3];
         }
         let step: (Numbers, Option<Numbers>) =
@@ -123,17 +123,17 @@ impl Halves {
     }
 
     /// Panics unless the Lua half of [`Params::charge`] returns the same state.
-    pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, ask: &Ask) {
-        let place = || format!("{units} units charged: {params:?} {state:?} {ask:?}");
-        let rust = params.charge(state, units, ask.now, ask.phase).map(|state| state.encode());
-        let charge = self.charges.get(params.name()).unwrap_or_else(|| panic!("no charge: {}", place()));
-        let phase = self.phase(params, ask.now, ask.phase);
-        let arguments = (params.lua_params(), state.map(State::encode), ask.now as f64, units as f64, phase);
+    pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, input: &StepInput) {
+        let context = || format!("{units} units charged: {params:?} {state:?} {input:?}");
+        let rust = params.charge(state, units, input.now, input.phase).map(|state| state.encode());
+        let charge = self.charges.get(params.name()).unwrap_or_else(|| panic!("no charge: {}", context()));
+        let phase = self.phase(params, input.now, input.phase);
+        let arguments = (params.lua_params(), state.map(State::encode), input.now as f64, units as f64, phase);
         let lua: Option<Numbers> = charge.call(arguments).unwrap();
         match (&lua, &rust) {
             (None, None) => {}
-            (Some(lua), Some(rust)) => assert_bits(lua, rust, &place),
-            _ => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
+            (Some(lua), Some(rust)) => assert_bits(lua, rust, &context),
+            _ => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", context()),
         }
     }
 
@@ -142,23 +142,23 @@ impl Halves {
         &self,
         params: &Params,
         state: Option<&State>,
-        ask: &Ask,
+        input: &StepInput,
         rust: (&Decision, Option<&State>),
     ) {
-        let (decision, next) = self.step(params, state, ask);
-        let place = || format!("{params:?} {state:?} {ask:?}");
-        assert_bits(&decision, &numbers(rust.0), &place);
+        let (decision, next) = self.step(params, state, input);
+        let context = || format!("{params:?} {state:?} {input:?}");
+        assert_bits(&decision, &numbers(rust.0), &context);
         let exact = |number: &f64| number.fract() == 0.0 && number.abs() < (1i64 << 53) as f64;
-        assert!(decision.iter().all(exact), "{decision:?} is not exact: {}", place());
+        assert!(decision.iter().all(exact), "{decision:?} is not exact: {}", context());
         if rust.0.remaining == 0 {
             let after = next.clone().or(state.map(State::encode));
-            let later = self.next_after(params, after.as_ref(), ask, &decision);
-            assert_bits(&[later], &[rust.0.next_after.unwrap_or(-1) as f64], &place);
+            let later = self.next_after(params, after.as_ref(), input, &decision);
+            assert_bits(&[later], &[rust.0.next_after.unwrap_or(-1) as f64], &context);
         }
         match (&next, rust.1.map(State::encode)) {
             (None, None) => {}
-            (Some(lua), Some(rust)) => assert_bits(lua, &rust, &place),
-            (lua, rust) => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
+            (Some(lua), Some(rust)) => assert_bits(lua, &rust, &context),
+            (lua, rust) => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", context()),
         }
     }
 }
@@ -207,11 +207,11 @@ fn all_lua_files_load_as_one_script() {
     Lua::new().load(files.collect::<String>()).exec().unwrap();
 }
 
-fn assert_bits(lua: &[f64], rust: &[f64], place: &impl Fn() -> String) {
+fn assert_bits(lua: &[f64], rust: &[f64], context: &impl Fn() -> String) {
     let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-    assert!(bits(lua) == bits(rust), "Lua {lua:?}, Rust {rust:?}: {}", place());
+    assert!(bits(lua) == bits(rust), "Lua {lua:?}, Rust {rust:?}: {}", context());
     let finite = |number: &f64| number.is_finite() && number.abs() < (1i64 << 53) as f64;
-    assert!(lua.iter().all(finite), "{lua:?} is not exact: {}", place());
+    assert!(lua.iter().all(finite), "{lua:?} is not exact: {}", context());
 }
 
 /// Converts a decision of the Rust half to Lua's form, without the time until a unit is left.

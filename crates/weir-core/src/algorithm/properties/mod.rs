@@ -3,7 +3,7 @@
 mod charge;
 pub(crate) mod check;
 mod examples;
-mod idle;
+mod implied;
 pub(crate) mod lua;
 #[cfg(feature = "proto")]
 mod message;
@@ -21,24 +21,24 @@ pub(crate) use trace::examples;
 use trace::{Events, Step, replay};
 
 use super::{LIST, Params, State, rates};
-use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};
+use crate::domain::{Decision, StepInput, request::MAX_COST, time::MAX_MOMENT};
 
 /// Panics unless a refusal's retry is the first time at which the same request passes.
-fn assert_exact_retry(params: &Params, state: Option<&State>, ask: &Ask, refusal: &Decision) {
-    let place = || format!("{refusal:?} for {ask:?} in {state:?} of {params:?}");
-    assert_eq!(refusal.never, refusal.retry_after.is_none(), "{}", place());
+fn assert_exact_retry(params: &Params, state: Option<&State>, input: &StepInput, refusal: &Decision) {
+    let context = || format!("{refusal:?} for {input:?} in {state:?} of {params:?}");
+    assert_eq!(refusal.never, refusal.retry_after.is_none(), "{}", context());
     let Some(retry) = refusal.retry_after else { return };
-    assert!(retry > 0, "{}", place());
-    let at = |now| params.step(state, &Ask { now, ..*ask }).0;
-    assert!(at(ask.now + retry).allowed, "still refused when the retry is over: {}", place());
-    assert!(!at(ask.now + retry - 1).allowed, "passes before the retry is over: {}", place());
+    assert!(retry > 0, "{}", context());
+    let at = |now| params.step(state, &StepInput { now, ..*input }).0;
+    assert!(at(input.now + retry).allowed, "still refused when the retry is over: {}", context());
+    assert!(!at(input.now + retry - 1).allowed, "passes before the retry is over: {}", context());
 }
 
 #[test]
 fn rust_and_lua_agree() {
     let halves = Halves::new();
     replay(60, 60, Events::ANY, |step, _| {
-        halves.assert_same(step.params, step.state, &step.ask, (&step.decision, step.next));
+        halves.assert_same(step.params, step.state, &step.input, (&step.decision, step.next));
     });
 }
 
@@ -48,17 +48,18 @@ fn rust_and_lua_agree_at_the_ends_of_every_range() {
     let moments = [0, 1, MAX_MOMENT - 1, MAX_MOMENT];
     let costs = [-MAX_COST, -1, 0, 1, MAX_COST - 1, MAX_COST];
     for (entry, writer) in examples() {
-        let most = writer.step(None, &Ask { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit as i64;
+        let max = writer.step(None, &StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit as i64;
         let phases = |params: &Params| params.phase_period().map_or([0, 0], |period| [0, period - 1]);
         for written_at in moments {
-            let full = Ask { now: written_at, cost: most.min(MAX_COST), max_wait: None, phase: phases(&writer)[1] };
+            let full =
+                StepInput { now: written_at, cost: max.min(MAX_COST), max_wait: None, phase: phases(&writer)[1] };
             let written = writer.step(None, &full).1;
             for (_, params) in examples().filter(|(other, _)| other.name == entry.name) {
                 for (now, cost) in moments.into_iter().flat_map(|now| costs.map(|cost| (now, cost))) {
                     for phase in phases(&params) {
-                        let ask = Ask { now, cost, max_wait: None, phase };
-                        let (decision, next) = params.step(written.as_ref(), &ask);
-                        halves.assert_same(&params, written.as_ref(), &ask, (&decision, next.as_ref()));
+                        let input = StepInput { now, cost, max_wait: None, phase };
+                        let (decision, next) = params.step(written.as_ref(), &input);
+                        halves.assert_same(&params, written.as_ref(), &input, (&decision, next.as_ref()));
                     }
                 }
             }
@@ -102,23 +103,24 @@ fn invalid_encoded_states_are_rejected() {
 #[test]
 fn expired_states_decide_like_unseen_keys() {
     replay(60, 60, Events::ANY, |step, random| {
-        if step.next.is_none() && step.may_be_cut() {
+        if step.next.is_none() && step.may_be_clamped() {
             return;
         }
         let after = step.after();
         let reset = step.decision.reset_after;
         assert!(reset >= 0, "{step:?}");
-        let is_new =
-            |later| step.decide(after, &Ask { now: step.ask.now + later, ..step.with_cost(0) }).reset_after == 0;
+        let is_new = |later| {
+            step.decide(after, &StepInput { now: step.input.now + later, ..step.with_cost(0) }).reset_after == 0
+        };
         assert!(is_new(reset), "{step:?}");
         assert!(reset == 0 || !is_new(reset - 1), "new before its reset is over: {step:?}");
         let later = reset + if random.once_in(2) { 0 } else { random.magnitude(1 << 42) };
         let limit = step.decision.limit as i64;
         for cost in [0, 1, limit, limit + 1, random.within(0, limit), -1, -limit] {
-            let ask = Ask { now: step.ask.now + later, ..step.with_cost(cost) };
-            let (expired, unseen) = (step.params.step(after, &ask), step.params.step(None, &ask));
-            assert_eq!(expired.0, unseen.0, "{ask:?} after {step:?}");
-            assert!(cost < 0 || expired.1 == unseen.1, "another state from {ask:?} after {step:?}");
+            let input = StepInput { now: step.input.now + later, ..step.with_cost(cost) };
+            let (expired, unseen) = (step.params.step(after, &input), step.params.step(None, &input));
+            assert_eq!(expired.0, unseen.0, "{input:?} after {step:?}");
+            assert!(cost < 0 || expired.1 == unseen.1, "another state from {input:?} after {step:?}");
         }
     });
 }
@@ -129,13 +131,13 @@ fn a_refusal_charges_nothing_without_charge_denied() {
         if step.decision.allowed {
             return;
         }
-        if step.params.charges_denied() && step.ask.cost > 0 {
+        if step.params.charges_denied() && step.input.cost > 0 {
             assert!(step.next.is_some(), "{step:?}");
         } else if step.next.is_some() {
             // A state that another limit made is clamped, which changes no decision.
-            for cost in [-1, 0, 1, step.ask.cost, step.decision.limit as i64] {
-                let ask = step.with_cost(cost);
-                assert_eq!(step.decide(step.next, &ask), step.decide(step.state, &ask), "{ask:?} {step:?}");
+            for cost in [-1, 0, 1, step.input.cost, step.decision.limit as i64] {
+                let input = step.with_cost(cost);
+                assert_eq!(step.decide(step.next, &input), step.decide(step.state, &input), "{input:?} {step:?}");
             }
         }
     });
@@ -147,7 +149,7 @@ fn retry_after_is_exact() {
         if step.decision.allowed {
             assert_eq!((step.decision.retry_after, step.decision.never), (None, false), "{step:?}");
         } else {
-            assert_exact_retry(step.params, step.after(), &step.ask, &step.decision);
+            assert_exact_retry(step.params, step.after(), &step.input, &step.decision);
         }
     });
 }
@@ -159,12 +161,12 @@ fn next_after_is_exact() {
         let Decision { remaining, next_after, reset_after, .. } = step.decision;
         assert!(remaining == 0 || next_after.is_none(), "{step:?}");
         // Until a state made by another limit is written, it may count for less than it says.
-        if remaining > 0 || (step.next.is_none() && step.may_be_cut()) {
+        if remaining > 0 || (step.next.is_none() && step.may_be_clamped()) {
             return;
         }
         let left = |later| {
-            let ask = Ask { now: step.ask.now + later, ..step.with_cost(0) };
-            step.decide(step.after(), &ask).remaining
+            let input = StepInput { now: step.input.now + later, ..step.with_cost(0) };
+            step.decide(step.after(), &input).remaining
         };
         *empty.entry(step.entry.name).or_insert(0) += 1;
         let Some(next) = next_after else {
@@ -190,8 +192,8 @@ fn a_cost_of_zero_is_a_consistent_peek() {
         let peek = step.params.step(step.state, &step.with_cost(0));
         assert_eq!(peek.1, None, "{step:?}");
         assert!(peek.0.allowed || (peek.0.remaining == 0 && !step.entry.spec.shapes), "{peek:?} {step:?}");
-        if step.decision.allowed && step.ask.cost >= 0 {
-            for less in [0, step.ask.cost / 2, (step.ask.cost - 1).max(0)] {
+        if step.decision.allowed && step.input.cost >= 0 {
+            for less in [0, step.input.cost / 2, (step.input.cost - 1).max(0)] {
                 assert!(step.decide(step.state, &step.with_cost(less)).allowed, "not at a cost of {less}: {step:?}");
             }
         }
@@ -205,19 +207,19 @@ fn a_cost_of_zero_is_a_consistent_peek() {
 #[test]
 fn a_clock_that_steps_back_grants_nothing() {
     replay(60, 60, Events::ANY, |step, random| {
-        let Some(known) = step.charged_at.filter(|known| step.ask.now < *known) else { return };
+        let Some(known) = step.charged_at.filter(|known| step.input.now < *known) else { return };
         let limit = step.decision.limit as i64;
-        for cost in [step.ask.cost, 0, 1, limit, random.within(0, limit)] {
+        for cost in [step.input.cost, 0, 1, limit, random.within(0, limit)] {
             let back = step.decide(step.state, &step.with_cost(cost));
-            let still = step.decide(step.state, &Ask { now: known, ..step.with_cost(cost) });
+            let still = step.decide(step.state, &StepInput { now: known, ..step.with_cost(cost) });
             // Clamped since the charge, a key that starts empty may be as if never used by then.
             if still.reset_after == 0 && step.params.starting_full().is_some() {
                 continue;
             }
             assert!(back.allowed <= still.allowed, "cost {cost}: {back:?}, {still:?} {step:?}");
             assert!(cost > 0 || back.remaining <= still.remaining, "{back:?}, {still:?} {step:?}");
-            if let (Some(back), Some(still), false) = (back.retry_after, still.retry_after, step.may_be_cut()) {
-                assert_eq!(step.ask.now + back, known + still, "another event: {step:?}");
+            if let (Some(back), Some(still), false) = (back.retry_after, still.retry_after, step.may_be_clamped()) {
+                assert_eq!(step.input.now + back, known + still, "another event: {step:?}");
             }
         }
     });
@@ -228,20 +230,20 @@ fn a_changed_limit_is_enforced_with_an_exact_retry() {
     let mut lowered = std::collections::HashSet::new();
     replay(60, 60, Events::ANY, |step, random| {
         let other = &step.others[random.below(step.others.len())];
-        let ask = Ask { cost: 0, ..step.under(other) };
-        let peek = other.step(step.state, &ask).0;
+        let input = StepInput { cost: 0, ..step.under(other) };
+        let peek = other.step(step.state, &input).0;
         let is_full = peek.remaining == 0 && !step.entry.spec.shapes && !step.entry.spec.lends;
         if !peek.allowed || is_full {
             if step.decide(step.state, &step.with_cost(0)).remaining > 0 {
                 lowered.insert(other.name());
             }
             assert_eq!(peek.remaining, 0, "{other:?} {step:?}");
-            let least = i64::from(peek.allowed);
-            for cost in [least, 1, random.within(1, peek.limit as i64)] {
-                let ask = Ask { cost, ..ask };
-                let (refusal, next) = other.step(step.state, &ask);
+            let min = i64::from(peek.allowed);
+            for cost in [min, 1, random.within(1, peek.limit as i64)] {
+                let input = StepInput { cost, ..input };
+                let (refusal, next) = other.step(step.state, &input);
                 assert!(!refusal.allowed, "passes above its limit at a cost of {cost}: {other:?} {step:?}");
-                assert_exact_retry(other, next.as_ref().or(step.state), &ask, &refusal);
+                assert_exact_retry(other, next.as_ref().or(step.state), &input, &refusal);
             }
         }
     });
@@ -253,21 +255,21 @@ fn a_changed_limit_is_enforced_with_an_exact_retry() {
 #[test]
 fn a_refund_clamps_at_empty() {
     replay(60, 60, Events::ANY, |step, random| {
-        let units = [1, random.magnitude(MAX_COST).max(1), MAX_COST, step.ask.cost.abs().max(1)];
+        let units = [1, random.magnitude(MAX_COST).max(1), MAX_COST, step.input.cost.abs().max(1)];
         let full = step.params.starting_full().unwrap_or_else(|| step.params.clone());
-        for ask in units.map(|units| step.with_cost(-units)) {
-            let (refund, after) = step.params.step(step.state, &ask);
-            assert!(refund.allowed, "{ask:?} {step:?}");
-            assert_eq!(after.is_some(), step.state.is_some(), "{ask:?} {step:?}");
-            assert!(refund.remaining <= refund.limit, "{ask:?} {step:?}");
-            assert!(refund.remaining >= step.decide(step.state, &step.with_cost(0)).remaining, "{ask:?} {step:?}");
+        for input in units.map(|units| step.with_cost(-units)) {
+            let (refund, after) = step.params.step(step.state, &input);
+            assert!(refund.allowed, "{input:?} {step:?}");
+            assert_eq!(after.is_some(), step.state.is_some(), "{input:?} {step:?}");
+            assert!(refund.remaining <= refund.limit, "{input:?} {step:?}");
+            assert!(refund.remaining >= step.decide(step.state, &step.with_cost(0)).remaining, "{input:?} {step:?}");
             let limit = refund.limit as i64;
-            for then in [step.ask.now, step.ask.now + random.magnitude(1 << 40), step.ask.now - 1] {
+            for then in [step.input.now, step.input.now + random.magnitude(1 << 40), step.input.now - 1] {
                 for cost in [0, 1, limit, random.within(0, limit)] {
-                    let ask = Ask { now: then.max(0), ..step.with_cost(cost) };
-                    let (refunded, full) = (step.decide(after.as_ref(), &ask), full.step(None, &ask).0);
-                    assert!(refunded.allowed <= full.allowed, "better than full: {ask:?} {step:?}");
-                    assert!(cost > 0 || refunded.remaining <= full.remaining, "better than full: {ask:?} {step:?}");
+                    let input = StepInput { now: then.max(0), ..step.with_cost(cost) };
+                    let (refunded, full) = (step.decide(after.as_ref(), &input), full.step(None, &input).0);
+                    assert!(refunded.allowed <= full.allowed, "better than full: {input:?} {step:?}");
+                    assert!(cost > 0 || refunded.remaining <= full.remaining, "better than full: {input:?} {step:?}");
                 }
             }
         }
@@ -277,11 +279,11 @@ fn a_refund_clamps_at_empty() {
 #[test]
 fn never_means_that_no_wait_makes_the_cost_pass() {
     replay(60, 60, Events::ANY, |step, _| {
-        let Step { ask, decision, .. } = step;
-        assert_eq!(decision.never, !step.decide(None, ask).allowed, "an unseen key says otherwise: {step:?}");
+        let Step { input, decision, .. } = step;
+        assert_eq!(decision.never, !step.decide(None, input).allowed, "an unseen key says otherwise: {step:?}");
         // A limit that shapes may hold a cost for longer than is accepted, although its limit is larger.
         let Spec { lends, shapes, .. } = step.entry.spec;
-        let too_much = ask.cost > decision.limit as i64;
+        let too_much = input.cost > decision.limit as i64;
         assert!(*lends || decision.never == too_much || (*shapes && decision.never), "{step:?}");
     });
 }

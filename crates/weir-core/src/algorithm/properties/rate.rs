@@ -3,30 +3,30 @@
 use super::trace::examples;
 use crate::{
     algorithm::Params,
-    domain::{Ask, Micros},
+    domain::{Micros, StepInput},
 };
 
 const WINDOWS: i64 = 16;
 
 fn limit(params: &Params) -> u64 {
-    params.step(None, &Ask { now: 0, cost: 0, max_wait: Some(0), phase: 0 }).0.limit
+    params.step(None, &StepInput { now: 0, cost: 0, max_wait: Some(0), phase: 0 }).0.limit
 }
 
 /// Returns the units granted within [`WINDOWS`] windows to a client that takes everything as soon as it is available,
 /// and has exhausted the limit before.
 fn sustained(params: &Params) -> u64 {
-    let mut ask = Ask { now: 1_790_000_000_000_000, cost: 0, max_wait: Some(0), phase: 0 };
+    let mut input = StepInput { now: 1_790_000_000_000_000, cost: 0, max_wait: Some(0), phase: 0 };
     let (mut state, mut granted, mut end): (_, _, Option<Micros>) = (None, 0, None);
-    while end.is_none_or(|end| ask.now < end) {
-        let remaining = params.step(state.as_ref(), &Ask { cost: 0, ..ask }).0.remaining;
-        ask.cost = remaining.max(1) as i64;
-        let (decision, next) = params.step(state.as_ref(), &ask);
+    while end.is_none_or(|end| input.now < end) {
+        let remaining = params.step(state.as_ref(), &StepInput { cost: 0, ..input }).0.remaining;
+        input.cost = remaining.max(1) as i64;
+        let (decision, next) = params.step(state.as_ref(), &input);
         if decision.allowed {
-            granted += if end.is_some() { ask.cost.unsigned_abs() } else { 0 };
+            granted += if end.is_some() { input.cost.unsigned_abs() } else { 0 };
             state = next;
         } else {
-            end = end.or(Some(ask.now + WINDOWS * params.window()));
-            ask.now += decision.retry_after.unwrap();
+            end = end.or(Some(input.now + WINDOWS * params.window()));
+            input.now += decision.retry_after.unwrap();
         }
     }
     granted
@@ -60,11 +60,11 @@ fn a_factor_divides_the_burst_and_the_long_run_rate() {
         for factor in [0.25, 0.5, 2.0, 3.0] {
             let Ok(scaled) = params.scale(factor) else { continue };
             for (before, after) in size(&params).into_iter().zip(size(&scaled)) {
-                let least = before / factor;
-                let most = if factor < 1.0 { least } else { before };
-                let is_near = (least * 0.95..=most * 1.05).contains(&after);
-                let place = || format!("{} {} by {factor}: {after}, not {least}", entry.name, params.describe());
-                assert!(is_near || limit(&params) < 100, "{}", place());
+                let min = before / factor;
+                let max = if factor < 1.0 { min } else { before };
+                let is_near = (min * 0.95..=max * 1.05).contains(&after);
+                let context = || format!("{} {} by {factor}: {after}, not {min}", entry.name, params.describe());
+                assert!(is_near || limit(&params) < 100, "{}", context());
             }
         }
     }

@@ -4,15 +4,15 @@ use super::{assert_exact_retry, trace::examples};
 use crate::{
     algorithm::{Bounds, Entry, Params, State, params::MAX_DEPTH, rates},
     domain::{
-        Ask, Micros,
-        ask::{MAX_COST, MAX_WAIT},
+        Micros, StepInput,
+        request::{MAX_COST, MAX_WAIT},
         time::DAY,
     },
     testing::{Random, cases},
 };
 
 /// Algorithms whose states record what was spent, which is never rewritten because a limit changed.
-const RECORD_WHAT_WAS_SPENT: [&str; 2] = ["leaky_bucket", "decay"];
+const RECORDS_SPENT_UNITS: [&str; 2] = ["leaky_bucket", "decay"];
 
 /// Parameters that no factor scales, with values to change them to.
 const OTHERS: [(&str, &str); 3] = [("cold_factor", "1.5"), ("cold_factor", "1000"), ("max_burst", "2s")];
@@ -47,21 +47,21 @@ fn limits(entry: &'static Entry) -> impl Iterator<Item = Limit> {
 
 /// Returns the longest time until a key is as if never used, whatever was requested under this limit alone.
 fn longest_reset(entry: &Entry, params: &Params) -> Micros {
-    let ask = |cost, max_wait| Ask { now: 0, cost, max_wait, phase: 0 };
+    let input = |cost, max_wait| StepInput { now: 0, cost, max_wait, phase: 0 };
     let mut state: Option<State> = None;
     for _ in 0..64 {
-        let remaining = params.step(state.as_ref(), &ask(0, None)).0.remaining;
-        let (decision, next) = params.step(state.as_ref(), &ask(remaining.max(1) as i64, None));
+        let remaining = params.step(state.as_ref(), &input(0, None)).0.remaining;
+        let (decision, next) = params.step(state.as_ref(), &input(remaining.max(1) as i64, None));
         state = next.or(state);
         if !decision.allowed {
             break;
         }
     }
-    let waits = params.step(state.as_ref(), &ask(1, Some(MAX_WAIT))).0.allowed;
+    let waits = params.step(state.as_ref(), &input(1, Some(MAX_WAIT))).0.allowed;
     // At this moment a window may be about to end.
     let longest =
         params.edges(|| 0).map_or(0, |edges| edges.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0));
-    let reset = params.step(state.as_ref(), &ask(0, None)).0.reset_after.max(longest);
+    let reset = params.step(state.as_ref(), &input(0, None)).0.reset_after.max(longest);
     // A granted debt stays valid, like a granted wait.
     let debt = if entry.spec.lends { MAX_DEPTH } else { 0 };
     reset + debt + if waits || entry.spec.lends { MAX_WAIT + params.window() } else { 0 }
@@ -74,21 +74,21 @@ fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
     let mut state = None;
     for _ in 0..8 {
         let max_wait = random.pick(&[None, Some(0), Some(MAX_WAIT)]);
-        let peek = params.step(state.as_ref(), &Ask { now, cost: 0, max_wait, phase }).0;
+        let peek = params.step(state.as_ref(), &StepInput { now, cost: 0, max_wait, phase }).0;
         let cost = random.pick(&[1, peek.limit as i64, peek.remaining as i64, random.clone().magnitude(MAX_COST)]);
         let cost = cost.clamp(1, MAX_COST);
-        let (_, next) = params.step(state.as_ref(), &Ask { now, cost, max_wait, phase });
+        let (_, next) = params.step(state.as_ref(), &StepInput { now, cost, max_wait, phase });
         state = next.or(state);
         now += if random.once_in(2) { 0 } else { random.magnitude(peek.reset_after) };
     }
-    let all = params.step(state.as_ref(), &Ask { now, cost: 1, max_wait: None, phase }).1;
+    let all = params.step(state.as_ref(), &StepInput { now, cost: 1, max_wait: None, phase }).1;
     (all.or(state).unwrap(), now)
 }
 
 #[test]
 fn no_state_prolongs_a_refusal_beyond_the_limits_longest_reset() {
-    let mut cut = std::collections::HashSet::new();
-    let lies_ahead = |entry: &&'static Entry| !RECORD_WHAT_WAS_SPENT.contains(&entry.name);
+    let mut clamped = std::collections::HashSet::new();
+    let lies_ahead = |entry: &&'static Entry| !RECORDS_SPENT_UNITS.contains(&entry.name);
     let limits: Vec<_> = rates()
         .filter(lies_ahead)
         .flat_map(|entry| limits(entry).map(move |limit| (entry, longest_reset(entry, &limit.waiting), limit)))
@@ -99,24 +99,25 @@ fn no_state_prolongs_a_refusal_beyond_the_limits_longest_reset() {
             let (state, now) = fill(&maker, &mut random);
             let may_meet = |params: &Params| params.name() == entry.name && params.time_base() == maker.time_base();
             for (_, longest, Limit { params, .. }) in limits.iter().filter(|(.., limit)| may_meet(&limit.params)) {
-                let own = maker.step(Some(&state), &Ask { now, cost: 0, max_wait: Some(0), phase: 0 }).0.reset_after;
+                let own =
+                    maker.step(Some(&state), &StepInput { now, cost: 0, max_wait: Some(0), phase: 0 }).0.reset_after;
                 for cost in [0, 1, random.within(1, 1 << 20)] {
-                    let ask = Ask { now, cost, max_wait: Some(0), phase: 0 };
-                    let (decision, next) = params.step(Some(&state), &ask);
-                    let place = || format!("{decision:?} for {ask:?} in {state:?} of {maker:?} under {params:?}");
+                    let input = StepInput { now, cost, max_wait: Some(0), phase: 0 };
+                    let (decision, next) = params.step(Some(&state), &input);
+                    let context = || format!("{decision:?} for {input:?} in {state:?} of {maker:?} under {params:?}");
                     let retry = decision.retry_after.unwrap_or(0);
-                    assert!(decision.reset_after.max(retry) <= *longest, "more than {longest}: {}", place());
+                    assert!(decision.reset_after.max(retry) <= *longest, "more than {longest}: {}", context());
                     if own > *longest {
-                        cut.insert(entry.name);
+                        clamped.insert(entry.name);
                     }
                     if !decision.allowed {
-                        assert_exact_retry(params, next.as_ref().or(Some(&state)), &ask, &decision);
+                        assert_exact_retry(params, next.as_ref().or(Some(&state)), &input, &decision);
                     }
                 }
             }
         }
     });
     for name in ["gcra", "token_bucket", "leaky_queue"] {
-        assert!(cut.contains(name), "no state of {name} lay too far ahead");
+        assert!(clamped.contains(name), "no state of {name} lay too far ahead");
     }
 }

@@ -6,8 +6,8 @@ use crate::testing::{OnPanic, Random, cases};
 use crate::{
     algorithm::{Bounds, Entry, Params, State, rates},
     domain::{
-        Ask, Decision, Micros,
-        ask::{MAX_COST, MAX_WAIT},
+        Decision, Micros, StepInput,
+        request::{MAX_COST, MAX_WAIT},
         time::MAX_MOMENT,
     },
 };
@@ -37,7 +37,7 @@ pub(crate) struct Step<'a> {
     pub(crate) others: &'a [Params],
     /// The state before.
     pub(crate) state: Option<&'a State>,
-    pub(crate) ask: Ask,
+    pub(crate) input: StepInput,
     pub(crate) decision: Decision,
     /// The next state, if it changed.
     pub(crate) next: Option<&'a State>,
@@ -49,8 +49,8 @@ pub(crate) struct Step<'a> {
 
 impl fmt::Debug for Step<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { params, state, ask, decision, next, .. } = self;
-        write!(out, "in {state:?} of {params:?}: {ask:?} gives {decision:?}, {next:?}")
+        let Self { params, state, input, decision, next, .. } = self;
+        write!(out, "in {state:?} of {params:?}: {input:?} gives {decision:?}, {next:?}")
     }
 }
 
@@ -62,22 +62,22 @@ impl Step<'_> {
 
     /// Whether the state may count for less than it says until it is written again: if another limit made it, and its
     /// windows have no fixed times.
-    pub(crate) fn may_be_cut(&self) -> bool {
+    pub(crate) fn may_be_clamped(&self) -> bool {
         self.maker.is_some_and(|maker| maker != self.params) && self.params.sibling_period().is_some()
     }
 
     /// Returns the same request with another cost.
-    pub(crate) fn with_cost(&self, cost: i64) -> Ask {
-        Ask { cost, ..self.ask }
+    pub(crate) fn with_cost(&self, cost: i64) -> StepInput {
+        StepInput { cost, ..self.input }
     }
 
-    pub fn decide(&self, state: Option<&State>, ask: &Ask) -> Decision {
-        self.params.step(state, ask).0
+    pub fn decide(&self, state: Option<&State>, input: &StepInput) -> Decision {
+        self.params.step(state, input).0
     }
 
-    /// Returns `ask` for other parameters, with a phase only if they have one.
-    pub(crate) fn under(&self, other: &Params) -> Ask {
-        Ask { phase: other.phase_period().map_or(0, |period| self.ask.phase % period), ..self.ask }
+    /// Returns `input` for other parameters, with a phase only if they have one.
+    pub(crate) fn under(&self, other: &Params) -> StepInput {
+        StepInput { phase: other.phase_period().map_or(0, |period| self.input.phase % period), ..self.input }
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn replay(usual: u64, length: usize, events: Events, mut property: im
     cases(usual, |random| {
         for (index, (entry, example)) in examples().enumerate() {
             let number = Cell::new(0);
-            let _place = OnPanic(|| format!("{} of {:?}, step {}", entry.name, example, number.get()));
+            let _context = OnPanic(|| format!("{} of {:?}, step {}", entry.name, example, number.get()));
             let mut trace = Trace::new(entry, example.clone(), random.fork(index as u64), events);
             for step in 0..length {
                 number.set(step);
@@ -132,7 +132,7 @@ impl Trace {
         let scaled = factors.iter().filter_map(|factor| params.scale(*factor).ok());
         let others = parsed(entry).filter(|other| other.time_base() == params.time_base()).chain(scaled).collect();
         let phase = random.magnitude(1 << 45);
-        let last = params.step(None, &Ask { now, cost: 0, max_wait: None, phase: 0 }).0;
+        let last = params.step(None, &StepInput { now, cost: 0, max_wait: None, phase: 0 }).0;
         Self { entry, random, events, params, others, state: None, now, phase, last, charged_at: None, maker: None }
     }
 
@@ -141,7 +141,7 @@ impl Trace {
             self.params = self.others[self.random.below(self.others.len())].clone();
         }
         self.now = self.moment();
-        let ask = Ask {
+        let input = StepInput {
             now: self.now,
             cost: self.cost(),
             max_wait: match self.random.below(4) {
@@ -151,13 +151,13 @@ impl Trace {
             },
             phase: self.params.phase_period().map_or(0, |period| self.phase % period),
         };
-        let (decision, next) = self.params.step(self.state.as_ref(), &ask);
+        let (decision, next) = self.params.step(self.state.as_ref(), &input);
         let step = Step {
             entry: self.entry,
             params: &self.params,
             others: &self.others,
             state: self.state.as_ref(),
-            ask,
+            input,
             decision,
             next: next.as_ref(),
             charged_at: self.charged_at,
@@ -165,7 +165,7 @@ impl Trace {
         };
         property(&step, &mut self.random);
         if next.is_some() {
-            self.charged_at = (ask.cost > 0).then(|| self.charged_at.map_or(ask.now, |at| at.max(ask.now)));
+            self.charged_at = (input.cost > 0).then(|| self.charged_at.map_or(input.now, |at| at.max(input.now)));
             self.state = next;
             self.maker = Some(self.params.clone());
         }

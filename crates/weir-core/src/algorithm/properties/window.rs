@@ -6,62 +6,62 @@ use super::{
 };
 use crate::{
     algorithm::{Params, State},
-    domain::{Ask, Micros, ask::MAX_WAIT, time::SECOND},
+    domain::{Micros, StepInput, request::MAX_WAIT, time::SECOND},
     testing::{Random, cases},
 };
 
 /// The only client of a key.
-struct Caller<'a> {
+struct Client<'a> {
     params: &'a Params,
     state: Option<State>,
-    ask: Ask,
+    input: StepInput,
     /// The times at which units began to be served, and their number.
     granted: Vec<(Micros, u64)>,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> Client<'a> {
     fn new(params: &'a Params, random: &mut Random) -> Self {
         let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
         let now = 1_790_000_000_000_000 + random.within(0, 1 << 40);
-        Self { params, state: None, ask: Ask { now, cost: 0, max_wait: None, phase }, granted: Vec::new() }
+        Self { params, state: None, input: StepInput { now, cost: 0, max_wait: None, phase }, granted: Vec::new() }
     }
 
     /// Requests `cost` units, and returns the time until the next try: 0 if it passed.
-    fn ask(&mut self, cost: u64) -> Option<Micros> {
-        self.ask.cost = cost as i64;
-        let (decision, next) = self.params.step(self.state.as_ref(), &self.ask);
+    fn request(&mut self, cost: u64) -> Option<Micros> {
+        self.input.cost = cost as i64;
+        let (decision, next) = self.params.step(self.state.as_ref(), &self.input);
         self.state = next.or(self.state.take());
         if decision.allowed {
-            self.granted.push((self.ask.now + decision.wait, cost));
+            self.granted.push((self.input.now + decision.wait, cost));
             return Some(0);
         }
         decision.retry_after
     }
 
     fn peek(&self) -> (u64, u64, Micros) {
-        let peek = self.params.step(self.state.as_ref(), &Ask { cost: 0, ..self.ask }).0;
+        let peek = self.params.step(self.state.as_ref(), &StepInput { cost: 0, ..self.input }).0;
         (peek.limit, peek.remaining, peek.reset_after)
     }
 
     /// Takes whatever is available as soon as it is available.
     fn greedy(&mut self, random: &mut Random) {
         let (limit, remaining, _) = self.peek();
-        let ask = Ask { cost: 0, ..self.ask };
-        let next = self.params.step(self.state.as_ref(), &ask).0.next_after;
+        let input = StepInput { cost: 0, ..self.input };
+        let next = self.params.step(self.state.as_ref(), &input).0.next_after;
         // A refused request would be charged.
         if let Some(next) = next.filter(|_| self.params.charges_denied()) {
-            self.ask.now += next;
+            self.input.now += next;
             return;
         }
         let cost = if remaining > 0 { remaining } else { random.pick(&[1, 1, 1, 2, limit]).min(limit) };
-        self.ask.now += self.ask(cost).unwrap_or(0);
+        self.input.now += self.request(cost).unwrap_or(0);
     }
 
     /// Requests any cost at any time, accepting any wait.
     fn random(&mut self, random: &mut Random) {
-        self.ask.max_wait = random.pick(&[None, Some(0), Some(random.clone().magnitude(MAX_WAIT))]);
+        self.input.max_wait = random.pick(&[None, Some(0), Some(random.clone().magnitude(MAX_WAIT))]);
         let (limit, remaining, reset) = self.peek();
-        self.ask.now += match random.below(4) {
+        self.input.now += match random.below(4) {
             0 | 1 => 0,
             2 => random.magnitude(2 * reset + 2),
             _ => random.within(0, reset + 1),
@@ -72,7 +72,7 @@ impl<'a> Caller<'a> {
             2 => remaining.max(1),
             _ => random.magnitude(limit as i64).max(1) as u64,
         };
-        self.ask(cost);
+        self.request(cost);
     }
 
     /// Panics if any window has more than its bound. The tightest windows begin with one grant and end just after
@@ -86,10 +86,10 @@ impl<'a> Caller<'a> {
             let mut units = 0;
             for (to, cost) in &self.granted[first..] {
                 units += u128::from(*cost);
-                let most = bound(to - from, largest);
+                let max = bound(to - from, largest);
                 let params = self.params;
-                assert!(units <= most, "{units} in {} us, at most {most}: {params:?} {:?}", to - from, self.granted);
-                full |= units == most && to > from;
+                assert!(units <= max, "{units} in {} us, at most {max}: {params:?} {:?}", to - from, self.granted);
+                full |= units == max && to > from;
                 worst = if to - from <= elapsed { worst.max(units) } else { worst };
             }
         }
@@ -115,17 +115,17 @@ fn no_window_grants_more_than_the_documented_bound() {
             let second = example.text("period").map_or(SECOND, |_| example.micros("period") as Micros);
             for greedy in [true, false] {
                 let mut random = random.fork(index as u64 + u64::from(greedy) * 1_000);
-                let mut caller = Caller::new(&params, &mut random);
+                let mut client = Client::new(&params, &mut random);
                 for _ in 0..60 {
-                    if greedy { caller.greedy(&mut random) } else { caller.random(&mut random) }
+                    if greedy { client.greedy(&mut random) } else { client.random(&mut random) }
                 }
                 let bound = |elapsed, largest| (entry.spec.bound)(example, elapsed, largest);
-                let (full, found) = caller.assert_bound(bound, second - 1);
+                let (full, found) = client.assert_bound(bound, second - 1);
                 // Calendar windows differ in length, so the ones in the trace may be too long to reach the bound.
                 let is_even = example.text("calendar").is_none();
                 let reached = full || !greedy || !entry.spec.is_reached || !is_even;
-                assert!(reached, "a greedy caller of {params:?} never had all that is documented");
-                let largest = caller.granted.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
+                assert!(reached, "a greedy client of {params:?} never had all that is documented");
+                let largest = client.granted.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
                 if found > worst[index].found {
                     worst[index] = Worst { found, bound: bound(second - 1, largest) };
                 }
@@ -146,21 +146,21 @@ fn a_clock_stepping_back_grants_no_more_than_a_stopped_one() {
         let steady = |spec: &Spec| spec.is_reached || !spec.lends;
         for (index, (_, params)) in examples().enumerate().filter(|(_, (entry, _))| steady(entry.spec)) {
             let mut random = random.fork(index as u64);
-            let mut back = Caller::new(&params, &mut random);
-            let mut still = Caller { params: &params, state: None, ask: back.ask, granted: Vec::new() };
+            let mut back = Client::new(&params, &mut random);
+            let mut still = Client { params: &params, state: None, input: back.input, granted: Vec::new() };
             let mut known = 0;
             for _ in 0..200 {
                 let reset = back.peek().2.max(1_000);
-                back.ask.now += match random.below(8) {
+                back.input.now += match random.below(8) {
                     0 => random.within(0, reset),
                     1 => -random.magnitude(2 * reset),
                     _ => random.within(-1, 1),
                 };
-                still.ask.now = back.ask.now.max(known);
-                if back.ask(1) == Some(0) || params.charges_denied() {
-                    known = still.ask.now;
+                still.input.now = back.input.now.max(known);
+                if back.request(1) == Some(0) || params.charges_denied() {
+                    known = still.input.now;
                 }
-                still.ask(1);
+                still.request(1);
                 assert!(
                     back.granted.len() <= still.granted.len(),
                     "{params:?}: {:?}, {:?}",

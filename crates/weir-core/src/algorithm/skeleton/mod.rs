@@ -4,11 +4,11 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError, TakesBack, aligned,
+    Algorithm, Bounds, ParamError, UndoRule, aligned,
     fields::fields,
     kinds::{Period, Units},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 fields! {
     pub(crate) struct Fields {
@@ -49,10 +49,10 @@ impl Algorithm for Skeleton {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
+    fn step(&self, state: Option<&Window>, input: &StepInput) -> (Decision, Option<Window>) {
         let Fields { count, period } = self.fields;
-        let window = Window::at(state, ask.now, period, 0);
-        let left = window.start + period - ask.now;
+        let window = Window::at(state, input.now, period, 0);
+        let left = window.start + period - input.now;
         let decide = |allowed: bool, used: i64, retry_after: Option<Micros>| {
             let (remaining, reset_after) = (count.saturating_sub(used.unsigned_abs()), if used > 0 { left } else { 0 });
             match allowed {
@@ -60,12 +60,12 @@ impl Algorithm for Skeleton {
                 false => Decision::refuse(count, remaining, retry_after, reset_after),
             }
         };
-        let used = (window.used + ask.cost).max(0);
-        if ask.cost >= 0 && used.unsigned_abs() > count {
-            let never = ask.cost.unsigned_abs() > count;
+        let used = (window.used + input.cost).max(0);
+        if input.cost >= 0 && used.unsigned_abs() > count {
+            let never = input.cost.unsigned_abs() > count;
             return (decide(false, window.used, (!never).then_some(left)), None);
         }
-        let changes = ask.cost > 0 || (ask.cost < 0 && state.is_some());
+        let changes = input.cost > 0 || (input.cost < 0 && state.is_some());
         (decide(true, used, None), changes.then_some(Window { used, ..window }))
     }
 
@@ -77,7 +77,7 @@ impl Algorithm for Skeleton {
         self.fields.period
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.fields.period)
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::WithinPeriod(self.fields.period)
     }
 }

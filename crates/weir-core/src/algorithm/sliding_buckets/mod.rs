@@ -4,14 +4,14 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError, TakesBack,
+    Algorithm, Bounds, HoldAccuracy, ParamError, UndoRule,
     fields::fields,
     kinds::{Flag, Length, Period, Units},
     params::CHARGES_DENIED,
     runs::Runs,
     sliding::Window,
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Decision, Micros, StepInput, time::format_duration};
 
 /// Maximum number of buckets in a window.
 const MAX_BUCKETS: i64 = 1_000;
@@ -54,11 +54,10 @@ impl Algorithm for SlidingBuckets {
     /// The period need not be a multiple of the resolution.
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
         let Fields { count, period, resolution, charge_denied } = fields;
-        let least = (period + MAX_BUCKETS - 1) / MAX_BUCKETS;
-        if !(least..=period).contains(&resolution) {
-            let [least, most, resolution] = [least, period, resolution].map(format_duration);
-            let reason =
-                format!("resolution is {least} ({MAX_BUCKETS} buckets) to {most} (the period), not {resolution}");
+        let min = (period + MAX_BUCKETS - 1) / MAX_BUCKETS;
+        if !(min..=period).contains(&resolution) {
+            let [min, max, resolution] = [min, period, resolution].map(format_duration);
+            let reason = format!("resolution is {min} ({MAX_BUCKETS} buckets) to {max} (the period), not {resolution}");
             return Err(ParamError::new("resolution", reason));
         }
         // A bucket counts until all of it has left the window, as if all of its units were spent at its end.
@@ -71,8 +70,8 @@ impl Algorithm for SlidingBuckets {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
-        self.window.step(state, ask)
+    fn step(&self, state: Option<&Self::State>, input: &StepInput) -> (Decision, Option<Self::State>) {
+        self.window.step(state, input)
     }
 
     fn time_base(&self) -> String {
@@ -88,16 +87,16 @@ impl Algorithm for SlidingBuckets {
         self.fields.charge_denied.then(|| Self { fields, window: self.window.with(0, false) })
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
-        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(Held::Exactly) }
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(HoldAccuracy::Exact) }
     }
 
     fn charge(&self, state: Option<&Self::State>, units: u64, now: Micros, _: Micros) -> Option<Self::State> {
         self.window.charge(state, units, now)
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::ByMark
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::ByMark
     }
 
     fn marks_max(&self) -> u64 {

@@ -42,7 +42,7 @@ fn three_per_hour_in_buckets_of_twenty_minutes() {
             (3_600, refuse(3, 0, 1_200 * S, 3_600 * S)),
             (4_800, pass(3, 0, 4_800 * S)),
         ] {
-            assert_eq!(key.ask(&params, start + at * S, 1), decision, "at {at}");
+            assert_eq!(key.decide(&params, start + at * S, 1), decision, "at {at}");
         }
     }
 }
@@ -111,17 +111,17 @@ fn charge_denied_counts_refused_requests_and_keeps_the_newest() {
 
 #[test]
 fn a_changed_count_keeps_recorded_units() {
-    let [five, ten, twenty, most] = ["5", "10", "20", "4294967296"].map(|count| {
+    let [five, ten, twenty, largest] = ["5", "10", "20", "4294967296"].map(|count| {
         let fields = [("count", count), ("period", "10s"), ("resolution", "1s")];
         (find("sliding_buckets").unwrap().parse)(&fields.as_slice(), &Bounds::default()).unwrap()
     });
     let mut key = Key::new();
-    assert_eq!(key.ask(&ten, 0, 6), pass(10, 4, 11 * S));
-    assert_eq!(key.ask(&ten, 5 * S, 4), pass(10, 0, 11 * S));
-    assert_eq!(key.ask(&five, 5 * S, 0), refuse(5, 0, 6 * S, 11 * S));
-    assert_eq!(key.ask(&five, 5 * S, 2), refuse(5, 0, 11 * S, 11 * S));
-    assert_eq!(key.ask(&twenty, 5 * S, 1 << 32), never(20, 10, 11 * S));
-    assert_eq!(key.ask(&most, 5 * S, (1 << 32) - 10), pass(1 << 32, 0, 11 * S));
+    assert_eq!(key.decide(&ten, 0, 6), pass(10, 4, 11 * S));
+    assert_eq!(key.decide(&ten, 5 * S, 4), pass(10, 0, 11 * S));
+    assert_eq!(key.decide(&five, 5 * S, 0), refuse(5, 0, 6 * S, 11 * S));
+    assert_eq!(key.decide(&five, 5 * S, 2), refuse(5, 0, 11 * S, 11 * S));
+    assert_eq!(key.decide(&twenty, 5 * S, 1 << 32), never(20, 10, 11 * S));
+    assert_eq!(key.decide(&largest, 5 * S, (1 << 32) - 10), pass(1 << 32, 0, 11 * S));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn marks_of_another_resolution_are_ignored() {
     let far = (1u64 << 52) as f64;
     let state = State::decode("sliding_buckets", &[far, far, 1.0]);
     let mut key = Key { state, ..Key::new() };
-    assert_eq!(key.ask(&params, 0, 2), pass(3, 1, 4_800 * S));
+    assert_eq!(key.decide(&params, 0, 2), pass(3, 1, 4_800 * S));
 }
 
 #[test]

@@ -4,14 +4,14 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, Pace, ParamError, TakesBack,
+    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound, UndoRule,
     fields::fields,
     kinds::{Flag, Length, Period, Units},
     params::CHARGES_DENIED,
     runs::Runs,
     sliding::Window,
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Decision, Micros, StepInput, time::format_duration};
 
 /// Maximum number of units in a window, as each may need its own time.
 const MAX_COUNT: u64 = 10_000;
@@ -66,8 +66,8 @@ impl Algorithm for SlidingLog {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
-        self.window.step(state, ask)
+    fn step(&self, state: Option<&Self::State>, input: &StepInput) -> (Decision, Option<Self::State>) {
+        self.window.step(state, input)
     }
 
     fn time_base(&self) -> String {
@@ -83,11 +83,11 @@ impl Algorithm for SlidingLog {
         self.fields.charge_denied.then(|| Self { fields, window: self.window.with(fields.min_interval, false) })
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         match self.fields {
             Fields { charge_denied: true, .. } => Err(CHARGES_DENIED),
             Fields { min_interval: 1.., .. } => Err("its min_interval is between requests, not units"),
-            _ => Ok(Held::Exactly),
+            _ => Ok(HoldAccuracy::Exact),
         }
     }
 
@@ -95,20 +95,20 @@ impl Algorithm for SlidingLog {
         self.window.charge(state, units, now)
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::ByMark
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::ByMark
     }
 
     fn marks_max(&self) -> u64 {
         self.fields.count
     }
 
-    fn pace(&self) -> Option<Pace> {
+    fn rate_bound(&self) -> Option<RateBound> {
         let Fields { count, period, .. } = self.fields;
-        Some(Pace::Sliding { count, period })
+        Some(RateBound::Sliding { count, period })
     }
 
-    fn admits_its_pace(&self) -> bool {
+    fn reaches_rate_bound(&self) -> bool {
         self.fields.min_interval == 0 && !self.fields.charge_denied
     }
 

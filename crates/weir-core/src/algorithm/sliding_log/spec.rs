@@ -7,7 +7,7 @@ use super::{
     },
     MAX_COUNT,
 };
-use crate::domain::{Ask, ask::MAX_COST, time::DAY};
+use crate::domain::{StepInput, request::MAX_COST, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
     // `count` for each period that the window touches, and with a minimum interval one request for each interval.
@@ -122,14 +122,14 @@ fn a_changed_count_keeps_recorded_hits() {
     let of_two = parse("sliding_log", &[("count", "2"), ("period", "10s"), ("charge_denied", "true")]);
     let mut key = Key::new();
     for second in 0..10 {
-        assert!(key.ask(&of_ten, second * S, 1).allowed);
+        assert!(key.decide(&of_ten, second * S, 1).allowed);
     }
     // The second newest of ten hits must leave.
-    assert_eq!(key.ask(&of_two, 9 * S, 0), refuse(2, 0, 8 * S, 10 * S));
-    assert_eq!(key.ask(&of_two, 9 * S, 1), refuse(2, 0, 10 * S, 10 * S));
+    assert_eq!(key.decide(&of_two, 9 * S, 0), refuse(2, 0, 8 * S, 10 * S));
+    assert_eq!(key.decide(&of_two, 9 * S, 1), refuse(2, 0, 10 * S, 10 * S));
     // The charge for the refusal has pushed out only the oldest of the ten.
-    assert_eq!(key.ask(&of_ten, 9 * S, 0), pass(10, 0, 10 * S));
-    assert_eq!(key.ask(&of_ten, 12 * S, 0), pass(10, 2, 7 * S));
+    assert_eq!(key.decide(&of_ten, 9 * S, 0), pass(10, 0, 10 * S));
+    assert_eq!(key.decide(&of_ten, 12 * S, 0), pass(10, 2, 7 * S));
 }
 
 #[test]
@@ -149,21 +149,21 @@ fn a_clock_that_steps_back_adds_to_the_newest_hit() {
 #[test]
 fn ten_thousand_hits_are_stored_as_one_number_each() {
     let params = parse("sliding_log", &[("count", "10000"), ("period", "366d"), ("charge_denied", "true")]);
-    let (most, every) = (MAX_COUNT as i64, 3_162_240_000);
+    let (max, every) = (MAX_COUNT as i64, 3_162_240_000);
     let mut key = Key::new();
-    for hit in 0..most {
-        let ask = Ask { now: hit * every, cost: 1, max_wait: None, phase: 0 };
-        key.state = params.step(key.state.as_ref(), &ask).1;
+    for hit in 0..max {
+        let input = StepInput { now: hit * every, cost: 1, max_wait: None, phase: 0 };
+        key.state = params.step(key.state.as_ref(), &input).1;
     }
-    let now = (most - 1) * every;
+    let now = (max - 1) * every;
     assert_eq!(key.state.as_ref().unwrap().encode().len(), 10_002);
-    assert_eq!(key.ask(&params, now, 0), pass(10_000, 0, 366 * DAY));
-    assert_eq!(key.ask(&params, now, 5_000), refuse(10_000, 0, 366 * DAY, 366 * DAY));
-    assert_eq!(key.ask(&params, now, -4_999), pass(10_000, 4_999, 366 * DAY));
-    assert_eq!(key.ask(&params, now, -2), pass(10_000, 5_001, 366 * DAY - every));
-    assert_eq!(key.ask(&params, now + 1, MAX_COST), never(10_000, 0, 366 * DAY));
+    assert_eq!(key.decide(&params, now, 0), pass(10_000, 0, 366 * DAY));
+    assert_eq!(key.decide(&params, now, 5_000), refuse(10_000, 0, 366 * DAY, 366 * DAY));
+    assert_eq!(key.decide(&params, now, -4_999), pass(10_000, 4_999, 366 * DAY));
+    assert_eq!(key.decide(&params, now, -2), pass(10_000, 5_001, 366 * DAY - every));
+    assert_eq!(key.decide(&params, now + 1, MAX_COST), never(10_000, 0, 366 * DAY));
     assert_eq!(key.state.as_ref().unwrap().encode(), [(now + 1) as f64, -9_999.0, (now + 1) as f64, 10_000.0]);
-    assert_eq!(key.ask(&params, now, -MAX_COST), pass(10_000, 10_000, 0));
+    assert_eq!(key.decide(&params, now, -MAX_COST), pass(10_000, 10_000, 0));
 }
 
 #[test]
@@ -175,6 +175,6 @@ fn invalid_parameters_are_rejected() {
     assert_eq!(wrong("10001", "1s", "0s"), "count is 1 to 10000, not 10001");
     assert_eq!(wrong("1", "1s", "1000001us"), "min_interval is 0 to the period, 1s, not 1000001us");
     assert!(wrong("1", "32d", "0s").starts_with("period is 1us to 31d"));
-    let most = parse("sliding_log", &[("count", "10000"), ("period", "1s")]);
-    assert_eq!(most.scale(0.5).unwrap_err().field, "count");
+    let largest = parse("sliding_log", &[("count", "10000"), ("period", "1s")]);
+    assert_eq!(largest.scale(0.5).unwrap_err().field, "count");
 }

@@ -4,12 +4,12 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, Held, ParamError, TakesBack, aligned,
+    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, UndoRule, aligned,
     fields::fields,
     kinds::{Period, Units},
     state::{moment, whole},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 /// Maximum count: the product of two such counts stays exact in a double.
 const MAX_COUNT: u64 = 1 << 26;
@@ -123,11 +123,11 @@ impl Algorithm for SlidingWindow {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Windows>, ask: &Ask) -> (Decision, Option<Windows>) {
-        let now = ask.now;
+    fn step(&self, state: Option<&Windows>, input: &StepInput) -> (Decision, Option<Windows>) {
+        let now = input.now;
         let windows = self.at(state, now);
-        let units = ask.cost.unsigned_abs();
-        if ask.cost < 0 {
+        let units = input.cost.unsigned_abs();
+        if input.cost < 0 {
             let units = u32::try_from(units).unwrap_or(u32::MAX);
             let used = windows.used.saturating_sub(units);
             let before = windows.before.saturating_sub(units - (windows.used - used));
@@ -148,8 +148,8 @@ impl Algorithm for SlidingWindow {
         self.fields.period.to_string()
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
-        Ok(Held::Exactly)
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        Ok(HoldAccuracy::Exact)
     }
 
     fn charge(&self, state: Option<&Windows>, units: u64, now: Micros, _: Micros) -> Option<Windows> {
@@ -158,8 +158,8 @@ impl Algorithm for SlidingWindow {
         Some(Windows { used, ..windows })
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.fields.period)
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::WithinPeriod(self.fields.period)
     }
 
     fn window(&self) -> Micros {

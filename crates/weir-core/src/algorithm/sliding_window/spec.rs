@@ -50,30 +50,30 @@ fn the_previous_window_is_weighted_by_its_overlap() {
     let at = |seconds: Micros| 60 * S + seconds * S;
     let mut key = Key { state: windows(60 * S, 100, 40), ..Key::new() };
     // 100 * 45 / 60 + 40 + 1 = 116; room for 59 of the 100 is left when 24.6 s have gone.
-    assert_eq!(key.ask(&params, at(15), 1), refuse(100, 0, 9_600 * MS, 105 * S));
-    assert_eq!(key.ask(&params, at(15) + 9_600 * MS - 1, 1), refuse(100, 0, 1, 95_400 * MS + 1));
-    assert_eq!(key.ask(&params, at(15) + 9_600 * MS, 1), pass(100, 0, 95_400 * MS));
-    assert_eq!(key.ask(&params, at(30), 9), pass(100, 0, 90 * S));
-    assert_eq!(key.ask(&params, at(30), -5), pass(100, 5, 90 * S));
+    assert_eq!(key.decide(&params, at(15), 1), refuse(100, 0, 9_600 * MS, 105 * S));
+    assert_eq!(key.decide(&params, at(15) + 9_600 * MS - 1, 1), refuse(100, 0, 1, 95_400 * MS + 1));
+    assert_eq!(key.decide(&params, at(15) + 9_600 * MS, 1), pass(100, 0, 95_400 * MS));
+    assert_eq!(key.decide(&params, at(30), 9), pass(100, 0, 90 * S));
+    assert_eq!(key.decide(&params, at(30), -5), pass(100, 5, 90 * S));
     // Refunds 45 units of this window, and then all of the one before.
-    assert_eq!(key.ask(&params, at(30), -46), pass(100, 50, 30 * S));
-    assert_eq!(key.ask(&params, at(30), -100), pass(100, 100, 0));
+    assert_eq!(key.decide(&params, at(30), -46), pass(100, 50, 30 * S));
+    assert_eq!(key.decide(&params, at(30), -100), pass(100, 100, 0));
 }
 
 #[test]
 fn retry_after_can_fall_in_the_next_window() {
     let params = parse("sliding_window", &[("count", "10"), ("period", "10s")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&params, 3 * S, 10), pass(10, 0, 17 * S));
+    assert_eq!(key.decide(&params, 3 * S, 10), pass(10, 0, 17 * S));
     // From 10 s on the 10 units weigh 10 * (20 - t) / 10: one passes at 11 s, four at 14 s.
-    assert_eq!(key.ask(&params, 3 * S, 1), refuse(10, 0, 8 * S, 17 * S));
-    assert_eq!(key.ask(&params, 3 * S, 4), refuse(10, 0, 11 * S, 17 * S));
-    assert_eq!(key.ask(&params, 3 * S, 11), never(10, 0, 17 * S));
-    assert_eq!(key.ask(&params, 10 * S, 0), pass(10, 0, 10 * S));
-    assert_eq!(key.ask(&params, 11 * S, 1), pass(10, 0, 19 * S));
+    assert_eq!(key.decide(&params, 3 * S, 1), refuse(10, 0, 8 * S, 17 * S));
+    assert_eq!(key.decide(&params, 3 * S, 4), refuse(10, 0, 11 * S, 17 * S));
+    assert_eq!(key.decide(&params, 3 * S, 11), never(10, 0, 17 * S));
+    assert_eq!(key.decide(&params, 10 * S, 0), pass(10, 0, 10 * S));
+    assert_eq!(key.decide(&params, 11 * S, 1), pass(10, 0, 19 * S));
     // The clock steps back: the known window stays, and begins in the future.
-    assert_eq!(key.ask(&params, 9 * S, 1), refuse(10, 0, 3 * S, 21 * S));
-    assert_eq!(key.ask(&params, 30 * S, 10), pass(10, 0, 20 * S));
+    assert_eq!(key.decide(&params, 9 * S, 1), refuse(10, 0, 3 * S, 21 * S));
+    assert_eq!(key.decide(&params, 30 * S, 10), pass(10, 0, 20 * S));
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn a_lowered_count_keeps_spent_units() {
     let large = parse("sliding_window", &[("count", "100"), ("period", "60s")]);
     let small = parse("sliding_window", &[("count", "10"), ("period", "60s")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 100), pass(100, 0, 120 * S));
-    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, 114 * S, 120 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(10, 0, 60 * S + 54_600 * MS, 120 * S));
-    assert_eq!(key.ask(&small, 90 * S, 1), refuse(10, 0, 24_600 * MS, 30 * S));
-    assert_eq!(key.ask(&large, 90 * S, 1), pass(100, 49, 90 * S));
+    assert_eq!(key.decide(&large, 0, 100), pass(100, 0, 120 * S));
+    assert_eq!(key.decide(&small, 0, 0), refuse(10, 0, 114 * S, 120 * S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(10, 0, 60 * S + 54_600 * MS, 120 * S));
+    assert_eq!(key.decide(&small, 90 * S, 1), refuse(10, 0, 24_600 * MS, 30 * S));
+    assert_eq!(key.decide(&large, 90 * S, 1), pass(100, 49, 90 * S));
 }
 
 /// The worst case: 2 * count - 1 within less than one period.
@@ -94,8 +94,8 @@ fn almost_twice_the_count_passes_around_a_window_boundary() {
     let fields: &[(&str, &str)] = &[("count", "10"), ("period", "10s")];
     let params = parse("sliding_window", fields);
     let (mut key, from) = (Key::new(), 10 * S - 1);
-    assert!(key.ask(&params, from, 10).allowed);
-    let passed = |key: &mut Key, now: Micros| (0..).take_while(|_| key.ask(&params, now, 1).allowed).count();
+    assert!(key.decide(&params, from, 10).allowed);
+    let passed = |key: &mut Key, now: Micros| (0..).take_while(|_| key.decide(&params, now, 1).allowed).count();
     let later: usize = (11..=19).map(|second| passed(&mut key, second * S)).sum();
     assert_eq!(later, 9);
     assert_eq!(bound(Example(fields), 19 * S - from, 10), 10 + 9);
@@ -109,7 +109,7 @@ fn weights_are_exact_beyond_double_precision() {
     let mut key = Key::new();
     for (before, left, weight) in [(43_687_608, 7_905_600 * S, 10_921_902), (20_917_676, period, 20_917_676)] {
         key.state = windows(period, before, 0);
-        assert_eq!(key.ask(&params, 2 * period - left, 0), pass(1 << 26, (1 << 26) - weight, left));
+        assert_eq!(key.decide(&params, 2 * period - left, 0), pass(1 << 26, (1 << 26) - weight, left));
     }
     cases(5_000, |random| {
         let mut random = random.clone();
@@ -119,10 +119,10 @@ fn weights_are_exact_beyond_double_precision() {
         let into = period - (i128::from(weight) * i128::from(period) / i128::from(before)) as Micros;
         let remaining = ((1 << 26) - weight).unsigned_abs();
         key.state = windows(period, before as u32, 0);
-        assert_eq!(key.ask(&params, period + into, 0), pass(1 << 26, remaining, period - into));
-        assert_eq!(key.ask(&params, period + into - 1, 0).remaining, remaining - 1);
-        assert_eq!(key.ask(&params, period + into - 1, remaining as i64).retry_after, Some(1));
-        assert!(key.ask(&params, period + into, remaining as i64).allowed);
+        assert_eq!(key.decide(&params, period + into, 0), pass(1 << 26, remaining, period - into));
+        assert_eq!(key.decide(&params, period + into - 1, 0).remaining, remaining - 1);
+        assert_eq!(key.decide(&params, period + into - 1, remaining as i64).retry_after, Some(1));
+        assert!(key.decide(&params, period + into, remaining as i64).allowed);
     });
 }
 
@@ -133,6 +133,6 @@ fn invalid_parameters_are_rejected() {
     assert_eq!(rejected(&[("count", "67108865"), ("period", "1s")]), "count is 1 to 2^26, not 67108865");
     assert_eq!(rejected(&[("count", "1")]), "period is missing");
     assert!(rejected(&[("count", "1"), ("period", "32d")]).starts_with("period is 1us to 31d"));
-    let most = parse("sliding_window", &[("count", "67108864"), ("period", "1s")]);
-    assert_eq!(most.scale(0.5).unwrap_err().field, "count");
+    let largest = parse("sliding_window", &[("count", "67108864"), ("period", "1s")]);
+    assert_eq!(largest.scale(0.5).unwrap_err().field, "count");
 }

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError, TakesBack,
+    Algorithm, Bounds, HoldAccuracy, ParamError, UndoRule,
     fields::fields,
     kinds::{Length, Period, Start, Units, Wait},
     params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, accepted_wait, check_span},
@@ -12,7 +12,7 @@ use super::{
     tat::{Reach, Tat},
 };
 use crate::domain::{
-    Ask, Decision, Micros,
+    Decision, Micros, StepInput,
     time::{SECOND, format_duration},
 };
 
@@ -60,22 +60,24 @@ pub struct SmoothBursty {
 }
 
 /// A key at the present time.
-struct Standing {
+struct BucketView {
     /// The time at which the store is full, not before now.
     at: Span,
     /// Whether the state was clamped.
-    is_cut: bool,
+    is_clamped: bool,
     /// Time until the key is as if never used; 0 if it is now.
     reset_after: Micros,
 }
 
 impl SmoothBursty {
-    fn standing(&self, state: Option<&Tat>, now: Micros) -> Standing {
+    fn view(&self, state: Option<&Tat>, now: Micros) -> BucketView {
         let full = Span::whole(now);
         let known = state.map(|tat| self.reach.read(tat, self.rate, full));
-        match known.map(|(at, is_cut)| (at, is_cut, at.ceil() + self.kept - now)) {
-            Some((at, is_cut, reset_after)) if reset_after > 0 => Standing { at: at.max(full), is_cut, reset_after },
-            _ => Standing { at: self.unused(now), is_cut: false, reset_after: 0 },
+        match known.map(|(at, is_clamped)| (at, is_clamped, at.ceil() + self.kept - now)) {
+            Some((at, is_clamped, reset_after)) if reset_after > 0 => {
+                BucketView { at: at.max(full), is_clamped, reset_after }
+            }
+            _ => BucketView { at: self.unused(now), is_clamped: false, reset_after: 0 },
         }
     }
 
@@ -100,13 +102,13 @@ impl SmoothBursty {
     }
 
     /// Handles a refund.
-    fn refund(&self, state: Option<&Tat>, standing: &Standing, spent: Span, now: Micros) -> (Decision, Option<Tat>) {
-        if standing.reset_after == 0 {
+    fn refund(&self, state: Option<&Tat>, view: &BucketView, spent: Span, now: Micros) -> (Decision, Option<Tat>) {
+        if view.reset_after == 0 {
             // As if never used, and stays so.
             let forgotten = state.map(|_| self.reach.state(Span::whole(now - self.kept)));
-            return (self.pass(standing.at, 0, now, 0), forgotten);
+            return (self.pass(view.at, 0, now, 0), forgotten);
         }
-        let (decision, next) = self.write(self.rate.sub(standing.at, spent).max(Span::whole(now)), now, 0);
+        let (decision, next) = self.write(self.rate.sub(view.at, spent).max(Span::whole(now)), now, 0);
         (decision, Some(next))
     }
 }
@@ -138,35 +140,35 @@ impl Algorithm for SmoothBursty {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
-        let now = ask.now;
-        let standing = self.standing(state, now);
-        let Standing { at, is_cut, reset_after } = standing;
-        let spent = self.rate.span(ask.cost.unsigned_abs());
-        if ask.cost < 0 {
-            return self.refund(state, &standing, spent, now);
+    fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
+        let now = input.now;
+        let view = self.view(state, now);
+        let BucketView { at, is_clamped, reset_after } = view;
+        let spent = self.rate.span(input.cost.unsigned_abs());
+        if input.cost < 0 {
+            return self.refund(state, &view, spent, now);
         }
         let wait = (at.ceil() - self.fields.max_burst - now).max(0);
-        if ask.cost == 0 {
+        if input.cost == 0 {
             return (self.pass(at, reset_after, now, wait), None);
         }
         let never = spent > Span::whole(MAX_DEPTH);
-        let late = wait - accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
+        let late = wait - accepted_wait(self.fields.max_wait, input.max_wait).unwrap_or(0);
         if never || late > 0 {
             let Decision { limit, remaining, .. } = self.pass(at, reset_after, now, 0);
-            let cut = is_cut.then(|| self.reach.state(at));
-            return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), cut);
+            let clamped = is_clamped.then(|| self.reach.state(at));
+            return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), clamped);
         }
         let (decision, next) = self.write(self.rate.add(at, spent), now, wait);
         (decision, Some(next))
     }
 
-    fn next_after(&self, state: Option<&Tat>, ask: &Ask, _: &Decision) -> Option<Micros> {
+    fn next_after(&self, state: Option<&Tat>, input: &StepInput, _: &Decision) -> Option<Micros> {
         let (rate, stored) = (self.rate, Span::whole(self.fields.max_burst));
-        let (Standing { at, reset_after, .. }, permit) = (self.standing(state, ask.now), rate.span(1));
+        let (BucketView { at, reset_after, .. }, permit) = (self.view(state, input.now), rate.span(1));
         // Without a request, a key that starts empty remains empty.
         let fills = permit <= stored && (self.fields.start == Start::Full || reset_after > 0);
-        fills.then(|| rate.sub(rate.add(at, permit), stored).ceil() - ask.now)
+        fills.then(|| rate.sub(rate.add(at, permit), stored).ceil() - input.now)
     }
 
     fn starting_full(&self) -> Option<Self> {
@@ -175,15 +177,15 @@ impl Algorithm for SmoothBursty {
     }
 
     /// While a state is remembered, permits are stored up to the maximum: refunds beyond that are lost.
-    fn takes_back(&self) -> TakesBack {
-        if self.fields.start == Start::Full { TakesBack::WhileItLasts } else { TakesBack::Never }
+    fn undo_rule(&self) -> UndoRule {
+        if self.fields.start == Start::Full { UndoRule::WhileItLasts } else { UndoRule::Never }
     }
 
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Err(SHAPES)
     }
 

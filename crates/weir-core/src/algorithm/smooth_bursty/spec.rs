@@ -8,7 +8,7 @@ use super::super::{
         spec::Example,
     },
 };
-use crate::domain::{ask::MAX_COST, time::DAY};
+use crate::domain::{request::MAX_COST, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
     bound: |example, elapsed, largest| {
@@ -128,8 +128,8 @@ fn a_key_that_starts_empty_stores_permits_until_it_is_forgotten() {
     );
     let (empty, full) = (parse("smooth_bursty", limit), parse("smooth_bursty", &limit[..2]));
     let mut key = Key::new();
-    key.ask(&empty, 0, 1);
-    assert_eq!(key.ask(&full, 0, 0), wait(5, 0, 200 * MS, 1_200 * MS), "another start keeps what was spent");
+    key.decide(&empty, 0, 1);
+    assert_eq!(key.decide(&full, 0, 0), wait(5, 0, 200 * MS, 1_200 * MS), "another start keeps what was spent");
     assert_eq!(
         error("smooth_bursty", &[("count", "5"), ("period", "1s"), ("start", "half")]).reason,
         "start is full or empty, not `half`"
@@ -172,16 +172,16 @@ fn a_changed_limit_keeps_spent_permits() {
     let large = parse("smooth_bursty", &[("count", "5"), ("period", "1s"), ("max_burst", "4s")]);
     let small = parse("smooth_bursty", &[("count", "1"), ("period", "1s"), ("max_burst", "2s")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&large, 0, 5), pass(20, 15, S));
-    assert_eq!(key.ask(&small, 0, 0), pass(2, 1, S));
-    assert_eq!(key.ask(&large, 0, 15), pass(20, 0, 4 * S));
+    assert_eq!(key.decide(&large, 0, 5), pass(20, 15, S));
+    assert_eq!(key.decide(&small, 0, 0), pass(2, 1, S));
+    assert_eq!(key.decide(&large, 0, 15), pass(20, 0, 4 * S));
     // A debt is clamped to what the smaller limit could have spent.
-    assert_eq!(key.ask(&small, 0, 0), pass(2, 0, 2 * S));
-    assert_eq!(key.ask(&small, 0, 1), pass(2, 0, 3 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, 3 * S));
-    assert_eq!(key.ask(&small, S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
-    assert_eq!(key.ask(&small, S, 1), pass(2, 0, 3 * S));
-    assert_eq!(key.ask(&large, S, 0), pass(20, 5, 3 * S));
+    assert_eq!(key.decide(&small, 0, 0), pass(2, 0, 2 * S));
+    assert_eq!(key.decide(&small, 0, 1), pass(2, 0, 3 * S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(2, 0, S, 3 * S));
+    assert_eq!(key.decide(&small, S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
+    assert_eq!(key.decide(&small, S, 1), pass(2, 0, 3 * S));
+    assert_eq!(key.decide(&large, S, 0), pass(20, 5, 3 * S));
 }
 
 /// The documented worst case: a full store, the refill, and a large request on top.
@@ -190,7 +190,7 @@ fn the_worst_window_matches_its_documented_bound() {
     let params = parse("smooth_bursty", &[("count", "5"), ("period", "1s")]);
     let mut key = Key::new();
     for (at, cost) in [(0, 5), (0, 5), (S, 9)] {
-        assert!(key.ask(&params, at, cost).allowed);
+        assert!(key.decide(&params, at, cost).allowed);
     }
     assert_eq!((SPEC.bound)(Example(&[("count", "5"), ("period", "1s")]), S, 9), 19);
 }

@@ -4,12 +4,12 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, Pace, ParamError,
+    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound,
     fields::fields,
     kinds::{Period, Units},
     tat::{Meter, Tat},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Decision, Micros, StepInput};
 
 fields! {
     pub(crate) struct Fields as proto::TokenBucket {
@@ -49,12 +49,12 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
-        self.meter.step(state, ask)
+    fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
+        self.meter.step(state, input)
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
-        Ok(Held::Exactly)
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        Ok(HoldAccuracy::Exact)
     }
 
     fn charge(&self, state: Option<&Tat>, units: u64, now: Micros, _: Micros) -> Option<Tat> {
@@ -65,9 +65,9 @@ impl Algorithm for TokenBucket {
         Some(self.fields.period)
     }
 
-    fn pace(&self) -> Option<Pace> {
+    fn rate_bound(&self) -> Option<RateBound> {
         let Fields { capacity, count, period } = self.fields;
-        Some(Pace::Metered { burst: capacity, count, period })
+        Some(RateBound::Metered { burst: capacity, count, period })
     }
 
     fn window(&self) -> Micros {

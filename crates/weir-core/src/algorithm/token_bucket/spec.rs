@@ -41,11 +41,11 @@ fn a_changed_capacity_applies_at_once() {
     let small = parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]);
     let large = parse("token_bucket", &[("capacity", "10"), ("count", "1"), ("period", "2s")]);
     let mut key = Key::new();
-    assert_eq!(key.ask(&small, 0, 3), pass(3, 0, 6 * S));
-    assert_eq!(key.ask(&large, 0, 0), pass(10, 7, 6 * S));
-    assert_eq!(key.ask(&large, 0, 7), pass(10, 0, 20 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(3, 0, 2 * S, 6 * S));
-    assert_eq!(key.ask(&small, 2 * S, 1), pass(3, 0, 6 * S));
+    assert_eq!(key.decide(&small, 0, 3), pass(3, 0, 6 * S));
+    assert_eq!(key.decide(&large, 0, 0), pass(10, 7, 6 * S));
+    assert_eq!(key.decide(&large, 0, 7), pass(10, 0, 20 * S));
+    assert_eq!(key.decide(&small, 0, 1), refuse(3, 0, 2 * S, 6 * S));
+    assert_eq!(key.decide(&small, 2 * S, 1), pass(3, 0, 6 * S));
 }
 
 #[test]

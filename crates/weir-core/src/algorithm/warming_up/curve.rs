@@ -43,10 +43,10 @@ impl Curve {
         (price, if spent < self.max { spent } else { self.max })
     }
 
-    /// Returns the most units, up to `most`, that take no longer than `longest` from a full store, where they take
+    /// Returns the most units, up to `max`, that take no longer than `longest` from a full store, where they take
     /// longest.
-    pub(crate) fn most_within(&self, longest: f64, most: u64) -> u64 {
-        let (mut fits, mut beyond) = (0, most + 1);
+    pub(crate) fn max_units_within(&self, longest: f64, max: u64) -> u64 {
+        let (mut fits, mut beyond) = (0, max + 1);
         while fits + 1 < beyond {
             let middle = fits + (beyond - fits) / 2;
             if self.spend(middle as f64, 0.0).0 <= longest { fits = middle } else { beyond = middle }

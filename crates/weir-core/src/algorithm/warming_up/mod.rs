@@ -1,21 +1,21 @@
 #![doc = include_str!("README.md")]
 
 mod curve;
-mod pace;
 #[cfg(test)]
 pub(crate) mod spec;
+mod state;
 
-use self::{curve::Curve, pace::Pace};
+use self::{curve::Curve, state::WarmupState};
 use super::{
-    Algorithm, Bounds, Held, ParamError, TakesBack,
+    Algorithm, Bounds, HoldAccuracy, ParamError, UndoRule,
     fields::fields,
     kinds::{Kind as _, Period, Real, Units, Wait},
     params::{MAX_COUNT, MAX_DEPTH, SHAPES, accepted_wait},
     span::Rate,
 };
 use crate::domain::{
-    Ask, Decision, Micros,
-    ask::{MAX_COST, MAX_LEVELS},
+    Decision, Micros, StepInput,
+    request::{MAX_COST, MAX_LEVELS},
 };
 
 /// Maximum of `cold_factor`.
@@ -25,7 +25,7 @@ const MAX_COLD_FACTOR: f64 = 1e6;
 const COLD_FACTOR: f64 = 3.0;
 
 /// Maximum units of one decision: several levels of a request may share a state, which is charged their total cost.
-const MOST_ASKED: u64 = MAX_COST as u64 * MAX_LEVELS as u64;
+const MAX_DECISION_COST: u64 = MAX_COST as u64 * MAX_LEVELS as u64;
 
 fields! {
     pub(crate) struct Fields as proto::WarmingUp {
@@ -58,7 +58,7 @@ pub struct WarmingUp {
     fields: Fields,
     curve: Curve,
     /// Maximum units of one request.
-    most: u64,
+    max_cost: u64,
 }
 
 impl WarmingUp {
@@ -66,21 +66,21 @@ impl WarmingUp {
         (self.curve.max.floor() as u64).max(1)
     }
 
-    /// Returns the decision that allows a request and leaves the key at `pace`, with `reset` until it is forgotten.
-    fn pass(&self, pace: &Pace, now: Micros, reset: Micros) -> Decision {
-        Decision::pass(self.limit(), self.remaining(pace, now), reset)
+    /// Returns the decision that allows a request and leaves the key in `state`, with `reset` until it is forgotten.
+    fn pass(&self, state: &WarmupState, now: Micros, reset: Micros) -> Decision {
+        Decision::pass(self.limit(), self.remaining(state, now), reset)
     }
 
-    fn remaining(&self, pace: &Pace, now: Micros) -> u64 {
-        if pace.starts() <= now { pace.stored(&self.curve) } else { 0 }
+    fn remaining(&self, state: &WarmupState, now: Micros) -> u64 {
+        if state.starts() <= now { state.stored(&self.curve) } else { 0 }
     }
 
     /// Returns the key at `now` and, if it is known, the time from which it is forgotten.
-    fn at(&self, state: Option<&Pace>, now: Micros) -> (Pace, Option<Micros>) {
-        let known = state.map(|pace| (pace, pace.forgotten(&self.curve))).filter(|(_, forgotten)| now < *forgotten);
+    fn at(&self, state: Option<&WarmupState>, now: Micros) -> (WarmupState, Option<Micros>) {
+        let known = state.map(|state| (state, state.forgotten(&self.curve))).filter(|(_, forgotten)| now < *forgotten);
         match known {
-            Some((pace, forgotten)) => (pace.at(now, &self.curve), Some(forgotten)),
-            None => (Pace::new(now), None),
+            Some((state, forgotten)) => (state.at(now, &self.curve), Some(forgotten)),
+            None => (WarmupState::new(now), None),
         }
     }
 }
@@ -88,7 +88,7 @@ impl WarmingUp {
 impl Algorithm for WarmingUp {
     type Fields = Fields;
     /// Boxed, since it is larger than the states of other algorithms.
-    type State = Box<Pace>;
+    type State = Box<WarmupState>;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
         let Fields { count, period, warm_up, cold_factor, .. } = fields;
@@ -101,48 +101,48 @@ impl Algorithm for WarmingUp {
             let reason = "warm_up is too long at this count and period: over 2^32 units would be stored in it";
             return Err(ParamError::new("warm_up", reason));
         }
-        Ok(Self { fields, curve, most: curve.most_within(MAX_DEPTH as f64, MOST_ASKED) })
+        Ok(Self { fields, curve, max_cost: curve.max_units_within(MAX_DEPTH as f64, MAX_DECISION_COST) })
     }
 
     fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
-        let (curve, now, units) = (&self.curve, ask.now, ask.cost.unsigned_abs());
-        let (pace, forgotten) = self.at(state.map(|pace| &**pace), now);
-        if ask.cost < 0 {
-            let pace = pace.give_back(units, now, curve);
-            return (self.pass(&pace, now, pace.forgotten(curve) - now), state.map(|_| Box::new(pace)));
+    fn step(&self, state: Option<&Self::State>, input: &StepInput) -> (Decision, Option<Self::State>) {
+        let (curve, now, units) = (&self.curve, input.now, input.cost.unsigned_abs());
+        let (current, forgotten) = self.at(state.map(|state| &**state), now);
+        if input.cost < 0 {
+            let current = current.give_back(units, now, curve);
+            return (self.pass(&current, now, current.forgotten(curve) - now), state.map(|_| Box::new(current)));
         }
-        // Not computed from the pace at `now`, for which rounding might give another time.
+        // Not computed from the state at `now`, for which rounding might give another time.
         let reset = forgotten.map_or(0, |forgotten| forgotten - now);
-        let wait = (pace.starts() - now).max(0);
-        let max_wait = accepted_wait(self.fields.max_wait, ask.max_wait).unwrap_or(0);
-        if units > self.most || (units > 0 && wait > max_wait) {
-            let retry = (units <= self.most).then_some(wait - max_wait);
-            return (Decision::refuse(self.limit(), self.remaining(&pace, now), retry, reset), None);
+        let wait = (current.starts() - now).max(0);
+        let max_wait = accepted_wait(self.fields.max_wait, input.max_wait).unwrap_or(0);
+        if units > self.max_cost || (units > 0 && wait > max_wait) {
+            let retry = (units <= self.max_cost).then_some(wait - max_wait);
+            return (Decision::refuse(self.limit(), self.remaining(&current, now), retry, reset), None);
         }
         if units == 0 {
-            return (Decision { wait, ..self.pass(&pace, now, reset) }, None);
+            return (Decision { wait, ..self.pass(&current, now, reset) }, None);
         }
-        let next = pace.spend(units, curve);
+        let next = current.spend(units, curve);
         let decision = Decision { wait, ..self.pass(&next, now, next.forgotten(curve) - now) };
         (decision, Some(Box::new(next)))
     }
 
     /// A guess, corrected by the same numbers that decisions use, which takes a step or two.
-    fn next_after(&self, state: Option<&Self::State>, ask: &Ask, _: &Decision) -> Option<Micros> {
+    fn next_after(&self, state: Option<&Self::State>, input: &StepInput, _: &Decision) -> Option<Micros> {
         let state = state.filter(|_| self.curve.max >= 1.0)?;
         let is_left = |now| self.remaining(&self.at(Some(state), now).0, now) > 0;
-        let mut at = state.stores_one(&self.curve).max(ask.now + 1);
+        let mut at = state.stores_one(&self.curve).max(input.now + 1);
         while !is_left(at) {
             at += 1;
         }
-        while at > ask.now + 1 && is_left(at - 1) {
+        while at > input.now + 1 && is_left(at - 1) {
             at -= 1;
         }
-        Some(at - ask.now)
+        Some(at - input.now)
     }
 
     /// The time that a unit takes, so that 10 per 10s and 1 per 1s are the same, and the warm-up.
@@ -150,11 +150,11 @@ impl Algorithm for WarmingUp {
         format!("{}/{}", self.curve.stable, self.fields.warm_up)
     }
 
-    fn takes_back(&self) -> TakesBack {
-        TakesBack::Never
+    fn undo_rule(&self) -> UndoRule {
+        UndoRule::Never
     }
 
-    fn holdable(&self) -> Result<Held, &'static str> {
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Err(SHAPES)
     }
 
@@ -164,6 +164,6 @@ impl Algorithm for WarmingUp {
 
     fn lua_params(&self) -> Vec<f64> {
         let Curve { stable, threshold, slope, max, cool } = self.curve;
-        vec![stable, threshold, slope, max, cool, self.most as f64, Wait::number(self.fields.max_wait)]
+        vec![stable, threshold, slope, max, cool, self.max_cost as f64, Wait::number(self.fields.max_wait)]
     }
 }

@@ -10,7 +10,7 @@ use super::{
     },
     Fields, WarmingUp,
 };
-use crate::domain::{Ask, Micros, ask::MAX_COST, time::DAY};
+use crate::domain::{Micros, StepInput, request::MAX_COST, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
     // Every request delays the next one by at least its units at the stable price. Starts are rounded up, by less
@@ -36,15 +36,15 @@ pub(crate) const SPEC: Spec = Spec {
 
 const HALF_SECOND: &[(&str, &str)] = &[("count", "2"), ("period", "1s"), ("warm_up", "4s")];
 
-/// Returns the waits of `callers` requests in a row, in hundredths of a second, halves rounded up. Each asks for one
+/// Returns the waits of `requests` requests in a row, in hundredths of a second, halves rounded up. Each asks for one
 /// unit as soon as the one before has waited.
-fn waits(key: &mut Key, params: &Params, now: &mut Micros, callers: usize) -> Vec<Micros> {
-    let ask = |_| {
-        let wait = key.ask(params, *now, 1).wait;
+fn waits(key: &mut Key, params: &Params, now: &mut Micros, requests: usize) -> Vec<Micros> {
+    let input = |_| {
+        let wait = key.decide(params, *now, 1).wait;
         *now += wait;
         (wait + 5 * MS) / (10 * MS)
     };
-    (0..callers).map(ask).collect()
+    (0..requests).map(input).collect()
 }
 
 /// Guava's own tests: cold, then warm; cold again after a long idle time, still warm after a shorter one.
@@ -131,16 +131,16 @@ fn a_cost_beyond_two_to_the_50_microseconds_never_passes() {
 fn indivisible_rates_do_not_drift() {
     let params = parse("warming_up", &[("count", "3"), ("period", "1s"), ("warm_up", "10s")]);
     let mut key = Key { max_wait: Some(DAY), ..Key::new() };
-    assert_eq!(key.ask(&params, 0, 0), pass(30, 30, 0));
+    assert_eq!(key.decide(&params, 0, 0), pass(30, 30, 0));
     let mut now = 0;
     for _ in 0..100_030 {
-        let ask = Ask { now, cost: 1, max_wait: key.max_wait, phase: 0 };
-        let (decision, next) = params.step(key.state.as_ref(), &ask);
+        let input = StepInput { now, cost: 1, max_wait: key.max_wait, phase: 0 };
+        let (decision, next) = params.step(key.state.as_ref(), &input);
         now += decision.wait;
         key.state = next;
     }
     // 15 units warm it up in 10 s; the others take a third of a second each.
-    assert_eq!(now + key.ask(&params, now, 0).wait, 10 * S + (100_015 * S + 2) / 3);
+    assert_eq!(now + key.decide(&params, now, 0).wait, 10 * S + (100_015 * S + 2) / 3);
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn a_changed_cold_factor_keeps_spent_units_and_debt() {
     let usual = parse("warming_up", HALF_SECOND);
     assert_eq!(slow.time_base(), usual.time_base());
     let mut key = Key::new();
-    assert_eq!(key.ask(&usual, 0, 6), pass(8, 0, 8 * S));
+    assert_eq!(key.decide(&usual, 0, 6), pass(8, 0, 8 * S));
     // 6 of 6 are missing, then 2 of 8 are left: spent units are kept.
-    assert_eq!(key.ask(&slow, 5 * S, 0), pass(6, 0, 4 * S));
-    assert_eq!(key.ask(&usual, 5 * S, 0), pass(8, 2, 3 * S));
+    assert_eq!(key.decide(&slow, 5 * S, 0), pass(6, 0, 4 * S));
+    assert_eq!(key.decide(&usual, 5 * S, 0), pass(8, 2, 3 * S));
 }
 
 #[test]
@@ -160,9 +160,9 @@ fn a_state_larger_than_the_store_is_capped() {
     let params = parse("warming_up", HALF_SECOND);
     let state = State::decode("warming_up", &[1e6, 0.5, 4e9]);
     let mut key = Key { state, ..Key::new() };
-    assert_eq!(key.ask(&params, 0, 0), wait(8, 0, S + 1, 5 * S + 1));
+    assert_eq!(key.decide(&params, 0, 0), wait(8, 0, S + 1, 5 * S + 1));
     // All 8 were missing at 1.0000005 s, and nearly 2 have come back by now.
-    assert_eq!(key.ask(&params, 2 * S, 1), pass(8, 0, 4 * S + 1));
+    assert_eq!(key.decide(&params, 2 * S, 1), pass(8, 0, 4 * S + 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::recorder::Recorder;
 use crate::{
-    domain::{Micros, ask::MAX_COST},
+    domain::{Micros, request::MAX_COST},
     hold::{Grant, LeaseAnswer, LeaseRequest, Offer, Settled},
 };
 

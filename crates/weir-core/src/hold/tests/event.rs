@@ -1,4 +1,4 @@
-//! The events of a world, ordered by time.
+//! The events of a simulation, ordered by time.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ pub(super) enum Event {
     GiveUp(usize, u64, u64),
     Crash,
     Pause,
-    Cut,
+    Partition,
     Reset,
 }
 

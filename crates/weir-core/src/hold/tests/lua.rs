@@ -3,8 +3,8 @@
 use mlua::{Function, Table};
 
 use super::{
+    simulation::START,
     store::{Limits, Store},
-    world::START,
 };
 use crate::{
     algorithm::{
@@ -108,7 +108,7 @@ fn rust_and_lua_renew_alike() {
             let mut both = Both::new(&halves, &renew, &params);
             let (mut owners, mut now) = ([DishonestOwner::default(); 3], START);
             for step in 0..40 {
-                let _place = OnPanic(|| format!("{params:?}, step {step}"));
+                let _context = OnPanic(|| format!("{params:?}, step {step}"));
                 now += random.pick(&[0, 1, random.clone().magnitude(400_000), random.clone().magnitude(1 << 30)]);
                 let owner = random.below(owners.len());
                 let limit = params.window().clamp(1, 1_000);

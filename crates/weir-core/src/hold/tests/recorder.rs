@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     domain::Micros,
-    hold::{Balance, ClientLease, LeaseAnswer, LeaseRequest, Offer, OnCheck, Spend, Terms},
+    hold::{Balance, CheckAction, ClientLease, LeaseAnswer, LeaseRequest, LeaseTerms, Offer, Spend},
 };
 
 pub(super) struct Recorder {
@@ -32,9 +32,11 @@ impl Recorder {
             Spend::Spent => ("\"spend\"".to_owned(), false, None),
             Spend::Low => ("\"spend\"".to_owned(), false, self.lease.low(&self.balance, self.now)),
             Spend::Short => match self.lease.short(&self.balance, cost, self.now) {
-                OnCheck::Refuse { retry_after } => (format!("\"refuse\",\"retry_after\":{retry_after}"), false, None),
-                OnCheck::Check => ("\"check\"".to_owned(), true, None),
-                OnCheck::Ask(request) => ("\"ask\"".to_owned(), false, Some(request)),
+                CheckAction::Refuse { retry_after } => {
+                    (format!("\"refuse\",\"retry_after\":{retry_after}"), false, None)
+                }
+                CheckAction::Check => ("\"check\"".to_owned(), true, None),
+                CheckAction::Request(request) => ("\"ask\"".to_owned(), false, Some(request)),
             },
         };
         self.write(&format!("\"check\":{cost},\"do\":{done}"), send);
@@ -73,7 +75,7 @@ impl Recorder {
                 grant.units, grant.free, grant.is_kept, grant.is_recalled, grant.refused_for
             );
         }
-        if let Some(Offer { generation, terms: Terms { ttl, hold_off, scarce, .. } }) = offer {
+        if let Some(Offer { generation, terms: LeaseTerms { ttl, hold_off, scarce, .. } }) = offer {
             let _ = write!(
                 event,
                 ",\"terms\":{{\"generation\":{generation},\"ttl\":{ttl},\"hold_off\":{hold_off},\"scarce\":{scarce}}}"

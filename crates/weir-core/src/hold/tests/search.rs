@@ -7,21 +7,21 @@ use std::{
 };
 
 use super::{
-    broken::Break,
+    mutations::Mutation,
     store::{Limits, Store},
     table::parse,
 };
 use crate::{
     algorithm::Params,
     domain::Micros,
-    hold::{Balance, Grant, Hold, HoldId, Holder, Ledger, OnShortage, Renewal, Spend, Terms},
+    hold::{Balance, Grant, Hold, HoldId, Holder, LeaseTerms, Ledger, OnShortage, Renewal, Spend},
     testing::Random,
 };
 
 const CAPACITY: i64 = 3;
 /// Time in which one unit is refilled.
 const PER_UNIT: i64 = 2;
-const TERMS: Terms = Terms { ttl: 3, horizon: 310_000, hold_off: 1, scarce: 0 };
+const TERMS: LeaseTerms = LeaseTerms { ttl: 3, horizon: 310_000, hold_off: 1, scarce: 0 };
 
 fn bucket() -> Params {
     parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2us")])
@@ -58,22 +58,22 @@ struct Node {
 
 struct Search {
     limits: Limits,
-    broken: Option<Break>,
+    mutation: Option<Mutation>,
 }
 
 /// Whether more was admitted than the bucket allows.
-fn is_beyond(node: &Node) -> bool {
+fn exceeds_limit(node: &Node) -> bool {
     node.level > CAPACITY * PER_UNIT
 }
 
 impl Search {
-    fn new(broken: Option<Break>) -> Self {
-        Self { limits: Limits::new(&[bucket()]), broken }
+    fn new(mutation: Option<Mutation>) -> Self {
+        Self { limits: Limits::new(&[bucket()]), mutation }
     }
 
     fn first(&self, left: Left) -> Node {
         let holder = |owner| (Balance::default(), Holder::new(HoldId { owner, number: 0 }, TERMS, 0));
-        let store = Store::new(self.broken == Some(Break::DrainWhatIsHeld));
+        let store = Store::new(self.mutation == Some(Mutation::DrainOutstanding));
         Node { now: 0, store, holders: [holder(1), holder(2)], network: Vec::new(), level: 0, left }
     }
 
@@ -81,7 +81,7 @@ impl Search {
     fn exhaust(&self, left: Left) -> usize {
         let (mut seen, mut stack) = (HashSet::new(), vec![self.first(left)]);
         while let Some(node) = stack.pop() {
-            assert!(!is_beyond(&node), "{node:#?}");
+            assert!(!exceeds_limit(&node), "{node:#?}");
             for next in self.followers(&node) {
                 let mut hasher = DefaultHasher::new();
                 format!("{next:?}").hash(&mut hasher);
@@ -98,8 +98,8 @@ impl Search {
         let mut node = self.first(left);
         loop {
             let mut followers = self.followers(&node);
-            if is_beyond(&node) || followers.is_empty() {
-                return is_beyond(&node);
+            if exceeds_limit(&node) || followers.is_empty() {
+                return exceeds_limit(&node);
             }
             node = followers.swap_remove(random.below(followers.len()));
         }
@@ -121,7 +121,7 @@ impl Search {
             next.left.resets -= 1;
             next.level = 0;
             next.store.reset(next.now);
-            if self.broken == Some(Break::ResetForgetsWhatIsHeld) {
+            if self.mutation == Some(Mutation::ResetDropsHolds) {
                 next.store.ledgers = Default::default();
             }
             followers.push(next);
@@ -172,7 +172,7 @@ impl Search {
     }
 
     fn check(&self, node: &mut Node, holder: usize) {
-        let read = if self.broken == Some(Break::SpendAfterTheDeadline) { Micros::MIN + 1 } else { node.now };
+        let read = if self.mutation == Some(Mutation::SpendAfterDeadline) { Micros::MIN + 1 } else { node.now };
         let (balance, state) = &mut node.holders[holder];
         match balance.spend(1, read) {
             Spend::Short => match state.short(balance, 1, node.now) {
@@ -186,12 +186,12 @@ impl Search {
     fn deliver(&self, node: &mut Node, message: Message) {
         match message {
             Message::Request { holder, cost, renewal } => {
-                if self.broken == Some(Break::ExpiryGivesBack) {
+                if self.mutation == Some(Mutation::RefundExpiredHolds) {
                     let holds = node.store.ledgers[0].holds();
                     let left = holds.iter().filter(|hold| hold.deadline > node.now).copied().collect();
                     node.store.ledgers[0] = Ledger::of(left);
                 }
-                if self.broken == Some(Break::HearARenewalTwice) {
+                if self.mutation == Some(Mutation::AcceptDuplicateRenewal) {
                     let ledger = &mut node.store.ledgers[0];
                     let is_again =
                         |hold: &&mut Hold| renewal.is_some_and(|it| (it.id, it.sequence) == (hold.id, hold.sequence));
@@ -202,7 +202,7 @@ impl Search {
                     node.level += cost * PER_UNIT;
                 }
                 if let Some(grant) = grant {
-                    if self.broken == Some(Break::DrainWhatIsHeld) {
+                    if self.mutation == Some(Mutation::DrainOutstanding) {
                         node.store.charge_granted(&self.limits, grant.units);
                     }
                     node.network.push(Message::Reply { holder, grant, refused: !allowed });
@@ -236,18 +236,18 @@ fn no_order_of_events_lets_more_pass_than_the_limit() {
 #[test]
 fn breaks_show_at_small_scope() {
     let scope = Left { checks: 12, renewals: 2, time: 9, losses: 1, copies: 1, resets: 1 };
-    for broken in [
+    for mutation in [
         None,
-        Some(Break::SpendAfterTheDeadline),
-        Some(Break::ResetForgetsWhatIsHeld),
-        Some(Break::ExpiryGivesBack),
-        Some(Break::DrainWhatIsHeld),
-        Some(Break::HearARenewalTwice),
+        Some(Mutation::SpendAfterDeadline),
+        Some(Mutation::ResetDropsHolds),
+        Some(Mutation::RefundExpiredHolds),
+        Some(Mutation::DrainOutstanding),
+        Some(Mutation::AcceptDuplicateRenewal),
     ] {
-        let (search, random) = (Search::new(broken), Random::new(1));
+        let (search, random) = (Search::new(mutation), Random::new(1));
         let found = (0..WALKS).find(|walk| search.walk(scope, &mut random.fork(*walk)));
-        println!("{broken:?}: {found:?} (walks)");
-        assert_eq!(found.is_some(), broken.is_some(), "{broken:?}: {found:?}");
+        println!("{mutation:?}: {found:?} (walks)");
+        assert_eq!(found.is_some(), mutation.is_some(), "{mutation:?}: {found:?}");
     }
 }
 

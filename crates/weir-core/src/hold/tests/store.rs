@@ -41,13 +41,13 @@ pub(super) struct Store {
     pub(super) ledgers: [Ledger; 2],
     records: Vec<(Vec<u8>, Record)>,
     now: Micros,
-    /// A break of the protocol: held units drain like spent ones.
-    drains_what_is_held: bool,
+    /// A mutation of the protocol: held units drain like spent ones.
+    drains_outstanding: bool,
 }
 
 impl Store {
-    pub(super) fn new(drains_what_is_held: bool) -> Self {
-        Self { drains_what_is_held, ..Self::default() }
+    pub(super) fn new(drains_outstanding: bool) -> Self {
+        Self { drains_outstanding, ..Self::default() }
     }
 
     pub(super) fn at(&mut self, now: Micros) {
@@ -108,10 +108,10 @@ impl States for Store {
     }
 
     fn outstanding(&self, index: usize) -> Outstanding {
-        if self.drains_what_is_held { Outstanding::default() } else { self.ledgers[index].outstanding() }
+        if self.drains_outstanding { Outstanding::default() } else { self.ledgers[index].outstanding() }
     }
 
-    fn has_place(&self, index: usize) -> bool {
+    fn has_entry(&self, index: usize) -> bool {
         self.states[index].is_some()
     }
 

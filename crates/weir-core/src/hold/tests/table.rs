@@ -3,12 +3,12 @@
 
 use super::{
     model::{assert_within, run},
-    world::{Case, Faults, Load},
+    simulation::{Case, Faults, Load},
 };
 use crate::{
     algorithm::{Bounds, Params, find},
     domain::{Micros, time::SECOND},
-    testing::{Definition, Random, cases},
+    testing::{LimitDefinition, Random, cases},
 };
 
 pub(super) fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
@@ -16,10 +16,10 @@ pub(super) fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
 }
 
 /// A limit of `rate` a second and `capacity` at once.
-pub(super) fn bucket(rate: u64, capacity: u64) -> (Params, Definition) {
-    let (count, most) = (rate.to_string(), capacity.to_string());
-    let params = parse("token_bucket", &[("capacity", &most), ("count", &count), ("period", "1s")]);
-    (params, Definition::Bucket { capacity, count: rate, period: SECOND })
+pub(super) fn bucket(rate: u64, capacity: u64) -> (Params, LimitDefinition) {
+    let (count, burst) = (rate.to_string(), capacity.to_string());
+    let params = parse("token_bucket", &[("capacity", &burst), ("count", &count), ("period", "1s")]);
+    (params, LimitDefinition::Bucket { capacity, count: rate, period: SECOND })
 }
 
 struct Row {
@@ -30,7 +30,7 @@ struct Row {
     load: Load,
     faults: Faults,
     /// Lower bounds: thousandths of what one exact limiter admits, and checks per call.
-    least: (u64, u64),
+    min: (u64, u64),
 }
 
 pub(super) const FAIR: Faults = Faults {
@@ -40,7 +40,7 @@ pub(super) const FAIR: Faults = Faults {
     crash_every: 0,
     pause_every: 0,
     reset_every: 0,
-    cut_every: 0,
+    partition_every: 0,
     drift: true,
 };
 
@@ -52,7 +52,7 @@ const ROWS: &[Row] = &[
         holders: 4,
         load: Load::Planned(|_, _| 3_000),
         faults: FAIR,
-        least: (999, 100),
+        min: (999, 100),
     },
     Row {
         name: "4 x 3,000/s at 10,000/s",
@@ -61,7 +61,7 @@ const ROWS: &[Row] = &[
         holders: 4,
         load: Load::Planned(|_, _| 3_000),
         faults: FAIR,
-        least: (996, 100),
+        min: (996, 100),
     },
     Row {
         name: "3 times over 5,000/s, burst 1 s",
@@ -70,7 +70,7 @@ const ROWS: &[Row] = &[
         holders: 4,
         load: Load::Planned(|_, _| 3_750),
         faults: FAIR,
-        least: (995, 18),
+        min: (995, 18),
     },
     Row {
         name: "3 times over 5,000/s, burst 0.1 s",
@@ -79,7 +79,7 @@ const ROWS: &[Row] = &[
         holders: 4,
         load: Load::Planned(|_, _| 3_750),
         faults: FAIR,
-        least: (995, 16),
+        min: (995, 16),
     },
     Row {
         name: "90/10, the large one moves each second",
@@ -88,7 +88,7 @@ const ROWS: &[Row] = &[
         holders: 2,
         load: Load::Planned(|holder, at| if (at / SECOND) as usize % 2 == holder { 10_800 } else { 1_200 }),
         faults: FAIR,
-        least: (995, 100),
+        min: (995, 100),
     },
     Row {
         name: "16 holders at 1.2 times",
@@ -97,7 +97,7 @@ const ROWS: &[Row] = &[
         holders: 16,
         load: Load::Planned(|_, _| 750),
         faults: FAIR,
-        least: (996, 30),
+        min: (996, 30),
     },
     Row {
         name: "64 holders x 250/s, limit ample",
@@ -106,7 +106,7 @@ const ROWS: &[Row] = &[
         holders: 64,
         load: Load::Planned(|_, _| 250),
         faults: FAIR,
-        least: (999, 10),
+        min: (999, 10),
     },
     Row {
         name: "bursts of 8,000/s, one holder at a time",
@@ -115,7 +115,7 @@ const ROWS: &[Row] = &[
         holders: 4,
         load: Load::Planned(|holder, at| if (at / 200_000) as usize % 4 == holder { 8_000 } else { 0 }),
         faults: FAIR,
-        least: (985, 8),
+        min: (985, 8),
     },
     Row {
         name: "6 crashes a second at 1.2 times",
@@ -124,7 +124,7 @@ const ROWS: &[Row] = &[
         holders: 4,
         load: Load::Planned(|_, _| 3_000),
         faults: Faults { crash_every: 166_000, ..FAIR },
-        least: (960, 23),
+        min: (960, 23),
     },
 ];
 
@@ -141,7 +141,7 @@ fn a_fleet_gets_what_one_limiter_would_give() {
             load: row.load,
             length: LENGTH,
             faults: row.faults,
-            broken: None,
+            mutation: None,
         };
         cases(1, |seed: &Random| {
             let outcome = run(&case, seed);
@@ -155,7 +155,7 @@ fn a_fleet_gets_what_one_limiter_would_give() {
                 admitted as f64 * 100.0 / outcome.exact as f64,
                 figures.1
             );
-            worse.extend((figures.0 < row.least.0 || figures.1 < row.least.1).then_some((row.name, figures)));
+            worse.extend((figures.0 < row.min.0 || figures.1 < row.min.1).then_some((row.name, figures)));
         });
     }
     assert!(worse.is_empty(), "{worse:?}");

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     domain::Micros,
-    hold::{HoldId, LeaseAnswer, LeaseRequest, Offer, Renewal, Terms},
+    hold::{HoldId, LeaseAnswer, LeaseRequest, LeaseTerms, Offer, Renewal},
     testing::Random,
 };
 
@@ -21,7 +21,7 @@ const TTL: Micros = 250_000;
 
 /// The parameters of a trace.
 #[derive(Clone, Copy)]
-struct Story {
+struct TraceParams {
     name: &'static str,
     /// Units a second, and units at once.
     limit: (u64, u64),
@@ -35,9 +35,9 @@ struct Story {
     others: u32,
 }
 
-const STORIES: [Story; 7] = [
-    Story { name: "a cold key", limit: (1_000, 1_000), pauses: &[40_000, 90_000], lose: 0, change: 0, others: 0 },
-    Story {
+const TRACE_PARAMS: [TraceParams; 7] = [
+    TraceParams { name: "a cold key", limit: (1_000, 1_000), pauses: &[40_000, 90_000], lose: 0, change: 0, others: 0 },
+    TraceParams {
         name: "an ample limit",
         limit: (50_000, 50_000),
         pauses: &[100, 500, 3_000],
@@ -45,9 +45,16 @@ const STORIES: [Story; 7] = [
         change: 0,
         others: 0,
     },
-    Story { name: "at its limit", limit: (300, 30), pauses: &[100, 700, 3_000], lose: 0, change: 0, others: 4 },
-    Story { name: "lost answers", limit: (2_000, 400), pauses: &[200, 1_000, 9_000], lose: 3, change: 0, others: 0 },
-    Story {
+    TraceParams { name: "at its limit", limit: (300, 30), pauses: &[100, 700, 3_000], lose: 0, change: 0, others: 4 },
+    TraceParams {
+        name: "lost answers",
+        limit: (2_000, 400),
+        pauses: &[200, 1_000, 9_000],
+        lose: 3,
+        change: 0,
+        others: 0,
+    },
+    TraceParams {
         name: "a pause",
         limit: (5_000, 900),
         pauses: &[200, 200, 500, 500, 400_000],
@@ -55,13 +62,27 @@ const STORIES: [Story; 7] = [
         change: 0,
         others: 0,
     },
-    Story { name: "policies change", limit: (5_000, 900), pauses: &[200, 900, 4_000], lose: 0, change: 12, others: 9 },
-    Story { name: "all of it", limit: (900, 90), pauses: &[100, 900, 9_000, 300_000], lose: 6, change: 25, others: 5 },
+    TraceParams {
+        name: "policies change",
+        limit: (5_000, 900),
+        pauses: &[200, 900, 4_000],
+        lose: 0,
+        change: 12,
+        others: 9,
+    },
+    TraceParams {
+        name: "all of it",
+        limit: (900, 90),
+        pauses: &[100, 900, 9_000, 300_000],
+        lose: 6,
+        change: 25,
+        others: 5,
+    },
 ];
 
-struct Scene {
+struct Trace {
     random: Random,
-    story: Story,
+    params: TraceParams,
     client: Recorder,
     store: Store,
     limits: Limits,
@@ -73,13 +94,13 @@ struct Scene {
     sequence_of_others: u64,
 }
 
-impl Scene {
-    fn new(story: Story, seed: u64) -> Self {
-        let (rate, most) = story.limit;
-        let mut scene = Self {
+impl Trace {
+    fn new(params: TraceParams, seed: u64) -> Self {
+        let (rate, capacity) = params.limit;
+        let mut trace = Self {
             random: Random::new(seed),
-            story,
-            client: Recorder::new(story.name, 1_000_000),
+            params,
+            client: Recorder::new(params.name, 1_000_000),
             store: Store::new(false),
             limits: Limits::new(&[]),
             offer: None,
@@ -88,30 +109,30 @@ impl Scene {
             checks: VecDeque::new(),
             sequence_of_others: 0,
         };
-        scene.enforce(rate, most);
-        scene
+        trace.enforce(rate, capacity);
+        trace
     }
 
     /// Enforces a leased policy with this limit.
-    fn enforce(&mut self, rate: u64, most: u64) {
-        let (params, _) = bucket(rate, most);
+    fn enforce(&mut self, rate: u64, capacity: u64) {
+        let (params, _) = bucket(rate, capacity);
         self.generation += 1;
-        self.offer = Some(Offer { generation: self.generation, terms: Terms::of([&params], TTL) });
+        self.offer = Some(Offer { generation: self.generation, terms: LeaseTerms::of([&params], TTL) });
         self.limits = Limits::new(&[params]);
     }
 
     fn run(mut self) -> String {
         for _ in 0..EVENTS {
-            self.client.now += self.random.pick(self.story.pauses);
-            if self.chance(self.story.change) {
+            self.client.now += self.random.pick(self.params.pauses);
+            if self.chance(self.params.change) {
                 match self.random.below(4) {
                     0 => self.offer = None,
-                    1 => self.enforce(self.story.limit.0 / 2, self.story.limit.1 / 2),
-                    _ => self.enforce(self.story.limit.0, self.story.limit.1),
+                    1 => self.enforce(self.params.limit.0 / 2, self.params.limit.1 / 2),
+                    _ => self.enforce(self.params.limit.0, self.params.limit.1),
                 }
             }
-            if self.chance(self.story.others) {
-                self.others_ask();
+            if self.chance(self.params.others) {
+                self.serve_other_client();
             }
             match self.random.below(12) {
                 0 => {
@@ -135,7 +156,7 @@ impl Scene {
     }
 
     /// Another client takes units, and keeps some.
-    fn others_ask(&mut self) {
+    fn serve_other_client(&mut self) {
         self.sequence_of_others += 1;
         let (sequence, spent, kept) = (self.sequence_of_others, 0, 0);
         let renewal = Renewal { id: HoldId { owner: 9, number: 9 }, sequence, spent, kept, want: 40, ttl: TTL };
@@ -159,7 +180,7 @@ impl Scene {
         let renewal = Renewal { id: HoldId { owner: 0, number: lease }, sequence, spent, kept, want, ttl: TTL };
         let served = self.offer.filter(|offer| offer.serves(generation, kept, want)).map(|_| renewal);
         let (allowed, grant) = self.store.serve(&self.limits, self.client.now, cost, served.as_ref());
-        if self.chance(self.story.lose) {
+        if self.chance(self.params.lose) {
             return self.client.lost(lease, sequence);
         }
         let is_refused = cost > 0 && !allowed;
@@ -177,8 +198,8 @@ impl Scene {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it writes the traces where it is told to")]
 fn clients_replay_what_this_machine_does() {
-    let stories = STORIES.iter().enumerate().map(|(seed, story)| Scene::new(*story, seed as u64).run());
-    let made: String = stories.chain(edges::traces()).collect();
+    let traces = TRACE_PARAMS.iter().enumerate().map(|(seed, params)| Trace::new(*params, seed as u64).run());
+    let made: String = traces.chain(edges::traces()).collect();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/traces/holder.jsonl");
     if std::env::var_os("WEIR_WRITE").is_some() {
         return std::fs::write(path, made).unwrap();

@@ -10,9 +10,9 @@ use crate::{
 type Written = (Option<&'static str>, bool, Params);
 
 fn idents(written: &[Written]) -> Vec<Vec<u8>> {
-    let made = written.iter().enumerate().map(|(place, (name, shadow, params))| {
-        let kin = written[..place].iter().filter(|(.., other)| other.name() == params.name()).count();
-        Limit::new(Origin::Policy, *name, "*", kin, *shadow, params.clone())
+    let made = written.iter().enumerate().map(|(index, (name, shadow, params))| {
+        let ordinal = written[..index].iter().filter(|(.., other)| other.name() == params.name()).count();
+        Limit::new(Origin::Policy, *name, "*", ordinal, *shadow, params.clone())
     });
     let mut limits: Vec<_> = made.collect();
     identify(&mut limits);
@@ -51,8 +51,8 @@ fn sibling_limits_have_distinct_idents_in_any_order() {
             assert!(!is_named || *ident == alone(&written[index]), "a name does not tell: {written:?}");
         }
         let mut moved: Vec<_> = written.iter().cloned().zip(before).collect();
-        for place in (1..moved.len()).rev() {
-            moved.swap(place, random.below(place + 1));
+        for index in (1..moved.len()).rev() {
+            moved.swap(index, random.below(index + 1));
         }
         written = moved.iter().map(|(limit, _)| limit.clone()).collect();
         let after = idents(&written);

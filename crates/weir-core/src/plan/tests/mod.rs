@@ -13,7 +13,7 @@ use trace::{Rule, Scenario, Store};
 use super::{Level, Limit, Origin, Plan, decide};
 use crate::{
     algorithm::{Bounds, find},
-    domain::{Ask, Charge, Decision, Key, Micros, aggregate, ask::MAX_WAIT, time::SECOND},
+    domain::{Charge, Decision, Key, Micros, StepInput, aggregate, request::MAX_WAIT, time::SECOND},
     testing::{OnPanic, Random, cases},
 };
 
@@ -67,7 +67,7 @@ fn replay(back: bool, mut each: impl FnMut(&Call<'_>, &mut Random, usize) -> Dec
             let levels = scenario.levels(&mut random);
             let (plan, request) = scenario.request(&levels, charge, max_wait, now);
             let call = Call { scenario: &scenario, levels: &levels, plan, request };
-            let _place = OnPanic(|| format!("request {number}: {:?}", call.request));
+            let _context = OnPanic(|| format!("request {number}: {:?}", call.request));
             let answer = each(&call, &mut random, number);
             edges = [answer.retry_after.unwrap_or(0), answer.reset_after, edges[random.below(3)]];
         }
@@ -128,13 +128,16 @@ fn a_full_store_passes_nothing_uncounted_or_half_charged() {
             assert_eq!((ours.to_vec(), &after), (theirs, &unbounded), "there is room for all");
         }
         for level in &request.levels {
-            let place = &level.place;
-            let counts = request.levels.iter().all(|duplicate| duplicate.place != *place || !duplicate.shadow);
+            let state_key = &level.state_key;
+            let counts = request.levels.iter().all(|duplicate| duplicate.state_key != *state_key || !duplicate.shadow);
             if answer.allowed && counts {
-                assert_eq!(after.get(place), unbounded.get(place), "passed, but {place:?} was not charged");
+                assert_eq!(after.get(state_key), unbounded.get(state_key), "passed, but {state_key:?} was not charged");
             }
             let may_charge = level.params.charges_denied() || answer.allowed || request.charge != Charge::AllOrNothing;
-            assert!(may_charge || after.get(place) == before.get(place), "refused, but {place:?} was charged");
+            assert!(
+                may_charge || after.get(state_key) == before.get(state_key),
+                "refused, but {state_key:?} was charged"
+            );
         }
         answer
     });
@@ -179,11 +182,14 @@ fn a_full_store_with_allow_decides_like_an_unbounded_one() {
         let before = store.memory();
         let ours = decide(plan, &mut store, request.now);
         let (theirs, unbounded) = model::decide(request, &before);
-        let places: HashSet<_> = request.levels.iter().map(|level| &level.place).collect();
-        if request.charge == Charge::AllOrNothing || places.len() == request.levels.len() {
+        let state_keys: HashSet<_> = request.levels.iter().map(|level| &level.state_key).collect();
+        if request.charge == Charge::AllOrNothing || state_keys.len() == request.levels.len() {
             assert_eq!(ours.to_vec(), theirs, "ours, the model's; before: {before:?}");
             let after = store.memory();
-            assert!(after.iter().all(|(place, state)| unbounded.get(place) == Some(state)), "{after:?}, {unbounded:?}");
+            assert!(
+                after.iter().all(|(state_key, state)| unbounded.get(state_key) == Some(state)),
+                "{after:?}, {unbounded:?}"
+            );
             assert!(after.len() == unbounded.len().min(room) || after.len() == before.len());
             forgot += usize::from(after.len() < unbounded.len());
         }
@@ -206,11 +212,11 @@ fn a_refused_request_passes_exactly_at_its_retry_after() {
         let Call { plan, request, .. } = call;
         store.hold(request, false);
         let alone = |level: &model::Level, cost| {
-            let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
-            level.params.step(model::live(request, &store.states, level), &ask).0
+            let input = StepInput { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
+            level.params.step(model::live(request, &store.states, level), &input).0
         };
         let total = |level: &model::Level| {
-            request.levels.iter().filter(|other| other.place == level.place).map(|other| other.cost).sum()
+            request.levels.iter().filter(|other| other.state_key == level.state_key).map(|other| other.cost).sum()
         };
         let used_up_later =
             request.levels.iter().any(|level| level.params.charges_denied() && alone(level, total(level)).allowed);

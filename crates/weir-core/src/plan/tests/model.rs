@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::{
     algorithm::{Params, State},
-    domain::{Ask, Charge, Decision, Micros},
+    domain::{Charge, Decision, Micros, StepInput},
 };
 
 /// The identity of a state.
@@ -15,14 +15,14 @@ pub(crate) struct StateKey {
     pub(crate) path: Vec<&'static str>,
     pub(crate) from_policy: bool,
     /// The name, or the ordinal without one.
-    pub(crate) who: Result<String, usize>,
+    pub(crate) discriminator: Result<String, usize>,
     pub(crate) algorithm: &'static str,
     pub(crate) time_base: String,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
-    pub(crate) place: StateKey,
+    pub(crate) state_key: StateKey,
     pub(crate) params: Params,
     pub(crate) shadow: bool,
     pub cost: i64,
@@ -50,13 +50,14 @@ pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
 }
 
 fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
-    let total =
-        |place: &StateKey| request.levels.iter().filter(|level| level.place == *place).map(|level| level.cost).sum();
+    let total = |state_key: &StateKey| {
+        request.levels.iter().filter(|level| level.state_key == *state_key).map(|level| level.cost).sum()
+    };
     let judge = |level: &Level, cost| judge(request, before, level, cost);
-    let allowed = request.levels.iter().all(|level| level.shadow || judge(level, total(&level.place)).0.allowed);
+    let allowed = request.levels.iter().all(|level| level.shadow || judge(level, total(&level.state_key)).0.allowed);
     let mut after = before.clone();
     let decisions = request.levels.iter().map(|level| {
-        let cost: i64 = total(&level.place);
+        let cost: i64 = total(&level.state_key);
         let (decision, next) = judge(level, cost);
         // A refusal stores only a state that it has clamped.
         if allowed || !decision.allowed || charges_anyway(level, cost) {
@@ -111,15 +112,15 @@ fn charges_anyway(level: &Level, cost: i64) -> bool {
 }
 
 fn keep(request: &Request, memory: &mut Memory, level: &Level, decision: &Decision, next: Option<State>) {
-    next.map(|state| memory.insert(level.place.clone(), (state, request.now + decision.reset_after)));
+    next.map(|state| memory.insert(level.state_key.clone(), (state, request.now + decision.reset_after)));
 }
 
 /// Returns the state of a level if it has not expired.
 pub(crate) fn live<'a>(request: &Request, memory: &'a Memory, level: &Level) -> Option<&'a State> {
-    memory.get(&level.place).filter(|(_, until)| *until > request.now).map(|(state, _)| state)
+    memory.get(&level.state_key).filter(|(_, until)| *until > request.now).map(|(state, _)| state)
 }
 
 fn judge(request: &Request, memory: &Memory, level: &Level, cost: i64) -> (Decision, Option<State>) {
-    let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
-    level.params.step(live(request, memory, level), &ask)
+    let input = StepInput { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
+    level.params.step(live(request, memory, level), &input)
 }

@@ -49,10 +49,10 @@ fn calls(charge: Charge) -> Vec<[Row; 3]> {
 /// Returns the request for the test store.
 fn held(limits: &[&Limit], charge: Charge, now: Micros) -> Request {
     let level = |(index, limit): (usize, &&Limit)| ModelLevel {
-        place: StateKey {
+        state_key: StateKey {
             path: ["user", "alex", "trade"][..2 + index].to_vec(),
             from_policy: true,
-            who: Err(0),
+            discriminator: Err(0),
             algorithm: limit.params.name(),
             time_base: limit.params.time_base(),
         },

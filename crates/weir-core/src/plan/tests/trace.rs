@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     algorithm::{Bounds, LIST, Params, State},
-    domain::{Ask, Charge, Key, Micros},
+    domain::{Charge, Key, Micros, StepInput},
     testing::Random,
 };
 
@@ -21,13 +21,13 @@ const KEYS: [[&str; 3]; 3] = [["user", "alex", "trade"], ["user", "alex", "pay"]
 pub(crate) struct Rule {
     key: usize,
     limit: Limit,
-    place: StateKey,
+    state_key: StateKey,
 }
 
 impl Rule {
     /// The most units that pass at once.
-    fn most(&self) -> i64 {
-        self.limit.params.step(None, &Ask { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit as i64
+    fn max_cost(&self) -> i64 {
+        self.limit.params.step(None, &StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit as i64
     }
 }
 
@@ -46,20 +46,24 @@ impl Scenario {
             let fields = entry.examples[random.below(entry.examples.len())];
             let params = (entry.parse)(&fields, &Bounds::default()).unwrap();
             let key = random.below(KEYS.len());
-            let place = StateKey {
+            let state_key = StateKey {
                 path: KEYS[key][..random.within(1, 3) as usize].to_vec(),
                 from_policy: !random.once_in(4),
-                who: if random.once_in(2) { Ok(random.pick(&["a", "b"]).to_owned()) } else { Err(random.below(2)) },
+                discriminator: if random.once_in(2) {
+                    Ok(random.pick(&["a", "b"]).to_owned())
+                } else {
+                    Err(random.below(2))
+                },
                 algorithm: entry.name,
                 time_base: params.time_base(),
             };
-            let params = params_at.entry(place.clone()).or_insert(params).clone();
-            let origin = if place.from_policy { Origin::Policy } else { Origin::Request };
-            let (name, ordinal) = match &place.who {
+            let params = params_at.entry(state_key.clone()).or_insert(params).clone();
+            let origin = if state_key.from_policy { Origin::Policy } else { Origin::Request };
+            let (name, ordinal) = match &state_key.discriminator {
                 Ok(name) => (Some(name.as_str()), random.below(3)),
                 Err(ordinal) => (None, *ordinal),
             };
-            Rule { limit: Limit::new(origin, name, "*", ordinal, random.once_in(4), params), place, key }
+            Rule { limit: Limit::new(origin, name, "*", ordinal, random.once_in(4), params), state_key, key }
         });
         Self { keys: KEYS.map(|key| Key::new("", &key).unwrap()), rules: rules.collect() }
     }
@@ -67,11 +71,11 @@ impl Scenario {
     /// Generates up to six levels, root first. They share one cost, as in a check, or each has its own.
     pub(crate) fn levels(&self, random: &mut Random) -> Vec<(&Rule, i64)> {
         let mut rules: Vec<_> = (0..random.below(7)).map(|_| &self.rules[random.below(self.rules.len())]).collect();
-        rules.sort_by_key(|rule| rule.place.path.len());
-        let least = rules.iter().map(|rule| rule.most()).min().unwrap_or(1);
-        let all = cost(random, least);
+        rules.sort_by_key(|rule| rule.state_key.path.len());
+        let smallest = rules.iter().map(|rule| rule.max_cost()).min().unwrap_or(1);
+        let all = cost(random, smallest);
         let differ = random.once_in(3);
-        rules.into_iter().map(|rule| (rule, if differ { cost(random, rule.most()) } else { all })).collect()
+        rules.into_iter().map(|rule| (rule, if differ { cost(random, rule.max_cost()) } else { all })).collect()
     }
 
     /// Returns the request as the stores take it and as the model takes it.
@@ -84,10 +88,10 @@ impl Scenario {
     ) -> (Plan<'_>, model::Request) {
         let rules = || levels.iter().map(|(rule, cost)| (self.rule(rule), *cost));
         let ours: SmallVec<[_; 4]> = rules()
-            .map(|(rule, cost)| Level::new(&self.keys[rule.key], rule.place.path.len() as u8, 2, &rule.limit, cost))
+            .map(|(rule, cost)| Level::new(&self.keys[rule.key], rule.state_key.path.len() as u8, 2, &rule.limit, cost))
             .collect();
         let theirs = rules().zip(&ours).map(|((rule, cost), level)| model::Level {
-            place: rule.place.clone(),
+            state_key: rule.state_key.clone(),
             params: rule.limit.params.clone(),
             shadow: rule.limit.shadow,
             cost,
@@ -103,15 +107,15 @@ impl Scenario {
     }
 }
 
-/// Generates a cost for a limit of `most` units at once.
-fn cost(random: &mut Random, most: i64) -> i64 {
+/// Generates a cost for a limit of `max` units at once.
+fn cost(random: &mut Random, max: i64) -> i64 {
     match random.below(16) {
         0 => 0,
         1..4 => 1,
         4..6 => random.within(1, 5),
         6 => random.within(5, 20),
-        7..9 => most,
-        9..13 => random.within(0, most),
+        7..9 => max,
+        9..13 => random.within(0, max),
         13 => -random.within(1, 3),
         14 => -random.within(1, 30),
         _ => random.magnitude(1 << 32),
@@ -121,7 +125,7 @@ fn cost(random: &mut Random, most: i64) -> i64 {
 /// States in a map, with room for a fixed number.
 #[derive(Clone)]
 pub(crate) struct Store {
-    places: Vec<StateKey>,
+    state_keys: Vec<StateKey>,
     room: usize,
     /// Whether a request without room is allowed, and its state not stored.
     lets_pass: bool,
@@ -132,7 +136,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(room: usize) -> Self {
-        Self { places: Vec::new(), room, lets_pass: false, states: HashMap::new(), now: 0 }
+        Self { state_keys: Vec::new(), room, lets_pass: false, states: HashMap::new(), now: 0 }
     }
 
     pub(crate) fn letting_pass(room: usize) -> Self {
@@ -141,7 +145,7 @@ impl Store {
 
     /// Prepares for a request; with `forget`, drops expired states.
     pub(crate) fn hold(&mut self, request: &model::Request, forget: bool) {
-        self.places = request.levels.iter().map(|level| level.place.clone()).collect();
+        self.state_keys = request.levels.iter().map(|level| level.state_key.clone()).collect();
         self.now = request.now;
         self.states.retain(|_, (_, until)| !forget || *until > request.now);
     }
@@ -153,11 +157,11 @@ impl Store {
 
 impl States for Store {
     fn get(&self, index: usize) -> Option<&State> {
-        self.states.get(&self.places[index]).filter(|(_, until)| *until > self.now).map(|(state, _)| state)
+        self.states.get(&self.state_keys[index]).filter(|(_, until)| *until > self.now).map(|(state, _)| state)
     }
 
-    fn has_place(&self, index: usize) -> bool {
-        self.states.contains_key(&self.places[index])
+    fn has_entry(&self, index: usize) -> bool {
+        self.states.contains_key(&self.state_keys[index])
     }
 
     fn has_room(&self, count: usize) -> bool {
@@ -169,10 +173,10 @@ impl States for Store {
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {
-        if self.lets_pass && !self.has_place(index) && self.states.len() == self.room {
+        if self.lets_pass && !self.has_entry(index) && self.states.len() == self.room {
             return;
         }
-        self.states.insert(self.places[index].clone(), (state, self.now + reset_after));
+        self.states.insert(self.state_keys[index].clone(), (state, self.now + reset_after));
         assert!(self.states.len() <= self.room, "a state was put for which no room was reserved");
     }
 }

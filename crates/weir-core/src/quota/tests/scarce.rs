@@ -4,34 +4,34 @@ use super::*;
 
 #[test]
 fn where_there_are_more_than_steps_nearly_all_are_handed_out_and_the_others_are_denied_soon() {
-    let (mut world, bucket) = World::new(100);
+    let (mut simulation, bucket) = Simulation::new(100);
     for _ in 0..120 {
-        world.join(bucket, 2, 0);
+        simulation.join(bucket, 2, 0);
     }
-    world.run(1);
-    let told = world.holders.iter().filter(|holder| holder.changes > 0).count();
+    simulation.run(1);
+    let told = simulation.holders.iter().filter(|holder| holder.changes > 0).count();
     assert!((65..=75).contains(&told), "50 begin, 20 are denied: {told}");
-    world.run(19);
-    assert_eq!(world.rates().iter().sum::<u64>(), 99, "one more would not have room for its full bucket");
-    assert!(world.holders.iter().all(|holder| holder.changes > 0), "the last one is denied too");
-    world.leave(0);
-    world.run(20);
-    assert_eq!(world.rates().iter().sum::<u64>(), 99);
+    simulation.run(19);
+    assert_eq!(simulation.rates().iter().sum::<u64>(), 99, "one more would not have room for its full bucket");
+    assert!(simulation.holders.iter().all(|holder| holder.changes > 0), "the last one is denied too");
+    simulation.leave(0);
+    simulation.run(20);
+    assert_eq!(simulation.rates().iter().sum::<u64>(), 99);
 }
 
 #[test]
 fn where_there_are_more_than_steps_those_that_are_asked_for_most_have_them() {
-    let (mut world, bucket) = World::new(100);
-    let idle: Vec<usize> = (0..110).map(|_| world.join(bucket, 0, 0)).collect();
-    let busy: Vec<usize> = (0..10).map(|_| world.join(bucket, 50, 0)).collect();
-    world.run(30);
-    assert!(busy.iter().all(|index| world.rates()[*index] > 0), "{:?}", world.rates());
-    assert!(idle.iter().any(|index| world.rates()[*index] == 0), "{:?}", world.rates());
+    let (mut simulation, bucket) = Simulation::new(100);
+    let idle: Vec<usize> = (0..110).map(|_| simulation.join(bucket, 0, 0)).collect();
+    let busy: Vec<usize> = (0..10).map(|_| simulation.join(bucket, 50, 0)).collect();
+    simulation.run(30);
+    assert!(busy.iter().all(|index| simulation.rates()[*index] > 0), "{:?}", simulation.rates());
+    assert!(idle.iter().any(|index| simulation.rates()[*index] == 0), "{:?}", simulation.rates());
 }
 
 #[test]
 fn a_step_stays_with_its_holder_while_it_is_asked_for_anything() {
-    let mut divider = Divider::new(Terms::default());
+    let mut divider = Divider::new(QuotaTiming::default());
     let level = divider.add_level(None, 2);
     divider.set_budget(level, 2, 0);
     let bucket = divider.add_bucket(level);

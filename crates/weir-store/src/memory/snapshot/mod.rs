@@ -10,7 +10,7 @@
 //! | algorithms | u8: their number; for each its name, after a u8 length |
 //! | states | for each a u8, the number of its algorithm from 1; its encoded state: u16 length, then f64 each; i64: its
 //! expiry, in microseconds; its name, after a u16 length |
-//! | holds | only in version 2, after a u8 0: see `held.rs` |
+//! | holds | only in version 2, after a u8 0: see `holds.rs` |
 //! | end | u8 0; u64: number of states |
 //! | checksum | 32 bytes of BLAKE3 over everything before |
 //!
@@ -18,7 +18,7 @@
 //! changes during the write may be written twice; the later expiry wins.
 
 mod file;
-mod held;
+mod holds;
 mod lock;
 mod read;
 #[cfg(test)]

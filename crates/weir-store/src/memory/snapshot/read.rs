@@ -7,7 +7,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use super::{CHECKSUM, END_OF_STATES, MAGIC, SnapshotError, VERSION, VERSION_WITHOUT_HOLDS, held};
+use super::{CHECKSUM, END_OF_STATES, MAGIC, SnapshotError, VERSION, VERSION_WITHOUT_HOLDS, holds};
 use crate::MemoryStore;
 use weir_core::{
     algorithm::{self, State},
@@ -116,7 +116,7 @@ impl Snapshot {
             }
         }
         if self.version > VERSION_WITHOUT_HOLDS {
-            let left_out = held::load(&mut self.from, store, &anchor_of, now, loaded.states)?;
+            let left_out = holds::load(&mut self.from, store, &anchor_of, now, loaded.states)?;
             store.left_out.fetch_add(left_out, Ordering::Relaxed);
         }
         let said = u64::from_le_bytes(bytes(&mut self.from)?);

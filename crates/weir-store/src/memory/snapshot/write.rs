@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{CHECKSUM, END_OF_STATES, MAGIC, VERSION, VERSION_WITHOUT_HOLDS, held};
+use super::{CHECKSUM, END_OF_STATES, MAGIC, VERSION, VERSION_WITHOUT_HOLDS, holds};
 use crate::MemoryStore;
 use weir_core::{
     algorithm::{LIST, State},
@@ -40,7 +40,7 @@ pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Re
     let now = store.clock.now();
     // Before the states: a hold that is settled meanwhile then counts twice rather than not at all.
     let mut held = Vec::new();
-    store.shards.iter().try_for_each(|shard| held::write(&shard.lock(), now, &mut held))?;
+    store.shards.iter().try_for_each(|shard| holds::write(&shard.lock(), now, &mut held))?;
     let is_held = !held.is_empty();
     head(now, if is_held { VERSION } else { VERSION_WITHOUT_HOLDS }, &mut buffer)?;
     let mut states = 0;

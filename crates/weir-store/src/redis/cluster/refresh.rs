@@ -38,43 +38,43 @@ const REFRESH_WHEN_DOWN: Duration = Duration::from_millis(200);
 /// Triggers for refreshes, and the state between them.
 #[derive(Default)]
 pub(super) struct Refresh {
-    doubted: Notify,
+    requested: Notify,
     moved: Notify,
     /// The target of the last `MOVED`, which has the latest map.
-    named: Mutex<Option<Address>>,
+    moved_to: Mutex<Option<Address>>,
     /// Number of refreshes so far, which rotates the node asked first.
-    turn: AtomicUsize,
+    rotation: AtomicUsize,
     /// The last refresh was rejected, because it had fewer slots.
-    disbelieved: AtomicBool,
+    rejected_once: AtomicBool,
 }
 
 impl Refresh {
     /// Triggers a refresh, because the map may be outdated.
-    pub(super) fn soon(&self) {
-        self.doubted.notify_one();
+    pub(super) fn request(&self) {
+        self.requested.notify_one();
     }
 
     /// Triggers a refresh after a `MOVED` to this address, since other slots may have moved too.
     pub(crate) fn after_move(&self, to: Address) {
-        *self.named.lock() = Some(to);
+        *self.moved_to.lock() = Some(to);
         self.moved.notify_one();
     }
 }
 
 /// Refreshes the map when it may be outdated, and periodically while a master is unhealthy.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut trouble = None;
+    let mut logged = None;
     loop {
-        let failure = shared.refresh_and_judge().await.err();
+        let failure = shared.refresh_and_report().await.err();
         match &failure {
             // Logged only when it changes.
-            Some(now) if trouble.as_ref() != Some(now) => {
+            Some(now) if logged.as_ref() != Some(now) => {
                 warn!(error = now as &dyn Error, "the Cluster's slot map is incomplete or cannot be refreshed");
             }
-            None if trouble.is_some() => info!("the Cluster's slot map is complete again"),
+            None if logged.is_some() => info!("the Cluster's slot map is complete again"),
             _ => {}
         }
-        trouble = failure;
+        logged = failure;
         let refreshed = Instant::now();
         sleep(REFRESH_PAUSE).await;
         let moved = async {
@@ -83,7 +83,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         tokio::select! {
             biased;
-            () = shared.refresh.doubted.notified() => {}
+            () = shared.refresh.requested.notified() => {}
             () = moved => {}
             () = sleep(REFRESH_WHEN_DOWN), if !shared.is_up() => {}
         }
@@ -93,7 +93,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 impl Shared {
     /// Refreshes the map, and opens the topology's circuit breaker after consecutive failures, or when the refresh
     /// takes longer than a check's timeout.
-    async fn refresh_and_judge(&self) -> Result<(), Failure> {
+    async fn refresh_and_report(&self) -> Result<(), Failure> {
         let mut refresh = pin!(self.refresh());
         let refreshed = match timeout(self.factory.command_timeout(), &mut refresh).await {
             Ok(refreshed) => refreshed,
@@ -102,24 +102,24 @@ impl Shared {
                 refresh.await
             }
         };
-        let judged = refreshed.and_then(|()| match self.map.load().covered() {
+        let outcome = refreshed.and_then(|()| match self.map.load().covered() {
             SLOTS => Ok(()),
             covered => Err(Failure::Server(format!("the Cluster serves {covered} of {SLOTS} slots").into())),
         });
-        match &judged {
+        match &outcome {
             Ok(()) => self.topology.close(),
             Err(failure) => self.topology.failed(failure),
         }
-        judged
+        outcome
     }
 
     /// Requests the map from one node after the other until one answers.
     async fn refresh(&self) -> Result<(), Failure> {
         let mut last = Failure::Connect("no node of the Cluster is known".into());
-        for address in self.whom_to_ask() {
+        for address in self.candidates() {
             match self.ranges(&address).await {
                 Ok(ranges) => {
-                    self.take(ranges);
+                    self.apply(ranges);
                     return Ok(());
                 }
                 Err(failure) => last = failure,
@@ -130,16 +130,16 @@ impl Shared {
 
     /// Returns the order in which nodes are asked: the target of the last `MOVED`, the healthy masters in rotation, the
     /// other masters, then the seeds.
-    fn whom_to_ask(&self) -> Vec<Address> {
+    fn candidates(&self) -> Vec<Address> {
         let map = self.map.load();
         let (mut up, down): (Vec<_>, Vec<_>) = map.masters().partition(|(_, node)| node.is_up());
-        let turn = self.refresh.turn.fetch_add(1, Ordering::Relaxed);
-        let first = turn.checked_rem(up.len()).unwrap_or_default();
+        let rotation = self.refresh.rotation.fetch_add(1, Ordering::Relaxed);
+        let first = rotation.checked_rem(up.len()).unwrap_or_default();
         up.rotate_left(first);
         let masters = up.into_iter().chain(down).map(|(address, _)| address.clone());
-        let named = self.refresh.named.lock().take();
+        let moved_to = self.refresh.moved_to.lock().take();
         let mut all: Vec<Address> = Vec::new();
-        for address in named.into_iter().chain(masters).chain(self.seeds.iter().cloned()) {
+        for address in moved_to.into_iter().chain(masters).chain(self.seeds.iter().cloned()) {
             if !all.contains(&address) {
                 all.push(address);
             }
@@ -158,7 +158,7 @@ impl Shared {
 
     /// Builds a new map, keeping the nodes of the old one. A map with fewer slots is accepted only if the next refresh,
     /// from another node, confirms it.
-    fn take(&self, ranges: Vec<slots::Range>) {
+    fn apply(&self, ranges: Vec<slots::Range>) {
         let _change = self.change.lock();
         let (before, mut next) = (self.map.load(), SlotMap::default());
         for (first, last, address) in ranges {
@@ -167,11 +167,11 @@ impl Shared {
             next.give(first..=last, &address, make);
         }
         let fewer = next.covered() < before.covered();
-        if fewer && !self.refresh.disbelieved.swap(true, Ordering::Relaxed) {
-            self.refresh.soon();
+        if fewer && !self.refresh.rejected_once.swap(true, Ordering::Relaxed) {
+            self.refresh.request();
             return;
         }
-        self.refresh.disbelieved.store(false, Ordering::Relaxed);
+        self.refresh.rejected_once.store(false, Ordering::Relaxed);
         // Sorted, because nodes may list the masters in different orders.
         let names = |map: &SlotMap<Node>| {
             map.masters()

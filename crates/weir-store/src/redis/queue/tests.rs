@@ -120,9 +120,9 @@ async fn overtaken_requests_are_shed_and_stalled_ones_are_late() {
     let queue = Arc::new(Queue::new(10_000));
     let mut heavy = submit(&queue, 200, 16, later()).await;
     let taken = queue.take(1_024, ROUND_TRIP);
-    let (sent, passed_over) = (heavy.remove(0).unwrap(), heavy.pop().unwrap().unwrap());
+    let (sent, overtaken) = (heavy.remove(0).unwrap(), heavy.pop().unwrap().unwrap());
     assert!(matches!(queue.answer(sent, Instant::now()).await, Err(Failure::Lost(_))));
-    assert_eq!(queue.answer(passed_over, Instant::now()).await, Err(Failure::Shed));
+    assert_eq!(queue.answer(overtaken, Instant::now()).await, Err(Failure::Shed));
     let fresh = submit(&queue, 1, 1, later()).await.remove(0).unwrap();
     assert_eq!(queue.answer(fresh, Instant::now()).await, Err(Failure::Late), "nothing was sent since");
     drop(taken);

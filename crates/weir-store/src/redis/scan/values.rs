@@ -3,7 +3,7 @@
 
 use rmpv::{ValueRef, decode::read_value_ref};
 
-use crate::scan::{Held, Reserved};
+use crate::scan::{Hold, Reserved};
 use weir_core::domain::Micros;
 
 /// Type of an open reservation's record: `OPEN` in `reserve.lua`.
@@ -16,7 +16,7 @@ fn parts(mut value: &[u8]) -> Option<[ValueRef<'_>; 3]> {
 }
 
 /// Returns the unexpired holds in a state's value.
-pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Held> {
+pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Hold> {
     let Some([_, _, ValueRef::Array(ledger)]) = parts(value) else { return Vec::new() };
     let hold = |hold: &ValueRef<'_>| {
         // {id, sequence, spent, units, granted, deadline}
@@ -25,7 +25,7 @@ pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Held> {
         let expires_after = moment(deadline)? - now;
         // The ids of reservations are a single letter.
         let owner = text(id)?.first_chunk().map(|owner| u64::from_be_bytes(*owner));
-        let held = Held { owner, units: units.as_u64()?, expires_after };
+        let held = Hold { owner, units: units.as_u64()?, expires_after };
         (held.units > 0 && expires_after > 0).then_some(held)
     };
     ledger.iter().filter_map(hold).collect()

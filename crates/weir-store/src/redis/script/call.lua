@@ -28,15 +28,15 @@ local rules = {}
 
 -- The current plan. Its levels are not copied from the input but addressed by column: the value of a level is at the
 -- column's start plus the level's number. Copies, tables and function calls dominate the time of a call.
-local count, charge, over_limit_only, dry_run, max_wait, one_key, records_key, twins, charged_at
-local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
+local count, charge, over_limit_only, dry_run, max_wait, one_key, records_key, duplicates, charged_at
+local keys_at, fields_at, limits_at, costs_at, phases_at, states_at
 -- For an undo: the columns of the values before the plan, the values that it wrote, and the units that it charged.
 local befores_at, afters_at, charged_units_at
 -- The plan's renewal, or its reservation as {name, step, units or time}; nil: none.
 local renewal, reservation
 -- The request's id as {name, fingerprint, retention time}; nil: none. And whether it claims the charges of an earlier
 -- attempt.
-local request, claims
+local request, claims_charges
 -- States and their reset times by state index, decisions and next states by level, and whether a state changed. `false`
 -- stands for none, which keeps the arrays dense.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false

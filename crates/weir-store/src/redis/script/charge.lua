@@ -2,7 +2,7 @@
 
 -- Returns the total cost of all levels that share the state of `index`.
 local function total_cost(index)
-  return twins and totals[input[places_at + index]] or input[costs_at + index]
+  return duplicates and totals[input[states_at + index]] or input[costs_at + index]
 end
 
 -- Returns the time until a unit is available in a state that has none after this decision: see Algorithm::next_after.
@@ -13,7 +13,7 @@ local function next_after(rule, decision, state, units, phase)
 end
 
 local function step(index, units)
-  local rule, place = rules[index], input[places_at + index]
+  local rule, place = rules[index], input[states_at + index]
   -- A state that an earlier level of this plan has refilled counts as absent, like an expired one.
   local state = resets[place] ~= 0 and states[place]
   local level, phase = levels and levels[place], input[phases_at + index]
@@ -31,7 +31,7 @@ local function step(index, units)
 end
 
 local function put(index, state)
-  local place = input[places_at + index]
+  local place = input[states_at + index]
   states[place], resets[place], changed = state, decisions[index][5], true
 end
 
@@ -55,7 +55,7 @@ local function all_or_nothing()
   local passes = true
   for index = 1, count do
     local decision, state
-    if levels or twins then
+    if levels or duplicates then
       decision, state = step(index, total_cost(index))
     else
       -- Inlined from `step`, because a function call takes longer than its body.
@@ -70,22 +70,22 @@ local function all_or_nothing()
   for index = 1, count do
     local state = next_states[index]
     if state then
-      local place = input[places_at + index]
+      local place = input[states_at + index]
       states[place], resets[place], changed = state, decisions[index][5], true
     end
   end
 end
 
 -- Charges the non-shadow levels that pass. Returns whether all of them do.
-local function charge_counting()
+local function charge_non_shadow()
   local allowed, state = true
   for index = 1, count do
     if not rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
-        if charge >= TELLS then
-          local place = input[places_at + index]
+        if charge >= REPORTS then
+          local place = input[states_at + index]
           counted[place] = value_of(place, decisions[index][5], state)
         end
       end
@@ -97,7 +97,7 @@ end
 
 -- Non-shadow levels go first: they determine whether shadows are charged.
 local function independent()
-  local allowed, state = charge_counting()
+  local allowed, state = charge_non_shadow()
   for index = 1, count do
     if rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])
@@ -111,7 +111,7 @@ local function independent()
 end
 
 -- Returns which levels refuse, each by its own cost, and whether all non-shadow levels pass.
-local function judged()
+local function which_refuse()
   local refuses, passes = {}, true
   for index = 1, count do
     refuses[index] = step(index, input[costs_at + index])[1] == 0
@@ -125,12 +125,12 @@ local function charge_refusing(refuses, puts)
   for index = 1, count do
     local state
     decisions[index], state = step(index, refuses[index] and input[costs_at + index] or 0)
-    if state and (not puts or puts[input[places_at + index]]) then put(index, state) end
+    if state and (not puts or puts[input[states_at + index]]) then put(index, state) end
   end
 end
 
 local function charge_over_limit_only()
-  local refuses, passes = judged()
+  local refuses, passes = which_refuse()
   if passes then return independent() end
   charge_refusing(refuses)
 end

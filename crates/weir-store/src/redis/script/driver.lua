@@ -1,23 +1,23 @@
 -- Runs the plans of one call.
 
-local put_record, reserve, answer_again, is_relied_on, remember_answer, forget_answer
+local put_record, reserve, answer_again, is_claimed, remember_answer, delete_answer
 local undo
 
 local function load_reservations()
   load_holds()
   if reserve then return end
-  put_record, reserve, answer_again, is_relied_on, remember_answer, forget_answer = reservations()
+  put_record, reserve, answer_again, is_claimed, remember_answer, delete_answer = reservations()
 end
 
 local function carry_out()
-  if charge == AFTERWARDS then
-    afterwards()
+  if charge == OUTAGE_CHARGE then
+    charge_outage()
   elseif charge >= UNDOES then
     undo = undo or undoing()
     undo()
   elseif over_limit_only then
     charge_over_limit_only()
-  elseif charge % TELLS == 0 then
+  elseif charge % REPORTS == 0 then
     all_or_nothing()
   else
     independent()
@@ -28,7 +28,7 @@ end
 -- Non-shadow levels keep their charges, so a shadow that shares their state restores the value that they left, except
 -- with over_limit_only, where only refusing levels keep theirs.
 local function change(index)
-  local own = input[places_at + index]
+  local own = input[states_at + index]
   local before, after = not over_limit_only and counted[own] or found[own] or '', written[own]
   if not after or after == before or (rules[index].charges_denied and not over_limit_only) then return '', '' end
   return before, after
@@ -62,14 +62,14 @@ end
 -- command after the first write.
 local function run()
   changed, wrote = false, false
-  local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
-  if tells then written, counted = {}, {} end
+  local reports, undoes = charge >= REPORTS and charge < UNDOES, charge >= UNDOES
+  if reports then written, counted = {}, {} end
   load()
   local granted, expires, words, fields, repeated
   if reservation or request then load_reservations() end
-  local is_taken_back = undoes or reservation and reservation[2] >= SETTLE
-  local stays = request and is_taken_back and is_relied_on()
-  if request and not is_taken_back then repeated, granted = answer_again() end
+  local is_undone = undoes or reservation and reservation[2] >= SETTLE
+  local stays = request and is_undone and is_claimed()
+  if request and not is_undone then repeated, granted = answer_again() end
   if repeated then
     -- The recorded answer is repeated.
   elseif stays and undoes then
@@ -85,8 +85,8 @@ local function run()
   if not dry_run then
     if changed then save() end
     if expires then put_record(reservation[1], expires, words, fields) end
-    if request and is_taken_back then
-      if not stays then forget_answer() end
+    if request and is_undone then
+      if not stays then delete_answer() end
     elseif request and not repeated then
       remember_answer(granted)
     end
@@ -104,10 +104,10 @@ local function run()
       length = length + 1
       output[length] = said[8]
     end
-    if tells then
+    if reports then
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
-    elseif undoes or charge == AFTERWARDS then
+    elseif undoes or charge == OUTAGE_CHARGE then
       length = length + 1
       output[length] = left_charged[index]
     end
@@ -158,7 +158,7 @@ local function decide_all()
         output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
         length = length + 2
       end
-      if not done or changed or charge >= TELLS or charge == AFTERWARDS or renewal or reservation or request then
+      if not done or changed or charge >= REPORTS or charge == OUTAGE_CHARGE or renewal or reservation or request then
         repeatable = false
       end
     end

@@ -1,18 +1,18 @@
 -- Decoding of plans and their limits.
 
 -- Grace period after expiry before a sweep deletes a field, in microseconds, because a clock may step back a little.
-local GRACE = 1000000
+local GRACE_MICROS = 1000000
 -- LOOKS: fields examined for each added field, so that at most about a quarter of a growing hash has expired. UPDATES:
 -- one in this many updates sweeps too, so that a hash that does not grow is cleaned up.
 local LOOKS, UPDATES = 4, 16
 
 -- Charge modes, numbered as in encode.rs: 0 all or nothing, 1 independent; plus 2 report changes, 4 undo, 8 renewal, 16
 -- dry run, 32 reservation, 64 request id, 128 charge only the limits that refuse, 256 claim the charges of an earlier
--- attempt. Or -1, as in afterwards.lua.
-local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID, OVER_LIMIT_ONLY = -1, 2, 4, 8, 16, 32, 64, 128
+-- attempt. Or -1, as in outage_charge.lua.
+local OUTAGE_CHARGE, REPORTS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID, OVER_LIMIT_ONLY = -1, 2, 4, 8, 16, 32, 64, 128
 local CLAIMS = 256
 -- Steps of a reservation, numbered as in encode.rs: make it, kept or released at expiry; settle, extend, undo.
-local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND, TAKE_BACK = 1, 2, 3, 4, 5
+local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND, UNDO_RESERVATION = 1, 2, 3, 4, 5
 -- Conditions for an undo other than a period, numbered as in encode.rs.
 local NEVER, BY_MARK, WITHIN_WINDOW = -1, -2, -3
 -- The field of a hash with the time until which there may be holds on its states.
@@ -45,8 +45,8 @@ local function read_plan()
   records_key = KEYS[key_count + input[at + 2]]
   at = at + 3
   renewal, reservation, request = nil, nil, nil
-  claims = charge >= CLAIMS
-  if claims then charge = charge - CLAIMS end
+  claims_charges = charge >= CLAIMS
+  if claims_charges then charge = charge - CLAIMS end
   over_limit_only = charge >= OVER_LIMIT_ONLY
   if over_limit_only then charge = charge - OVER_LIMIT_ONLY end
   if charge >= HAS_ID then
@@ -67,23 +67,23 @@ local function read_plan()
     charged_at = input[at]
   end
   keys_at, fields_at, limits_at = at, at + count, at + 2 * count
-  costs_at, phases_at, places_at = at + 3 * count, at + 4 * count, at + 5 * count
+  costs_at, phases_at, states_at = at + 3 * count, at + 4 * count, at + 5 * count
   at = at + 6 * count
   if charge >= UNDOES then
     befores_at, afters_at, charged_units_at = at, at + count, at + 2 * count
     at = at + 3 * count
   end
   at = at + 1
-  twins = false
+  duplicates = false
   for index = 1, count do
     local text = input[limits_at + index]
     rules[index] = limits[text] or read_limit(text)
-    if input[places_at + index] ~= index then twins = true end
+    if input[states_at + index] ~= index then duplicates = true end
   end
-  if not twins then return end
+  if not duplicates then return end
   for index = 1, count do totals[index] = 0 end
   for index = 1, count do
-    local place = input[places_at + index]
+    local place = input[states_at + index]
     totals[place] = totals[place] + input[costs_at + index]
   end
 end

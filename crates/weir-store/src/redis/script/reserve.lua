@@ -1,5 +1,5 @@
--- Records of reservations and request ids, like reservation.rs and repeat.rs: fields of the hash at the plan's last
--- key. A value has its expiry, its content, and then: for an open reservation, the names of the levels on which it
+-- Records of reservations and request ids, like reservation.rs and idempotency.rs: fields of the hash at the plan's
+-- last key. A value has its expiry, its content, and then: for an open reservation, the names of the levels on which it
 -- holds units; for a request with an id, its decisions. The latter's content also tells whether an attempt has claimed
 -- its charges.
 
@@ -152,7 +152,7 @@ local function extend_reservation(deadline, words, fields, ends)
 end
 
 -- Whether another attempt has claimed the charges of the request.
-local function is_relied_on()
+local function is_claimed()
   local _, words = find_record(request[1])
   return words and words[1] == ANSWERED and words[4]
 end
@@ -165,8 +165,8 @@ local function answer_of_record(task, value)
     return {WAS_SETTLED, words[2], words[3]}
   end
   if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
-  if task ~= TAKE_BACK then return settle_reservation(expires, words, fields, value) end
-  if request and is_relied_on() then return {RESERVED, expires - now, 0} end
+  if task ~= UNDO_RESERVATION then return settle_reservation(expires, words, fields, value) end
+  if request and is_claimed() then return {RESERVED, expires - now, 0} end
   call('HDEL', records_key, RECORDS .. reservation[1])
   wrote = true
   return (settle_reservation(expires, words, fields, 0))
@@ -198,7 +198,7 @@ local function answer_again()
     decisions[index] = is_same and #before == count and before[index] or step(index, 0)
   end
   if not is_same then return 2, reservation and {REFUSED, 0, 0} end
-  if claims then
+  if claims_charges then
     words[4] = 1
     put_record(request[1], expires, words, before)
   end
@@ -214,7 +214,7 @@ local function has_charged()
   for index = 1, count do
     local cost, rule = input[costs_at + index], rules[index]
     local allowed = decisions[index][1] == 1
-    local alone = charge % TELLS == 1 and not over_limit_only and not rule.shadow
+    local alone = charge % REPORTS == 1 and not over_limit_only and not rule.shadow
     local spared = over_limit_only and allowed
     local is_charged = allowed and (passes or alone) and not rule.slots or rule.charges_denied and not spared
     if cost < 0 or cost > 0 and is_charged then return true end
@@ -233,6 +233,6 @@ local function remember_answer(outcome)
 end
 
 -- Deletes the record of a request whose charges were undone.
-local function forget_answer()
+local function delete_answer()
   call('HDEL', records_key, RECORDS .. request[1])
 end

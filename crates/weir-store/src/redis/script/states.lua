@@ -4,7 +4,7 @@
 -- the cache.
 local function is_cached()
   if not (cached_hash and one_key and KEYS[key_count + 1] == cached_hash) then return false end
-  if count ~= cached_count or twins or charge >= TELLS or reservation then return false end
+  if count ~= cached_count or duplicates or charge >= REPORTS or reservation then return false end
   for index = 1, count do
     if input[fields_at + index] ~= cached_fields[index] then return false end
   end
@@ -15,7 +15,8 @@ end
 -- nothing.
 local function cache()
   local hash = KEYS[key_count + 1]
-  cached_hash = one_key and hash == KEYS[key_count + 2] and not twins and not reservation and charge < TELLS and hash
+  cached_hash = one_key and hash == KEYS[key_count + 2] and not duplicates and not reservation and charge < REPORTS
+    and hash
   if not cached_hash then return end
   cached_count = count
   for index = 1, count do
@@ -40,7 +41,7 @@ local function add_level(index, ledger)
   local rule = rules[index]
   levels = levels or {}
   levels[index] = false
-  if type(ledger) ~= 'table' or not rule.charge or input[places_at + index] ~= index then return end
+  if type(ledger) ~= 'table' or not rule.charge or input[states_at + index] ~= index then return end
   load_holds()
   levels[index] = {
     step = rule.step, charge = rule.charge, p = rule.params, base = rule.base, s = states[index], ledger = ledger,
@@ -103,7 +104,7 @@ local function sweep(hash, looks)
   local found = call('HRANDFIELD', hash, looks, 'WITHVALUES')
   for index = 1, #found, 2 do
     local read, expires = pcall(unpacked, found[index + 1])
-    if read and type(expires) == 'number' and expires + GRACE < now then call('HDEL', hash, found[index]) end
+    if read and type(expires) == 'number' and expires + GRACE_MICROS < now then call('HDEL', hash, found[index]) end
   end
 end
 

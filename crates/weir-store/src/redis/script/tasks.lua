@@ -2,11 +2,11 @@
 
 if task == 0 then return pack(decide_all()) end
 
--- Deletes the fields of a hash that belong to the key named by `rest`, and with `subtree` those of the keys below it,
--- one page at a time. Returns the next cursor ('0': the end), whether the key itself had an unexpired state, and
--- whether any of the fields had. Unexpired holds stay, because their owners keep spending; expired ones are dropped.
+-- Deletes the fields of a hash that belong to the key named by `field_prefix`, and with `subtree` those of the keys
+-- below it, one page at a time. Returns the next cursor ('0': the end), whether the key itself had an unexpired state,
+-- and whether any of the fields had. Unexpired holds stay, because their owners keep spending; expired ones are dropped.
 local function reset()
-  local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
+  local hash, field_prefix, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
   local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
   if not read then
     local failure = type(page) == 'table' and page.err or tostring(page)
@@ -18,8 +18,8 @@ local function reset()
   local existed, removed, gone, kept = 0, 0, {}, {}
   for index = 1, #page[2], 2 do
     local field = page[2][index]
-    if string.sub(field, 1, #rest) == rest then
-      local own = string.byte(field, #rest + 1) == 255
+    if string.sub(field, 1, #field_prefix) == field_prefix then
+      local own = string.byte(field, #field_prefix + 1) == 255
       if (own or subtree) and field ~= HELD and string.byte(field) ~= string.byte(RECORDS) then
         local read, expires, words, ledger = pcall(unpacked, page[2][index + 1])
         local live, counts = {}, not (read and type(expires) == 'number' and (expires <= now or not words))
@@ -41,7 +41,7 @@ local function reset()
     end
   end
   local held = call('HMGET', hash, HELD, RECORDS)
-  if rest == '' and subtree and not held[1] and not held[2] and (existed == 1 or page[1] == '0') then
+  if field_prefix == '' and subtree and not held[1] and not held[2] and (existed == 1 or page[1] == '0') then
     -- The answer is already determined, so the whole hash is deleted at once.
     call('UNLINK', hash)
     return {'0', existed, removed}

@@ -30,7 +30,7 @@ end
 -- it was given back.
 local function give_back(index)
   local period, phase, before = rules[index].period, input[phases_at + index], input[befores_at + index]
-  local units, place = input[charged_units_at + index], input[places_at + index]
+  local units, place = input[charged_units_at + index], input[states_at + index]
   if period == NEVER then return false end
   if period == BY_MARK then
     local mark = mark_of(select(2, unpacked(input[afters_at + index])))
@@ -60,15 +60,15 @@ end
 local function undo()
   local restored = {}
   for index = 1, count do
-    local place = input[places_at + index]
+    local place = input[states_at + index]
     if place == index then restored[index] = restore(index) end
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
   end
   -- Refusing shadows were already charged. If that was not undone, it stays.
-  if over_limit_only then return charge_refusing(judged(), restored) end
+  if over_limit_only then return charge_refusing(which_refuse(), restored) end
   -- Non-shadow levels keep their charges, which a dry run has not written.
-  if dry_run and charge > UNDOES then charge_counting() end
+  if dry_run and charge > UNDOES then charge_non_shadow() end
   for index = 1, count do
     local decision, state = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
     decisions[index] = decision

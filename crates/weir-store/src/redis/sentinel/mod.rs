@@ -18,12 +18,12 @@ use deadpool_redis::redis::{aio::MultiplexedConnection, from_redis_value};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use self::promotion::Followed;
+use self::promotion::FollowedPromotion;
 use super::{
     command::{command, query},
     connector::{Connector, Purpose},
 };
-use crate::{Failure, failure::RefusalCode, url::Address};
+use crate::{Failure, failure::ErrorCode, url::Address};
 
 /// The Sentinels of one master.
 pub struct Sentinels {
@@ -33,13 +33,13 @@ pub struct Sentinels {
     /// Index of the Sentinel that last led to the master; it is asked first.
     first: AtomicUsize,
     /// The last promotion that was followed before the Sentinels reported the new master.
-    followed: Mutex<Option<Followed>>,
+    followed_promotion: Mutex<Option<FollowedPromotion>>,
 }
 
 impl Sentinels {
     /// Creates a client for the Sentinels at these addresses, and the master that they know by this name.
     pub fn new(addresses: Vec<Address>, master: String, connector: Arc<Connector>) -> Self {
-        Self { addresses, master, connector, first: AtomicUsize::new(0), followed: Mutex::default() }
+        Self { addresses, master, connector, first: AtomicUsize::new(0), followed_promotion: Mutex::default() }
     }
 
     /// Returns the master's name at the Sentinels.
@@ -81,7 +81,7 @@ impl Sentinels {
                     return Ok(connection);
                 }
                 Err(failure) => {
-                    if failure.refusal() == Some(RefusalCode::ReadOnly) {
+                    if failure.error_code() == Some(ErrorCode::ReadOnly) {
                         self.demoted(&master);
                     }
                     failures.push((false, place, failure));
@@ -96,7 +96,7 @@ impl Sentinels {
 
     async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
         let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
-        self.ask(&connection, sentinel, deadline).await.map(|named| self.meant(sentinel, named))
+        self.ask(&connection, sentinel, deadline).await.map(|named| self.resolve(sentinel, named))
     }
 
     async fn ask(
@@ -109,11 +109,11 @@ impl Sentinels {
         let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
         let asked = timeout_at(deadline, query(connection.clone(), &question, false)).await;
         let reply = asked.map_err(|_| failed("does not answer in time"))?;
-        let reply = reply.map_err(|error| self.connector.refused(sentinel, error))?;
+        let reply = reply.map_err(|error| self.connector.connection_failure(sentinel, error))?;
         match from_redis_value(reply) {
             Ok((host, port)) => {
                 let named = Address::Tcp { host, port };
-                self.heard(sentinel, &named);
+                self.record_report(sentinel, &named);
                 Ok(named)
             }
             Err(_) => Err(failed(&format!("knows no master `{}`", self.master))),

@@ -41,7 +41,7 @@ pub(super) struct Promotion {
 
 /// A promotion that was followed.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct FollowedPromotion {
     promotion: Promotion,
     until: Instant,
     /// Sentinels that have reported the new master. If one reports the old one later, that is the master again.
@@ -63,8 +63,8 @@ impl Promotion {
 
 impl Sentinels {
     /// Records that a Sentinel reported this server as the master.
-    pub(super) fn heard(&self, sentinel: &Address, named: &Address) {
-        if let Some(Followed { promotion, known_to, .. }) = &mut *self.followed.lock()
+    pub(super) fn record_report(&self, sentinel: &Address, named: &Address) {
+        if let Some(FollowedPromotion { promotion, known_to, .. }) = &mut *self.followed_promotion.lock()
             && promotion.to == *named
             && !known_to.contains(sentinel)
         {
@@ -73,9 +73,9 @@ impl Sentinels {
     }
 
     /// Resolves the master that a Sentinel reports, since it may not know of a followed promotion yet.
-    pub(super) fn meant(&self, sentinel: &Address, named: Address) -> Address {
-        match &*self.followed.lock() {
-            Some(Followed { promotion, until, known_to })
+    pub(super) fn resolve(&self, sentinel: &Address, named: Address) -> Address {
+        match &*self.followed_promotion.lock() {
+            Some(FollowedPromotion { promotion, until, known_to })
                 if promotion.from == named && Instant::now() < *until && !known_to.contains(sentinel) =>
             {
                 promotion.to.clone()
@@ -86,7 +86,7 @@ impl Sentinels {
 
     /// Discards a followed promotion to this server, which is a replica.
     pub(super) fn demoted(&self, server: &Address) {
-        let mut followed = self.followed.lock();
+        let mut followed = self.followed_promotion.lock();
         if followed.as_ref().is_some_and(|followed| followed.promotion.to == *server) {
             *followed = None;
         }
@@ -107,7 +107,7 @@ impl Sentinels {
         let connection = self.connector.connect_with(sentinel, Purpose::Sentinel, config, deadline).await?;
         let mut subscriber = MultiplexedConnection::clone(&connection);
         let subscribed = match timeout_at(deadline, subscriber.subscribe(CHANNEL)).await {
-            Ok(subscribed) => subscribed.map_err(|error| self.connector.refused(sentinel, error)),
+            Ok(subscribed) => subscribed.map_err(|error| self.connector.connection_failure(sentinel, error)),
             Err(_) => Err(Failure::Late),
         };
         Ok((connection, subscribed))
@@ -120,34 +120,35 @@ impl Sentinels {
             // If no connection leads to either server, the Sentinel watches another master. If this failover reverts
             // the previous one, connections may already lead to the new master, and it must be followed all the same,
             // because Sentinels still report the old one.
-            if pool.leads_past(&[&promotion.from, &promotion.to]) {
+            if pool.connects_to_neither(&[&promotion.from, &promotion.to]) {
                 continue;
             }
             let takes_checks = retried(Instant::now() + TRIAL_TIMEOUT, || pool.try_checks(&promotion.to));
             pin!(takes_checks);
-            let mut held = Some(pool.hold());
+            let mut paused = Some(pool.pause_checks());
             let promoted = match timeout(pause, &mut takes_checks).await {
                 Ok(promoted) => promoted,
                 Err(_) => {
-                    held = None;
+                    paused = None;
                     takes_checks.await
                 }
             };
             match promoted {
-                Ok(()) => self.lead_to(&promotion, pool),
+                Ok(()) => self.switch_to(&promotion, pool),
                 Err(failure) => warn!(
                     master = self.master, to = %promotion.to, error = &failure as &dyn std::error::Error,
                     "a Sentinel promotes a replica, which takes no checks: they go on where they went"
                 ),
             }
-            drop(held);
+            drop(paused);
         }
     }
 
-    fn lead_to(&self, promotion: &Promotion, pool: &Pool) {
+    fn switch_to(&self, promotion: &Promotion, pool: &Pool) {
         let until = Instant::now() + AGREED_AFTER;
-        *self.followed.lock() = Some(Followed { promotion: promotion.clone(), until, known_to: Vec::new() });
-        self.leave_others(&promotion.to, pool);
+        *self.followed_promotion.lock() =
+            Some(FollowedPromotion { promotion: promotion.clone(), until, known_to: Vec::new() });
+        self.disconnect_others(&promotion.to, pool);
     }
 }
 

@@ -16,15 +16,15 @@ use crate::{
 
 /// Interval of requests to a Sentinel. A live master that is replaced keeps accepting checks for about this long after
 /// the new one is reported, and their charges are lost.
-const PAUSE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Consecutive rounds with too few answers after which that is logged.
 const SILENT_ROUNDS: u32 = 8;
 
 /// Most announced promotions waiting to be followed. The Sentinels together announce one at a time.
-const ANNOUNCED: usize = 4;
+const MAX_ANNOUNCED: usize = 4;
 
 /// The master that a Sentinel last reported; `None`: no answer.
-type Said = Option<Address>;
+type ReportedMaster = Option<Address>;
 
 /// Polls all Sentinels for the master until dropped. Once a majority reports the same master and it accepts checks, it
 /// ends the connections of `pool` to all other servers: a failover of a live master (`SENTINEL FAILOVER`) leaves the
@@ -32,73 +32,78 @@ type Said = Option<Address>;
 ///
 /// An announced promotion is followed earlier, with checks paused for at most `pause`.
 pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
-    let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
-    let (announce, announced) = mpsc::channel(ANNOUNCED);
-    let listen = |(sentinel, said)| sentinels.listen(sentinel, said, &announce);
-    let asked = sentinels.addresses.iter().zip(&said).map(listen);
-    tokio::join!(join_all(asked), sentinels.judge(&said, pool), sentinels.follow(announced, pool, pause));
+    let reported: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
+    let (announce, announced) = mpsc::channel(MAX_ANNOUNCED);
+    let poll = |(sentinel, reported)| sentinels.poll(sentinel, reported, &announce);
+    let asked = sentinels.addresses.iter().zip(&reported).map(poll);
+    tokio::join!(
+        join_all(asked),
+        sentinels.switch_on_majority(&reported, pool),
+        sentinels.follow(announced, pool, pause)
+    );
 }
 
 impl Sentinels {
     /// Polls one Sentinel.
-    async fn listen(&self, sentinel: &Address, said: &Mutex<Said>, announce: &mpsc::Sender<Promotion>) {
-        let (mut kept, mut refused) = (None, None);
+    async fn poll(&self, sentinel: &Address, reported: &Mutex<ReportedMaster>, announce: &mpsc::Sender<Promotion>) {
+        let (mut idle, mut logged) = (None, None);
         loop {
-            let answer = self.ask_again(&mut kept, &mut refused, sentinel, announce).await;
-            *said.lock() = answer.ok();
-            sleep(PAUSE).await;
+            let answer = self.poll_once(&mut idle, &mut logged, sentinel, announce).await;
+            *reported.lock() = answer.ok();
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Asks on the connection of the previous round, or on a new one.
-    async fn ask_again(
+    async fn poll_once(
         &self,
-        kept: &mut Option<Connection>,
-        refused: &mut Option<Failure>,
+        idle: &mut Option<Connection>,
+        logged: &mut Option<Failure>,
         sentinel: &Address,
         announce: &mpsc::Sender<Promotion>,
     ) -> Result<Address, Failure> {
         let deadline = self.connector.deadline();
-        if let Some(connection) = kept.take()
+        if let Some(connection) = idle.take()
             && let Ok(master) = self.ask(&connection, sentinel, deadline).await
         {
-            *kept = Some(connection);
+            *idle = Some(connection);
             return Ok(master);
         }
         let (connection, subscribed) = self.subscribed(sentinel, announce, deadline).await?;
         if let Err(failure) = subscribed
-            && refused.as_ref() != Some(&failure)
+            && logged.as_ref() != Some(&failure)
         {
             warn!(
                 master = self.master, %sentinel, error = &failure as &dyn std::error::Error,
                 "a failover of a living master loses charges for about a second: the Sentinel does not announce promotions"
             );
-            *refused = Some(failure);
+            *logged = Some(failure);
         }
         let master = self.ask(&connection, sentinel, deadline).await?;
-        *kept = Some(connection);
+        *idle = Some(connection);
         Ok(master)
     }
 
-    async fn judge(&self, said: &[Mutex<Said>], pool: &Pool) {
+    async fn switch_on_majority(&self, reported: &[Mutex<ReportedMaster>], pool: &Pool) {
         let (mut silent, mut logged) = (0, None);
         loop {
-            sleep(PAUSE).await;
-            let meant =
-                |(sentinel, said): (&Address, &Mutex<Said>)| said.lock().clone().map(|it| self.meant(sentinel, it));
-            let said: Vec<Said> = zip(&self.addresses, said).map(meant).collect();
-            self.log_silence(&said, &mut silent);
-            let Some(master) = majority(&said) else { continue };
-            if !pool.leads_elsewhere(master) {
+            sleep(POLL_INTERVAL).await;
+            let resolve = |(sentinel, reported): (&Address, &Mutex<ReportedMaster>)| {
+                reported.lock().clone().map(|it| self.resolve(sentinel, it))
+            };
+            let reported: Vec<ReportedMaster> = zip(&self.addresses, reported).map(resolve).collect();
+            self.log_silence(&reported, &mut silent);
+            let Some(master) = majority(&reported) else { continue };
+            if !pool.connects_to_other(master) {
                 logged = None;
-                self.begin_with_one_that_names(&said, master);
+                self.prefer_sentinel_of(&reported, master);
                 continue;
             }
             // Only once it accepts checks: charges at the old master are better than failing checks.
             match pool.try_checks(master).await {
                 Ok(()) => {
-                    self.begin_with_one_that_names(&said, master);
-                    self.leave_others(master, pool);
+                    self.prefer_sentinel_of(&reported, master);
+                    self.disconnect_others(master, pool);
                 }
                 Err(failure) => {
                     let failure = failure.to_string();
@@ -115,25 +120,25 @@ impl Sentinels {
     }
 
     /// Ends the connections to all other servers.
-    pub(super) fn leave_others(&self, master: &Address, pool: &Pool) {
-        for before in pool.leave_others(master) {
+    pub(super) fn disconnect_others(&self, master: &Address, pool: &Pool) {
+        for before in pool.disconnect_others(master) {
             info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
         }
     }
 
     /// Starts the next look-ups with a Sentinel that reports `master`.
-    fn begin_with_one_that_names(&self, said: &[Said], master: &Address) {
-        let names = |index: usize| said.get(index).and_then(Option::as_ref) == Some(master);
+    fn prefer_sentinel_of(&self, reported: &[ReportedMaster], master: &Address) {
+        let names = |index: usize| reported.get(index).and_then(Option::as_ref) == Some(master);
         if !names(self.first.load(Ordering::Relaxed))
-            && let Some(index) = (0..said.len()).find(|index| names(*index))
+            && let Some(index) = (0..reported.len()).find(|index| names(*index))
         {
             self.first.store(index, Ordering::Relaxed);
         }
     }
 
-    fn log_silence(&self, said: &[Said], silent: &mut u32) {
-        let answered = said.iter().flatten().count();
-        if 2 * answered > said.len() {
+    fn log_silence(&self, reported: &[ReportedMaster], silent: &mut u32) {
+        let answered = reported.iter().flatten().count();
+        if 2 * answered > reported.len() {
             if *silent >= SILENT_ROUNDS {
                 info!(master = self.master, answered, "enough Sentinels answer again");
             }
@@ -142,7 +147,7 @@ impl Sentinels {
         }
         *silent = silent.saturating_add(1);
         if *silent == SILENT_ROUNDS {
-            let of = said.len();
+            let of = reported.len();
             warn!(
                 master = self.master,
                 answered, of, "too few Sentinels answer: a master that is replaced would not be noticed"
@@ -152,16 +157,16 @@ impl Sentinels {
 }
 
 /// Returns the master reported by more than half of the Sentinels.
-fn majority(said: &[Said]) -> Option<&Address> {
-    let count = |named: &Address| said.iter().flatten().filter(|other| *other == named).count();
-    said.iter().flatten().find(|named| 2 * count(named) > said.len())
+fn majority(reported: &[ReportedMaster]) -> Option<&Address> {
+    let count = |named: &Address| reported.iter().flatten().filter(|other| *other == named).count();
+    reported.iter().flatten().find(|named| 2 * count(named) > reported.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(ports: &[u16]) -> Vec<Said> {
+    fn reported(ports: &[u16]) -> Vec<ReportedMaster> {
         let address = |port: &u16| Address::Tcp { host: "h".to_owned(), port: *port };
         ports.iter().map(|port| (*port > 0).then(|| address(port))).collect()
     }
@@ -181,7 +186,7 @@ mod tests {
             (&[0, 0, 0], 0),
             (&[], 0),
         ] {
-            assert_eq!(majority(&said(ports)).cloned(), said(&[named]).remove(0), "{ports:?}");
+            assert_eq!(majority(&reported(ports)).cloned(), reported(&[named]).remove(0), "{ports:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_core::{
     domain::{Micros, key::END},
-    testing::Definition,
+    testing::LimitDefinition,
 };
 
 use super::{Loss, MOST_TTL, Record};
@@ -170,7 +170,7 @@ impl Record {
     /// The holders of slots, according to their answers, never exceed the limit.
     fn judge_slots(&self) -> Result<(), String> {
         for (index, series) in self.series.iter().enumerate() {
-            let Definition::Slots { max } = series.definition else { continue };
+            let LimitDefinition::Slots { max } = series.definition else { continue };
             let own = self.held.iter().filter(|(_, user, ..)| self.series_of(*user).any(|other| other == index));
             let mut changes: Vec<(Micros, i64)> = own
                 .filter(|(.., from, until)| from < until)
@@ -206,17 +206,17 @@ impl Record {
             let refused = refused.get(&name[..]).copied().unwrap_or_default();
             let writes = keyspace.writes.get(name).copied().unwrap_or_default();
             let answer = answers.get(check);
-            let story = || format!("check {check}, sent at {sends:?}, charged {writes} times: {answer:?}");
+            let context = || format!("check {check}, sent at {sends:?}, charged {writes} times: {answer:?}");
             if writes > 1 {
-                return Err(format!("charged twice: {}", story()));
+                return Err(format!("charged twice: {}", context()));
             }
             if sends.len() > 1 + refused {
-                return Err(format!("sent again: {}", story()));
+                return Err(format!("sent again: {}", context()));
             }
             let Some((life, answer)) = answer.copied() else { continue };
             match answer.outcome {
                 Outcome::Admitted { .. } if writes != 1 => {
-                    return Err(format!("admitted by the store and not charged: {}", story()));
+                    return Err(format!("admitted by the store and not charged: {}", context()));
                 }
                 Outcome::Degraded { admitted: true }
                     if self.is_of_unknown_fate(life, answer, (sends, writes), refused) =>

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{Key, Micros},
-    hold::{Balance, ClientLease, HoldId, LeaseRequest, OnCheck, Spend},
+    hold::{Balance, CheckAction, ClientLease, HoldId, LeaseRequest, Spend},
 };
 
 use super::World;
@@ -69,11 +69,11 @@ impl World {
             Spend::Low => lease.low(balance, now),
             Spend::Short => {
                 let request = match lease.short(balance, 1, now) {
-                    OnCheck::Refuse { .. } => {
+                    CheckAction::Refuse { .. } => {
                         return self.decided(number, user, owner, Outcome::Refused { leased: true });
                     }
-                    OnCheck::Check => None,
-                    OnCheck::Ask(request) => Some(request),
+                    CheckAction::Check => None,
+                    CheckAction::Request(request) => Some(request),
                 };
                 let asked = Asked { owner, user, sent: now, request, is_repeated: false };
                 return self.send_to(number, asked, seat);

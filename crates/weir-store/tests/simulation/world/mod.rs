@@ -44,8 +44,8 @@ const TICK: Micros = 1_000;
 /// Time from the last fault to the first checks of the recovery, which still meet dead connections.
 const RECOVERY: Micros = SECOND;
 /// Number of checks during the recovery, their interval, and the number of first ones that the store need not decide.
-const AFTERWARDS: u64 = 50;
-const AFTERWARDS_EVERY: Micros = 50_000;
+const FINAL_CHECKS: u64 = 50;
+const FINAL_CHECK_INTERVAL: Micros = 50_000;
 const MAY_FAIL: u64 = 40;
 /// Time for the recovery and the end.
 const STOPPING: Micros = 6 * SECOND;
@@ -145,8 +145,8 @@ impl World {
             return;
         }
         self.after(self.case.length, Event::Heal);
-        for number in 0..AFTERWARDS {
-            let after = RECOVERY + number as Micros * AFTERWARDS_EVERY;
+        for number in 0..FINAL_CHECKS {
+            let after = RECOVERY + number as Micros * FINAL_CHECK_INTERVAL;
             self.after(self.case.length + after, Event::LastChecks(number >= MAY_FAIL));
         }
         self.after(self.case.length + STOPPING / 2 + SECOND, Event::Stop);

@@ -17,7 +17,7 @@ use crate::{
         params::MAX_PERIOD,
         properties::check::{Key, S, error, never, parse, pass, refuse},
     },
-    domain::{Ask, Micros, Unit, time::DAY},
+    domain::{Micros, StepInput, Unit, time::DAY},
     testing::{Random, cases},
 };
 
@@ -122,8 +122,8 @@ fn windows_are_those_of_the_calendar_in_every_zone() {
 /// Panics unless the window is that of the calendar. Returns whether it has days of other than 24 hours.
 fn assert_window(calendar: &Calendar, rules: &TimeZone, (unit, anchor): (Unit, Anchor), now: Micros) -> bool {
     let window = calendar.around(now);
-    let place = || format!("{window:?} around {now} in {rules:?}: {calendar:?}");
-    assert!(window.start <= now && now < window.end, "{}", place());
+    let context = || format!("{window:?} around {now} in {rules:?}: {calendar:?}");
+    assert!(window.start <= now && now < window.end, "{}", context());
     let day = Timestamp::from_microsecond(now).unwrap().to_zoned(rules.clone()).date();
     // A clock that was set back over midnight shows the previous day again.
     let candidates = [day.yesterday().unwrap(), day, day.tomorrow().unwrap()];
@@ -136,15 +136,15 @@ fn assert_window(calendar: &Calendar, rules: &TimeZone, (unit, anchor): (Unit, A
         }
         Between { start, end: first_moment(next(unit, anchor, begun), rules) }
     });
-    assert!(expected.any(|own| own == window), "{}", place());
+    assert!(expected.any(|own| own == window), "{}", context());
     let edges = calendar.edges(now);
-    assert_eq!((edges[2], edges[3]), (window.start, window.end), "{}", place());
-    assert!(edges.is_sorted_by(|one, next| one < next), "{edges:?} {}", place());
+    assert_eq!((edges[2], edges[3]), (window.start, window.end), "{}", context());
+    assert!(edges.is_sorted_by(|one, next| one < next), "{edges:?} {}", context());
     for pair in edges.windows(2) {
-        assert_eq!(calendar.around(pair[0]), Between { start: pair[0], end: pair[1] }, "{}", place());
-        assert_eq!(calendar.around(pair[1] - 1), Between { start: pair[0], end: pair[1] }, "{}", place());
+        assert_eq!(calendar.around(pair[0]), Between { start: pair[0], end: pair[1] }, "{}", context());
+        assert_eq!(calendar.around(pair[1] - 1), Between { start: pair[0], end: pair[1] }, "{}", context());
     }
-    assert_eq!(calendar.around(now), window, "another one when it is kept: {}", place());
+    assert_eq!(calendar.around(now), window, "another one when it is kept: {}", context());
     (window.end - window.start) % DAY != 0
 }
 
@@ -176,7 +176,7 @@ fn a_billing_month_in_berlin_ends_on_its_day_whatever_the_clocks_do() {
         (berlin(3, 14, 23), 1, refuse(5, 0, left + HOUR, left + HOUR)),
         (berlin(4, 15, 0), -1, pass(5, 5, 0)),
     ] {
-        assert_eq!(key.ask(&params, now, cost), expected, "{now}");
+        assert_eq!(key.decide(&params, now, cost), expected, "{now}");
     }
 }
 
@@ -216,11 +216,11 @@ fn a_window_in_use_ends_when_it_was_told_though_zone_and_anchor_change() {
     let now = at("UTC", date(2026, 11, 23).at(0, 0, 0, 0));
     let end = at("Europe/Berlin", date(2026, 12, 15).at(0, 0, 0, 0));
     let mut key = Key::new();
-    assert_eq!(key.ask(&before, now, 4), pass(10, 6, end - now));
-    assert_eq!(key.ask(&after, now, 6), pass(10, 0, end - now));
-    assert_eq!(key.ask(&after, now, 1), refuse(10, 0, end - now, end - now));
+    assert_eq!(key.decide(&before, now, 4), pass(10, 6, end - now));
+    assert_eq!(key.decide(&after, now, 6), pass(10, 0, end - now));
+    assert_eq!(key.decide(&after, now, 1), refuse(10, 0, end - now, end - now));
     let next = at("America/New_York", date(2027, 1, 1).at(0, 0, 0, 0));
-    assert_eq!(key.ask(&after, end, 1), pass(10, 9, next - end));
+    assert_eq!(key.decide(&after, end, 1), pass(10, 9, next - end));
 }
 
 #[test]
@@ -252,8 +252,8 @@ fn a_scaled_limit_has_the_windows_of_its_own() {
     assert_eq!(scaled.describe(), "{ count: 20, calendar: week, anchor: sunday }");
     assert!(std::ptr::eq(calendar(&params), calendar(&scaled)));
     let Params::FixedWindow(own) = &scaled else { panic!("{scaled:?}") };
-    let ask = Ask { now: 0, cost: 20, max_wait: None, phase: 0 };
-    assert!(own.step(None, &ask).0.allowed);
+    let input = StepInput { now: 0, cost: 20, max_wait: None, phase: 0 };
+    assert!(own.step(None, &input).0.allowed);
 }
 
 #[test]

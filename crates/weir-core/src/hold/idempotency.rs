@@ -1,0 +1,76 @@
+//! Idempotent requests: a client retries a request with an id that was not answered, and is charged once.
+
+use super::{Outcome, Record, Reservation, Reservations, reservation};
+use crate::{
+    domain::Micros,
+    plan::{Decisions, Plan, no_room, peek},
+};
+
+/// The id of a request, by which a store recognizes a repetition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// The client's id.
+    pub name: Box<[u8]>,
+    /// A fingerprint that distinguishes this request from another one with the same id.
+    pub fingerprint: [u8; 8],
+    /// Time for which the answer is remembered, in microseconds.
+    pub window: Micros,
+}
+
+/// Whether a request repeats an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idempotency {
+    /// A first request, or one without an id.
+    #[default]
+    First,
+    /// A repeated request: the answer is the earlier one, and nothing is charged.
+    Repeated,
+    /// A request with the id of another one. Nothing is decided.
+    Conflict,
+}
+
+/// Decides a plan on levels whose units may be held, with its reservation and its request id.
+pub fn decide_with_holds(
+    plan: &Plan<'_>,
+    states: &mut impl Reservations,
+    now: Micros,
+) -> (Decisions, Option<Outcome>, Idempotency) {
+    super::expire(plan, states, now);
+    let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
+    let Some(request) = plan.request.filter(|_| is_new) else {
+        let (decisions, outcome) = reservation::decide(plan, states, now);
+        return (decisions, outcome, Idempotency::First);
+    };
+    let stand =
+        |states: &_| (0..plan.levels().len()).map(|index| peek(plan, states, index, now)).collect::<Decisions>();
+    let refused = plan.reservation.map(|_| Outcome::Refused);
+    match states.record(&request.name).filter(|record| record.expires() > now) {
+        Some(Record::Answered { fingerprint, decisions, is_reserved, .. })
+            if fingerprint == request.fingerprint && is_reserved == plan.reservation.is_some() =>
+        {
+            // If the policy has other limits since, the answer contains their previews.
+            let is_same = decisions.len() == plan.levels().len();
+            let decisions = if is_same { decisions.to_vec().into() } else { stand(states) };
+            let left = |reservation: Reservation<'_>| {
+                let open = states.record(reservation.name).filter(|record| record.expires() > now);
+                Outcome::Reserved { expires_after: open.map_or(0, |record| record.left(now)) }
+            };
+            (decisions, plan.reservation.map(left), Idempotency::Repeated)
+        }
+        Some(_) => (stand(states), refused, Idempotency::Conflict),
+        None if !states.make_room(&[]) => (stand(states).iter().map(no_room).collect(), refused, Idempotency::First),
+        None => {
+            let (decisions, outcome) = reservation::decide(plan, states, now);
+            let is_reserved = matches!(outcome, Some(Outcome::Reserved { .. }));
+            // A request that charges nothing is decided again, so there are no more records than requests that the
+            // limits admit.
+            let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
+            if has_charged {
+                let (fingerprint, until) = (request.fingerprint, now + request.window);
+                let decisions = decisions[..].into();
+                states.put_record(&request.name, Record::Answered { fingerprint, decisions, is_reserved, until });
+            }
+            (decisions, outcome, Idempotency::First)
+        }
+    }
+}

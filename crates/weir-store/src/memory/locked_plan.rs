@@ -1,0 +1,354 @@
+//! The locked plan: the states of one plan while its shards are locked for the decision.
+
+use std::{hint::spin_loop, sync::atomic::Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::{
+    MemorySettings, MemoryStore, WhenFull,
+    locate::{StateLocation, hash, locate_all, shard_of},
+    name::Name,
+    request_mark_bytes,
+    shard::Shard,
+};
+use weir_core::{
+    algorithm::State,
+    domain::{Clock, Micros, request::MAX_LEVELS},
+    hold::{Ledger, Ledgers, Outstanding, Record, Reservations},
+    plan::{Plan, States},
+};
+
+/// States swept after a decision for each one it added.
+const SWEEP_STEP: usize = 2;
+
+/// Spins on a locked shard before the thread parks. A decision is shorter than that, and much shorter than parking and
+/// waking.
+const SPINS: u32 = 64;
+
+/// The states of one plan, with their shards locked.
+pub(super) struct LockedPlan<'s, 'p, C> {
+    store: &'s MemoryStore<C>,
+    plan: &'s Plan<'p>,
+    guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
+    located: SmallVec<[LocatedState; 4]>,
+    /// Index of the guard whose shard has the plan's records, if it may have any.
+    records: Option<usize>,
+    /// Number of new states for which capacity is reserved.
+    reserved: usize,
+    added: usize,
+    /// There may be holds on the plan's states.
+    is_held: bool,
+    lacks_capacity: bool,
+    now: Micros,
+}
+
+/// The place of a level's state: its location, the index of its shard's guard, and its slot if it exists.
+pub(super) struct LocatedState {
+    pub location: StateLocation,
+    pub guard: usize,
+    pub slot: Option<usize>,
+}
+
+impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
+    /// Creates a locked plan without any locks yet.
+    // Filled in place, because moving it once full takes a tenth of a decision.
+    #[inline(always)]
+    pub(super) fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
+        let (guards, located) = (SmallVec::new(), SmallVec::new());
+        Self {
+            store,
+            plan,
+            guards,
+            located,
+            records: None,
+            reserved: 0,
+            added: 0,
+            is_held: false,
+            lacks_capacity: false,
+            now: 0,
+        }
+    }
+
+    /// Locks the plan's shards, each once, in ascending order like all plans, which prevents deadlocks.
+    pub(super) fn lock(&mut self) {
+        for location in locate_all(self.plan, &self.store.hasher, self.store.shards.len()) {
+            self.located.push(LocatedState { location, guard: 0, slot: None });
+        }
+        if self.located.len() > MAX_LEVELS {
+            return self.lock_many();
+        }
+        let records = self.records_shard();
+        // All levels with one anchor are in one shard.
+        if let Some(shard) = self.located.first().map(|found| found.location.shard)
+            && self.located.iter().all(|found| found.location.shard == shard)
+            && records.is_none_or(|records| records == shard)
+        {
+            self.records = records.map(|_| 0);
+            return self.guards.push((shard, lock_spinning(&self.store.shards[shard])));
+        }
+        let mut next = self.shards(records).min();
+        while let Some(shard) = next {
+            let here = self.located.iter_mut().filter(|found| found.location.shard == shard);
+            here.for_each(|found| found.guard = self.guards.len());
+            self.records = self.records.or_else(|| (records == Some(shard)).then_some(self.guards.len()));
+            self.guards.push((shard, lock_spinning(&self.store.shards[shard])));
+            next = self.shards(records).filter(|other| *other > shard).min();
+        }
+    }
+
+    /// Locks the shards of a plan with more levels than one path can have, in O(n log n) time.
+    #[cold]
+    fn lock_many(&mut self) {
+        let records = self.records_shard();
+        let mut shards: Vec<_> = self.shards(records).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        self.guards.extend(shards.iter().map(|shard| (*shard, self.store.shards[*shard].lock())));
+        for found in &mut self.located {
+            found.guard = shards.partition_point(|shard| *shard < found.location.shard);
+        }
+        self.records = records.map(|records| shards.partition_point(|shard| *shard < records));
+    }
+
+    /// Looks up the states and sweeps expired ones if new states may lack room. Returns the time of the decision.
+    pub(super) fn read_states(&mut self) -> Micros {
+        self.now = self.store.clock.now();
+        self.find();
+        let held = if self.plan.reservation.is_some() { 1 + self.located.len() } else { 0 };
+        let records = held + usize::from(self.plan.request.is_some());
+        let missing = self.located.iter().filter(|found| found.slot.is_none()).count() + records;
+        if missing > 0 && self.store.keys.load(Ordering::Relaxed) + missing > self.store.settings.max_keys {
+            self.store.sweep_when_full(&mut self.guards, missing, self.now);
+            self.find();
+        }
+        self.now
+    }
+
+    fn find(&mut self) {
+        for (level, found) in self.plan.levels().iter().zip(&mut self.located) {
+            let shard = &self.guards[found.guard].1;
+            found.slot = shard.find(found.location.state, level.path(), level.limit.ident());
+        }
+    }
+
+    /// Whether there are holds on the plan's states, or records to consult. For most plans there are none, and nothing
+    /// more is looked up.
+    #[inline]
+    pub(super) fn look_for_holds(&mut self) -> bool {
+        let mut levels = self.plan.levels().iter().zip(&self.located);
+        let has_ledger = levels.any(|(level, found)| {
+            let holds = self.guards[found.guard].1.holds();
+            holds.is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
+        });
+        self.is_held = has_ledger || self.plan.reservation.is_some();
+        self.is_held || self.plan.request.is_some()
+    }
+
+    /// Marks the plan's states as held from now on.
+    pub(super) fn will_hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Changes a shard, whose additional capacity is already reserved up to `taken`.
+    #[inline]
+    fn change<T>(&mut self, guard: usize, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
+        self.store.change(&mut self.guards[guard].1, taken, change)
+    }
+
+    /// Returns the shard of a level, and the two parts of its state's name.
+    fn place(&mut self, index: usize) -> (&mut Shard, &[u8], &[u8]) {
+        let level = &self.plan.levels()[index];
+        (&mut self.guards[self.located[index].guard].1, level.path(), level.limit.ident())
+    }
+
+    fn shards(&self, records: Option<usize>) -> impl Iterator<Item = usize> {
+        self.located.iter().map(|found| found.location.shard).chain(records)
+    }
+
+    fn records_shard(&self) -> Option<usize> {
+        self.plan.record_path().map(|path| shard_of(hash(&self.store.hasher, path), self.store.shards.len()))
+    }
+
+    /// Returns the location of the plan's records: the index of the shard's guard, and the anchor path.
+    fn record_place(&self) -> Option<(usize, &'p [u8])> {
+        Some((self.records?, self.plan.record_path()?))
+    }
+
+    /// Evicts live states until `count` more fit. On `false` they do not fit, and the capacity reserved so far is
+    /// released.
+    fn evict(&mut self, count: usize) -> bool {
+        let mut taken = self.store.reserve_up_to(count);
+        while taken < count && self.store.evict(&mut self.guards, &self.located) {
+            taken += self.store.reserve_up_to(count - taken);
+            // An eviction moves the last state into the freed slot.
+            self.find();
+        }
+        if taken < count {
+            self.store.keys.fetch_sub(taken, Ordering::Relaxed);
+            return false;
+        }
+        self.reserved += count;
+        true
+    }
+
+    /// Sweeps a few states of the shards that grew, so that inserts pay for cleaning up.
+    pub(super) fn finish(&mut self) {
+        if self.lacks_capacity {
+            self.store.capacity_misses.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.added > 0 && self.store.clock.is_monotonic() {
+            for (_, shard) in &mut self.guards {
+                self.store.sweep_shard(shard, SWEEP_STEP * self.added, self.now);
+            }
+        }
+    }
+}
+
+/// Locks a shard, spinning first.
+#[inline]
+fn lock_spinning(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    for _ in 0..SPINS {
+        // Checked first, because a failed `try_lock` takes the cache line from the owner of the lock.
+        if !shard.is_locked()
+            && let Some(guard) = shard.try_lock()
+        {
+            return guard;
+        }
+        spin_loop();
+    }
+    shard.lock()
+}
+
+impl<C: Clock> States for LockedPlan<'_, '_, C> {
+    fn get(&self, index: usize) -> Option<&State> {
+        let found = &self.located[index];
+        let shard = &self.guards[found.guard].1;
+        found.slot.filter(|slot| shard.expires(*slot) > self.now).map(|slot| shard.state(slot))
+    }
+
+    #[inline]
+    fn outstanding(&self, index: usize) -> Outstanding {
+        if !self.is_held {
+            return Outstanding::default();
+        }
+        let (level, shard) = (&self.plan.levels()[index], &self.guards[self.located[index].guard].1);
+        let ledger = shard.holds().and_then(|holds| holds.ledger(level.path(), level.limit.ident()));
+        ledger.map(Ledger::outstanding).unwrap_or_default()
+    }
+
+    fn has_entry(&self, index: usize) -> bool {
+        self.located[index].slot.is_some()
+    }
+
+    fn has_room(&self, count: usize) -> bool {
+        let MemorySettings { max_keys, when_full, .. } = self.store.settings;
+        when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys
+    }
+
+    fn reserve(&mut self, count: usize) -> bool {
+        if self.store.reserve_capacity(count) {
+            self.reserved += count;
+            return true;
+        }
+        self.lacks_capacity = true;
+        match self.store.settings.when_full {
+            WhenFull::Deny => false,
+            WhenFull::Allow => {
+                self.reserved += self.store.reserve_up_to(count);
+                true
+            }
+            WhenFull::Evict => self.evict(count),
+        }
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        let found = &mut self.located[index];
+        let shard = &mut self.guards[found.guard].1;
+        let expires = self.now + reset_after;
+        let level = &self.plan.levels()[index];
+        if self.is_held && shard.holds().is_some() {
+            shard.holds_mut().keep_ledger(level.path(), level.limit.ident(), expires);
+        }
+        let (guard, hash, mark_bytes) = (found.guard, found.location.state, request_mark_bytes(level.limit));
+        if let Some(slot) = found.slot {
+            self.store.next_expiry.report(expires);
+            shard.replace(slot, state, expires);
+            if mark_bytes > 0 {
+                self.change(guard, 0, |shard| shard.resize(slot, mark_bytes));
+            }
+        } else if self.reserved > 0 {
+            self.store.next_expiry.report(expires);
+            self.reserved -= 1;
+            let name = Name::new(level.path(), level.limit.ident());
+            let slot = self.change(guard, 1, |shard| shard.insert(hash, name, state, expires, mark_bytes));
+            self.located[index].slot = Some(slot);
+            self.added += 1;
+        }
+    }
+}
+
+impl<C: Clock> Ledgers for LockedPlan<'_, '_, C> {
+    fn take_ledger(&mut self, index: usize) -> Ledger {
+        let (shard, path, ident) = self.place(index);
+        if shard.holds().is_some() { shard.holds_mut().take_ledger(path, ident) } else { Ledger::default() }
+    }
+
+    fn put_ledger(&mut self, index: usize, ledger: Ledger) {
+        let (level, guard) = (&self.plan.levels()[index], self.located[index].guard);
+        if !ledger.holds().is_empty() || self.guards[guard].1.holds().is_some() {
+            self.change(guard, 0, |shard| shard.holds_mut().put_ledger(level.path(), level.limit.ident(), ledger));
+            self.added += 1;
+        }
+    }
+
+    fn force_room(&mut self) {
+        self.store.keys.fetch_add(1, Ordering::Relaxed);
+        self.reserved += 1;
+    }
+
+    fn keep_ledger(&mut self, index: usize, reset_after: Micros) {
+        let expires = self.now + reset_after;
+        let (shard, path, ident) = self.place(index);
+        if shard.holds().is_some() {
+            shard.holds_mut().keep_ledger(path, ident, expires);
+            self.store.next_expiry.report(expires);
+        }
+    }
+}
+
+impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
+    fn record(&self, name: &[u8]) -> Option<Record> {
+        let (guard, anchor_path) = self.record_place()?;
+        self.guards[guard].1.holds()?.record(anchor_path, name).cloned()
+    }
+
+    fn make_room(&mut self, levels: &[usize]) -> bool {
+        let has_ledger = |index: &&usize| {
+            let (level, shard) = (&self.plan.levels()[**index], &self.guards[self.located[**index].guard].1);
+            shard.holds().is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
+        };
+        let count = 1 + levels.len() - levels.iter().filter(has_ledger).count();
+        // Only checked: each entry counts when it is stored. Concurrent plans may together exceed the capacity
+        // slightly.
+        let fits = |keys: usize| keys + count <= self.store.settings.max_keys;
+        if fits(self.store.keys.load(Ordering::Relaxed)) {
+            return true;
+        }
+        self.lacks_capacity = true;
+        // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
+        let is_made = self.store.settings.when_full == WhenFull::Evict && self.evict(count);
+        if is_made {
+            self.reserved -= count;
+            self.store.keys.fetch_sub(count, Ordering::Relaxed);
+        }
+        is_made
+    }
+
+    fn put_record(&mut self, name: &[u8], record: Record) {
+        let Some((guard, anchor_path)) = self.record_place() else { return };
+        self.store.next_expiry.report(record.expires());
+        self.change(guard, 0, |shard| shard.holds_mut().put_record(anchor_path, name, record));
+        self.added += 1;
+    }
+}

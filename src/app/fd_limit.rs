@@ -1,0 +1,23 @@
+//! The limit of open files (`RLIMIT_NOFILE`), raised to the hard limit: every connection takes a file descriptor, and
+//! once there is none left no port accepts connections and no file can be read.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
+
+/// File descriptors besides client connections: listeners, files being read, connections to a store.
+const BESIDE_CONNECTIONS: u64 = 256;
+
+/// Raises the soft limit to the hard limit, and warns if so many connections do not fit.
+pub(super) fn raise(connections: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let most = if raised.is_ok() { limit.maximum } else { limit.current };
+    let needed = connections as u64 + BESIDE_CONNECTIONS;
+    if let Some(most) = most.filter(|most| *most < needed) {
+        warn!(
+            limit = most,
+            needed,
+            "connections may take all open files: raise LimitNOFILE or `ulimit -Hn`, or lower max_connections of the ports"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The outcome of a service, and the panics that end it.
+
+use std::{future::pending, panic::resume_unwind};
+
+use tokio::{
+    select,
+    task::{JoinError, JoinSet},
+};
+use tracing::error;
+use weir_store::SharedStore;
+
+/// The outcome of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// Shut down as requested, without loss: the last snapshot is written, if one is configured.
+    Gracefully,
+    /// Shut down as requested, but the last snapshot could not be written.
+    NotSaved,
+    /// Shut down because a background task panicked.
+    Panicked,
+}
+
+/// Waits until one of these tasks panics, or one of the shared store's. Without reloads, snapshots or connections to
+/// the store, a service would seem healthy and decide wrongly.
+pub(super) async fn panicked(tasks: &mut JoinSet<()>, shared: Option<&SharedStore>) {
+    let of_the_store = async {
+        match shared {
+            Some(shared) => shared.redis().panicked().await,
+            None => pending().await,
+        }
+    };
+    let error = select! {
+        error = first_panic(tasks) => error.to_string(),
+        () = of_the_store => "one of the store's".to_owned(),
+    };
+    error!(error, "a background task has panicked: the service stops, and should be started again");
+}
+
+/// Waits for the first panic, and ignores tasks that end otherwise.
+async fn first_panic(tasks: &mut JoinSet<()>) -> JoinError {
+    loop {
+        match tasks.join_next().await {
+            Some(Err(error)) => return error,
+            Some(Ok(())) => {}
+            None => return pending().await,
+        }
+    }
+}
+
+/// Resumes the panic of a task that the calling task needs, so that it ends the service. A cancelled task does not
+/// panic.
+pub(super) fn resume_panic(needed: JoinError) {
+    if let Ok(panic) = needed.try_into_panic() {
+        resume_unwind(panic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_is_noticed_and_one_that_ends_is_not() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async {});
+        tasks.spawn(pending());
+        assert!(timeout(Duration::from_secs(1), first_panic(&mut tasks)).await.is_err());
+        tasks.spawn(async { panic!("a fault") });
+        let error = timeout(Duration::from_secs(1), first_panic(&mut tasks)).await.unwrap();
+        assert!(error.is_panic());
+        tasks.abort_all();
+    }
+}

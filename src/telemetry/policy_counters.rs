@@ -1,0 +1,212 @@
+//! The counters of one policy, created when it is compiled, so that a check only increments them.
+
+use std::sync::Arc;
+
+use weir_core::{
+    domain::{Decision, OnStoreFailure},
+    hold::{Grant, Settled},
+};
+use weir_policy::overrides::CHANGES;
+use weir_store::Effect;
+use weir_telemetry::ShardedCounters;
+use weir_telemetry::request::{OTHER, Outcome};
+
+use super::{
+    metrics::Metrics,
+    series::{
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_FROM, LEASES_FROM, LIMITED, LeaseCall, NEAR,
+        OF_DOMAIN, OF_LIMIT, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
+        ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
+    },
+};
+
+/// The counters of one policy.
+pub struct PolicyCounters {
+    counters: Arc<ShardedCounters>,
+    /// Indexes of the first counter of each domain and limit, by their numbers.
+    domains: Vec<usize>,
+    limits: Vec<usize>,
+}
+
+/// The values of the counters at one time.
+pub struct Counts<'m> {
+    counters: &'m PolicyCounters,
+    totals: Vec<u64>,
+}
+
+/// The decisions of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitCounts {
+    /// Passes.
+    pub allowed: u64,
+    /// Refusals.
+    pub limited: u64,
+    /// Refusals of a shadow limit.
+    pub shadow_limited: u64,
+    /// Passes that left less than a fifth of the limit.
+    pub near: u64,
+}
+
+impl Counts<'_> {
+    /// Returns the checks of the domain of this number that were allowed, refused, and could not be decided; `None` if
+    /// it is counted together with others.
+    pub fn domain(&self, domain: u32) -> Option<[u64; Outcome::ALL.len()]> {
+        let start = self.start_of(domain)?;
+        let mut sums = [0; Outcome::ALL.len()];
+        for index in 0..DEGRADED_FROM {
+            sums[index % Outcome::ALL.len()] += self.totals[start + index];
+        }
+        Some(sums)
+    }
+
+    /// Returns the checks of the domain that no limit applied to; `None` as for [`Self::domain`].
+    pub fn unmatched(&self, domain: u32) -> Option<u64> {
+        Some(self.totals[self.start_of(domain)? + UNMATCHED_AT])
+    }
+
+    /// Returns the checks of the domain that were decided without the shared store, by rule; `None` as for
+    /// [`Self::domain`].
+    pub fn degraded(&self, domain: u32) -> Option<[u64; OnStoreFailure::ALL.len()]> {
+        let first = self.start_of(domain)? + DEGRADED_FROM;
+        Some(std::array::from_fn(|rule| self.totals[first + rule]))
+    }
+
+    fn start_of(&self, domain: u32) -> Option<usize> {
+        self.counters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)
+    }
+
+    /// Returns the decisions of the limit with this number; `None` if it shares a series with others.
+    pub fn limit(&self, limit: u32) -> Option<LimitCounts> {
+        let start = self.counters.limits.get(limit as usize).copied().filter(|start| *start != OTHER_LIMIT)?;
+        let count = |index| self.totals[start + index];
+        Some(LimitCounts {
+            allowed: count(ALLOWED),
+            limited: count(LIMITED),
+            shadow_limited: count(SHADOW_LIMITED),
+            near: count(NEAR),
+        })
+    }
+}
+
+/// The index of the first counter of a domain, or of a limit in it, with their names.
+type Named = (usize, Box<str>, Option<Box<str>>);
+
+/// The indexes of the first counters that domains and limits without counters of their own share.
+const OTHER_DOMAIN: usize = 0;
+const OTHER_LIMIT: usize = OF_DOMAIN;
+
+impl PolicyCounters {
+    /// Creates the counters of these domains, and of these limits, each given as domain and name; both in the order of
+    /// their numbers.
+    pub fn new<'a>(
+        metrics: &Metrics,
+        domains: impl IntoIterator<Item = &'a str>,
+        limits: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let mut named: Vec<Named> =
+            vec![(OTHER_DOMAIN, OTHER.into(), None), (OTHER_LIMIT, OTHER.into(), Some(OTHER.into()))];
+        let mut len = OTHER_LIMIT + OF_LIMIT;
+        let mut start_of = |domain: &str, limit: Option<&str>| {
+            let start = len;
+            metrics.admits(domain, limit).then(|| {
+                len += if limit.is_some() { OF_LIMIT } else { OF_DOMAIN };
+                named.push((start, domain.into(), limit.map(Box::from)));
+                start
+            })
+        };
+        let domains: Vec<_> = domains.into_iter().map(|it| start_of(it, None).unwrap_or(OTHER_DOMAIN)).collect();
+        let limits = limits.into_iter().map(|(domain, limit)| start_of(domain, Some(limit)).unwrap_or(OTHER_LIMIT));
+        let limits: Vec<_> = limits.collect();
+        let others = domains.iter().filter(|start| **start == OTHER_DOMAIN).count();
+        metrics.without_series(others + limits.iter().filter(|start| **start == OTHER_LIMIT).count());
+        let registry = Arc::clone(metrics.registry());
+        let begin = move |index| {
+            let (start, domain, limit) = &named[named.partition_point(|(start, ..)| *start <= index) - 1];
+            let at = |(offset, counter)| (start + offset, counter);
+            match limit {
+                None => of_domain(&registry, domain, index - start).map(at).collect(),
+                Some(limit) => of_limit(&registry, domain, limit).into_iter().enumerate().map(at).collect(),
+            }
+        };
+        Self { counters: metrics.registry().sharded_from_first_count(len, begin), domains, limits }
+    }
+
+    /// Counts one check in the domain of this number; `None`: in the shared counters of domains without their own.
+    #[inline]
+    pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
+        self.counters.add(self.domain(domain) + transport as usize * Outcome::ALL.len() + outcome as usize);
+    }
+
+    /// Counts one check that was decided without the shared store.
+    pub fn degraded(&self, domain: Option<u32>, rule: OnStoreFailure) {
+        self.counters.add(self.domain(domain) + DEGRADED_FROM + rule as usize);
+    }
+
+    /// Counts one check that met no limit.
+    pub fn unmatched(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + UNMATCHED_AT);
+    }
+
+    /// Counts one check to which an override with this change applied.
+    pub fn overridden(&self, domain: Option<u32>, change: &str) {
+        if let Some(index) = CHANGES.iter().position(|known| *known == change) {
+            self.counters.add(self.domain(domain) + OVERRIDDEN_FROM + index);
+        }
+    }
+
+    /// Counts one check that was a dry run.
+    pub fn dry_run(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + DRY_RUNS_AT);
+    }
+
+    /// Counts one check that repeated a request id and got the first answer.
+    pub fn repeated(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + REPEATED_AT);
+    }
+
+    /// Counts one call about a reservation, and the units that it moved.
+    pub fn reservation(&self, domain: Option<u32>, call: ReservationCall, units: &[(ReservationUnits, u64)]) {
+        let start = self.domain(domain);
+        self.counters.add(start + RESERVATIONS_FROM + call as usize);
+        for (kind, count) in units.iter().filter(|(_, count)| *count > 0) {
+            self.counters.add_many(start + RESERVATION_UNITS_FROM + *kind as usize, *count);
+        }
+    }
+
+    /// Counts one request about a client's lease, the units that it was granted, and the outcome of those granted
+    /// before.
+    pub fn lease(&self, domain: Option<u32>, call: LeaseCall, grant: Option<&Grant>) {
+        let start = self.domain(domain);
+        self.counters.add(start + LEASES_FROM + call as usize);
+        let Some(&Grant { settled: Settled { granted, spent, returned, burnt }, .. }) = grant else { return };
+        for (index, count) in [granted, spent, returned, burnt].into_iter().enumerate().filter(|(_, count)| *count > 0)
+        {
+            self.counters.add_many(start + LEASE_UNITS_FROM + index, count);
+        }
+    }
+
+    /// Counts one decision of the limit of this number, and its charge; `None`: in the shared counters of limits
+    /// without their own.
+    #[inline]
+    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool, effect: Effect) {
+        let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
+        counters_of(decision, shadow, effect).for_each(|counter| self.counters.add(start + counter));
+        if effect.charged > 0 {
+            self.counters.add_many(start + CHARGED_UNITS, effect.charged);
+        }
+    }
+
+    /// Whether the limit of this number has counters of its own.
+    pub fn has_own_counters(&self, limit: u32) -> bool {
+        self.limits.get(limit as usize).is_some_and(|start| *start != OTHER_LIMIT)
+    }
+
+    /// Returns the counts since the counters were created.
+    pub fn counts(&self) -> Counts<'_> {
+        Counts { counters: self, totals: self.counters.totals() }
+    }
+
+    fn domain(&self, domain: Option<u32>) -> usize {
+        domain.and_then(|domain| self.domains.get(domain as usize)).copied().unwrap_or(OTHER_DOMAIN)
+    }
+}
