@@ -27,7 +27,7 @@ use weir_store::StoreSettings;
 pub use self::{
     flags::Flags,
     paths::{PATHS, PathSetting},
-    source::SettingOrigins,
+    source::{SettingOrigins, variable},
 };
 use crate::{
     auth::AuthSettings,

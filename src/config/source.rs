@@ -22,8 +22,6 @@ use crate::xds;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The prefix of every environment variable.
 const PREFIX: &str = "WEIR_";
-/// Variables that Kubernetes sets for a Service named weir.
-const NOT_SETTINGS: [&str; 2] = ["WEIR_PORT", "WEIR_SERVICE_"];
 /// Variables of the command line and of the example clients: the settings file, and how a client connects to a service.
 const OF_COMMANDS: [&str; 6] =
     ["WEIR_CONFIG", "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
@@ -213,8 +211,7 @@ pub(super) fn environment(
 ) -> Result<Figment, String> {
     let mut values = Figment::new();
     for (name, text) in variables {
-        let ignored =
-            OF_COMMANDS.contains(&name.as_str()) || NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+        let ignored = OF_COMMANDS.contains(&name.as_str()) || is_service_link(&name, &text);
         let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
         let levels: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
         let key = levels.join(".");
@@ -229,8 +226,19 @@ pub(super) fn environment(
     Ok(values)
 }
 
+/// Whether Kubernetes sets a variable for a Service whose name begins with weir (service links): `…_SERVICE_HOST`,
+/// `…_SERVICE_PORT` and `…_SERVICE_PORT_NAME`; `…_PORT` with an address; `…_PORT_6379_TCP`, `…_PORT_6379_TCP_ADDR`.
+fn is_service_link(name: &str, text: &str) -> bool {
+    let is_number =
+        |rest: &str| rest.strip_prefix('_').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let is_address = |rest: &str| rest.is_empty() && text.contains("://");
+    let mut ports = name.match_indices("_PORT").map(|(at, found)| &name[at + found.len()..]);
+    ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
+        || ports.any(|rest| is_number(rest) || is_address(rest))
+}
+
 /// Returns the variable of a setting.
-pub(super) fn variable(key: &str) -> String {
+pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
 }
 

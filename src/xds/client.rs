@@ -48,7 +48,7 @@ pub struct Client {
     settings: XdsSettings,
     node: Node,
     connected: Gauge,
-    /// The version of the last accepted response.
+    /// The version of the last response accepted on this stream.
     version: String,
     stream: Option<Stream>,
     pause: Duration,
@@ -190,8 +190,10 @@ impl Client {
     }
 
     /// Opens a connection and a stream, and sends the first request: without a nonce, which belongs to a stream, and
-    /// with the last accepted version.
+    /// without a version, so that the control plane sends the whole policy. A control plane that was restarted may count
+    /// its versions anew (Envoy Gateway does), and take the version of an old policy for that of its own.
     async fn subscribe(&mut self) -> Result<Stream, String> {
+        self.version.clear();
         let connecting = async {
             // Reads the current certificates.
             let (settings, address) = (self.settings.clone(), self.address.clone());
@@ -206,11 +208,7 @@ impl Client {
         let too_late = |_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
         let channel = timeout(CONNECT_TIMEOUT, connecting).await.map_err(too_late)??;
         self.connected.set(1.0);
-        info!(
-            control_plane = format!("{SCHEME}{}", self.address),
-            version = self.version,
-            "connected to the control plane"
-        );
+        info!(control_plane = format!("{SCHEME}{}", self.address), "connected to the control plane");
         let (requests, mut waiting) = mpsc::channel(MAX_REQUESTS);
         requests.try_send(self.request("", None)).map_err(|error| error.to_string())?;
         let mut call = Request::new(stream::poll_fn(move |context| waiting.poll_recv(context)));

@@ -80,6 +80,7 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
         assert!(answer.is_head_alone && answer.body.is_empty() && answer.trailers.is_empty(), "{path}: {answer:?}");
         assert_eq!(answer.headers["content-type"], "application/grpc");
     }
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"size\"}"), 3.0);
     let answer = plain.call(path::CHECK, &[("grpc-encoding", "br")], message(&alex())).await;
     assert_eq!(answer.headers["grpc-accept-encoding"], "gzip,identity");
     // A successful call has its status in the trailers, and so has an error after the first message.

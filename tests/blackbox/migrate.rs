@@ -276,7 +276,7 @@ fn migrated_settings_load_and_mean_the_same() {
         ];
         let passwords: Vec<_> = passwords.into_iter().flatten().collect();
         let mut expected = json!({
-            "grpc.listen": "0.0.0.0:8081", "http.listen": "0.0.0.0:8080", "limits": "/srv/runtime_data/current/config",
+            "grpc.listen": "[::]:8081", "http.listen": "[::]:8080", "limits": "/srv/runtime_data/current/config",
             "limits_allow_empty": true,
         });
         if settings["limits"].as_str().is_some_and(|limits| limits.starts_with("xds:")) {
@@ -321,7 +321,7 @@ fn every_setting_of_the_guide_is_met(remarks: &str) {
 fn environment_variables_are_read_without_an_env_file() {
     let run = finish(weir().args(["migrate", "envoy-ratelimit"]).env("GRPC_PORT", "9").env("COLOUR", "red"));
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    assert!(run.out.contains("# from GRPC_PORT\n  listen: 0.0.0.0:9\n"), "{}", run.out);
+    assert!(run.out.contains("# from GRPC_PORT\n  listen: \"[::]:9\"\n"), "{}", run.out);
     assert!(!run.out.contains("COLOUR"));
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 
 use tonic::{Request, transport::Channel};
+use weir::proto::ResetRequest;
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use weir_test_redis::{Options, Server as Redis};
 
@@ -74,6 +75,13 @@ async fn policy_files_and_a_password_are_taken() {
     let entry = server.wait_for_log("a variable has no equivalent")["entry"].to_string();
     assert!(entry.contains("NEAR_LIMIT_RATIO: "), "{entry}");
     assert!(server.log().iter().all(|line| !line.contains("geheim")));
+
+    let long = "v".repeat(2 << 20);
+    assert_eq!(code(server.channel().await, &["other", &long]).await, Code::Ok as i32, "gRPC's bound in Go is 4 MiB");
+    let key = ["k", "v"].map(str::to_owned).to_vec();
+    let reset = ResetRequest { domain: "default/eg/http".to_owned(), key, subtree: false };
+    let rejected = server.client().await.reset(reset).await.expect_err("envoyproxy/ratelimit has no resets");
+    assert_eq!(rejected.code(), tonic::Code::PermissionDenied);
 }
 
 #[tokio::test]

@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{Domain, Policy, descriptors, file, limits::scalar};
-use weir_core::{algorithm::Bounds, domain::Charge};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Charge, OnStoreFailure},
+};
 use weir_settings::{
     Problems,
     document::{self, Node, Value},
@@ -102,6 +105,8 @@ pub struct Rules {
     pub merge_domains: bool,
     /// The `charge` of files of descriptors that do not set it; `None`: `independent`.
     pub descriptors_charge: Option<Charge>,
+    /// The `on_store_failure` of files of descriptors that do not set it.
+    pub descriptors_on_store_failure: OnStoreFailure,
     /// Whether each file must end with a line `...`, so that a half-written file is rejected.
     pub require_end_marker: bool,
     /// Whether limits of requests are rejected, in domains that do not set `limit_spec`.

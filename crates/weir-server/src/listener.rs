@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::{
         fs::{FileTypeExt, MetadataExt},
         net::UnixStream as StdUnixStream,
@@ -74,7 +75,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok(Accepted::Tcp(stream.into_std()?, peer))
+                Ok(Accepted::Tcp(stream.into_std()?, canonical(peer)))
             }
             Self::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
         }
@@ -100,7 +101,7 @@ impl Listener {
         };
         socket.set_nonblocking(true)?;
         Ok(match peer.as_socket() {
-            Some(peer) => Accepted::Tcp(socket.into(), peer),
+            Some(peer) => Accepted::Tcp(socket.into(), canonical(peer)),
             None => Accepted::Unix(socket.into()),
         })
     }
@@ -116,11 +117,32 @@ impl Listener {
     }
 }
 
+fn socket(address: SocketAddr) -> io::Result<socket2::Socket> {
+    socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)
+}
+
+/// Returns the address of a peer: that of IPv4 if it has connected by IPv4, on a socket for both too.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
 async fn bind_tcp(address: &str) -> io::Result<Listener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
-    for address in lookup_host(address).await? {
-        let domain = socket2::Domain::for_address(address);
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    for mut address in lookup_host(address).await? {
+        let is_dual_stack = address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED);
+        let socket = match socket(address) {
+            // A machine without IPv6 has the addresses of IPv4 alone.
+            Err(_) if is_dual_stack => {
+                address.set_ip(Ipv4Addr::UNSPECIFIED.into());
+                socket(address)?
+            }
+            socket if is_dual_stack => {
+                let socket = socket?;
+                socket.set_only_v6(false)?;
+                socket
+            }
+            socket => socket?,
+        };
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         // Accepted sockets inherit these.
@@ -162,6 +184,15 @@ mod tests {
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn all_addresses_are_those_of_ipv4_too() {
+        let tcp = Listener::bind(&Listen::Tcp("[::]:0".to_owned())).await.unwrap();
+        let (_, port) = tcp.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
+        let client = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        let Accepted::Tcp(_, peer) = tcp.accept().await.unwrap() else { panic!("by TCP") };
+        assert_eq!(peer, client.local_addr().unwrap());
     }
 
     #[tokio::test]

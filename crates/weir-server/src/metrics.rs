@@ -25,8 +25,8 @@ pub const COUNTERS: &[(&str, &str)] = &[
     ),
     (
         REQUESTS_REJECTED,
-        "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time; unread: \
-         too many answers were not read).",
+        "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time; size: \
+         a unary call's message was too large; unread: too many answers were not read).",
     ),
     (RELOADS, "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error)."),
     (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, evicted, protocol, timeout)."),
@@ -61,6 +61,8 @@ pub struct ListenerMetrics {
     pub too_many_open: Counter,
     /// Calls ended because their message did not arrive in time.
     pub message_timeout: Counter,
+    /// Unary calls rejected because their message was too large.
+    pub too_large: Counter,
 }
 
 impl ListenerMetrics {
@@ -80,6 +82,7 @@ impl ListenerMetrics {
             too_many: counter(REQUESTS_REJECTED, "concurrency"),
             too_many_open: counter(REQUESTS_REJECTED, "open"),
             message_timeout: counter(REQUESTS_REJECTED, "message"),
+            too_large: counter(REQUESTS_REJECTED, "size"),
         }
     }
 }

@@ -118,12 +118,20 @@ fn tls(environment: &Environment, translation: &mut Translation) -> Result<(), S
     Ok(())
 }
 
+/// All addresses of the machine, of IPv6 and of IPv4.
+const ALL_ADDRESSES: &str = "[::]";
+
+/// Returns the host to listen on. In Go `0.0.0.0` means the addresses of IPv6 too.
+fn all_addresses(host: &str) -> &str {
+    if host == "0.0.0.0" { ALL_ADDRESSES } else { host }
+}
+
 fn address(environment: &Environment, [host, port]: [&str; 2], default: u16) -> Result<String, String> {
     let number = match environment.text(port) {
         None => default,
         Some(text) => text.parse().map_err(|_| format!("{port} is not a port number (0 to 65535)"))?,
     };
-    let host = environment.text(host).unwrap_or("0.0.0.0");
+    let host = environment.text(host).map_or(ALL_ADDRESSES, all_addresses);
     let bare_v6 = host.contains(':') && !host.starts_with('[');
     Ok(if bare_v6 { format!("[{host}]:{number}") } else { format!("{host}:{number}") })
 }
@@ -148,8 +156,9 @@ fn metrics(environment: &Environment, translation: &mut Translation) -> Result<(
     const ADDRESS: &str = "PROMETHEUS_ADDR";
     if environment.is_on(SWITCH)? {
         let address = environment.text(ADDRESS).unwrap_or(":9090");
-        let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
-        translation.set("metrics.listen", format!("{host}{address}"), from(environment, &[SWITCH, ADDRESS]));
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+        let host = if host.is_empty() { ALL_ADDRESSES } else { all_addresses(host) };
+        translation.set("metrics.listen", format!("{host}:{port}"), from(environment, &[SWITCH, ADDRESS]));
     }
     Ok(())
 }

@@ -2,8 +2,9 @@
 //! our own bounds, and takes each answer as bytes. No generated message is built in between.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hyper::Response;
 use tonic::{
-    Status,
+    Code, Status,
     codec::{BufferSettings, Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder},
     server::Grpc,
 };
@@ -31,6 +32,11 @@ pub fn unary(max_message_bytes: usize) -> Grpc<BytesCodec> {
 /// Returns a server for one stream of such messages.
 pub fn streaming(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(FRAME_BYTES, max_message_bytes)
+}
+
+/// Whether tonic has rejected a message beyond the bound: no call of ours is answered with this code.
+pub fn is_too_large<B>(response: &Response<B>) -> bool {
+    Status::from_header_map(response.headers()).is_some_and(|status| status.code() == Code::OutOfRange)
 }
 
 fn serve(growth_bytes: usize, max_message_bytes: usize) -> Grpc<BytesCodec> {

@@ -18,7 +18,12 @@ mod settings;
 mod stream;
 mod termination;
 
-use std::{future::ready, pin::pin, sync::Arc};
+use std::{
+    future::ready,
+    pin::pin,
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
@@ -30,12 +35,13 @@ use hyper::{
 use tonic::{Status, Streaming, body::Body};
 use tonic_health::server::HealthReporter;
 use tower::service_fn;
+use tracing::warn;
 use weir_server::{
     AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, Permit, SMALL_ANSWER_BYTES,
     metrics::ListenerMetrics,
 };
 use weir_store::Store;
-use weir_telemetry::request::Surface;
+use weir_telemetry::{LogLimit, request::Surface};
 
 use super::{
     admin::{AdminCall, AdminService},
@@ -67,6 +73,9 @@ pub use settings::GrpcSettings;
 
 /// Maximum number of health watches of a connection: a client has one for each service that it calls.
 pub const MAX_WATCHES: usize = 4;
+
+/// Limits the log lines about messages that are too large to one a minute.
+static TOO_LARGE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duration::from_secs(60)));
 
 /// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, health checks and reflection.
 pub struct Calls<S> {
@@ -184,7 +193,14 @@ impl<S: Store> Calls<S> {
             }
         });
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
-        codec::unary(self.max_message_bytes).unary(call, request).await
+        let response = codec::unary(self.max_message_bytes).unary(call, request).await;
+        if codec::is_too_large(&response) {
+            self.metrics.too_large.increment(1);
+            if TOO_LARGE.allows(Instant::now()) {
+                warn!(max_bytes = self.max_message_bytes, "calls are rejected: messages exceed grpc.max_message_bytes");
+            }
+        }
+        response
     }
 
     /// Answers one message. The futures of all calls but a check are boxed, so that a check's future does not have

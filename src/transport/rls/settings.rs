@@ -2,7 +2,7 @@
 
 use axum::http::HeaderName;
 use serde::{Deserialize, Serialize};
-use weir_core::domain::Charge;
+use weir_core::domain::{Charge, OnStoreFailure};
 
 /// The settings of Envoy's rate-limit service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub struct EnvoySettings {
     pub quota_mode: bool,
     /// The charge of Envoy files that do not specify it.
     pub charge: ChargeSetting,
+    /// How Envoy files that do not specify it are decided while the shared store is unavailable.
+    pub on_store_failure: StoreFailureSetting,
     /// Whether several Envoy files may define one domain, to which each adds its descriptors.
     pub merge_domains: bool,
 }
@@ -47,6 +49,32 @@ impl From<ChargeSetting> for Charge {
             ChargeSetting::Independent => Self::Independent,
             ChargeSetting::OverLimitOnly => Self::OverLimitOnly,
             ChargeSetting::AllOrNothing => Self::AllOrNothing,
+        }
+    }
+}
+
+/// How requests are decided while the shared store is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreFailureSetting {
+    /// In this replica's own memory.
+    #[default]
+    Local,
+    /// All pass.
+    Allow,
+    /// All are refused.
+    Deny,
+    /// All fail, and Envoy's `failure_mode_deny` decides.
+    Error,
+}
+
+impl From<StoreFailureSetting> for OnStoreFailure {
+    fn from(setting: StoreFailureSetting) -> Self {
+        match setting {
+            StoreFailureSetting::Local => Self::Local,
+            StoreFailureSetting::Allow => Self::Allow,
+            StoreFailureSetting::Deny => Self::Deny,
+            StoreFailureSetting::Error => Self::Error,
         }
     }
 }
@@ -87,6 +115,7 @@ impl Default for EnvoySettings {
             shadow_mode: false,
             quota_mode: false,
             charge: ChargeSetting::default(),
+            on_store_failure: StoreFailureSetting::default(),
             merge_domains: false,
         }
     }

@@ -86,14 +86,17 @@ pub(super) struct Reader {
     pub(crate) bounds: Bounds,
     /// The `charge` of a file that does not set it.
     charge: Charge,
+    /// The `on_store_failure` of a file that does not set it.
+    on_store_failure: OnStoreFailure,
     pub(crate) problems: Problems,
 }
 
 impl Reader {
     fn new(mut domain: Domain, rules: &Rules) -> Self {
         let (bounds, charge) = (rules.bounds, rules.descriptors_charge.unwrap_or(Charge::Independent));
+        let on_store_failure = rules.descriptors_on_store_failure;
         let rules = domain.descriptors.take().map(|rules| *rules).unwrap_or_default();
-        Self { domain, rules, bounds, charge, problems: Problems::default() }
+        Self { domain, rules, bounds, charge, on_store_failure, problems: Problems::default() }
     }
 
     fn finish(mut self, document: &Node) -> Result<Domain, Problems> {
@@ -119,7 +122,7 @@ impl Reader {
             }
             Some(_) => {}
         }
-        let (mut charge, mut rule, mut anchor) = (self.charge, OnStoreFailure::default(), MAX_SEGMENTS as u8);
+        let (mut charge, mut rule, mut anchor) = (self.charge, self.on_store_failure, MAX_SEGMENTS as u8);
         for entry in entries {
             match entry.key.as_str() {
                 "charge" => {

@@ -247,6 +247,15 @@ fn a_descriptor_can_have_several_limits() {
 }
 
 #[test]
+fn a_file_overrides_the_rule_for_a_store_that_fails() {
+    let rules = Rules { descriptors_on_store_failure: OnStoreFailure::Error, ..Rules::default() };
+    for (file, expected) in [("", OnStoreFailure::Error), ("on_store_failure: local\n", OnStoreFailure::Local)] {
+        let document = document_of(&format!("domain: d\n{file}descriptors: []")).unwrap().unwrap();
+        assert_eq!(file::read(&document, &rules).unwrap().on_store_failure, expected);
+    }
+}
+
+#[test]
 fn options_beside_limits_are_kept() {
     let text = "
 domain: d
