@@ -144,8 +144,8 @@ impl Flood {
         let refused = spent.refused + sent.refused + after.refused;
         for (name, counted, answered) in [
             ("weir_store_full_total", self.metric("weir_store_full_total{rule=\"deny\"}")?, sent.refused),
-            ("weir_checks_total, allowed", checks("", "allowed")?, allowed),
-            ("weir_checks_total, limited", checks("", "limited")?, refused),
+            ("weir_checks_total, allowed", checks("default", "allowed")?, allowed),
+            ("weir_checks_total, limited", checks("default", "limited")?, refused),
             ("weir_checks_total of `short`, allowed", checks("short", "allowed")?, short.allowed),
             ("weir_evictions_total, expired", self.metric("weir_evictions_total{reason=\"expired\"}")?, SHORT),
             ("weir_keys", self.metric("weir_keys")?, self.max_keys),

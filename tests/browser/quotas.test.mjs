@@ -92,7 +92,9 @@ test("a domain that is not divided has no such section", async () => {
   const launched = await browser();
   try {
     const { page, context, wrong } = await open(launched, service, { place: "#/usage" });
-    await until("the page is read", () => page.locator("#usage").isVisible());
+    const asked = () => performance.getEntriesByType("resource").some(({ name }) => name.endsWith("ui/api/quotas"));
+    await until("the service has answered", () => page.evaluate(asked));
+    assert.equal(await page.locator("#usage").isVisible(), true);
     assert.equal(await page.locator("#quotas").isVisible(), false);
     assert.deepEqual(wrong, []);
     await context.close();

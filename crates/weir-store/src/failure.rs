@@ -93,8 +93,13 @@ pub(crate) fn cut(text: &str) -> Arc<str> {
     format!("{kept}… ({bytes} bytes)").into()
 }
 
-/// Part of the error text for a missing permission of a script's user, which has no code before Redis 7.2.
-const SCRIPT_USER: &str = "The user executing the script";
+/// Parts of the error texts for a missing permission of a script's user, where they have no code: of Redis 7.0, and of
+/// Valkey.
+const SCRIPT_USER: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+
+fn is_missing_permission(text: &str) -> bool {
+    SCRIPT_USER.iter().any(|part| text.contains(part))
+}
 
 impl ErrorCode {
     fn of(word: &str) -> Option<Self> {
@@ -109,7 +114,7 @@ impl ErrorCode {
     /// Finds the code in the error of a command run by a script: at the start, or with older servers after the position
     /// in the script.
     fn of_command(text: &str) -> Option<Self> {
-        if text.contains(SCRIPT_USER) {
+        if is_missing_permission(text) {
             return Some(Self::NoPerm);
         }
         text.split([' ', ':', '-']).take(8).find_map(Self::of)
@@ -140,7 +145,7 @@ impl Failure {
     /// Classifies a server's error by the code that is its first word.
     pub fn of_server(text: &str) -> Self {
         let code = ErrorCode::of(text.split(' ').next().unwrap_or_default());
-        let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(ErrorCode::NoPerm));
+        let code = code.or_else(|| is_missing_permission(text).then_some(ErrorCode::NoPerm));
         let rejected = |code| Self::Rejected { code, text: cut(text) };
         code.map_or_else(|| Self::Server(cut(text)), rejected)
     }
@@ -241,6 +246,7 @@ mod tests {
             ("@user_script: 123: -READONLY You can't write against a read only replica.", "read_only"),
             ("user_script:412: OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory"),
             ("ERR The user executing the script can't run this command or subcommand", "no_permission"),
+            ("ERR ACL failure in script: User app has no permissions to run the 'time' command", "no_permission"),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", "corrupt"),
             ("user_script:97: attempt to perform arithmetic on a nil value", "corrupt"),
             ("user_script:63: Bad data format in input.", "corrupt"),

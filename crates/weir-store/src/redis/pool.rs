@@ -42,14 +42,22 @@ pub struct Pool {
     purpose: Purpose,
     max_size: usize,
     ping_timeout: Duration,
-    /// Connection epochs. Only the last one opens connections; the older ones have some still in use.
-    epochs: Mutex<Vec<Arc<Epoch>>>,
+    epochs: Mutex<Epochs>,
     /// Number of changes to another server.
     changes: AtomicU64,
     /// The last failure, so that only changes are logged.
     last_failure: Mutex<Option<Failure>>,
     /// Number of pauses in force.
     pauses: Pauses,
+}
+
+#[derive(Default)]
+struct Epochs {
+    /// Only the last one opens connections; the older ones have some still in use.
+    list: Vec<Arc<Epoch>>,
+    /// The number of switches to a master that most Sentinels reported, and the last such master.
+    switches: u64,
+    master: Option<Address>,
 }
 
 /// Pauses checks until it is dropped.
@@ -117,7 +125,7 @@ impl Pool {
     }
 
     async fn idle(&self) -> Option<Pooled> {
-        let epoch = self.epochs.lock().last().map(Arc::clone)?;
+        let epoch = self.epochs.lock().list.last().map(Arc::clone)?;
         if epoch.pool.status().available == 0 {
             return None;
         }
@@ -133,29 +141,45 @@ impl Pool {
     async fn connect(&self) -> Result<Pooled, Failure> {
         let deadline = self.connector.deadline();
         match &self.target {
-            Target::Fixed(address) => self.connect_to(address, deadline).await,
+            Target::Fixed(address) => self.connect_to(address, None, deadline).await,
             Target::Sentinel(sentinels) => {
-                let connect = |master: Address, deadline| async move { self.connect_to(&master, deadline).await };
+                let switches = Some(self.epochs.lock().switches);
+                let connect =
+                    |master: Address, deadline| async move { self.connect_to(&master, switches, deadline).await };
                 sentinels.connect_to_master(deadline, connect).await
             }
         }
     }
 
-    async fn connect_to(&self, address: &Address, deadline: Instant) -> Result<Pooled, Failure> {
+    /// `switches`: those before a Sentinel was asked for the address.
+    async fn connect_to(&self, address: &Address, switches: Option<u64>, deadline: Instant) -> Result<Pooled, Failure> {
         let secrets = self.connector.secrets(address, &self.purpose, deadline).await?;
-        let epoch = self.epoch(address, secrets)?;
+        let epoch = self.epoch(address, secrets, switches)?;
         let disconnections = epoch.disconnections();
         // Half of the remaining time to wait for a connection in use, half to open one.
         let wait = deadline.saturating_duration_since(Instant::now()) / 2;
         let timeouts = Timeouts { wait: Some(wait), create: None, recycle: Some(self.ping_timeout) };
         let connection = self.connector.in_time(address, deadline, epoch.pool.timeout_get(&timeouts)).await?;
-        Ok(Pooled { connection, epoch, disconnections })
+        let made = Pooled { connection, epoch, disconnections };
+        if made.epoch.is_over() {
+            made.discard();
+            return Err(outvoted());
+        }
+        Ok(made)
     }
 
     /// Returns the connection epoch for `address` and these secrets: the last one, or else a new one, after which the
     /// older ones hand out no more connections.
-    fn epoch(&self, address: &Address, secrets: Secrets) -> Result<Arc<Epoch>, Failure> {
+    ///
+    /// # Errors
+    /// Most Sentinels have reported another master since `switches`, or the parameters are invalid.
+    fn epoch(&self, address: &Address, secrets: Secrets, switches: Option<u64>) -> Result<Arc<Epoch>, Failure> {
         let mut epochs = self.epochs.lock();
+        let has_switched = switches.is_some_and(|switches| switches != epochs.switches);
+        if has_switched && epochs.master.as_ref() != Some(address) {
+            return Err(outvoted());
+        }
+        let epochs = &mut epochs.list;
         let last = epochs.last();
         if let Some(last) = last.filter(|last| last.is_of(address) && last.secrets == secrets && !last.is_over()) {
             last.pool.manager().trust(&secrets);
@@ -221,26 +245,32 @@ impl Pool {
 
     /// Whether there are connections to another server.
     pub(crate) fn connects_to_other(&self, master: &Address) -> bool {
-        self.epochs.lock().iter().any(|epoch| epoch.connects_to_other(master))
+        self.epochs.lock().list.iter().any(|epoch| epoch.connects_to_other(master))
     }
 
     /// Whether there are connections, and none of them to one of these servers.
     pub(crate) fn connects_to_neither(&self, servers: &[&Address]) -> bool {
         let epochs = self.epochs.lock();
-        let mut in_use = epochs.iter().filter(|epoch| !epoch.is_over() && epoch.is_in_use()).peekable();
+        let mut in_use = epochs.list.iter().filter(|epoch| !epoch.is_over() && epoch.is_in_use()).peekable();
         in_use.peek().is_some() && in_use.all(|epoch| !servers.iter().any(|server| epoch.is_of(server)))
     }
 
-    /// Ends the epochs of connections to other servers and returns their addresses.
+    /// Ends the epochs of connections to other servers and returns the addresses of those with connections. A Sentinel
+    /// that reported another master before, to an attempt to connect that is under way, is outvoted.
     pub(crate) fn disconnect_others(&self, master: &Address) -> Vec<Address> {
         let mut left = Vec::new();
-        for epoch in self.epochs.lock().iter().filter(|epoch| epoch.connects_to_other(master)) {
+        let mut epochs = self.epochs.lock();
+        epochs.switches += 1;
+        epochs.master = Some(master.clone());
+        // Also those without connections, whose first one may be under way.
+        for epoch in epochs.list.iter().filter(|epoch| !epoch.is_of(master) && !epoch.is_over()) {
             epoch.is_over.store(true, Ordering::Relaxed);
             epoch.pool.close();
-            if !left.contains(&epoch.address) {
+            if epoch.is_in_use() && !left.contains(&epoch.address) {
                 left.push(epoch.address.clone());
             }
         }
+        drop(epochs);
         self.changes.fetch_add(left.len() as u64, Ordering::Relaxed);
         left
     }
@@ -270,9 +300,13 @@ impl Pool {
 
     /// Returns the numbers of open and of idle connections.
     pub fn sizes(&self) -> (usize, usize) {
-        let statuses = self.epochs.lock().iter().map(|epoch| epoch.pool.status()).collect::<Vec<_>>();
+        let statuses = self.epochs.lock().list.iter().map(|epoch| epoch.pool.status()).collect::<Vec<_>>();
         statuses.iter().fold((0, 0), |(open, idle), status| (open + status.size, idle + status.available))
     }
+}
+
+fn outvoted() -> Failure {
+    Failure::Connect("most Sentinels report another master".into())
 }
 
 impl Drop for Pause<'_> {
