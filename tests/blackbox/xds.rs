@@ -1,5 +1,7 @@
 //! The policy from a control plane, over xDS.
 
+mod start;
+
 use std::{
     fs,
     net::{TcpListener, TcpStream},
@@ -7,10 +9,7 @@ use std::{
 };
 
 use prost_types::{Any, Struct, Value, value::Kind};
-use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, mknodat, open},
-    process::Signal,
-};
+use rustix::process::Signal;
 use tonic::Status;
 use weir_envoy::{
     envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
@@ -21,7 +20,7 @@ use crate::support::{
     Folder, Server,
     control_plane::{ControlPlane, config, daily},
     envoy::{descriptor, should_rate_limit},
-    eventually, eventually_async,
+    eventually_async,
     pki::{Authority, Leaf, acceptor},
     run,
     server::Setup,
@@ -56,12 +55,6 @@ async fn left(server: &Server, domain: &str, key: &[&str]) -> Option<(u32, u32)>
     let answer = ask(server, domain, key, 0).await.expect("an answer");
     let status = answer.statuses.first().expect("a status");
     status.current_limit.as_ref().map(|limit| (limit.requests_per_unit, status.limit_remaining))
-}
-
-/// Whether the file contains the response of this version, which follows the first line.
-fn is_kept(path: &str, version: &str) -> bool {
-    let version = [b"\n\n\x01", version.as_bytes()].concat();
-    fs::read(path).is_ok_and(|kept| kept.windows(version.len()).any(|bytes| bytes == version))
 }
 
 #[tokio::test]
@@ -237,100 +230,6 @@ async fn a_broken_stream_is_opened_again_and_the_policy_stays() {
     plane.send("1", vec![config("a", "d", vec![daily("k", "", 9)])]);
     assert_eq!(left(&server, "d", &["k", "v"]).await, Some((9, 8)));
     assert_eq!(server.metric(CONNECTED), 1.0);
-}
-
-#[tokio::test]
-async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
-    let kept = Folder::new();
-    let path = kept.path("last");
-    let keeping = |setup: Setup| setup.env("WEIR_XDS__LAST_POLICY_FILE", &path);
-    let plane = ControlPlane::start();
-    let server = keeping(setup(&plane)).spawn();
-    plane.request(0);
-    plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
-    let server = server.serving();
-    plane.send("2", vec![config("a", "d", vec![daily("k", "", 4)])]);
-    eventually("the policy is kept", || is_kept(&path, "2").then_some(()));
-    plane.send("bad", vec![config("a", "", Vec::new())]);
-    let address = plane.address().to_owned();
-    drop((server, plane));
-
-    let away = |setup: Setup| setup.limits(format!("xds://{address}").into()).env("WEIR_XDS__BACKOFF__INITIAL", "10ms");
-    let server = away(keeping(Setup::new())).start();
-    assert_eq!(left(&server, "d", &["k", "v"]).await, Some((4, 4)));
-    assert_eq!(server.get("/readyz").0, 200);
-    drop(server);
-
-    fs::write(&path, "damaged").expect("written");
-    let waiting = away(keeping(Setup::new())).spawn();
-    waiting.wait_for_log("xds.last_policy_file cannot be read: ignored");
-    waiting.wait_for_log("waiting for a policy: the ports are closed until there is one");
-    let plane = ControlPlane::at(&address, None);
-    assert_eq!(plane.request(0).version_info, "", "all is asked for");
-    plane.send("3", vec![config("a", "d", vec![daily("k", "", 5)])]);
-    assert_eq!(left(&waiting.serving(), "d", &["k", "v"]).await, Some((5, 5)));
-}
-
-#[tokio::test]
-async fn a_file_that_hangs_holds_up_no_policy() {
-    for start in ["wait", "ready"] {
-        let kept = Folder::new();
-        let path = kept.path("last");
-        // The file is first written beside its target. Opening a FIFO for writing blocks until there is a reader.
-        let hanging = kept.path("last.tmp");
-        mknodat(CWD, &hanging, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
-        let plane = ControlPlane::start();
-        let server = setup(&plane).env("WEIR_XDS__START", start).env("WEIR_XDS__LAST_POLICY_FILE", &path).spawn();
-        plane.request(0);
-        for version in 1..=3 {
-            let ack = plane.send(&version.to_string(), vec![config("a", "d", vec![daily("k", "", version)])]);
-            assert_eq!((ack.version_info, ack.error_detail), (version.to_string(), None), "{start}");
-        }
-        let mut server = server.serving();
-        eventually_async("the policy", async || (left(&server, "d", &["k", "v"]).await == Some((3, 3))).then_some(()))
-            .await;
-        server.wait_for_log("xds.last_policy_file takes too long to write: a policy was not kept, a newer one will be");
-
-        // The blocked write ends with an error, as a FIFO cannot be synced.
-        let aside = kept.path("aside");
-        fs::rename(&hanging, &aside).expect("renamed");
-        let _reader = open(&aside, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a FIFO");
-        plane.send("4", vec![config("a", "d", vec![daily("k", "", 4)])]);
-        eventually("the newest policy is kept", || is_kept(&path, "4").then_some(()));
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
-    }
-}
-
-#[test]
-fn a_service_that_waits_for_its_first_policy_is_stopped() {
-    for _ in 0..10 {
-        let mut server = Setup::new().limits("xds://127.0.0.1:1".into()).spawn();
-        server.wait_for_log("waiting for a policy: the ports are closed until there is one");
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
-        server.wait_for_log("stopped during startup");
-        assert!(!server.log().iter().any(|line| line.contains("panicked")), "{:#?}", server.log());
-    }
-}
-
-#[tokio::test]
-async fn without_a_policy_checks_fail_and_readiness_as_set() {
-    for (start, status) in [("not_ready", 503), ("ready", 200)] {
-        let plane = ControlPlane::start();
-        let server = setup(&plane).env("WEIR_XDS__START", start).start();
-        plane.request(0);
-        assert_eq!((server.get("/readyz").0, server.get("/healthz").0), (status, 200), "{start}");
-        assert_eq!(server.run(&["health"]).code, i32::from(status != 200), "{start}");
-        let failed = ask(&server, "d", &["k", "v"], 1).await.expect_err("no policy");
-        assert_eq!((failed.code(), failed.message()), (tonic::Code::Unavailable, "no policy has been received yet"));
-        let native = server.run(&["check", "k", "v"]);
-        assert!(native.code == 2 && native.err.contains("no policy has been received yet"), "{native:?}");
-        plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
-        eventually("it is ready", || (server.get("/readyz").0 == 200).then_some(()));
-        eventually("it is healthy", || (server.run(&["health"]).code == 0).then_some(()));
-        assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)));
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -173,13 +173,10 @@ func (d *drill) round(number int) error {
 			fmt.Printf("round %d ends after %d requests: a window ended\n", number, sent)
 			return nil
 		}
-		if agree(a, b) {
-			if a.response.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+		if agree(a, b) || d.wanted.explains(a, b) {
+			if b.response.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
 				over++
 			}
-			continue
-		}
-		if d.wanted.explains(a, b) {
 			continue
 		}
 		d.unexpected++
