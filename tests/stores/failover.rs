@@ -60,7 +60,9 @@ fn a_failover_loses_only_unreplicated_and_degraded_charges() {
     let charged = "weir_store_outage_units_total{store=\"redis\",outcome=\"charged\"}";
     let afterwards = services.iter().map(|service| service.metric(charged) as u64).sum::<u64>() / 2;
     let lost = i128::from(shared + afterwards) - i128::from(kept);
-    println!("{before:?}; kept {kept} of {shared} charges before the failover and {afterwards} after it: {lost} are lost");
+    println!(
+        "{before:?}; kept {kept} of {shared} charges before the failover and {afterwards} after it: {lost} are lost"
+    );
     assert!(lost <= 10 * ASKING as i128, "a little more than what was under way, for a replica follows at once");
     assert!(lost >= -(ASKING as i128), "no check is sent twice");
 

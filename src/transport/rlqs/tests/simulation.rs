@@ -170,7 +170,7 @@ impl Simulation {
         self.leave(number, instead, |_| {});
     }
 
-    /// Shuts a replica down gracefully: its Envoys are assignment how long their last assignments are valid.
+    /// Shuts a replica down gracefully: its Envoys get final assignments, which say how long they are valid.
     pub async fn stop(&mut self, number: usize, instead: usize) {
         let Replica { quotas, running, .. } = self.replicas[number].take().expect("a replica");
         self.leave(number, instead, |envoy| {
