@@ -47,12 +47,18 @@ pub(super) fn warn_of_empty(files: &[PathBuf]) {
 }
 
 impl PolicyInForce {
-    /// Puts a policy in force.
+    /// Puts a policy in force. The same policy again changes nothing: a control plane sends it on each new stream, and
+    /// replacing it would end all leases and the near cache.
     ///
     /// # Errors
     /// An invalid policy, which is logged and counted; the previous one stays in force.
     pub(super) fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
         match loaded.and_then(|loaded| self.check(loaded)) {
+            Ok((_, hash)) if hash == self.limiter.metrics().policy_hash() => {
+                info!(hash, "policy unchanged");
+                self.limiter.metrics().policy_reload(true);
+                Ok(())
+            }
             Ok((policy, hash)) => {
                 let diff = Diff::between(&self.limiter.policy_handle().policy, &policy);
                 info!(

@@ -163,7 +163,7 @@ impl Security {
             if self.auth.is_none() {
                 warn!(
                     address,
-                    "{name}.listen is not loopback and has no authentication: every client that reaches it may check and, with `reset: allow`, reset keys; set auth.file or {name}.tls.client_ca"
+                    "{name}.listen is not loopback and has no authentication: every client that reaches it may check, read metrics and the explorer and, with `reset: allow`, reset keys; set auth.file or {name}.tls.client_ca"
                 );
             }
         }

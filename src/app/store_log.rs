@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relapse_goes_on_and_the_next_outage_counts_from_zero() {
+    fn a_relapse_continues_an_outage_and_the_next_one_counts_from_zero() {
         let once =
             [(false, 5), (true, 0), (true, 0), (false, 5), (true, 0), (true, 0), (true, 0), (true, 0), (true, 0)];
         let expected =
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn with_its_circuit_breaker_closed_a_store_that_fails_all_the_time_is_out() {
+    fn a_store_that_always_fails_is_an_outage_with_a_closed_breaker() {
         assert_eq!(lines([(true, 1), (true, 0), (true, 1), (true, 1), (true, 0)]), []);
         let seconds = std::iter::repeat_n((true, 1), 4).chain([(true, 0); 5]);
         assert_eq!(lines(seconds), [(3, Phase::Began, 3, 4), (8, Phase::Over, 3, 4)]);

@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> Result<Credentials, Problems> {
 fn hidden(mut problems: Problems) -> Problems {
     for problem in &mut problems.0 {
         if problem.message.contains(PREFIX) {
-            problem.message = "a token stands here; this file has hashes alone".to_owned();
+            problem.message = "this is a token; the file takes only the sha256 of tokens".to_owned();
         }
     }
     problems
@@ -77,7 +77,7 @@ impl Reader {
 
     fn map<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> &'n [Entry] {
         let Value::Map(entries) = &node.value else {
-            self.problem(node.mark, format!("{what} is a map, not {}", node.kind()));
+            self.problem(node.mark, format!("{what} must be a map, not {}", node.kind()));
             return &[];
         };
         for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
@@ -90,7 +90,7 @@ impl Reader {
         match &node.value {
             Value::List(items) => items,
             _ => {
-                self.problem(node.mark, format!("{what} are a list, not {}", node.kind()));
+                self.problem(node.mark, format!("{what} must be a list, not {}", node.kind()));
                 &[]
             }
         }
@@ -103,7 +103,7 @@ impl Reader {
             return;
         };
         let Value::Map(clients) = &entry.value.value else {
-            let message = format!("callers maps names to what they may do; it is {}", entry.value.kind());
+            let message = format!("callers must map names to roles, not {}", entry.value.kind());
             self.problem(entry.value.mark, message);
             return;
         };
@@ -117,7 +117,7 @@ impl Reader {
 
     fn client(&mut self, client: &Entry) {
         if !is_name(&client.key) {
-            self.problem(client.mark, "a client's name is 1 to 256 bytes without control characters");
+            self.problem(client.mark, "a client's name must be 1 to 256 bytes without control characters");
             return;
         }
         let (mut roles, mut tokens, mut certificates) = (None, Vec::new(), Vec::new());
@@ -136,7 +136,7 @@ impl Reader {
             }
         }
         match roles {
-            None => self.problem(client.mark, format!("a caller has roles: {}", role_names())),
+            None => self.problem(client.mark, format!("a client must have roles: {}", role_names())),
             Some(roles) => self.credentials.add(&client.key, roles, tokens, certificates),
         }
     }
@@ -145,7 +145,7 @@ impl Reader {
         let mut roles = Vec::new();
         let nodes = self.list(node, "roles");
         if matches!(node.value, Value::List(_)) && nodes.is_empty() {
-            self.problem(node.mark, format!("a caller has roles: {}", role_names()));
+            self.problem(node.mark, format!("a client must have roles: {}", role_names()));
         }
         for node in nodes {
             let name = scalar(node).unwrap_or_default();
@@ -163,14 +163,13 @@ impl Reader {
         if let Some(expires) = entries.iter().find(|entry| entry.key == "expires") {
             end = scalar(&expires.value).and_then(moment);
             if end.is_none() {
-                let message = "expires is a day, at whose beginning in UTC it ends (2027-01-31), or a moment \
-                               (2027-01-31T12:00:00Z)";
+                let message = "expires must be a day (2027-01-31, at 00:00 UTC) or a time (2027-01-31T12:00:00Z)";
                 self.problem(expires.value.mark, message);
             }
         }
         let Some(entry) = entries.iter().find(|entry| entry.key == "sha256") else {
             if matches!(node.value, Value::Map(_)) {
-                self.problem(node.mark, "a token has its sha256, as `weir token` prints it");
+                self.problem(node.mark, "a token must have its sha256, as `weir token` prints it");
             }
             return None;
         };
@@ -183,7 +182,7 @@ impl Reader {
             return None;
         }
         let Some(hash) = TokenHash::parse(text) else {
-            self.problem(entry.value.mark, "sha256 has 64 hexadecimal digits");
+            self.problem(entry.value.mark, "sha256 must have 64 hexadecimal digits");
             return None;
         };
         if !self.hashes.insert(hash.to_string()) {
@@ -263,18 +262,21 @@ mod tests {
         for (text, expected) in [
             ("", "the file is empty; for no clients at all write `callers: {}`"),
             ("calers: {}", "unknown key `calers`; did you mean `callers`?"),
-            ("callers: [a]", "callers maps names to what they may do; it is a list"),
-            ("callers: { a: {} }", "a caller has roles: check, reset, metrics, admin"),
-            ("callers: { a: { roles: [] } }", "a caller has roles: check, reset, metrics, admin"),
-            ("callers: { a: { roles: check } }", "roles are a list, not a single value"),
+            ("callers: [a]", "callers must map names to roles, not a list"),
+            ("callers: { a: {} }", "a client must have roles: check, reset, metrics, admin"),
+            ("callers: { a: { roles: [] } }", "a client must have roles: check, reset, metrics, admin"),
+            ("callers: { a: { roles: check } }", "roles must be a list, not a single value"),
             ("callers: { a: { roles: [chek] } }", "unknown role `chek`; did you mean `check`?"),
             ("callers: { a: { role: [check] } }", "unknown key `role`; did you mean `roles`?"),
-            ("callers: { a: { roles: [check], tokens: [abc] } }", "a token is a map, not a single value"),
-            ("callers: { a: { roles: [check], tokens: [{}] } }", "a token has its sha256, as `weir token` prints it"),
-            ("callers: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 has 64 hexadecimal digits"),
-            ("callers: { a: { roles: [check], certificates: ['*a'] } }", "`*a` has its star elsewhere"),
+            ("callers: { a: { roles: [check], tokens: [abc] } }", "a token must be a map, not a single value"),
+            (
+                "callers: { a: { roles: [check], tokens: [{}] } }",
+                "a token must have its sha256, as `weir token` prints it",
+            ),
+            ("callers: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 must have 64 hexadecimal digits"),
+            ("callers: { a: { roles: [check], certificates: ['*a'] } }", "`*a` may have a `*` only in"),
             ("callers: { a: { roles: [check], certificates: [b, b] } }", "duplicate certificate name `b`"),
-            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires is a day"),
+            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires must be a day"),
             ("callers: { a: { roles: [check], tokens: [{ sha256: HASH }, { sha256: HASH }] } }", "duplicate sha256"),
         ] {
             let error = errors(&text.replace("HASH", HASH));

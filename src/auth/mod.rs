@@ -35,13 +35,13 @@ pub struct AuthSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AuthError {
     /// Neither a bearer token nor a certificate of a client.
-    #[error("this needs a bearer token, or the certificate of a caller")]
+    #[error("a bearer token or the certificate of a client is required")]
     Missing,
     /// The authorization has another scheme, or there are several.
-    #[error("the authorization is not one bearer token")]
+    #[error("the authorization header must be one bearer token")]
     NotBearer,
     /// The token belongs to no client.
-    #[error("the bearer token is not known")]
+    #[error("the bearer token is unknown")]
     Unknown,
     /// The token has expired.
     #[error("the bearer token has expired")]
@@ -50,10 +50,10 @@ pub enum AuthError {
     #[error("the certificate of this connection is not accepted any more")]
     Revoked,
     /// The client lacks the role.
-    #[error("this needs the role `{}`", .0.name())]
+    #[error("the role `{}` is required", .0.name())]
     Role(Role),
     /// An operator's call from another machine while authentication is disabled.
-    #[error("without authentication this is answered to loopback addresses and unix sockets alone: set auth.file")]
+    #[error("without authentication only loopback addresses and unix sockets may call this: set auth.file")]
     NotLocal,
 }
 

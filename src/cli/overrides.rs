@@ -297,11 +297,11 @@ fn segments(key: Vec<String>) -> Result<Vec<String>, Failure> {
 
 fn parse_times(text: &str) -> Result<f64, String> {
     let times = text.parse().ok().filter(|times: &f64| FACTORS.contains(&(1.0 / times)));
-    times.ok_or_else(|| format!("--times is {} to {}, not `{text}`", FACTORS.start(), FACTORS.end()))
+    times.ok_or_else(|| format!("--times must be {} to {}, not `{text}`", FACTORS.start(), FACTORS.end()))
 }
 
 fn parse_moment(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a moment; write one as 2026-12-01T00:00:00Z"))
+    text.parse().map_err(|_| format!("`{text}` is not a timestamp; write one as 2026-12-01T00:00:00Z"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ fn parse_role(name: &str) -> Result<Role, String> {
 impl Token {
     pub(super) fn run(self) -> CommandResult {
         if !is_name(&self.name) {
-            return Err(Failure("a client's name is 1 to 256 bytes without control characters".to_owned()));
+            return Err(Failure("a client's name must be 1 to 256 bytes without control characters".to_owned()));
         }
         let expires = self.expires.as_deref().map(end).transpose().map_err(Failure)?;
         let token = token::random().map_err(Failure)?;
@@ -66,7 +66,7 @@ impl Token {
 fn end(after: &str) -> Result<String, String> {
     let micros = parse_duration(after)?;
     if micros < SECOND {
-        return Err("--expires is at least 1s".to_owned());
+        return Err("--expires must be at least 1s".to_owned());
     }
     let end = OffsetDateTime::now_utc().checked_add(time::Duration::microseconds(micros));
     let end = end.and_then(|end| end.replace_nanosecond(0).ok()).ok_or("the expiry is too far in the future")?;

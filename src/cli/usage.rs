@@ -28,7 +28,7 @@ const MAX_TOP: u64 = 10_000;
 pub(super) struct Usage {
     #[command(flatten)]
     which: Which,
-    /// Maximum number of keys
+    /// Maximum number of keys; 100 with `--by refused`
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MAX_TOP))]
     top: u64,
     /// Sort order
@@ -99,7 +99,7 @@ impl Usage {
             domain: self.which.domain.clone(),
             prefix: self.which.prefix.clone(),
             all_domains: self.which.all_domains,
-            count: self.top.min(100) as u32,
+            count: self.top as u32,
             order: HotKeyOrder::Refused.into(),
         };
         let answer = service.list_hot_keys(request).await.map_err(|status| self.client.failure(&status))?.into_inner();

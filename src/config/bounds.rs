@@ -15,9 +15,9 @@ impl Settings {
     /// Returns the settings if they are within their bounds and do not contradict each other; an error names the
     /// setting.
     pub(super) fn checked(self) -> Result<Self, String> {
-        ensure((1..=MAX_PERIOD).contains(&self.max_period.0), "max_period is 1us to 366d")?;
-        ensure((SECOND..=DAY).contains(&self.idempotency.window.0), "idempotency.window is 1s to 1d")?;
-        ensure((10_000..=DAY).contains(&self.limits_poll.0), "limits_poll is 10ms to 1d")?;
+        ensure((1..=MAX_PERIOD).contains(&self.max_period.0), "max_period must be 1us to 366d")?;
+        ensure((SECOND..=DAY).contains(&self.idempotency.window.0), "idempotency.window must be 1s to 1d")?;
+        ensure((10_000..=DAY).contains(&self.limits_poll.0), "limits_poll must be 10ms to 1d")?;
         self.xds.check(self.control_plane())?;
         store::check(&self.store)?;
         self.grpc.tls.check("grpc.tls", &self.grpc.listen, self.grpc.max_connections)?;
@@ -35,35 +35,35 @@ impl Settings {
             ("grpc.max_streams", self.grpc.max_streams as usize),
             ("grpc.max_open_streams", self.grpc.max_open_streams),
         ] {
-            ensure((1..=1_000_000).contains(&count), format!("{key} is 1 to 1000000"))?;
+            ensure((1..=1_000_000).contains(&count), format!("{key} must be 1 to 1000000"))?;
         }
         for (key, count) in [
             ("grpc.max_concurrent_requests", self.grpc.max_concurrent_requests),
             ("http.max_concurrent_requests", self.http.max_concurrent_requests),
         ] {
-            ensure(count <= MAX_CONCURRENT_REQUESTS, format!("{key} is 0 to 10000000"))?;
+            ensure(count <= MAX_CONCURRENT_REQUESTS, format!("{key} must be 0 to 10000000"))?;
         }
         for (key, time) in [("shutdown.delay", self.shutdown.delay), ("shutdown.timeout", self.shutdown.timeout)] {
-            ensure((0..=DAY).contains(&time.0), format!("{key} is 0 to 1d"))?;
+            ensure((0..=DAY).contains(&time.0), format!("{key} must be 0 to 1d"))?;
         }
         let timeout = self.grpc.message_timeout.0;
-        ensure((SECOND / 10..=DAY).contains(&timeout), "grpc.message_timeout is 100ms to 1d")?;
+        ensure((SECOND / 10..=DAY).contains(&timeout), "grpc.message_timeout must be 100ms to 1d")?;
         let bytes = self.grpc.max_message_bytes;
-        ensure((1_024..=64 << 20).contains(&bytes), "grpc.max_message_bytes is 1024 to 67108864")?;
+        ensure((1_024..=64 << 20).contains(&bytes), "grpc.max_message_bytes must be 1024 to 67108864")?;
         for (key, count) in [
             ("metrics.max_limit_series", self.metrics.max_limit_series),
             ("metrics.max_series", self.metrics.max_series),
         ] {
-            ensure(count <= 1_000_000, format!("{key} is 0 to 1000000"))?;
+            ensure(count <= 1_000_000, format!("{key} must be 0 to 1000000"))?;
         }
         let ui = &self.http.ui;
-        ensure((10..=10_000).contains(&ui.max_hot_keys), "http.ui.max_hot_keys is 10 to 10000")?;
-        ensure(ui.max_traffic_bytes <= 64 << 20, "http.ui.max_traffic_bytes is 0 to 67108864")?;
+        ensure((10..=10_000).contains(&ui.max_hot_keys), "http.ui.max_hot_keys must be 10 to 10000")?;
+        ensure(ui.max_traffic_bytes <= 64 << 20, "http.ui.max_traffic_bytes must be 0 to 67108864")?;
         if let Some(host) = ui.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', '*'])) {
-            return Err(format!("http.ui.hosts has `{host}`: a name is without scheme, port, path and star"));
+            return Err(format!("http.ui.hosts has `{host}`: a name has no scheme, port, path or `*`"));
         }
         for (key, count) in [("grpc.workers", self.grpc.workers), ("http.workers", self.http.workers)] {
-            ensure(count <= 1_024, format!("{key} is at most 1024; 0 means one for each core"))?;
+            ensure(count <= 1_024, format!("{key} must be at most 1024; 0 means one for each core"))?;
         }
         Ok(self)
     }

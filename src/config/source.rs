@@ -72,7 +72,7 @@ pub(super) fn file(path: &Path, defaults: &Dict, origins: &mut SettingOrigins) -
     match document::parse(&text).map_err(|problems| problems.in_file(path))? {
         None => {}
         Some(Node { value: Document::Map(entries), .. }) => values = reader.map(&entries, "", defaults),
-        Some(other) => reader.problem(other.mark, format!("settings are a map; this is {}", other.kind())),
+        Some(other) => reader.problem(other.mark, format!("settings must be a map, not {}", other.kind())),
     }
     if !reader.problems.0.is_empty() {
         return Err(reader.problems.in_file(path));
@@ -126,20 +126,23 @@ impl Reader<'_> {
                     let known: Vec<_> = section.keys().map(String::as_str).collect();
                     // The text is not shown: it may be a URL with a password.
                     let found = entry.value.kind();
-                    self.problem(entry.value.mark, format!("{key} is a map with {}, not {found}", known.join(", ")));
+                    self.problem(
+                        entry.value.mark,
+                        format!("{key} must be a map with {}, not {found}", known.join(", ")),
+                    );
                     continue;
                 }
                 (Value::Array(..), Document::List(items)) => self.list(items, &key),
                 (_, Document::Scalar(text)) => match typed(text, default) {
                     Ok(value) => value,
                     Err(wanted) => {
-                        self.problem(entry.value.mark, format!("{key} is {wanted}, not {}", entry.value.shown()));
+                        self.problem(entry.value.mark, format!("{key} must be {wanted}, not {}", entry.value.shown()));
                         continue;
                     }
                 },
                 _ => {
                     let wanted = if matches!(default, Value::Array(..)) { "a list" } else { "a single value" };
-                    self.problem(entry.value.mark, format!("{key} is {wanted}, not {}", entry.value.kind()));
+                    self.problem(entry.value.mark, format!("{key} must be {wanted}, not {}", entry.value.kind()));
                     continue;
                 }
             };
@@ -153,7 +156,7 @@ impl Reader<'_> {
         for item in items {
             match &item.value {
                 Document::Scalar(text) => texts.push(text.clone()),
-                _ => self.problem(item.mark, format!("{key} has single values, not {}", item.kind())),
+                _ => self.problem(item.mark, format!("{key} must have single values, not {}", item.kind())),
             }
         }
         Value::from(texts)
@@ -218,7 +221,7 @@ pub(super) fn environment(
         let Some(default) = setting(&levels, defaults) else { return Err(unknown_variable(&name, &levels, defaults)) };
         let value = match default {
             Value::Array(..) if is_yaml_list(&text) => yaml_list(&name, &text)?,
-            _ => typed(&text, default).map_err(|wanted| format!("{name}: {key} is {wanted}, not `{text}`"))?,
+            _ => typed(&text, default).map_err(|wanted| format!("{name}: {key} must be {wanted}, not `{text}`"))?,
         };
         origins.set(&key, name);
         values = values.merge(Values(nest(&key, value).into_dict().unwrap_or_default()));
@@ -259,7 +262,7 @@ fn is_yaml_list(text: &str) -> bool {
 }
 
 fn yaml_list(name: &str, text: &str) -> Result<Value, String> {
-    let wrong = |why: &str| format!("{name} is a list, `a, b` or `[a, b]`{why}");
+    let wrong = |why: &str| format!("{name} must be a list, `a, b` or `[a, b]`{why}");
     let Some(Node { value: Document::List(items), .. }) =
         document::parse(text).map_err(|problems| wrong(&format!(": {problems}")))?
     else {
@@ -267,7 +270,7 @@ fn yaml_list(name: &str, text: &str) -> Result<Value, String> {
     };
     let texts = items.into_iter().map(|item| match item.value {
         Document::Scalar(text) => Ok(text),
-        _ => Err(format!("{name} has single values, not {}", item.kind())),
+        _ => Err(format!("{name} must have single values, not {}", item.kind())),
     });
     Ok(Value::from(texts.collect::<Result<Vec<_>, _>>()?))
 }
@@ -320,30 +323,42 @@ mod tests {
                 None,
                 "weir.yaml:2:11: grpc.listen: `8081` is not an address; write host:port, such as 127.0.0.1:8081, or unix:PATH",
             ),
-            ("\nmax_period: 400d", None, "weir.yaml:2:13: max_period is 1us to 366d"),
-            ("grpc: { workers: 1.5 }", None, "weir.yaml:1:18: grpc.workers is a whole number from 0, not `1.5`"),
+            ("\nmax_period: 400d", None, "weir.yaml:2:13: max_period must be 1us to 366d"),
+            ("grpc: { workers: 1.5 }", None, "weir.yaml:1:18: grpc.workers must be a whole number from 0, not `1.5`"),
             (
                 "grpc: { max_streams: -1 }",
                 None,
-                "weir.yaml:1:22: grpc.max_streams is a whole number, 0 to 4294967295, not `-1`",
+                "weir.yaml:1:22: grpc.max_streams must be a whole number, 0 to 4294967295, not `-1`",
             ),
-            ("http: { ui: { enabled: maybe } }", None, "weir.yaml:1:24: http.ui.enabled is true or false, not `maybe`"),
-            ("tracing: { sample_ratio: half }", None, "weir.yaml:1:26: tracing.sample_ratio is a number, not `half`"),
-            ("limit_spec: perhaps", None, "weir.yaml:1:13: limit_spec is `allow` or `deny`, not `perhaps`"),
+            (
+                "http: { ui: { enabled: maybe } }",
+                None,
+                "weir.yaml:1:24: http.ui.enabled must be true or false, not `maybe`",
+            ),
+            (
+                "tracing: { sample_ratio: half }",
+                None,
+                "weir.yaml:1:26: tracing.sample_ratio must be a number, not `half`",
+            ),
+            ("limit_spec: perhaps", None, "weir.yaml:1:13: limit_spec must be `allow` or `deny`, not `perhaps`"),
             (
                 "grpc: { tls: { client_auth: maybe } }",
                 None,
-                "weir.yaml:1:29: grpc.tls.client_auth is `required` or `optional`, not `maybe`",
+                "weir.yaml:1:29: grpc.tls.client_auth must be `required` or `optional`, not `maybe`",
             ),
             (
                 "http: { tls: { client_names: [a, '*b'] } }",
                 None,
-                "weir.yaml:1:30: http.tls.client_names: `*b` has its star elsewhere",
+                "weir.yaml:1:30: http.tls.client_names: `*b` may have a `*` only in",
             ),
             ("log: {}\nlog: {}", None, "weir.yaml:2:1: duplicate key `log`; the first one is at line 1, column 1"),
-            ("store: 'redis://:secret@h'", None, "weir.yaml:1:8: store is a map with max_keys, near_cache, redis,"),
+            (
+                "store: 'redis://:secret@h'",
+                None,
+                "weir.yaml:1:8: store must be a map with max_keys, near_cache, redis,",
+            ),
             // The position where it was set last.
-            ("max_period: 7d", Some(("WEIR_MAX_PERIOD", "400d")), "WEIR_MAX_PERIOD: max_period is 1us to 366d"),
+            ("max_period: 7d", Some(("WEIR_MAX_PERIOD", "400d")), "WEIR_MAX_PERIOD: max_period must be 1us to 366d"),
             ("grpc: { tls: { key: k } }", None, "weir.yaml:1:9: grpc.tls.cert and key: either both are set or none"),
         ] {
             let error = load(yaml, variable.as_slice()).unwrap_err();

@@ -24,13 +24,13 @@ const MAX_WAIT_REPLICAS: u32 = 16;
 /// # Errors
 /// A message that names the key.
 pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
-    ensure((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
+    ensure((1..=1 << 32).contains(&store.max_keys), "store.max_keys must be 1 to 2^32")?;
     let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
-    ensure(every, "store.snapshot.every is 1s to 1d")?;
+    ensure(every, "store.snapshot.every must be 1s to 1d")?;
     bounds(&store.redis)?;
     let NearCacheSettings { max_age, max_entries, .. } = &store.near_cache;
-    ensure((MILLISECOND..=SECOND).contains(&max_age.0), "store.near_cache.max_age is 1ms to 1s")?;
-    ensure((1..=1_000_000).contains(max_entries), "store.near_cache.max_entries is 1 to 1000000")?;
+    ensure((MILLISECOND..=SECOND).contains(&max_age.0), "store.near_cache.max_age must be 1ms to 1s")?;
+    ensure((1..=1_000_000).contains(max_entries), "store.near_cache.max_entries must be 1 to 1000000")?;
     passwords(&store.redis)?;
     match &store.url {
         StoreUrl::Memory => Ok(()),
@@ -40,17 +40,17 @@ pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
 
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
     let times = MILLISECOND..=60 * SECOND;
-    ensure(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
+    ensure(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix must be at most 128 bytes")?;
     // On a Cluster, braces would put all keys into one hash slot.
-    ensure(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix has no braces")?;
-    ensure((1..=64).contains(&redis.pool_size), "store.redis.pool_size is 1 to 64")?;
-    ensure(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
-    ensure(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;
-    ensure((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue is 1 to 1000000")?;
-    ensure((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch is 1 to 1024")?;
+    ensure(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix cannot have braces")?;
+    ensure((1..=64).contains(&redis.pool_size), "store.redis.pool_size must be 1 to 64")?;
+    ensure(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout must be 1ms to 60s")?;
+    ensure(times.contains(&redis.command_timeout.0), "store.redis.command_timeout must be 1ms to 60s")?;
+    ensure((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue must be 1 to 1000000")?;
+    ensure((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch must be 1 to 1024")?;
     let keys = redis.charge_after_outage.max_keys;
-    ensure((1..=10_000_000).contains(&keys), "store.redis.charge_after_outage.max_keys is 1 to 10000000")?;
-    ensure(redis.wait_replicas <= MAX_WAIT_REPLICAS, "store.redis.wait_replicas is 0 to 16")
+    ensure((1..=10_000_000).contains(&keys), "store.redis.charge_after_outage.max_keys must be 1 to 10000000")?;
+    ensure(redis.wait_replicas <= MAX_WAIT_REPLICAS, "store.redis.wait_replicas must be 0 to 16")
 }
 
 fn passwords(redis: &RedisSettings) -> Result<(), String> {
@@ -144,14 +144,14 @@ mod tests {
             ("tls: { enabled: true, ca: weir.yaml }", "store.redis.tls: weir.yaml: it contains no certificate"),
             ("tls: { enabled: true, ca: weir.yaml, server_name: 'a b' }", "`a b` is not a host name"),
             ("key_prefix:", ""),
-            ("pool_size: 0", "store.redis.pool_size is 1 to 64"),
-            ("pool_size: 65", "store.redis.pool_size is 1 to 64"),
-            ("connect_timeout: 61s", "store.redis.connect_timeout is 1ms to 60s"),
-            ("command_timeout: 999us", "store.redis.command_timeout is 1ms to 60s"),
-            ("max_queue: 0", "store.redis.max_queue is"),
-            ("max_batch: 1025", "store.redis.max_batch is 1 to 1024"),
-            ("wait_replicas: 17", "store.redis.wait_replicas is 0 to 16"),
-            ("charge_after_outage: { max_keys: 0 }", "store.redis.charge_after_outage.max_keys is 1 to 10000000"),
+            ("pool_size: 0", "store.redis.pool_size must be 1 to 64"),
+            ("pool_size: 65", "store.redis.pool_size must be 1 to 64"),
+            ("connect_timeout: 61s", "store.redis.connect_timeout must be 1ms to 60s"),
+            ("command_timeout: 999us", "store.redis.command_timeout must be 1ms to 60s"),
+            ("max_queue: 0", "store.redis.max_queue must be"),
+            ("max_batch: 1025", "store.redis.max_batch must be 1 to 1024"),
+            ("wait_replicas: 17", "store.redis.wait_replicas must be 0 to 16"),
+            ("charge_after_outage: { max_keys: 0 }", "store.redis.charge_after_outage.max_keys must be 1 to 10000000"),
             ("pool: 1", "unknown key `store.redis.pool`"),
         ] {
             let loaded = load(&format!("store: {{ url: 'redis://h', redis: {{ {redis} }} }}"), &[]);

@@ -35,7 +35,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
     let (cost, factor) = (wanted.cost.unwrap_or(1), wanted.factor.unwrap_or(1.0));
     // A negative cost gives units back, which is never refused.
     if cost < 0 {
-        return Err(invalid("cost", "cost is at least 0"));
+        return Err(invalid("cost", "cost must be at least 0"));
     }
     let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| rejected(error.into()))?;
     request.set_terms(cost, None, factor).map_err(|error| rejected(error.into()))?;

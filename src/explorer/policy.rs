@@ -60,7 +60,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
     let start = match wanted.below {
         None => 0,
         Some((node, version)) if version == handle.version && (node as usize) < domain.node_count() => node,
-        Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy is not the same any more")),
+        Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy has changed")),
     };
     let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
     let matches = (!wanted.filter.is_empty()).then(|| Matches::new(domain, start, &wanted.filter.to_lowercase()));

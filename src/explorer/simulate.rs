@@ -101,7 +101,7 @@ pub(super) async fn run_exclusively<T: Send + 'static>(
     run: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let busy =
-        || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is under way; ask again when it is done");
+        || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is running; retry when it has ended");
     let turn = Arc::clone(&explorer.0.simulating).try_acquire_owned().map_err(|_| busy())?;
     let run = tokio::task::spawn_blocking(move || {
         let done = run(&explorer.0);
@@ -152,11 +152,11 @@ impl Wanted {
             return Err(invalid("seconds", "seconds is 0.001 to 31 days"));
         }
         if !(self.rate >= 0.0 && self.rate <= 1e6) {
-            return Err(invalid("rate", "rate is 0 to 1000000 a second"));
+            return Err(invalid("rate", "rate must be 0 to 1000000 a second"));
         }
         if self.rate * self.seconds + self.burst as f64 > MAX_ARRIVALS as f64 {
             let message = format!(
-                "these are {:.0} arrivals; at most {MAX_ARRIVALS}",
+                "{:.0} arrivals are too many; at most {MAX_ARRIVALS}",
                 self.rate * self.seconds + self.burst as f64
             );
             return Err(invalid("rate", message));

@@ -81,7 +81,7 @@ impl Wanted {
         let since = Instant::now();
         let replay = |policy: &Policy| {
             let replay = Replay::run(policy, domain, &checks, || since.elapsed() < MAX_TIME).map_err(rejected)?;
-            replay.ok_or_else(|| too_long("ask when there is less to be replayed"))
+            replay.ok_or_else(|| too_long("retry with less to replay"))
         };
         let in_force = replay(&handle.policy)?;
         let draft = draft.as_ref().map(replay).transpose()?;

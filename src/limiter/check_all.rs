@@ -54,15 +54,15 @@ impl<'n> CheckAll<'n> {
         };
         for (index, check) in checks.iter().enumerate() {
             let (field, rule) = if check.domain != first.domain {
-                ("domain", "checks that are decided together are of one domain")
+                ("domain", "checks decided together must be of one domain")
             } else if check.dry_run != first.dry_run {
-                ("dry_run", "of checks that are decided together all are dry runs or none")
+                ("dry_run", "checks decided together must all be dry runs, or none")
             } else if check.spec.is_some() != first.spec.is_some() {
-                ("limit_spec", "of checks that are decided together all have a limit_spec or none")
+                ("limit_spec", "checks decided together must all have a limit_spec, or none")
             } else if check.spec.as_ref().is_some_and(|spec| spec.charge == Charge::Independent) {
-                ("limit_spec.charge", "checks that are decided together charge all or nothing")
+                ("limit_spec.charge", "checks decided together must charge all or nothing")
             } else if check.id.is_some() {
-                ("request_id", "checks that are decided together take no request_id")
+                ("request_id", "checks decided together cannot have a request_id")
             } else {
                 continue;
             };
@@ -73,7 +73,7 @@ impl<'n> CheckAll<'n> {
 
     /// Returns the error for a request without checks, or with more than [`MAX_TOGETHER`].
     pub fn wrong_number() -> Invalid {
-        Invalid::field_error("checks", format!("1 to {MAX_TOGETHER} checks are decided together"))
+        Invalid::field_error("checks", format!("1 to {MAX_TOGETHER} checks can be decided together"))
     }
 
     /// Returns the checks, in their order.

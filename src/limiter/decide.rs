@@ -94,7 +94,7 @@ fn try_build_answer<'a, T: Default>(
 pub(super) fn ensure_no_conflict(verdict: &Verdict) -> Result<(), CheckError> {
     match verdict.idempotency {
         Idempotency::Conflict => {
-            Err(Invalid::field_error("request_id", "another request has had this request_id").into())
+            Err(Invalid::field_error("request_id", "another request has used this request_id").into())
         }
         _ => Ok(()),
     }

@@ -286,9 +286,9 @@ impl Resolved<'_> {
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
         // Envoy cannot delay a request.
         let mut plan = plan_in(self.domain, levels, charge, Some(0));
-        // With several descriptors, the path of one does not identify the levels of the others.
         // A ban refuses the whole request.
         plan.dry_run = charge == Charge::AllOrNothing && self.banned().is_some();
+        // With several descriptors, the path of one does not identify the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
         plan

@@ -82,10 +82,10 @@ pub enum CheckError {
     #[error("{0} cannot be reserved: {1}")]
     NotReservable(String, &'static str),
     /// A concurrency limit that refuses checks.
-    #[error("a check takes no slot of the concurrency limit `{0}`: use Reserve, or `check: peek` in the policy")]
+    #[error("Check cannot take a slot of the concurrency limit `{0}`: use Reserve, or `check: peek` in the policy")]
     NotCheckable(String),
     /// The reservation does not exist.
-    #[error("no such reservation: it was never made, is over, or is another client's")]
+    #[error("no such reservation: it does not exist, has ended, or belongs to another client")]
     UnknownReservation,
     /// The shared store did not settle a reservation.
     #[error("the store did not settle the reservation")]

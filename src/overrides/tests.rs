@@ -95,7 +95,7 @@ async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
 }
 
 #[tokio::test]
-async fn what_is_set_again_is_not_removed() {
+async fn an_override_set_again_is_not_removed() {
     let (service, clock, _) = service();
     ban(&service, 0, Some(OverrideEnd::At(1_000))).await;
     ban(&service, 1, Some(OverrideEnd::At(1_000))).await;
@@ -110,7 +110,7 @@ async fn what_is_set_again_is_not_removed() {
 }
 
 #[tokio::test]
-async fn what_ended_by_a_clock_ahead_without_the_store_is_not_removed_and_back_with_it() {
+async fn an_override_ended_by_a_fast_clock_is_restored_by_the_store() {
     let (service, clock, _) = service();
     // The limiter uses the clock of the system.
     let begun = SystemClock::default().now();

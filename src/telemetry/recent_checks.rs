@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_checks_than_fit_those_of_some_keys_are_kept_and_later_of_more_again() {
+    fn excess_checks_are_sampled_by_key() {
         let recent = RecentChecks::new(1 << 14);
         for round in 0..50 {
             for number in 0..200 {

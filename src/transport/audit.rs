@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_written_so_that_no_two_look_alike() {
+    fn printed_keys_are_unambiguous() {
         let of = |segments: &[&str]| written(&Key::new("", segments).unwrap());
         assert_eq!(of(&["user", "alex", "trade"]), "user/alex/trade");
         assert_eq!(of(&["a/b", r"c\"]), r"a\/b/c\\");

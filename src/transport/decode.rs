@@ -39,7 +39,9 @@ pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds, repeat_window: Mic
         None => None,
         Some(wait) => {
             let wait = micros(wait);
-            Some(wait.ok_or_else(|| Invalid::field_error("max_wait", "max_wait is 0 to 1 day, in whole microseconds"))?)
+            Some(wait.ok_or_else(|| {
+                Invalid::field_error("max_wait", "max_wait must be 0 to 1 day, in whole microseconds")
+            })?)
         }
     };
     let mut request = Request::new(message.domain, &message.key)?;
@@ -73,7 +75,7 @@ pub fn on_expiry(number: i32) -> Result<OnExpiry, Invalid> {
     match proto::OnExpiry::try_from(number) {
         Ok(proto::OnExpiry::Unspecified | proto::OnExpiry::Keep) => Ok(OnExpiry::Keep),
         Ok(proto::OnExpiry::Release) => Ok(OnExpiry::Release),
-        Err(_) => Err(Invalid::field_error("on_expiry", format!("no on_expiry has the number {number}"))),
+        Err(_) => Err(Invalid::field_error("on_expiry", format!("unknown on_expiry {number}"))),
     }
 }
 
@@ -85,7 +87,7 @@ pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
     match actual {
         None => Ok(reserved),
         Some(actual @ 0..=MAX_COST) => Ok(actual.unsigned_abs()),
-        Some(actual) => Err(Invalid::field_error("actual", format!("the actual cost is 0 to 2^32, not {actual}"))),
+        Some(actual) => Err(Invalid::field_error("actual", format!("the actual cost must be 0 to 2^32, not {actual}"))),
     }
 }
 

@@ -90,7 +90,7 @@ impl Hold {
 
 /// Returns the error for a text that is not a hold.
 pub fn malformed() -> Invalid {
-    Invalid::field_error("hold", "this is not a hold as Reserve answers it")
+    Invalid::field_error("hold", "not a hold that Reserve returned")
 }
 
 /// Returns the same id for the same request, so that a repeated request names the reservation of the first one.

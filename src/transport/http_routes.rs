@@ -33,7 +33,7 @@ pub struct HttpRoutes {
 pub struct Peer(pub Option<SocketAddr>);
 
 impl HttpRoutes {
-    /// Returns the port with these routes. `max_body_bytes` bounds all their request bodies together.
+    /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.
     pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics) -> Self {
         Self { router, bodies: Bodies::new(max_body_bytes, metrics), peer: None }
     }

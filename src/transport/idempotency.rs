@@ -41,7 +41,10 @@ fn short_digest(request: &CheckRequest) -> [u8; 8] {
 pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestId, Invalid> {
     let wrong = |reason: String| Err(Invalid::field_error("request_id", reason));
     if message.request_id.len() > MAX_REQUEST_ID_BYTES {
-        return wrong(format!("a request_id is 1 to {MAX_REQUEST_ID_BYTES} bytes, not {}", message.request_id.len()));
+        return wrong(format!(
+            "a request_id must be 1 to {MAX_REQUEST_ID_BYTES} bytes, not {}",
+            message.request_id.len()
+        ));
     }
     if message.dry_run {
         return wrong("a dry run charges nothing, so it has no request_id".to_owned());

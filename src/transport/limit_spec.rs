@@ -75,10 +75,7 @@ fn resolve(message: LimitSpec, key: &Key, bounds: &Bounds) -> Result<RequestLimi
         Ok(proto::Charge::Unspecified | proto::Charge::AllOrNothing) => Charge::AllOrNothing,
         Ok(proto::Charge::Independent) => Charge::Independent,
         Err(_) => {
-            return Err(Invalid::field_error(
-                "limit_spec.charge",
-                format!("no charge has the number {}", message.charge),
-            ));
+            return Err(Invalid::field_error("limit_spec.charge", format!("unknown charge {}", message.charge)));
         }
     };
     if message.limits.len() > MAX_LEVELS {

@@ -45,7 +45,7 @@ mod reserve_field {
 const CHECKS: u32 = 1;
 
 /// The error for a message that cannot be decoded.
-pub const UNREADABLE: &str = "the message cannot be read, or has far more fields than it may";
+pub const UNREADABLE: &str = "the message is malformed or has too many fields";
 
 /// A `CheckRequest`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,7 +10,7 @@ use prost_types::{Struct, Value, value::Kind};
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tonic::{Code, Request, Status, Streaming};
 use tracing::{info, warn};
@@ -58,7 +58,9 @@ pub struct Client {
 }
 
 struct Stream {
-    requests: mpsc::Sender<DiscoveryRequest>,
+    opened: Instant,
+    /// `None`: it accepts no more requests.
+    requests: Option<mpsc::Sender<DiscoveryRequest>>,
     responses: Streaming<DiscoveryResponse>,
 }
 
@@ -105,9 +107,9 @@ impl Client {
                     }
                     Err(failure) => failure,
                 },
+                Some(Stream { requests: None, .. }) => "it reads no requests".to_owned(),
                 Some(stream) => match stream.responses.message().await {
                     Ok(Some(response)) => {
-                        self.pause = self.settings.backoff.initial.duration();
                         if !self.reject_again(&response).await {
                             return response;
                         }
@@ -117,7 +119,12 @@ impl Client {
                     Err(status) => reason(&status),
                 },
             };
-            self.stream = None;
+            // Not with the first response: a control plane that sends its policy and closes the stream would get a new one
+            // at once.
+            let has_lasted = |stream: Stream| stream.opened.elapsed() > self.settings.backoff.max.duration();
+            if self.stream.take().is_some_and(has_lasted) {
+                self.pause = self.settings.backoff.initial.duration();
+            }
             self.connected.set(0.0);
             let pause = self.pause.mul_f64(rand::random_range(0.5..=1.0));
             self.pause = (2 * self.pause).min(self.settings.backoff.max.duration());
@@ -125,7 +132,7 @@ impl Client {
                 control_plane = self.address,
                 cause = failure,
                 retry_ms = pause.as_millis() as u64,
-                "control plane away: the policy stays as it is"
+                "control plane unreachable: the last policy, if any, stays in force"
             );
             sleep(pause).await;
         }
@@ -172,9 +179,8 @@ impl Client {
 
     fn send(&mut self, nonce: &str, error: Option<rpc::Status>) {
         let request = self.request(nonce, error);
-        // A stream that accepts no request is broken; `next` opens another one.
-        if self.stream.as_ref().is_some_and(|stream| stream.requests.try_send(request).is_err()) {
-            self.stream = None;
+        if let Some(stream) = &mut self.stream {
+            stream.requests.take_if(|requests| requests.try_send(request).is_err());
         }
     }
 
@@ -221,7 +227,7 @@ impl Client {
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.settings.max_message_bytes);
         // Some servers send their headers only with the first response.
         let responses = service.stream_aggregated_resources(call).await.map_err(|status| reason(&status))?;
-        Ok(Stream { requests, responses: responses.into_inner() })
+        Ok(Stream { opened: Instant::now(), requests: Some(requests), responses: responses.into_inner() })
     }
 }
 

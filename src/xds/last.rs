@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_loaded_and_nothing_else() {
+    fn only_what_was_stored_is_loaded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("last");
         assert!(load(&path).unwrap().is_none());

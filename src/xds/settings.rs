@@ -91,10 +91,10 @@ impl XdsSettings {
         ensure(*enabled || is_unset, "xds.tls is set but not enabled: set xds.tls.enabled: true")?;
         ensure(is_set(cert) == is_set(key), "xds.tls.cert and xds.tls.key: either both are set or none")?;
         let bytes = self.max_message_bytes;
-        ensure((1_024..=64 << 20).contains(&bytes), "xds.max_message_bytes is 1024 to 67108864")?;
+        ensure((1_024..=64 << 20).contains(&bytes), "xds.max_message_bytes must be 1024 to 67108864")?;
         let BackoffSettings { initial, max } = &self.backoff;
         let pauses = (SECOND / 100..=max.0).contains(&initial.0) && max.0 <= DAY;
-        ensure(pauses, "xds.backoff.initial is 10ms to xds.backoff.max, which is at most 1d")?;
+        ensure(pauses, "xds.backoff.initial must be 10ms to xds.backoff.max, which must be at most 1d")?;
         self.metadata().try_for_each(|pair| pair.map(drop))?;
         self.header_pairs().try_for_each(|pair| pair.map(drop))
     }

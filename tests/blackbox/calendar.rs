@@ -85,9 +85,9 @@ fn lint_and_explain_know_calendars() {
     for (instead, message) in [
         (
             "zone: Berlin",
-            ":6:63: fixed_window: zone is a name of the IANA time zone database such as Europe/Berlin, not `Berlin`",
+            ":6:63: fixed_window: zone must be a name of the IANA time zone database such as Europe/Berlin, not `Berlin`",
         ),
-        ("period: 1d", "fixed_window: period is left out where a calendar is given"),
+        ("period: 1d", "fixed_window: period cannot be combined with calendar"),
     ] {
         dir.write("limits.yaml", POLICY.replace("zone: europe/berlin", instead));
         let linted = run(&["limits", "lint", file]);
@@ -95,7 +95,9 @@ fn lint_and_explain_know_calendars() {
         assert!(linted.err.contains(message), "{}", linted.err);
     }
     dir.write("limits.yaml", POLICY.replace("month, zone: europe/berlin, anchor: 15", "year"));
-    assert!(run(&["limits", "lint", file]).err.contains("calendar is a unit of at most 31d (the setting max_period)"));
+    assert!(
+        run(&["limits", "lint", file]).err.contains("calendar must be a unit of at most 31d (the setting max_period)")
+    );
     assert_eq!(run(&["limits", "lint", file, "--max-period", "366d"]).code, 0);
 }
 

@@ -41,7 +41,7 @@ fn grant(answer: &LeaseResponse) -> &LeaseGrant {
 }
 
 #[tokio::test]
-async fn a_client_is_told_the_terms_and_granted_units_under_them() {
+async fn a_client_gets_terms_and_is_granted_units() {
     let server = Server::with_policy(POLICY);
     let answers =
         ask(&server, None, vec![alex(OF_ALEX), alex(LeaseRequest { sequence: 2, want: 50, ..OF_ALEX })]).await;
@@ -83,7 +83,7 @@ async fn a_client_is_told_the_terms_and_granted_units_under_them() {
 }
 
 #[tokio::test]
-async fn invalid_requests_and_what_is_not_leased_are_answered_and_the_stream_goes_on() {
+async fn invalid_and_unleasable_requests_do_not_end_the_stream() {
     let server = Server::with_policy(POLICY);
     let with = |change: fn(&mut CheckRequest)| {
         let mut request = alex(OF_ALEX);

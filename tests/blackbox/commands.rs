@@ -31,9 +31,9 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
             "no policy defines the domain `nowhere` (NOT_FOUND); did you mean the default domain (without --domain)?\n",
         ),
         (&["check", "user", ""], "segment 1 is empty (INVALID_ARGUMENT)"),
-        (&["check", "user", "--cost", "4294967297"], "a cost is -2^32 to 2^32"),
-        (&["check", "user", "--factor=-1"], "a factor is a number from 0"),
-        (&["check", "user", "--max-wait", "2d"], "max_wait is 0 to 1 day"),
+        (&["check", "user", "--cost", "4294967297"], "a cost must be -2^32 to 2^32"),
+        (&["check", "user", "--factor=-1"], "a factor must be a number from 0"),
+        (&["check", "user", "--max-wait", "2d"], "max_wait must be 0 to 1 day"),
         (&["check", "user", "--max-wait", "soon"], "`soon` is not a duration"),
     ] {
         let failed = server.run(args);
@@ -252,8 +252,11 @@ fn invalid_arguments_are_explained() {
         (&["check", "a", "--factor", "half"], "'--factor <FACTOR>': `half` is not a factor; write a number from 0"),
         (&["check", "a", "--max-wait", "soon"], "'--max-wait <TIME>': `soon` is not a duration; write 500us"),
         (&["check", "a", "--request-id", ""], "a value is required for '--request-id <ID>' but none was supplied"),
-        (&["override", "set", "a", "--reason", "x", "--times", "0"], "--times is 0.000001 to 1000000, not `0`"),
-        (&["override", "set", "a", "--reason", "x", "--times", "1e7"], "--times is 0.000001 to 1000000, not `1e7`"),
+        (&["override", "set", "a", "--reason", "x", "--times", "0"], "--times must be 0.000001 to 1000000, not `0`"),
+        (
+            &["override", "set", "a", "--reason", "x", "--times", "1e7"],
+            "--times must be 0.000001 to 1000000, not `1e7`",
+        ),
         (&["ban", r"user/a\", "--reason", "x"], r"the key `user/a\` ends with a `\` that escapes nothing"),
         (&["check", "a", "--addr", "localhost"], "`localhost` has no port; write localhost:8081"),
         (&["check", "a", "--addr", "grpc://localhost:8081"], "`grpc://` is not a scheme"),

@@ -116,7 +116,7 @@ async fn the_limits_say_how_long_a_slot_lasts_at_most() {
 }
 
 #[tokio::test]
-async fn a_check_takes_no_slot_and_is_told_so() {
+async fn a_check_of_a_concurrency_limit_is_rejected() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let status = client.check(check(&ALEX)).await.expect_err("only reservations");
@@ -146,7 +146,7 @@ async fn a_check_takes_no_slot_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn with_peek_or_in_shadow_mode_checks_pass_beside_slots() {
+async fn with_peek_or_shadow_mode_checks_pass_without_slots() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     for left in [9, 8] {

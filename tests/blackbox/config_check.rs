@@ -63,9 +63,9 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     let at = |place: &str| format!("{}:{place}: ", path("weir.yaml"));
     let not_the_key = format!("grpc.tls: {}: not the key of the certificate in {}", path("soon.key"), path("good.pem"));
     for (settings, expected) in [
-        ("grpc: { message_timeout: 1us }", "grpc.message_timeout is 100ms to 1d".to_owned()),
+        ("grpc: { message_timeout: 1us }", "grpc.message_timeout must be 100ms to 1d".to_owned()),
         ("limits: nowhere.yaml", "nowhere.yaml".to_owned()),
-        ("limits: empty.yaml", format!("{}limits: {}: the file holds nothing; to lift", at("1:9"), path("empty.yaml"))),
+        ("limits: empty.yaml", format!("{}limits: {}: the file is empty; to lift", at("1:9"), path("empty.yaml"))),
         ("auth: { file: nowhere.yaml }", format!("{}auth.file: {}", at("1:15"), path("nowhere.yaml"))),
         (
             "store: { snapshot: { path: nowhere/w.snapshot } }",

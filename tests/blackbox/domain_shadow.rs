@@ -85,9 +85,9 @@ async fn retries_are_spread_by_key_and_never_earlier() {
 #[test]
 fn invalid_values_are_errors() {
     for (text, message) in [
-        ("shadow: maybe", "shadow is true or false, not `maybe`"),
-        ("retry_jitter: 1.1", "retry_jitter is a number from 0 to 1, not `1.1`"),
-        ("retry_jitter: NaN", "retry_jitter is a number from 0 to 1, not `NaN`"),
+        ("shadow: maybe", "shadow must be true or false, not `maybe`"),
+        ("retry_jitter: 1.1", "retry_jitter must be a number from 0 to 1, not `1.1`"),
+        ("retry_jitter: NaN", "retry_jitter must be a number from 0 to 1, not `NaN`"),
     ] {
         let dir = Folder::new();
         let output = run(&["limits", "lint", &dir.write("limits.yaml", format!("{text}\n{LIMITS}"))]);

@@ -48,7 +48,7 @@ fn other_methods_than_post_get_405_and_bodies_that_are_not_json_415() {
     for path in PATHS {
         for method in ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
             let answer = client(&server).ask(&format!("{method} {path}"), &[JSON], b"{}").expect("an answer");
-            assert_eq!(problem(&answer, 405, None), "this path takes POST");
+            assert_eq!(problem(&answer, 405, None), "this path requires POST");
             assert_eq!(answer.header("allow"), Some("POST"), "{method}");
         }
     }
@@ -85,7 +85,7 @@ fn an_oversized_body_gets_413() {
     assert_eq!(client(&server).ask("POST /v1/check", &[JSON], &check(2_048)).expect("an answer").status, 200);
     for path in PATHS {
         let answer = client(&server).ask(&format!("POST {path}"), &[JSON], &check(2_049)).expect("an answer");
-        assert_eq!(problem(&answer, 413, None), "a body is at most 2048 bytes");
+        assert_eq!(problem(&answer, 413, None), "a body must be at most 2048 bytes");
     }
     // Without a `content-length`.
     for (length, status) in [(2_000, 200), (2_049, 413)] {
@@ -112,7 +112,7 @@ fn an_oversized_body_gets_413() {
         std::thread::sleep(std::time::Duration::from_millis(10));
         slow.send_more(&part).expect("still taken");
     }
-    assert_eq!(problem(&slow.receive().expect("an answer"), 413, None), "a body is at most 2048 bytes");
+    assert_eq!(problem(&slow.receive().expect("an answer"), 413, None), "a body must be at most 2048 bytes");
 }
 
 #[test]
@@ -136,12 +136,12 @@ fn json_errors_name_the_field() {
         ("/v1/check", "{", "", "the JSON cannot be read: EOF"),
         ("/v1/check", r#"{"key": ["a"]} {}"#, "", "the JSON cannot be read: trailing characters"),
         ("/v1/check", r#"{"key": ["\ud800"]}"#, "", "the JSON cannot be read"),
-        ("/v1/check", "[]", "", "a message is an object"),
-        ("/v1/check", "null", "", "a message is an object"),
+        ("/v1/check", "[]", "", "the message must be an object"),
+        ("/v1/check", "null", "", "the message must be an object"),
         ("/v1/check", r#"{"key": ["a"], "cots": 1}"#, "cots", "unknown field `cots`; did you mean `cost`?"),
         ("/v1/check", r#"{"key": ["a"], "": 1}"#, "", "unknown field"),
-        ("/v1/check", r#"{"key": "a"}"#, "key", "a list is wanted"),
-        ("/v1/check", r#"{"key": ["a", 5]}"#, "key[1]", "a text is wanted"),
+        ("/v1/check", r#"{"key": "a"}"#, "key", "must be a list"),
+        ("/v1/check", r#"{"key": ["a", 5]}"#, "key[1]", "must be a string"),
         ("/v1/check", r#"{"key": ["a"], "cost": "many"}"#, "cost", "a whole number"),
         ("/v1/check", r#"{"key": ["a"], "cost": 1.5}"#, "cost", "a whole number"),
         ("/v1/check", r#"{"key": ["a"], "cost": 1e99}"#, "cost", "a whole number"),
@@ -149,8 +149,8 @@ fn json_errors_name_the_field() {
         ("/v1/check", r#"{"key": ["a"], "max_wait": "5"}"#, "max_wait", "a duration"),
         ("/v1/check", r#"{"key": ["a"], "maxWait": "0.0000001s"}"#, "max_wait", "whole microseconds"),
         ("/v1/check", r#"{"key": ["a"], "maxWait": "9223372036854775807s"}"#, "max_wait", ""),
-        ("/v1/check", r#"{"key": ["a"], "summaryOnly": 1}"#, "summary_only", "true or false is wanted"),
-        ("/v1/check", r#"{"key": ["a"], "limitSpec": []}"#, "limit_spec", "an object is wanted"),
+        ("/v1/check", r#"{"key": ["a"], "summaryOnly": 1}"#, "summary_only", "must be true or false"),
+        ("/v1/check", r#"{"key": ["a"], "limitSpec": []}"#, "limit_spec", "must be an object"),
         ("/v1/check", r#"{"key": ["a"], "limitSpec": {"charge": "FREE"}}"#, "limit_spec.charge", "one of CHARGE_"),
         (
             "/v1/check",
@@ -168,7 +168,7 @@ fn json_errors_name_the_field() {
             "/v1/check",
             &format!(r#"{gcra}"gcra":{{}},"fixedWindow":{{}}}}]}}}}"#),
             "limit_spec.limits[1]",
-            "multiple fields",
+            "several fields",
         ),
         ("/v1/check", &format!(r#"{gcra}"depth":"x"}}]}}}}"#), "limit_spec.limits[1].depth", "a whole number"),
         ("/v1/check", r#"{"key": []}"#, "key", ""),
@@ -178,7 +178,7 @@ fn json_errors_name_the_field() {
         ("/v1/check_batch", r#"{"checks": {}}"#, "checks", "a list of checks"),
         ("/v1/check_batch", r#"{"checks": [], "checks": []}"#, "checks", "duplicate field"),
         ("/v1/check_batch", r#"{"checks": [{]}"#, "", "the JSON cannot be read"),
-        ("/v1/reset", r#"{"key": ["a"], "subtree": "yes"}"#, "subtree", "true or false is wanted"),
+        ("/v1/reset", r#"{"key": ["a"], "subtree": "yes"}"#, "subtree", "must be true or false"),
         ("/v1/reset", r#"{"key": []}"#, "key", ""),
     ] {
         let answer = client.ask(&format!("POST {path}"), &[JSON], body.as_bytes()).expect("an answer");

@@ -56,7 +56,7 @@ async fn a_repeated_check_gets_its_answer_again_on_every_surface() {
 }
 
 #[tokio::test]
-async fn an_id_is_of_one_request_and_of_one_key() {
+async fn a_request_id_cannot_be_reused_for_another_request_or_key() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     client.check(with_id("one", 10)).await.expect("an answer");
@@ -74,7 +74,7 @@ async fn an_id_is_of_one_request_and_of_one_key() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_decided_anew() {
+async fn a_refused_request_id_is_decided_again() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     client.check(CheckRequest { cost: Some(95), ..check(&KEY) }).await.expect("an answer");

@@ -40,7 +40,7 @@ fn errors_in_legacy_buckets_have_file_line_and_column() {
     let output = explained("      - max: 10\n        duration: 10s\n");
     assert_eq!(output.code, 2);
     assert!(
-        output.err.contains("limits.yaml:5:19: duration is a number of milliseconds here, not `10s`"),
+        output.err.contains("limits.yaml:5:19: duration must be a number of milliseconds here, not `10s`"),
         "{}",
         output.err
     );

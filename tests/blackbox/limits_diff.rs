@@ -28,7 +28,7 @@ fn policies_that_say_the_same_do_not_differ() {
 }
 
 #[test]
-fn a_difference_says_what_keys_may_do() {
+fn a_difference_describes_its_effect_on_keys() {
     let new = OLD
         .replace("count: 30, period: 60s", "count: 60, period: 60s")
         .replace(", shadow: true", "")
@@ -53,12 +53,12 @@ fn a_difference_says_what_keys_may_do() {
 ";
     let (differences, rest) = said.out.split_once("moves: ").expect("counts that go on");
     assert_eq!(differences, expected);
-    assert!(rest.contains("`per-user`: { burst: 15, count: 30, period: 1m } goes on"), "{rest}");
-    assert!(rest.ends_with("\nforgets: default domain: `team`: `team/*` is gone\n"), "{rest}");
+    assert!(rest.contains("`per-user`: { burst: 15, count: 30, period: 1m } continues"), "{rest}");
+    assert!(rest.ends_with("\nforgets: default domain: `team`: `team/*` was removed\n"), "{rest}");
 }
 
 #[test]
-fn keys_that_a_new_node_takes_out_of_their_limits_are_a_difference() {
+fn keys_unlimited_by_a_new_node_are_a_difference() {
     let of = |more: &str| format!("schema: {{ user: {{ children: {{ '*': {{ limits: [15, 30, 60] }}{more} }} }} }}");
     for root in ["{}", "{ factor: 0, limits: [15, 30, 60] }"] {
         let (old, new) = (of(""), of(&format!(", root: {root}")));
@@ -115,5 +115,5 @@ fn the_json_has_numbers() {
 fn an_invalid_policy_is_an_error_and_no_difference() {
     let said = diff(OLD, "schema: { a: { limits: [1, 0, 1] } }", &[]);
     assert_eq!((said.code, said.out.as_str()), (2, ""));
-    assert!(said.err.contains("new.yaml:1:28: count is 1 to 2^32, not 0"), "{}", said.err);
+    assert!(said.err.contains("new.yaml:1:28: count must be 1 to 2^32, not 0"), "{}", said.err);
 }

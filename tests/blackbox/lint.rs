@@ -28,7 +28,7 @@ fn lint_reports_errors_with_line_and_column() {
     let text = run(&["limits", "lint", &file]);
     assert_eq!((text.code, text.out.as_str()), (2, ""));
     let first = format!("{file}:2:8: unknown key `limts`; did you mean `limits`?");
-    let second = format!("{file}:3:20: count is 1 to 2^32, not 0");
+    let second = format!("{file}:3:20: count must be 1 to 2^32, not 0");
     assert_eq!(text.err.lines().collect::<Vec<_>>(), [first, second]);
     let report = run(&["limits", "lint", &file, "--json"]);
     assert_eq!(report.code, 2);
@@ -36,7 +36,7 @@ fn lint_reports_errors_with_line_and_column() {
     assert_eq!(report["valid"], false);
     assert_eq!(
         report["errors"][1],
-        json!({ "file": file, "line": 3, "column": 20, "field": "limits.count", "message": "count is 1 to 2^32, not 0" })
+        json!({ "file": file, "line": 3, "column": 20, "field": "limits.count", "message": "count must be 1 to 2^32, not 0" })
     );
 }
 
@@ -44,7 +44,7 @@ fn lint_reports_errors_with_line_and_column() {
 fn lint_rejects_a_file_that_holds_nothing_as_a_start_does() {
     let dir = Folder::of(&[("a.yaml", "schema: { a: { limits: [1, 1, 1] } }"), ("b.yaml", "# none\n")]);
     let text = run(&["limits", "lint", &dir.path("")]);
-    let expected = format!("{}: the file holds nothing; to lift all limits write `schema: {{}}`\n", dir.path("b.yaml"));
+    let expected = format!("{}: the file is empty; to lift all limits write `schema: {{}}`\n", dir.path("b.yaml"));
     assert_eq!((text.code, text.out.as_str(), text.err.replace("//", "/")), (2, "", expected));
 }
 
@@ -198,7 +198,7 @@ fn lint_against_reports_forgotten_counts() {
         assert!(report[0].starts_with(&format!("default domain: `{limit}`: {why}")), "{report:?}");
     }
     let report = forgotten(&OLD.replace("  a:", "  b:"));
-    assert!(report.len() == 2 && report.iter().all(|line| line.ends_with("`a` is gone")), "{report:?}");
+    assert!(report.len() == 2 && report.iter().all(|line| line.ends_with("`a` was removed")), "{report:?}");
     let report = forgotten(&format!("domain: api\n{OLD}"));
     assert!(report.len() == 2 && report.iter().all(|line| line.ends_with("its domain was removed")), "{report:?}");
 }
@@ -227,10 +227,10 @@ fn lint_against_reports_moved_counts() {
     assert_eq!(changes(second, second), none);
 
     let tuned = second.replace("count: 10", "count: 20");
-    let line = format!("`a#gcra0`: {} goes on as `a#gcra0` {}", shown(second), shown(&tuned));
+    let line = format!("`a#gcra0`: {} continues as `a#gcra0` {}", shown(second), shown(&tuned));
     assert_eq!(changes(second, &tuned), [vec![line], vec![]]);
 
-    let line = format!("`a#gcra0`: {0} goes on as `a#gcra1` {0}", shown(day));
+    let line = format!("`a#gcra0`: {0} continues as `a#gcra1` {0}", shown(day));
     assert_eq!(changes(day, &both(second, day)), [vec![line.clone()], vec![]]);
     let back = line.replace("`a#gcra0`:", "`a#gcra1`:").replace("as `a#gcra1`", "as `a#gcra0`");
     let [moved, forgotten] = changes(&both(second, day), day);
@@ -241,10 +241,10 @@ fn lint_against_reports_moved_counts() {
 
     // A limit with a longer period takes the first place, and lint reports that.
     let [moved, forgotten] = changes(second, &both(second, day));
-    assert_eq!(moved, [format!("`a#gcra0`: {} goes on as `a#gcra1` {}", shown(second), shown(day))]);
+    assert_eq!(moved, [format!("`a#gcra0`: {} continues as `a#gcra1` {}", shown(second), shown(day))]);
     assert_eq!(forgotten, [format!("`a#gcra0`: `a#gcra1` {} takes over its count", shown(day))]);
     let named = day.replace("} }", "}, name: daily }");
-    let line = format!("`a#gcra0`: {0} goes on as `a#gcra1` {0}", shown(second));
+    let line = format!("`a#gcra0`: {0} continues as `a#gcra1` {0}", shown(second));
     assert_eq!(changes(second, &both(&named, second)), [vec![line], vec![]]);
 }
 
@@ -255,7 +255,8 @@ fn unnamed_limits_of_the_same_kind_are_a_warning() {
         "schema: { a: { limits: [[1, 1, 1], [9, 9, 60], { fixed_window: { count: 9, period: 60s } }] } }",
     )]);
     let report = run(&["limits", "lint", &dir.path("two.yaml")]);
-    let warning = "warning: default domain: `a#gcra0` and `a#gcra1` have no names, so their counts may change hands";
+    let warning =
+        "warning: default domain: `a#gcra0` and `a#gcra1` have no names, so their counts may move between them";
     assert!(report.code == 0 && report.out.contains(warning), "{report:?}");
 }
 
@@ -273,7 +274,7 @@ fn a_changed_anchor_forgets_counts_below_the_lower_anchor() {
     };
     assert_eq!(
         report("one.yaml"),
-        json!(["default domain: `a/b#gcra0`: anchor goes from 2 to 1, so its count is kept elsewhere"])
+        json!(["default domain: `a/b#gcra0`: anchor changes from 2 to 1, so its count is kept elsewhere"])
     );
     assert_eq!(report("three.yaml"), json!([]), "neither path is longer than two segments");
 }

@@ -277,7 +277,7 @@ fn migrated_settings_load_and_mean_the_same() {
         let passwords: Vec<_> = passwords.into_iter().flatten().collect();
         let mut expected = json!({
             "grpc.listen": "[::]:8081", "http.listen": "[::]:8080", "limits": "/srv/runtime_data/current/config",
-            "limits_allow_empty": true,
+            "limits_allow_empty": true, "reset": "authenticated", "grpc.max_message_bytes": 4_194_304,
         });
         if settings["limits"].as_str().is_some_and(|limits| limits.starts_with("xds:")) {
             expected.as_object_mut().expect("a map").remove("limits_allow_empty");
@@ -352,7 +352,7 @@ fn errors_name_the_variable_and_hide_its_value() {
         ("REDIS_TYPE=CLUSTER", "REDIS_URL is not set"),
         ("REDIS_TYPE=SENTINEL\nREDIS_URL=geheim", "REDIS_URL: behind the master's name"),
         ("REDIS_URL=geheim", "REDIS_URL: REDIS_SOCKET_TYPE is not tcp"),
-        ("REDIS_URL=redis://:geheim@h:port", "REDIS_URL: a port is a number"),
+        ("REDIS_URL=redis://:geheim@h:port", "REDIS_URL: a port must be a number"),
         ("REDIS_URL=http://geheim", "REDIS_URL: a server is host:port"),
         ("REDIS_TIMEOUT=geheim", "REDIS_TIMEOUT is not a duration"),
         ("BACKEND_TYPE=geheim", "BACKEND_TYPE is neither"),

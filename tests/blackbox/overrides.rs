@@ -253,10 +253,10 @@ async fn commands_set_list_and_end() {
     let changed = server.run(&["override", "set", "user", "--limits", changed, "--reason", "x", "--dry-run"]);
     assert!(changed.out.matches("->").count() == 1 && !changed.out.contains("changes no limit"), "{changed:?}");
     for (args, message) in [
-        (&["override", "set", "user", "--factor", "0", "--reason", "x"][..], "a factor is 0.000001 to 1000000"),
+        (&["override", "set", "user", "--factor", "0", "--reason", "x"][..], "a factor must be 0.000001 to 1000000"),
         (&["override", "set", "user", "--limits", "{ gcra: { burts: 9 } }", "--reason", "x"], "burts"),
-        (&["override", "set", "user", "", "--ban", "--reason", "x"], "a segment has 1 to 1024 bytes"),
-        (&["ban", "user", "--reason", ""], "a reason has 1 to 1024 bytes"),
+        (&["override", "set", "user", "", "--ban", "--reason", "x"], "a segment must have 1 to 1024 bytes"),
+        (&["ban", "user", "--reason", ""], "a reason must have 1 to 1024 bytes"),
         (&["ban", "user", "--reason", "x", "--until", "2020-01-01T00:00:00Z"], "it ends before it starts"),
     ] {
         let run = server.run(args);
@@ -265,7 +265,7 @@ async fn commands_set_list_and_end() {
 }
 
 #[tokio::test]
-async fn explain_says_what_exported_overrides_change() {
+async fn explain_applies_exported_overrides() {
     let server = Server::with_policy(POLICY);
     set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
     set(&server, over(&["user", "alex", "trade"], Change::Unlimited(true))).await;
@@ -293,7 +293,7 @@ async fn explain_says_what_exported_overrides_change() {
 }
 
 #[tokio::test]
-async fn explain_says_what_exported_overrides_change_in_a_domain_of_descriptors() {
+async fn explain_applies_exported_overrides_to_descriptors() {
     let text = "domain: edge
 descriptors:
   - key: user
@@ -352,13 +352,13 @@ async fn requests_out_of_bounds_name_the_field() {
     }
     let request = SetOverrideRequest { r#override: Some(over(&["a"], Change::Ban(true))), ttl, dry_run: false };
     let status = client.set_override(request).await.expect_err("it is refused");
-    assert_eq!(status.message(), "ttl is 1us to 2^53us (285 years), in whole microseconds");
+    assert_eq!(status.message(), "ttl must be 1us to 2^53us (285 years), in whole microseconds");
     let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
     assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
 }
 
 #[tokio::test]
-async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
+async fn overrides_in_memory_survive_a_kill() {
     let dir = Folder::new();
     let start = || Setup::new().policy(POLICY).snapshot(dir.path("weir.snapshot")).start();
     let server = start();
@@ -386,7 +386,7 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
         }
         set(&server, over(&["user", user], Change::Ban(true))).await;
     }
-    let written_anew = || server.log_lines("the file was removed or replaced: it is written anew").len();
+    let written_anew = || server.log_lines("the file was removed or replaced: it is written again").len();
     eventually("both are logged", || (written_anew() == 2 && mode() == 0o600).then_some(()));
     drop(server);
     // A torn last line.
@@ -395,6 +395,6 @@ async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
     let server = start();
     assert_eq!(server.run(&["overrides"]).out.lines().count(), 21);
     assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 23);
-    let torn = server.log_lines("a last line that was not written whole is ignored: its change was not answered");
+    let torn = server.log_lines("an incomplete last line is ignored: its change was never confirmed");
     assert_eq!((torn.len(), torn[0]["path"].as_str()), (1, Some(&*file)));
 }

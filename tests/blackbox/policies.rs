@@ -33,20 +33,20 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
         ),
         (
             "schema:\n  user:\n    limits:\n      - gcra: { burst: 1, count: 0, period: 1s }\n",
-            ":4:34: gcra: count is 1 to 2^32, not 0",
+            ":4:34: gcra: count must be 1 to 2^32, not 0",
         ),
-        ("schema:\n  user:\n    limits: [1, 0, 1]\n", ":3:17: count is 1 to 2^32, not 0"),
-        ("schema:\n  user:\n    limits: [1, 1, 0]\n", ":3:20: period is 1us to 31d"),
-        ("schema:\n  user:\n    limits: [1, 1]\n", ":3:13: a positional limit is [max_burst, count, seconds]"),
+        ("schema:\n  user:\n    limits: [1, 0, 1]\n", ":3:17: count must be 1 to 2^32, not 0"),
+        ("schema:\n  user:\n    limits: [1, 1, 0]\n", ":3:20: period must be 1us to 31d"),
+        ("schema:\n  user:\n    limits: [1, 1]\n", ":3:13: a positional limit must be [max_burst, count, seconds]"),
         ("schema:\n  a: {}\n  b: {}\n  a: {}\n", ":4:3: duplicate key `a`; the first one is at line 2, column 3"),
         ("schema:\n  *:\n    limits: []\n", "found unknown anchor; write a name of `*` in quotes: \"*\""),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: ten, period: 1s }\n",
-            ":4:34: gcra: count is a whole number, 1 to 2^32, not `ten`",
+            ":4:34: gcra: count must be a whole number, 1 to 2^32, not `ten`",
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        shadow: yes\n",
-            ":5:17: limits[0].shadow is true or false, not `yes`",
+            ":5:17: limits[0].shadow must be true or false, not `yes`",
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        window: 5s\n",
@@ -60,17 +60,17 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
             "schema:\n  a:\n    limits:\n      - window: { count: 1, period: 1s }\n",
             ":4:9: unknown key `window`; did you mean `fixed_window` or `sliding_window`?",
         ),
-        ("charge: some\n", ":1:9: charge is `all_or_nothing` or `independent`, not `some`"),
-        ("anchor: 0\n", ":1:9: anchor is a number of segments, 1 to 32"),
-        ("schema:\n  user: { factor: -1 }\n", ":2:19: factor is a number from 0"),
-        ("- 1\n", ":1:1: a policy file is a map"),
-        (crowded.as_str(), ":3:13: 17 limits on the way to here; at most 16"),
+        ("charge: some\n", ":1:9: charge must be `all_or_nothing` or `independent`, not `some`"),
+        ("anchor: 0\n", ":1:9: anchor must be a number of segments, 1 to 32"),
+        ("schema:\n  user: { factor: -1 }\n", ":2:19: factor must be a number from 0"),
+        ("- 1\n", ":1:1: a policy file must be a map"),
+        (crowded.as_str(), ":3:13: 17 limits on the path to here; at most 16"),
         (deep.as_str(), "no key is that deep: at most 32 segments"),
         ("schema: {}\n---\nschema: {}\n", "a second document in one file"),
         // All errors of a file are reported.
         ("domian: a\nschema: { x: { limit: [] } }\n", ":1:1: unknown key `domian`"),
         ("domian: a\nschema: { x: { limit: [] } }\n", ":2:16: unknown key `limit`"),
-        ("domain: b\nschema: 7\n", ":2:9: schema maps names to nodes"),
+        ("domain: b\nschema: 7\n", ":2:9: schema must map names to nodes"),
     ];
     let dir = Folder::new();
     for (number, (yaml, _)) in cases.iter().enumerate() {
@@ -79,7 +79,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     dir.write("empty.yaml", "# schema: {}\n");
     let run = refused(&dir.path(""));
     assert_eq!(run.code, 2, "{run:?}");
-    let empty = "/empty.yaml: the file holds nothing; to lift all limits write `schema: {}`";
+    let empty = "/empty.yaml: the file is empty; to lift all limits write `schema: {}`";
     assert!(run.err.contains(empty), "{}", run.err);
     for (number, (yaml, expected)) in cases.iter().enumerate() {
         // The file alone is an error too, not only a warning.

@@ -60,7 +60,11 @@ fn a_failure_names_its_place() {
         ("remaining: 2", "remaining: 1", "21:52: test `2`: remaining is 2, must be 1"),
         ("by: per-user", "by: other", "12:58: test `16 at once`: by is per-user, must be other"),
         ("wait: 1s", "wait: 2s", "25:51: test `jobs wait`: wait is 1s, must be 2s"),
-        ("cost: 31", "cost: 9999999999", "14:9: test `16 at once`: not valid: a cost is -2^32 to 2^32, not 9999999999"),
+        (
+            "cost: 31",
+            "cost: 9999999999",
+            "14:9: test `16 at once`: not valid: a cost must be -2^32 to 2^32, not 9999999999",
+        ),
     ] {
         let said = lint(&POLICY.replace(what, instead), &[]);
         assert_eq!(said.code, 2, "{instead}");
@@ -72,11 +76,15 @@ fn a_failure_names_its_place() {
 #[test]
 fn tests_that_cannot_be_read_are_errors() {
     for (what, instead, error) in [
-        ("says: refused", "says: nothing", "20:31: says is allowed, refused or a map, not `nothing`"),
+        ("says: refused", "says: nothing", "20:31: says must be allowed, refused or a map, not `nothing`"),
         ("retry_after: 2s", "retry: 2s", "12:68: unknown key `retry`; did you mean `retry_after`?"),
-        ("start: 2026-03-31T21:59:59Z", "start: soon", "17:12: start is a time as in 2026-10-31T12:00:00Z, not `soon`"),
+        (
+            "start: 2026-03-31T21:59:59Z",
+            "start: soon",
+            "17:12: start must be a time as in 2026-10-31T12:00:00Z, not `soon`",
+        ),
         ("at: 2s, key: [user, alex]", "at: 2s", "13:9: a step checks a key, or resets one: key: [user, alex]"),
-        ("reset: [user]", "reset: user", "15:18: reset is a list, not `user`"),
+        ("reset: [user]", "reset: user", "15:18: reset must be a list, not `user`"),
     ] {
         let said = lint(&POLICY.replace(what, instead), &[]);
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{instead}");

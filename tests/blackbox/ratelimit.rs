@@ -52,7 +52,7 @@ async fn the_variables_of_envoy_gateway_start_it() {
 }
 
 #[tokio::test]
-async fn policy_files_and_a_password_are_taken() {
+async fn policy_files_and_a_password_are_used() {
     let redis = Redis::start(Options::port());
     redis.command(&["CONFIG", "SET", "requirepass", "geheim"]);
     let setup = Setup::ratelimit();
@@ -160,7 +160,7 @@ async fn the_last_policy_file_takes_its_limits_with_it() {
 }
 
 #[test]
-fn what_would_be_decided_otherwise_stops_the_start() {
+fn incompatible_variables_stop_the_start() {
     for (variables, expected) in [
         ("BACKEND_TYPE=memcache", "BACKEND_TYPE: memcached is not supported"),
         ("GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT is not set"),

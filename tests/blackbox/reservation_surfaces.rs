@@ -95,7 +95,7 @@ async fn the_commands_reserve_and_settle() {
     assert_eq!(refused.code, 1);
     assert!(refused.out.starts_with("refused by user: 820 of 1000 left, "), "{}", refused.out);
     for (args, expected) in [
-        (&["commit", "elsewhere"][..], "this is not a hold as Reserve answers it (INVALID_ARGUMENT)"),
+        (&["commit", "elsewhere"][..], "not a hold that Reserve returned (INVALID_ARGUMENT)"),
         (&["cancel", &changed(hold)], "no such reservation: "),
         (&["reserve", "queue", "--ttl", "1s"], "(FAILED_PRECONDITION)"),
         (&["reserve", "queue", "--ttl", "2d"], "a ttl is 10 ms to 24 hours"),

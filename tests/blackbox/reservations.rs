@@ -189,7 +189,7 @@ async fn a_reservation_is_extended_and_cut_short(client: &mut Client) {
 }
 
 #[tokio::test]
-async fn what_is_not_valid_reserves_and_settles_nothing() {
+async fn invalid_requests_reserve_and_settle_nothing() {
     let server = Server::with_policy(POLICY);
     let client = &mut server.client().await;
     what_cannot_be_reserved_is_a_failed_precondition(client).await;

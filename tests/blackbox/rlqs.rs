@@ -163,7 +163,7 @@ fn a_limit_is_divided_among_streams_by_demand() {
 }
 
 #[test]
-fn each_bucket_is_told_what_its_limits_say() {
+fn each_bucket_is_assigned_its_limits() {
     const RULES: &str = "
 domain: api
 schema:
@@ -208,7 +208,7 @@ fn buckets_below_one_limit_share_it() {
 }
 
 #[test]
-fn a_changed_policy_is_told_at_once() {
+fn a_changed_policy_is_pushed_at_once() {
     runtime().block_on(async {
         let server = setup().start();
         let mut stream = open(&server).await;
@@ -293,7 +293,7 @@ async fn a_stream_needs_the_role_check_and_ends_when_it_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_client_that_does_not_read_no_more_is_read_and_others_are_served() {
+async fn a_client_that_does_not_read_is_throttled_and_others_are_served() {
     const RULES: &str = "
 domain: api
 schema: { user: { children: { alex: { limits: [{ fixed_window: { count: 1000, period: 1s } }] } } } }

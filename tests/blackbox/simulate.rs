@@ -144,7 +144,7 @@ fn an_unparseable_line_ends_the_run_with_its_number() {
         (r#"{"at_us":0}"#, "missing field `key`"),
         (r#"{"key":["a"]}"#, "missing field `at_us`"),
         (r#"{"at_us":0,"key":["a"],"csot":1}"#, "unknown field `csot`"),
-        (r#"{"at_us":-1,"key":["a"]}"#, "at_us is 0 to 2^52"),
+        (r#"{"at_us":-1,"key":["a"]}"#, "at_us must be 0 to 2^52"),
         (r#"{"at_us":0,"key":["a"],"charge":"some"}"#, "unknown variant `some`"),
         (r#"{"at_us":0,"reset":"a"}"#, "expected a sequence"),
     ] {

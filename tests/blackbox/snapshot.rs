@@ -186,7 +186,7 @@ async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
         (damaged, "is damaged or was cut short"),
         (whole[..whole.len() - 1].to_vec(), "is damaged or was cut short"),
         (Vec::new(), "is damaged or was cut short"),
-        (newer, "has the form 99, of a later version"),
+        (newer, "has the format 99, of a later version"),
         (b"limits: weir.yaml, perhaps".to_vec(), "is not a snapshot"),
     ] {
         fs::write(dir.snapshot(), &content).expect("written");

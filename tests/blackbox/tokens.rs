@@ -153,7 +153,7 @@ async fn every_api_requires_authentication_and_a_role() {
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert_eq!(answer.json()["error"]["code"], Code::Unauthenticated as i32);
     let answer = page(&server, "POST /v1/reset", Some(&checks.token), &json!({ "key": ["a"] }));
-    assert_eq!(answer.json()["detail"], "this needs the role `reset`");
+    assert_eq!(answer.json()["detail"], "the role `reset` is required");
 
     let shown = server.log().join("\n") + &page(&server, "GET /metrics", Some(&metrics.token), &json!(null)).body;
     for Token { token, sha256 } in &tokens {
@@ -184,10 +184,10 @@ fn commands_authenticate_with_a_token() {
     let bench = |token: &str| finish(weir_bench().args(load).env("WEIR_TOKEN", token));
     assert_eq!((bench(&token.token).code, bench("geheim").code), (0, 2));
     for (run, expected) in [
-        (server.run(&["check", "a"]), "this needs a bearer token, or the certificate of a caller (UNAUTHENTICATED)"),
-        (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is not known (UNAUTHENTICATED)"),
+        (server.run(&["check", "a"]), "a bearer token or the certificate of a client is required (UNAUTHENTICATED)"),
+        (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is unknown (UNAUTHENTICATED)"),
         (variable("WEIR_TOKEN", "ge\nheim", &["check", "a"]), "the token has characters that no header can hold"),
-        (variable("WEIR_TOKEN", &token.token, &["reset", "a"]), "this needs the role `reset` (PERMISSION_DENIED)"),
+        (variable("WEIR_TOKEN", &token.token, &["reset", "a"]), "the role `reset` is required (PERMISSION_DENIED)"),
     ] {
         assert_eq!(run.code, 2, "{}", run.out);
         assert!(run.err.contains(expected) && !run.err.contains("geheim"), "{}", run.err);

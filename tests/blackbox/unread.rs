@@ -24,7 +24,7 @@ const BATCHES: usize = 100;
 const MOST_GROWTH: usize = 96 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn of_clients_that_read_no_answers_those_with_the_most_are_closed() {
+async fn connections_with_the_most_unread_answers_are_closed() {
     let name = "n".repeat(200);
     let policy = format!(
         "schema: {{ user: {{ children: {{ '*': {{ limits: [{{ gcra: {{ burst: 999999, count: 1000, period: 1s }}, name: {name} }}] }} }} }} }}"
@@ -101,7 +101,7 @@ async fn reports_whose_answers_are_not_read_are_counted_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_idle_streams_keep_of_large_messages_is_bounded() {
+async fn buffers_of_idle_streams_are_bounded() {
     let server = Setup::new().policy("schema: { user: { limits: [9, 10, 1] } }").start();
     let key = "k".repeat(1_000_000);
     let mut client = server.client().await;

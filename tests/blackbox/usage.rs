@@ -62,7 +62,7 @@ fn names(keys: &[KeyUsage]) -> BTreeSet<(String, &str)> {
 }
 
 #[tokio::test]
-async fn entries_say_what_a_check_of_cost_0_says_and_charge_nothing() {
+async fn entries_equal_a_check_of_cost_0_and_charge_nothing() {
     let server = Server::with_policy(POLICY);
     let channel = server.channel().await;
     let mut client = RateLimiterClient::new(channel.clone());
@@ -236,7 +236,7 @@ async fn the_program_prints_tables_csv_and_json(server: &Server) {
 }
 
 #[tokio::test]
-async fn the_first_page_of_many_keys_comes_soon() {
+async fn the_first_page_of_many_keys_is_fast() {
     const KEYS: usize = 100_000;
     let server = Setup::new().policy(POLICY).start();
     let channel = server.channel().await;

@@ -222,7 +222,7 @@ async fn a_broken_stream_is_opened_again_and_the_policy_stays() {
     server.wait_for_metric(CONNECTED, 0.0);
     assert_eq!(ask(&server, "d", &["k", "v"], 1).await.expect("an answer").overall_code, Code::Ok as i32);
     assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 2)));
-    let away = server.wait_for_log("control plane away: the policy stays as it is");
+    let away = server.wait_for_log("control plane unreachable: the last policy, if any, stays in force");
     assert!(away["retry_ms"].as_u64().is_some_and(|pause| pause <= 50), "{away}");
 
     let plane = ControlPlane::at(&address, None);
@@ -277,7 +277,7 @@ async fn certificates_are_read_for_each_connection() {
     let dir = setup.dir.path().to_owned();
     client(&theirs).write(&dir, "xds");
     let server = setup.spawn();
-    server.wait_for_log("control plane away: the policy stays as it is");
+    server.wait_for_log("control plane unreachable: the last policy, if any, stays in force");
     assert_eq!(plane.requests(), 0, "the certificate is another authority's");
     client(&ours).write(&dir, "xds");
     plane.request(0);
@@ -313,9 +313,9 @@ fn settings_of_a_control_plane_are_checked() {
         ("limits: xds://plane:1\nxds: { node_metadata: [a] }", "xds.node_metadata: `a` is not name=value"),
         ("limits: xds://plane:1\nxds: { headers: ['a b: geheim'] }", "xds.headers: `a b` is not a header name"),
         ("limits: xds://plane:1\nxds: { headers: ['geheim'] }", "xds.headers: an entry is not `name: value`"),
-        ("limits: xds://plane:1\nxds: { backoff: { initial: 1m } }", "xds.backoff.initial is 10ms to"),
-        ("limits: xds://plane:1\nxds: { start: now }", "xds.start is `wait`, `not_ready` or `ready`, not `now`"),
-        ("limits: xds://plane:1\nxds: { max_message_bytes: 1 }", "xds.max_message_bytes is 1024 to"),
+        ("limits: xds://plane:1\nxds: { backoff: { initial: 1m } }", "xds.backoff.initial must be 10ms to"),
+        ("limits: xds://plane:1\nxds: { start: now }", "xds.start must be `wait`, `not_ready` or `ready`, not `now`"),
+        ("limits: xds://plane:1\nxds: { max_message_bytes: 1 }", "xds.max_message_bytes must be 1024 to"),
         ("limits: xds://plane:1\nallow_all: true", "allow_all is set, and so is limits"),
     ] {
         let bad = checked(settings);

@@ -102,7 +102,7 @@ fn theirs(counts: &mut HashMap<&'static str, u64>, asked: &[(&'static str, u64)]
 }
 
 #[test]
-fn random_requests_are_charged_as_there() {
+fn random_requests_are_charged_as_by_envoyproxy_ratelimit() {
     cases(300, |seed| {
         let mut random = seed.clone();
         let clock = Arc::new(ManualClock::default());

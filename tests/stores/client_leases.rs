@@ -195,7 +195,7 @@ fn clients_that_end_give_back_what_they_hold() {
 }
 
 #[test]
-fn of_a_store_in_memory_clients_hold_units_too() {
+fn clients_lease_units_of_a_memory_store_too() {
     let (service, runtime) = (Setup::new().policy(&long_policy()).start(), runtime());
     let (seen, clients) = start(&runtime, std::slice::from_ref(&service), |seen| seen.leased.load(Relaxed) > 2_000);
     wait(&runtime, clients);

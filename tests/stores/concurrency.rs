@@ -52,7 +52,7 @@ fn replicas_share_slots(url: &str) {
 
 /// On a Cluster the user's slot is taken before the tenant's refusal is known, and then released; the stored answer is
 /// removed with it.
-async fn what_was_taken_back_is_taken_by_the_repeat(url: &str) {
+async fn an_undone_slot_is_taken_by_the_repeat(url: &str) {
     let policy = "
 schema:
   tenant:
@@ -82,9 +82,9 @@ schema:
 }
 
 #[test]
-fn on_a_cluster_what_was_taken_back_is_taken_by_the_repeat() {
+fn on_a_cluster_an_undone_slot_is_taken_by_the_repeat() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(what_was_taken_back_is_taken_by_the_repeat(&cluster.url()));
+    runtime().block_on(an_undone_slot_is_taken_by_the_repeat(&cluster.url()));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn on_a_cluster_cut_requests_that_are_repeated_are_charged_once() {
 
 /// On a Cluster the user's level is charged before the tenant's refusal is known, and then refunded; the stored answer
 /// is removed with it.
-async fn what_was_taken_back_is_charged_by_the_repeat(url: &str) {
+async fn an_undone_charge_is_charged_by_the_repeat(url: &str) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
         window(5),
@@ -140,14 +140,14 @@ async fn what_was_taken_back_is_charged_by_the_repeat(url: &str) {
 }
 
 #[test]
-fn on_a_cluster_what_was_taken_back_is_charged_by_the_repeat() {
+fn on_a_cluster_an_undone_charge_is_charged_by_the_repeat() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(what_was_taken_back_is_charged_by_the_repeat(&cluster.url()));
+    runtime().block_on(an_undone_charge_is_charged_by_the_repeat(&cluster.url()));
 }
 
 /// Sends several concurrent attempts for the same unit, or reserves and commits it, while the tenants' limit refuses
 /// about half. One attempt may be refused and refunded while another one is admitted by its stored answer.
-async fn what_is_admitted_by_a_repeat_is_charged(url: &str, reserves: bool) {
+async fn an_admitted_repeat_is_charged(url: &str, reserves: bool) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ token_bucket: {{ capacity: 1, count: 1, period: 5ms }} }}], \
          children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
@@ -184,13 +184,13 @@ async fn what_is_admitted_by_a_repeat_is_charged(url: &str, reserves: bool) {
 }
 
 #[test]
-fn on_a_cluster_what_is_admitted_by_a_repeat_is_charged() {
+fn on_a_cluster_an_admitted_repeat_is_charged() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(what_is_admitted_by_a_repeat_is_charged(&cluster.url(), false));
+    runtime().block_on(an_admitted_repeat_is_charged(&cluster.url(), false));
 }
 
 #[test]
-fn on_a_cluster_what_is_reserved_by_a_repeat_is_held() {
+fn on_a_cluster_a_repeated_reservation_is_held() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(what_is_admitted_by_a_repeat_is_charged(&cluster.url(), true));
+    runtime().block_on(an_admitted_repeat_is_charged(&cluster.url(), true));
 }

@@ -213,7 +213,7 @@ fn a_reset_and_a_removed_limit_drop_what_is_to_be_charged() {
 }
 
 #[test]
-fn a_shutdown_during_an_outage_says_what_is_not_charged() {
+fn a_shutdown_during_an_outage_logs_uncharged_units() {
     let redis = Redis::start(Options::socket());
     let mut fleet = Fleet::of(1, &redis.url(), "local");
     fleet.spend_shared(&KEY, BEFORE);

@@ -128,7 +128,7 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
 }
 
 #[test]
-fn refusals_and_losses_of_the_store_are_told_and_an_end_is_stored_later() {
+fn store_errors_are_reported_and_an_end_is_stored_later() {
     let redis = Redis::start(Options::socket());
     let service = patient(&redis.url()).policy(POLICY).start();
     let refuse_writes = |replicas: &str| redis.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
@@ -245,7 +245,7 @@ fn a_ban_holds_under_load() {
 }
 
 /// Reservations and stored answers are found by key, even if an override lifts some of its limits in the meantime.
-async fn what_is_remembered_is_found_under_any_override(url: &str) {
+async fn answers_are_found_under_any_override(url: &str) {
     let policy = format!(
         "schema: {{ tenants: {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}",
         window(10),
@@ -286,16 +286,16 @@ async fn what_is_remembered_is_found_under_any_override(url: &str) {
 }
 
 #[test]
-fn what_is_remembered_is_found_in_memory_and_redis() {
+fn answers_are_found_under_any_override_in_memory_and_redis() {
     let redis = Redis::start(Options::socket());
     runtime().block_on(async {
-        what_is_remembered_is_found_under_any_override("memory").await;
-        what_is_remembered_is_found_under_any_override(&redis.url()).await;
+        answers_are_found_under_any_override("memory").await;
+        answers_are_found_under_any_override(&redis.url()).await;
     });
 }
 
 #[test]
-fn what_is_remembered_is_found_on_a_cluster() {
+fn answers_are_found_under_any_override_on_a_cluster() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(what_is_remembered_is_found_under_any_override(&cluster.url()));
+    runtime().block_on(answers_are_found_under_any_override(&cluster.url()));
 }

@@ -74,7 +74,8 @@ impl Reader {
                     Some(text) if text.len() <= MAX_SEGMENT_BYTES => self.domain.name = text.into(),
                     _ => {
                         let found = entry.value.shown();
-                        let message = format!("domain is a text of at most {MAX_SEGMENT_BYTES} bytes, not {found}");
+                        let message =
+                            format!("domain must be a string of at most {MAX_SEGMENT_BYTES} bytes, not {found}");
                         self.problem(mark, "domain", message);
                     }
                 },
@@ -95,7 +96,7 @@ impl Reader {
                 "retry_jitter" => match text.and_then(|text| text.parse().ok()) {
                     Some(jitter) if (0.0..=1.0).contains(&jitter) => self.domain.retry_jitter = jitter,
                     _ => {
-                        let message = format!("retry_jitter is a number from 0 to 1, not {}", entry.value.shown());
+                        let message = format!("retry_jitter must be a number from 0 to 1, not {}", entry.value.shown());
                         self.problem(mark, "retry_jitter", message);
                     }
                 },
@@ -118,7 +119,7 @@ impl Reader {
             Value::Null => return,
             Value::Map(entries) => entries,
             _ => {
-                self.problem(node.mark, what, format!("{what} maps names to nodes; this is {}", node.shown()));
+                self.problem(node.mark, what, format!("{what} must map names to nodes, not {}", node.shown()));
                 return;
             }
         };
@@ -153,7 +154,7 @@ impl Reader {
             let compiled = self.limits(node, inherited, factor);
             limits += compiled.len();
             if limits > MAX_LEVELS {
-                self.problem(node.mark, "limits", format!("{limits} limits on the way to here; at most {MAX_LEVELS}"));
+                self.problem(node.mark, "limits", format!("{limits} limits on the path to here; at most {MAX_LEVELS}"));
             }
             self.domain.set_limits(inherited.node, compiled);
         }
@@ -190,7 +191,7 @@ impl Reader {
         match own.filter(|own| *own >= 0.0).map(|own| own * above) {
             Some(factor) if factor.is_finite() => factor,
             _ => {
-                self.problem(node.mark, "factor", format!("factor is a number from 0, not {}", node.shown()));
+                self.problem(node.mark, "factor", format!("factor must be a number from 0, not {}", node.shown()));
                 1.0
             }
         }

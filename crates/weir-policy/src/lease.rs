@@ -38,7 +38,7 @@ pub(crate) fn read(node: &Node, field: &str, problems: &mut Problems) -> Lease {
             let read = read.filter(|read| (MIN_TTL..=MAX_TTL).contains(read));
             if read.is_none() {
                 let [least, most] = [MIN_TTL, MAX_TTL].map(format_duration);
-                let message = format!("ttl is a time from {least} to {most}, not {}", ttl.value.shown());
+                let message = format!("ttl must be a time from {least} to {most}, not {}", ttl.value.shown());
                 problems.add(ttl.value.mark, format!("{field}.ttl"), message);
             }
             read
@@ -49,7 +49,7 @@ pub(crate) fn read(node: &Node, field: &str, problems: &mut Problems) -> Lease {
                 problems.add(
                     node.mark,
                     field,
-                    format!("lease is true, false or {{ ttl: TIME }}, not {}", node.shown()),
+                    format!("lease must be true, false or {{ ttl: TIME }}, not {}", node.shown()),
                 );
                 None
             }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_leased_as_it_says_or_else_as_its_domain_does() {
+    fn a_limit_inherits_the_lease_of_its_domain() {
         assert_eq!(leases("", ""), [None, None]);
         assert_eq!(leases("lease: true", ""), [Some(250_000); 2]);
         assert_eq!(leases("lease: true", ", lease: false"), [Some(250_000), None]);
@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn invalid_leases_are_named() {
         for (text, message) in [
-            ("maybe", "lease is true, false or { ttl: TIME }, not `maybe`"),
-            ("{ ttl: 1ms }", "ttl is a time from 50ms to 1m"),
+            ("maybe", "lease must be true, false or { ttl: TIME }, not `maybe`"),
+            ("{ ttl: 1ms }", "ttl must be a time from 50ms to 1m"),
             ("{ tll: 1s }", "ttl"),
         ] {
             let error = parse(&format!("lease: {text}"), &Bounds::default()).unwrap_err().to_string();

@@ -48,8 +48,9 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// Returns a hint for a key of this format among the parameters of the algorithm that replaces it.
 pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
     let meant = algorithm.name == ALGORITHM && known(key).is_some_and(|name| !is_bucket(name));
-    meant
-        .then(|| format!("`{key}` does not stand within {ALGORITHM}, but in its place: {{ max: 10, duration: 60000 }}"))
+    meant.then(|| {
+        format!("`{key}` cannot be set within {ALGORITHM}; write it in its place: {{ max: 10, duration: 60000 }}")
+    })
 }
 
 /// Reads the entries of a limit map. All keys must be [`known`], and there must be at least one; see
@@ -120,7 +121,7 @@ impl Bucket {
             |name: &str| entries.iter().find(|entry| known(&entry.key) == Some(name)).map(|entry| &*entry.key);
         if self.get(name).is_some() {
             let duplicate = spelling(name).unwrap_or(name);
-            return Err((entry.mark, format!("`{}` stands here too, as `{duplicate}`", entry.key)));
+            return Err((entry.mark, format!("`{}` is given twice, also as `{duplicate}`", entry.key)));
         }
         if let Some((other, _)) = self.other_form(name) {
             return Err((entry.mark, conflict(&entry.key, spelling(other).unwrap_or(other))));
@@ -196,7 +197,7 @@ fn is_bucket(name: &str) -> bool {
 }
 
 fn conflict(name: &str, other: &str) -> String {
-    format!("`{name}` does not go with `{other}`; a bucket has {FORMS}")
+    format!("`{name}` cannot be combined with `{other}`; a bucket has {FORMS}")
 }
 
 fn is_time(name: &str) -> bool {
@@ -219,16 +220,16 @@ fn check(name: &str, number: f64) -> Result<(), &'static str> {
 fn number(entry: &Entry, name: &str) -> Result<f64, String> {
     let (key, what) = (&entry.key, what(name));
     let Some(text) = scalar(&entry.value) else {
-        return Err(format!("{key} is {what}, not {}", entry.value.kind()));
+        return Err(format!("{key} must be {what}, not {}", entry.value.kind()));
     };
     let number: f64 = text.parse().map_err(|_| {
         if is_time(name) {
-            format!("{key} is {what} here, not `{text}`; `leaky_bucket: {{ … }}` takes times with a unit")
+            format!("{key} must be {what} here, not `{text}`; `leaky_bucket: {{ … }}` takes times with a unit")
         } else {
-            format!("{key} is {what}, not `{text}`")
+            format!("{key} must be {what}, not `{text}`")
         }
     })?;
-    check(name, number).map(|()| number).map_err(|range| format!("{key} is {what} {range}, not {text}"))
+    check(name, number).map(|()| number).map_err(|range| format!("{key} must be {what} {range}, not {text}"))
 }
 
 /// Makes a bucket. Fractions are rounded up, as in Sharkey.
@@ -346,36 +347,41 @@ mod tests {
         let too_long = format!("max: 9, duration: 9000, min_interval: 5, name: {}", "n".repeat(248));
         // Columns: the map, the text at the position of the error, the field, the message.
         for (map, place, field, message) in [
-            ("max: 0, duration: 1", "0,", "max", "max is a number above 0 and at most 2^53, not 0"),
-            ("max: ten, duration: 1", "ten", "max", "max is a number, not `ten`"),
-            ("max: [1], duration: 1", "[1]", "max", "max is a number, not a list"),
-            ("max: 1, duration: 1s", "1s", "duration", "duration is a number of milliseconds here, not `1s`"),
+            ("max: 0, duration: 1", "0,", "max", "max must be a number above 0 and at most 2^53, not 0"),
+            ("max: ten, duration: 1", "ten", "max", "max must be a number, not `ten`"),
+            ("max: [1], duration: 1", "[1]", "max", "max must be a number, not a list"),
+            ("max: 1, duration: 1s", "1s", "duration", "duration must be a number of milliseconds here, not `1s`"),
             ("max: 1, duration: -1", "-1", "duration", "milliseconds above 0 and at most 2^53, not -1"),
             ("max: 1, duration: NaN", "NaN", "duration", "milliseconds above 0 and at most 2^53, not NaN"),
             ("minInterval: -1", "-1", "minInterval", "milliseconds from 0 to 2^53, not -1"),
-            ("minInterval: ~", "~", "minInterval", "minInterval is a number of milliseconds, not nothing"),
+            ("minInterval: ~", "~", "minInterval", "minInterval must be a number of milliseconds, not nothing"),
             ("max: 1", "max", "duration", "duration is missing; a bucket has max, duration and min_interval, or size,"),
             ("duration: 1, min_interval: 1", "duration", "max", "max is missing"),
             ("min_interval: 0", "min_interval", "max", "max is missing"),
             ("drip_rate: 1", "drip_rate", "size", "size is missing"),
-            ("max: 1, size: 1", "size", "size", "`size` does not go with `max`; a bucket has max, duration"),
-            ("drip_size: 1, size: 1, dripSize: 1", "dripSize", "dripSize", "stands here too, as `drip_size`"),
+            ("max: 1, size: 1", "size", "size", "`size` cannot be combined with `max`; a bucket has max, duration"),
+            ("drip_size: 1, size: 1, dripSize: 1", "dripSize", "dripSize", "is given twice, also as `drip_size`"),
             ("max: 1, duratoin: 1", "duratoin", "duratoin", "unknown key `duratoin`; did you mean `duration`?"),
             ("siez: 1", "siez", "siez", "unknown key `siez`; did you mean `size`?"),
-            ("size: 4294967297", "4294967297", "size", "as a leaky_bucket: size is 1 to 2^32, not 4294967297"),
-            ("max: 1e300, duration: 1", "1e300", "max", "max is a number above 0 and at most 2^53, not 1e300"),
-            ("max: 1e15, duration: 1e6", "1e15", "max", "as a leaky_bucket: size is 1 to 2^32"),
-            ("max: 1, duration: 2678400001", "26784", "duration", "as a leaky_bucket: drip_rate is 1us to 31d"),
+            ("size: 4294967297", "4294967297", "size", "as a leaky_bucket: size must be 1 to 2^32, not 4294967297"),
+            ("max: 1e300, duration: 1", "1e300", "max", "max must be a number above 0 and at most 2^53, not 1e300"),
+            ("max: 1e15, duration: 1e6", "1e15", "max", "as a leaky_bucket: size must be 1 to 2^32"),
+            ("max: 1, duration: 2678400001", "26784", "duration", "as a leaky_bucket: drip_rate must be 1us to 31d"),
             (
                 "min_interval: 1e13",
                 "1e13",
                 "min_interval",
                 "as a leaky_bucket: drip_rate: `10000000000000ms` is too long",
             ),
-            ("gcra: { burst: 1, count: 1, period: 1s }, size: 1", "size", "size", "`size` cannot stand beside `gcra`"),
-            ("leaky_bucket: { max: 9 }", "max", "leaky_bucket.max", "`max` does not stand within leaky_bucket"),
+            (
+                "gcra: { burst: 1, count: 1, period: 1s }, size: 1",
+                "size",
+                "size",
+                "`size` cannot be combined with `gcra`",
+            ),
+            ("leaky_bucket: { max: 9 }", "max", "leaky_bucket.max", "`max` cannot be set within leaky_bucket"),
             ("leaky_bucket: { dripRate: 9 }", "dripRate", "leaky_bucket.dripRate", "did you mean `drip_rate`?"),
-            (&too_long, "nnn", "name", "with min_interval a name is at most 247 bytes"),
+            (&too_long, "nnn", "name", "with min_interval a name must be at most 247 bytes"),
         ] {
             let problems = parse(&format!("[{{ {map} }}]")).expect_err(map);
             let problem = &problems.0[0];

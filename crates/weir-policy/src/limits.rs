@@ -29,7 +29,8 @@ const INTERVAL: &str = "-interval";
 /// A message, if the name is too long for the suffix or invalid.
 pub fn interval_name(name: &str) -> Result<String, String> {
     let most = MAX_NAME_BYTES - INTERVAL.len();
-    let message = || format!("with min_interval a name is at most {most} bytes, since a second limit adds {INTERVAL}");
+    let message =
+        || format!("with min_interval a name must be at most {most} bytes, since a second limit adds {INTERVAL}");
     Some(format!("{name}{INTERVAL}")).filter(|name| is_name(name)).ok_or_else(message)
 }
 
@@ -69,7 +70,7 @@ pub fn read_limits(
             problems.add(
                 node.mark,
                 field,
-                format!("{field} is a list of limits, each after a `- `, not {}", node.shown()),
+                format!("{field} must be a list of limits, each after a `- `, not {}", node.shown()),
             );
             return Vec::new();
         }
@@ -90,7 +91,7 @@ pub fn read_limits(
             _ => problems.add(
                 item.mark,
                 field,
-                format!("a limit is a map or [max_burst, count, seconds], not {}", item.shown()),
+                format!("a limit must be a map or [max_burst, count, seconds], not {}", item.shown()),
             ),
         }
     }
@@ -108,7 +109,7 @@ fn read_triple(
 ) -> Option<ParsedLimit> {
     let texts: Vec<_> = items.iter().filter_map(scalar).collect();
     let (&[burst, count, period], 3) = (texts.as_slice(), items.len()) else {
-        problems.add(node.mark, field, "a positional limit is [max_burst, count, seconds]");
+        problems.add(node.mark, field, "a positional limit must be [max_burst, count, seconds]");
         return None;
     };
     let source: &[(&str, &str)] = &[("burst", burst), ("count", count), ("period", period)];
@@ -201,10 +202,10 @@ impl Keys<'_> {
                 return read_params(entry, algorithm, &field, bounds, problems).map(|params| (params, None));
             }
             ([_, (second, _), ..], _) => {
-                problems.add(second.mark, field, "a limit has one algorithm; write a limit for each");
+                problems.add(second.mark, field, "a limit can have only one algorithm; write a limit for each");
             }
             ([(rule, _)], [stray, ..]) => {
-                let message = format!("`{}` cannot stand beside `{}`", stray.key, rule.key);
+                let message = format!("`{}` cannot be combined with `{}`", stray.key, rule.key);
                 problems.add(stray.mark, format!("{field}.{}", stray.key), message);
             }
             ([], _) if !self.unknown.is_empty() => {}
@@ -243,7 +244,7 @@ fn read_params(
                 .unwrap_or_else(|| suggest::unknown(&what, &parameter.key, algorithm.fields));
             problems.add(parameter.mark, field, message);
         } else if scalar(&parameter.value).is_none() {
-            let message = format!("{} is a single value, not {}", parameter.key, parameter.value.kind());
+            let message = format!("{} must be a single value, not {}", parameter.key, parameter.value.kind());
             problems.add(parameter.value.mark, field, message);
         }
     }
@@ -278,7 +279,7 @@ pub(crate) fn read_anchor(entry: &Entry, problems: &mut Problems) -> Option<u8> 
     let anchor = scalar(&entry.value).and_then(|text| text.parse().ok());
     let anchor = anchor.filter(|anchor| (1..=MAX_SEGMENTS as u8).contains(anchor));
     if anchor.is_none() {
-        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}, not {}", entry.value.shown());
+        let message = format!("anchor must be a number of segments, 1 to {MAX_SEGMENTS}, not {}", entry.value.shown());
         problems.add(entry.value.mark, "anchor", message);
     }
     anchor
@@ -293,7 +294,7 @@ pub(crate) fn read_entries<'a>(
     problems: &mut Problems,
 ) -> Option<&'a [Entry]> {
     let Value::Map(entries) = &node.value else {
-        problems.add(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
+        problems.add(node.mark, "", format!("{what} must be a map with {}; this is {}", known.join(", "), node.kind()));
         return None;
     };
     for entry in entries {
@@ -324,7 +325,7 @@ fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<Stri
         problems.add(
             entry.value.mark,
             field,
-            format!("a name is 1 to {MAX_NAME_BYTES} bytes without control characters"),
+            format!("a name must be 1 to {MAX_NAME_BYTES} bytes without control characters"),
         );
     }
     name.map(str::to_owned)
@@ -334,7 +335,7 @@ fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<Stri
 pub(crate) fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
     let flag = scalar(node).and_then(|text| text.parse().ok());
     if flag.is_none() {
-        problems.add(node.mark, field, format!("{field} is true or false, not {}", node.shown()));
+        problems.add(node.mark, field, format!("{field} must be true or false, not {}", node.shown()));
     }
     flag.unwrap_or_default()
 }
@@ -342,7 +343,7 @@ pub(crate) fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bo
 fn read_depth(node: &Node, field: &str, problems: &mut Problems) -> u32 {
     let depth = scalar(node).and_then(|text| text.parse().ok());
     if depth.is_none() {
-        problems.add(node.mark, field, format!("depth is a whole number from 0, not {}", node.shown()));
+        problems.add(node.mark, field, format!("depth must be a whole number from 0, not {}", node.shown()));
     }
     depth.unwrap_or_default()
 }

@@ -152,7 +152,7 @@ fn unnamed_of_one_kind(domain: &Domain, policy_node: &PolicyNode<'_>) -> Option<
     let of_one_kind: Vec<_> = limits.iter().filter(of_one_kind).map(|limit| format!("`{}`", limit.name)).collect();
     (!of_one_kind.is_empty()).then(|| {
         format!(
-            "{} have no names, so their counts may change hands when one of them comes, goes, or gets another period",
+            "{} have no names, so their counts may move between them when one is added, removed, or gets another period",
             of_one_kind.join(" and ")
         )
     })
@@ -199,7 +199,7 @@ impl Changes {
                 continue;
             }
             let [from, to] = [limit, heir].map(|limit| limit.written().describe());
-            self.moved.push(line(format!("{from} goes on as `{}` {to}", heir.name)));
+            self.moved.push(line(format!("{from} continues as `{}` {to}", heir.name)));
             let is_still_there = |other: &&Limit| other.would_share_state(limit) && other.written() == limit.written();
             if heir.written() != limit.written() && siblings.iter().any(|other| is_still_there(&other)) {
                 self.forgotten.push(line(format!("`{}` {to} takes over its count", heir.name)));
@@ -213,7 +213,10 @@ fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, n
     let depth = policy_node.pattern.len();
     let at = |anchor: u8| depth.min(usize::from(anchor));
     if at(before.anchor) != at(after.anchor) {
-        return Some(format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor));
+        return Some(format!(
+            "anchor changes from {} to {}, so its count is kept elsewhere",
+            before.anchor, after.anchor
+        ));
     }
     let goes_on = |node: NodeId| after.limits_at(node).iter().any(|other| other.ident() == limit.ident());
     let reached = reached(before, after, &policy_node.pattern);
@@ -229,7 +232,7 @@ fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, n
     }
     let (path, node) = reached.iter().find(|(_, node)| !node.is_some_and(goes_on))?;
     if node.is_none() {
-        return Some(format!("`{path}` is gone"));
+        return Some(format!("`{path}` was removed"));
     }
     Some(no_limit_goes_on(path, limit))
 }

@@ -25,7 +25,7 @@ const MAX_ENTRIES: usize = 100_000;
 /// The last line of a complete file, where `require_end_marker` is set: YAML's end of a document.
 const END_MARKER: &str = "...";
 /// The problem of a file that is empty, or has comments only.
-pub const HOLDS_NOTHING: &str = "the file holds nothing; to lift all limits write `schema: {}`";
+pub const HOLDS_NOTHING: &str = "the file is empty; to lift all limits write `schema: {}`";
 
 /// A loaded policy.
 #[derive(Debug)]
@@ -288,7 +288,7 @@ pub(super) fn files(path: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let entries = fs::read_dir(path)?.take(MAX_ENTRIES + 1).map(|entry| Ok(entry?.path()));
     let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
     if entries.len() > MAX_ENTRIES {
-        return Err(io::Error::other(format!("over {MAX_ENTRIES} entries in this directory")));
+        return Err(io::Error::other(format!("more than {MAX_ENTRIES} entries in this directory")));
     }
     entries.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     entries.sort();

@@ -47,12 +47,12 @@ pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &
         let duplicate = entries[..index].iter().find(|other| known(&other.key) == known(&entry.key));
         if known(&entry.key).is_none() {
             let message =
-                format!("`{}` does not go with maxOcurrences, limitDuration and durationResolution", entry.key);
+                format!("`{}` cannot be combined with maxOcurrences, limitDuration and durationResolution", entry.key);
             problems.add(entry.mark, field, message);
         } else if let Some(duplicate) = duplicate {
-            problems.add(entry.mark, field, format!("`{}` stands here too, as `{}`", entry.key, duplicate.key));
+            problems.add(entry.mark, field, format!("`{}` is given twice, also as `{}`", entry.key, duplicate.key));
         } else if scalar(&entry.value).is_none() {
-            let message = format!("{} is a single value, not {}", entry.key, entry.value.kind());
+            let message = format!("{} must be a single value, not {}", entry.key, entry.value.kind());
             problems.add(entry.value.mark, field, message);
         }
     }
@@ -100,16 +100,26 @@ mod tests {
     fn errors_have_their_position_and_field() {
         for (map, place, field, message) in [
             ("maxOcurrences: 1, limitDuration: 5", "maxOcu", "durationResolution", "resolution is missing"),
-            ("maxOcurrences: 0, limitDuration: 5, durationResolution: 1", "0,", "maxOcurrences", "count is 1 to 2^32"),
-            ("limitDuration: 5, size: 3", "size", "size", "`size` does not go with maxOcurrences"),
-            ("limitDuration: [5]", "[5]", "limitDuration", "limitDuration is a single value, not a list"),
-            ("maxOcurrences: 1, maxOccurrences: 1", "maxOcc", "maxOccurrences", "stands here too, as `maxOcurrences`"),
+            (
+                "maxOcurrences: 0, limitDuration: 5, durationResolution: 1",
+                "0,",
+                "maxOcurrences",
+                "count must be 1 to 2^32",
+            ),
+            ("limitDuration: 5, size: 3", "size", "size", "`size` cannot be combined with maxOcurrences"),
+            ("limitDuration: [5]", "[5]", "limitDuration", "limitDuration must be a single value, not a list"),
+            (
+                "maxOcurrences: 1, maxOccurrences: 1",
+                "maxOcc",
+                "maxOccurrences",
+                "is given twice, also as `maxOcurrences`",
+            ),
             ("limitDuraton: 5", "limitDuraton", "limitDuraton", "did you mean `limitDuration`?"),
             (
                 "gcra: { burst: 1, count: 1, period: 1s }, limitDuration: 5",
                 "limitD",
                 "limitDuration",
-                "cannot stand beside",
+                "cannot be combined with",
             ),
             (
                 "sliding_buckets: { maxOcurrences: 1 }",

@@ -47,7 +47,7 @@ pub enum RequestLimitsError {
         segments: usize,
     },
     /// A name has control characters, or is too long or empty.
-    #[error("a name is at most {MAX_NAME_BYTES} bytes without control characters")]
+    #[error("a name must be at most {MAX_NAME_BYTES} bytes without control characters")]
     Name(usize),
     /// Two limits would share a count but differ.
     #[error("two limits of that name at that depth share their count, so they must be the same")]

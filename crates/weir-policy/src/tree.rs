@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_certain_where_a_hashed_segment_leads_unless_its_text_could_matter() {
+    fn a_hashed_segment_matches_unless_its_text_could_matter() {
         let mut domain = Domain::new("");
         let [any, pattern, _, exact] = ["any", "pattern", "none", "exact"].map(|name| domain.add_child(0, name));
         domain.add_child(any, "short");

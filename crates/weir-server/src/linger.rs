@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn shutdown_does_not_wait_for_a_client_that_goes_on_sending() {
+    async fn shutdown_does_not_wait_for_a_client_that_keeps_sending() {
         let (server, mut client) = duplex(MAX_DISCARDED_BYTES);
         let begun = Instant::now();
         client.write_all(&vec![0; MAX_DISCARDED_BYTES]).await.unwrap();

@@ -130,19 +130,22 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for mut address in lookup_host(address).await? {
         let is_dual_stack = address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED);
-        let socket = match socket(address) {
-            // A machine without IPv6 has the addresses of IPv4 alone.
-            Err(_) if is_dual_stack => {
-                address.set_ip(Ipv4Addr::UNSPECIFIED.into());
-                socket(address)?
+        let mut made = socket(address);
+        // A machine without IPv6 has the addresses of IPv4 alone.
+        if made.is_err() && is_dual_stack {
+            address.set_ip(Ipv4Addr::UNSPECIFIED.into());
+            made = socket(address);
+        }
+        let socket = match made {
+            Ok(socket) => socket,
+            Err(error) => {
+                last = error;
+                continue;
             }
-            socket if is_dual_stack => {
-                let socket = socket?;
-                socket.set_only_v6(false)?;
-                socket
-            }
-            socket => socket?,
         };
+        if address.is_ipv6() && is_dual_stack {
+            socket.set_only_v6(false)?;
+        }
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         // Accepted sockets inherit these.

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn of_owners_that_have_as_much_the_one_with_the_oldest_slot_loses_it() {
+    fn among_equal_owners_the_oldest_slot_is_evicted() {
         let slots = Slots::new(2, 4);
         let mut taken: Vec<_> = (0..3).map(|owner| slots.take(owner, 1).unwrap()).collect();
         assert_eq!(evicted(&taken), [true, false, false]);

@@ -45,12 +45,12 @@ impl Traffic {
     pub fn check(&self, section: &str) -> Result<(), String> {
         let lasts = |time: Time| time.0 == 0 || (SHORTEST..=LONGEST).contains(&time.0);
         for (holds, otherwise) in [
-            (lasts(self.max_connection_age), "max_connection_age is 100ms to 366d, or 0 for none"),
-            ((0..=DAY).contains(&self.max_connection_age_grace.0), "max_connection_age_grace is 0 to 1d"),
-            (lasts(self.idle_timeout), "idle_timeout is 100ms to 366d, or 0 for none"),
+            (lasts(self.max_connection_age), "max_connection_age must be 100ms to 366d, or 0 for none"),
+            ((0..=DAY).contains(&self.max_connection_age_grace.0), "max_connection_age_grace must be 0 to 1d"),
+            (lasts(self.idle_timeout), "idle_timeout must be 100ms to 366d, or 0 for none"),
             (
                 (0..=MAX_REQUESTS).contains(&self.max_requests_per_second),
-                "max_requests_per_second is 1 to 10000000, or 0 for none",
+                "max_requests_per_second must be 1 to 10000000, or 0 for none",
             ),
         ] {
             if !holds {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_answers_that_had_no_room_or_whose_connection_was_closed() {
+    fn rejected_answers_and_closed_connections_leave_no_bytes() {
         let port = Slots::new(10, 16);
         let [one, other] = [(); 2].map(|()| Unread::new(&port));
         let answer = one.add(FREE_UNREAD_BYTES + 5).unwrap();

@@ -68,9 +68,12 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     beside.push(".tmp");
     let beside = Path::new(&beside);
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(beside)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(beside, path)?;
+    let written = file.write_all(contents).and_then(|()| file.sync_all()).and_then(|()| fs::rename(beside, path));
+    if written.is_err() {
+        // Part of a file, which may take the last free space of its disk.
+        _ = fs::remove_file(beside);
+    }
+    written?;
     sync_folder_of(path)
 }
 

@@ -20,7 +20,7 @@ pub fn unknown_or(what: &str, word: &str, meant: &[&str], known: &[&str]) -> Str
 
 /// Formats ``charge is `a` or `b`, not `c` ``; `found` is quoted already.
 pub fn not_one_of(key: &str, known: &[&str], found: &str) -> String {
-    format!("{key} is {}, not {found}", either(known))
+    format!("{key} must be {}, not {found}", either(known))
 }
 
 /// Returns the known word that is a few typing errors away, or else those of which the word is a part, as `window` is
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn words_are_listed_as_in_a_sentence() {
-        assert_eq!(not_one_of("a", &["x", "y"], "`z`"), "a is `x` or `y`, not `z`");
+        assert_eq!(not_one_of("a", &["x", "y"], "`z`"), "a must be `x` or `y`, not `z`");
         assert_eq!(unknown_or("key", "z", &["a", "b", "c"], &[]), "unknown key `z`; did you mean `a`, `b` or `c`?");
         assert_eq!(unknown("key", "z", &["aaaa", "bbbb"]), "unknown key `z`; known are aaaa, bbbb");
     }

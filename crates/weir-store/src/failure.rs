@@ -14,17 +14,17 @@ pub enum Failure {
     #[error("the connection was closed before the request was sent")]
     Closed,
     /// The circuit breaker is open, so no request was sent.
-    #[error("the server has failed of late and is not asked: {0}")]
+    #[error("circuit breaker open: {0}")]
     BreakerOpen(Arc<str>),
     /// The queue is full.
     #[error("too many requests wait")]
     QueueFull,
     /// The deadline passed while other requests were sent first: the server is overloaded. The request may have been
     /// sent.
-    #[error("too much waits for the time that the request has")]
+    #[error("the queue takes longer than the request may wait")]
     Shed,
     /// The deadline passed before the request was sent.
-    #[error("no time was left to send the request")]
+    #[error("the request's time was over before it was sent")]
     Late,
     /// The server rejected the request without running it.
     #[error("the server refused: {text}")]

@@ -15,9 +15,6 @@ use crate::{
     telemetry,
 };
 
-/// Settings that make this service like envoyproxy/ratelimit where that has no variable: gRPC's bound of a message in Go,
-/// and no reset by clients without credentials.
-const DEFAULTS: [(&str, &str); 2] = [("grpc.max_message_bytes", "4194304"), ("reset", "authenticated")];
 const WATCHES_ROOT: &str = "RUNTIME_WATCH_ROOT";
 
 /// Serves with the variables of envoyproxy/ratelimit, translated as by `weir migrate`. They override `WEIR_…`
@@ -32,8 +29,10 @@ pub(crate) fn serve_drop_in() -> CommandResult {
     let environment = Environment::of_process(variables());
     let translation = translate::translate(&environment).map_err(Failure)?;
     let mut obstacles: Vec<_> = translation.required().map(str::to_owned).collect();
-    let defaults = DEFAULTS.into_iter().filter(|(key, _)| env::var_os(variable(key)).is_none());
-    let mut settings = Settings::of_values(defaults.chain(translation.values()), variables())?;
+    let is_overridden =
+        |key: &str| translate::DEFAULTS.iter().any(|(name, ..)| *name == key) && env::var_os(variable(key)).is_some();
+    let values = translation.values().filter(|(key, _)| !is_overridden(key));
+    let mut settings = Settings::of_values(values, variables())?;
     settings.allow_all = false;
     if settings.control_plane().is_none() && is_set(&settings.limits) {
         let beside = match environment.text(WATCHES_ROOT) {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_gets_what_it_leaves_out() {
+    fn an_endpoint_gets_its_default_scheme_and_port() {
         for (endpoint, is_shared, expected) in [
             ("http://otel:4318", true, "http://otel:4318"),
             ("otel:4317", false, "http://otel:4317"),

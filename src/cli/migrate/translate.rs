@@ -20,6 +20,11 @@ use super::{
 const SHORTEST_AGE: Micros = SECOND / 10;
 const LONGEST_AGE: Micros = 366 * DAY;
 const LONGEST_GRACE: Micros = DAY;
+/// Settings that envoyproxy/ratelimit has no variable for, with its behaviour and where that comes from.
+pub(super) const DEFAULTS: [(&str, &str, &str); 2] = [
+    ("grpc.max_message_bytes", "4194304", "as in gRPC for Go"),
+    ("reset", "authenticated", "there are no resets there"),
+];
 
 /// Translates variables to settings.
 ///
@@ -27,6 +32,9 @@ const LONGEST_GRACE: Micros = DAY;
 /// The name of a variable whose value envoyproxy/ratelimit would reject; never its value.
 pub(super) fn translate(environment: &Environment) -> Result<Translation, String> {
     let mut translation = Translation::default();
+    for (key, value, remark) in DEFAULTS {
+        translation.set(key, value, remark);
+    }
     limits(environment, &mut translation)?;
     listeners(environment, &mut translation)?;
     ages(environment, &mut translation)?;

@@ -47,8 +47,8 @@ struct Line {
 }
 
 /// The sections in the order of `config/weir.yaml`.
-const SECTIONS: [&str; 10] =
-    ["limits", "limits_allow_empty", "xds", "grpc", "http", "envoy", "store", "metrics", "tracing", "log"];
+const SECTIONS: [&str; 11] =
+    ["limits", "limits_allow_empty", "reset", "xds", "grpc", "http", "envoy", "store", "metrics", "tracing", "log"];
 
 impl Translation {
     /// Sets a key, with a remark on the origin of its value.

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_chosen_stays_on_its_line() {
+    fn texts_of_others_cannot_break_lines() {
         let reason = "x\n2026-11-28T08:00:00Z  alice set \u{1b}[2J\u{9b}2J".to_owned();
         let after =
             Override { reason, change: Some(Change::Ban(true)), author: "a\rb".to_owned(), ..Default::default() };

@@ -47,7 +47,7 @@ impl Reader<'_> {
         let mut start = 0;
         for Entry { key, value, .. } in entries {
             match key.as_str() {
-                "name" => test.name = self.scalar(value, "name", "a text", |text| Some(text.to_owned())),
+                "name" => test.name = self.scalar(value, "name", "a string", |text| Some(text.to_owned())),
                 "start" => {
                     let form = "a time as in 2026-10-31T12:00:00Z";
                     start = self
@@ -57,7 +57,7 @@ impl Reader<'_> {
             }
         }
         let Some(steps) = entries.iter().find(|entry| entry.key == "steps") else {
-            self.problems.add(node.mark, "steps", "a test has steps");
+            self.problems.add(node.mark, "steps", "a test must have steps");
             return test;
         };
         let mut at = start;
@@ -105,7 +105,7 @@ impl Reader<'_> {
             }
             Value::Map(_) => {}
             _ => {
-                let message = format!("says is allowed, refused or a map, not {}", node.shown());
+                let message = format!("says must be allowed, refused or a map, not {}", node.shown());
                 self.problems.add(node.mark, "says", message);
                 return Vec::new();
             }
@@ -131,7 +131,7 @@ impl Reader<'_> {
         });
         let texts: Option<Vec<_>> = texts.collect();
         texts.unwrap_or_else(|| {
-            self.problems.add(node.mark, field, format!("{field} is a list of segments: [user, alex]"));
+            self.problems.add(node.mark, field, format!("{field} must be a list of segments: [user, alex]"));
             Vec::new()
         })
     }
@@ -148,7 +148,7 @@ impl Reader<'_> {
             _ => None,
         };
         value.unwrap_or_else(|| {
-            self.problems.add(node.mark, field, format!("{field} is {form}, not {}", node.shown()));
+            self.problems.add(node.mark, field, format!("{field} must be {form}, not {}", node.shown()));
             T::default()
         })
     }
@@ -158,7 +158,7 @@ impl Reader<'_> {
             Value::List(items) => items,
             Value::Null => &[],
             _ => {
-                self.problems.add(node.mark, field, format!("{field} is a list, not {}", node.shown()));
+                self.problems.add(node.mark, field, format!("{field} must be a list, not {}", node.shown()));
                 &[]
             }
         }
@@ -169,7 +169,7 @@ impl Reader<'_> {
             self.problems.add(
                 node.mark,
                 "",
-                format!("{what} is a map with {}, not {}", known.join(", "), node.shown()),
+                format!("{what} must be a map with {}, not {}", known.join(", "), node.shown()),
             );
             return &[];
         };

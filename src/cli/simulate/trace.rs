@@ -77,7 +77,7 @@ impl Line {
     fn within_bounds(self) -> Result<Self, String> {
         match self.at_us() {
             0..=MAX_MOMENT => Ok(self),
-            at => Err(format!("at_us is 0 to 2^52, not {at}")),
+            at => Err(format!("at_us must be 0 to 2^52, not {at}")),
         }
     }
 

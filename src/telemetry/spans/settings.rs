@@ -80,19 +80,21 @@ impl TracingSettings {
             return Err("tracing.ca is set, but tracing.otlp_endpoint is not https://".to_owned());
         }
         if !(0.0..=1.0).contains(&self.sample_ratio) {
-            return Err("tracing.sample_ratio is 0 to 1".to_owned());
+            return Err("tracing.sample_ratio must be 0 to 1".to_owned());
         }
         if !(1..=256).contains(&self.service_name.len()) {
-            return Err("tracing.service_name has 1 to 256 bytes".to_owned());
+            return Err("tracing.service_name must have 1 to 256 bytes".to_owned());
         }
         if self.service_namespace.len().max(self.service_instance_id.len()) > 256 {
-            return Err("tracing.service_namespace and tracing.service_instance_id have at most 256 bytes".to_owned());
+            return Err(
+                "tracing.service_namespace and tracing.service_instance_id can have at most 256 bytes".to_owned()
+            );
         }
         if !(100_000..=60_000_000).contains(&self.timeout.0) {
-            return Err("tracing.timeout is 100ms to 60s".to_owned());
+            return Err("tracing.timeout must be 100ms to 60s".to_owned());
         }
         if !(1..=1_000_000).contains(&self.max_queue) {
-            return Err("tracing.max_queue is 1 to 1000000".to_owned());
+            return Err("tracing.max_queue must be 1 to 1000000".to_owned());
         }
         Ok(())
     }

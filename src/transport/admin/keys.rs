@@ -38,7 +38,7 @@ pub(super) fn query(request: &ListKeysRequest) -> Result<KeyQuery<'_>, Invalid> 
     let count = match *page_size as usize {
         0 => USUAL_PAGE,
         count if count <= MAX_PAGE => count,
-        _ => return Err(Invalid::field_error("page_size", format!("a page has 1 to {MAX_PAGE} entries"))),
+        _ => return Err(Invalid::field_error("page_size", format!("a page can have 1 to {MAX_PAGE} entries"))),
     };
     Ok(KeyQuery { domain: (!all_domains).then_some(domain), prefix, count })
 }

@@ -43,14 +43,17 @@ impl AdminService {
         let one = request.r#override.ok_or_else(|| invalid("override", "the override is missing"))?;
         let start = one.start.map(|at| moment(&at, "override.start")).transpose()?;
         let end = one.end.map(|at| moment(&at, "override.end").map(OverrideEnd::At)).transpose()?;
-        let length =
-            |ttl| micros(ttl).ok_or_else(|| invalid("ttl", "ttl is 1us to 2^53us (285 years), in whole microseconds"));
+        let length = |ttl| {
+            micros(ttl).ok_or_else(|| invalid("ttl", "ttl must be 1us to 2^53us (285 years), in whole microseconds"))
+        };
         let after = request.ttl.as_ref().map(|ttl| length(ttl).map(OverrideEnd::After)).transpose()?;
         if end.is_some() && after.is_some() {
             return Err(invalid("ttl", "an override has an end or a ttl, not both").into());
         }
         let change = match one.change {
-            None => return Err(invalid("override.change", "an override changes something: see Override.change").into()),
+            None => {
+                return Err(invalid("override.change", "an override must change something: see Override.change").into());
+            }
             Some(ChangeMessage::Factor(factor)) => Change::Factor(factor),
             Some(ChangeMessage::Limits(limits)) => {
                 let limits = LimitChanges::parse(&limits, self.overrides.bounds());
@@ -59,7 +62,7 @@ impl AdminService {
             Some(ChangeMessage::Unlimited(true)) => Change::Unlimited,
             Some(ChangeMessage::Shadow(true)) => Change::Shadow,
             Some(ChangeMessage::Ban(true)) => Change::Ban,
-            Some(_) => return Err(invalid("override.change", "a change is true, or left out").into()),
+            Some(_) => return Err(invalid("override.change", "a change must be true, or left out").into()),
         };
         let new =
             NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
@@ -178,7 +181,7 @@ fn invalid(field: &str, message: &str) -> CheckError {
 }
 
 fn unknown_cursor() -> Rejected {
-    invalid("cursor", "not a cursor of an earlier answer").into()
+    invalid("cursor", "not a cursor of an earlier response").into()
 }
 
 fn away(error: StoreError) -> Rejected {
@@ -219,5 +222,5 @@ fn timestamp(at: Micros) -> Timestamp {
 fn moment(at: &Timestamp, field: &str) -> Result<Micros, CheckError> {
     let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=253_402_300_799).contains(&at.seconds);
     let moment = || at.seconds * SECOND + Micros::from(at.nanos / 1_000);
-    is_valid.then(moment).ok_or_else(|| invalid(field, "a moment between 1970 and 9999"))
+    is_valid.then(moment).ok_or_else(|| invalid(field, "a timestamp between 1970 and 9999"))
 }

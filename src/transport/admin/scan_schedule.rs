@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pages_come_one_by_one_with_pauses_and_a_bounded_number_waits() {
+    async fn pages_are_paced_and_a_bounded_number_waits() {
         let (schedule, in_flight, since) = (ScanSchedule::default(), AtomicUsize::new(0), Instant::now());
         let page = || async {
             assert_eq!(in_flight.fetch_add(1, Ordering::Relaxed), 0);

@@ -88,7 +88,7 @@ impl<S: Store> CheckService<S> {
     ) -> Result<(Request<'m>, HoldId), Rejected> {
         let LeaseMessage { check, holder, lease, sequence, spent, kept, want, .. } = message;
         if holder.len() != HOLDER_BYTES {
-            let message = format!("a holder is {HOLDER_BYTES} random bytes, not {}", holder.len());
+            let message = format!("a holder must be {HOLDER_BYTES} random bytes, not {}", holder.len());
             return Err(Invalid::field_error("holder", message).into());
         }
         ensure_in_range("sequence", *sequence, 1..=MAX_TOTAL)?;
@@ -103,7 +103,7 @@ impl<S: Store> CheckService<S> {
             ("check.cost", check.cost.is_some_and(|cost| cost < 0)),
         ];
         if let Some((field, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
-            return Err(Invalid::field_error(field, "not with a lease: ask by Check").into());
+            return Err(Invalid::field_error(field, "not with a lease: use Check").into());
         }
         let request = self.request(check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
         let id = hold_id(holder, context.client(), *lease, &request);
@@ -115,7 +115,7 @@ fn ensure_in_range(field: &str, number: u64, range: RangeInclusive<u64>) -> Resu
     if range.contains(&number) {
         return Ok(());
     }
-    let message = format!("{field} is {} to {}, not {number}", range.start(), range.end());
+    let message = format!("{field} must be {} to {}, not {number}", range.start(), range.end());
     Err(Invalid::field_error(field, message))
 }
 

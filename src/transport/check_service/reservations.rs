@@ -120,11 +120,11 @@ impl<S: Store> CheckService<S> {
         let hold = Hold::new(&message.check);
         let request = self.request(&message.check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
         if request.cost < 1 {
-            let message = format!("a reservation is of 1 to 2^32 units, not {}", request.cost);
+            let message = format!("a reservation must be of 1 to 2^32 units, not {}", request.cost);
             return Err(Invalid::field_error("check.cost", message).into());
         }
         if request.dry_run {
-            return Err(Invalid::field_error("check.dry_run", "a reservation is no dry run: ask by Check").into());
+            return Err(Invalid::field_error("check.dry_run", "a reservation cannot be a dry run: use Check").into());
         }
         Ok((request, hold, ttl, on_expiry))
     }

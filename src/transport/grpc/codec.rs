@@ -34,9 +34,14 @@ pub fn streaming(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(FRAME_BYTES, max_message_bytes)
 }
 
-/// Whether tonic has rejected a message beyond the bound: no call of ours is answered with this code.
+/// Whether tonic has rejected a message beyond the bound. No call of ours is answered with OUT_OF_RANGE; beyond the bound
+/// after decompression tonic answers RESOURCE_EXHAUSTED, as we do under load, but with a text of its own.
 pub fn is_too_large<B>(response: &Response<B>) -> bool {
-    Status::from_header_map(response.headers()).is_some_and(|status| status.code() == Code::OutOfRange)
+    Status::from_header_map(response.headers()).is_some_and(|status| match status.code() {
+        Code::OutOfRange => true,
+        Code::ResourceExhausted => status.message().starts_with("Error decompressing: size limit"),
+        _ => false,
+    })
 }
 
 fn serve(growth_bytes: usize, max_message_bytes: usize) -> Grpc<BytesCodec> {

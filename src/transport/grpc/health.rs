@@ -57,5 +57,5 @@ impl Health {
 
 fn read(message: Bytes) -> Result<tonic::Request<HealthCheckRequest>, Status> {
     let message = HealthCheckRequest::decode(message);
-    message.map(tonic::Request::new).map_err(|_| Status::invalid_argument("the message cannot be read"))
+    message.map(tonic::Request::new).map_err(|_| Status::invalid_argument("the message is malformed"))
 }

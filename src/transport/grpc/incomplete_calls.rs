@@ -28,9 +28,9 @@ use framing::Framing;
 
 /// Bytes that a waiting call counts for, besides those of its message.
 const CALL_BYTES: usize = 8 << 10;
-/// Maximum bytes of all waiting calls of the port. Beyond it, the oldest call of the connection that holds the most is
-/// evicted for a new call. If the new call belongs to that connection, it is rejected instead. So connections with many
-/// waiting calls cannot harm one with few.
+/// Maximum bytes of all waiting calls of the port, or more if two of the largest messages would not fit. Beyond it, the
+/// oldest call of the connection that holds the most is evicted for a new call. If the new call belongs to that
+/// connection, it is rejected instead. So connections with many waiting calls cannot harm one with few.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 /// Maximum bytes of evicted calls that still exist, because their threads have not run yet. Beyond it a new call is
 /// rejected: otherwise a whole burst would be in memory before the first of it is gone.

@@ -15,7 +15,8 @@ use thiserror::Error;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_server::{Connected, Full, Slot, Slots, metrics::ListenerMetrics};
 
-/// Maximum bytes of the unfinished bodies of a port. Beyond it, others are rejected to make room for a new one.
+/// Maximum bytes of the unfinished bodies of a port, or more if two bodies of the maximum size would not fit. Beyond it,
+/// others are rejected to make room for a new one.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 /// Bytes that a waiting body counts for, besides its content.
 const BODY_BYTES: usize = 1 << 10;

@@ -40,7 +40,7 @@ pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String
 /// [`Problem`]: 413 for a longer body, 408 for one that takes too long, 429 if too many are unfinished, 400 for one
 /// that breaks off.
 pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
-    let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body is at most {most} bytes"));
+    let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body must be at most {most} bytes"));
     let is_announced_as_longer = body.size_hint().lower() > most as u64;
     let mut parts = body.into_data_stream();
     let bytes = if is_announced_as_longer {
@@ -75,7 +75,7 @@ async fn collect(parts: &mut BodyDataStream, most: usize) -> Result<Option<Vec<u
             if error.into_inner().is::<TooMany>() {
                 return Rejected::from(Overload::Open).into();
             }
-            Problem::new(StatusCode::BAD_REQUEST, "the body breaks off")
+            Problem::new(StatusCode::BAD_REQUEST, "the body is incomplete")
         })?;
         if bytes.len() + part.len() > most {
             return Ok(None);
@@ -89,13 +89,14 @@ fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
     if let Some(kind) = headers.get(header::CONTENT_TYPE)
         && !kind.to_str().is_ok_and(is_json)
     {
-        let detail = "the content type is application/json, or none";
+        let detail = "Content-Type must be application/json, or absent";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     match headers.get(header::CONTENT_ENCODING) {
-        Some(encoding) if encoding != "identity" => {
-            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body comes as it is, without a content encoding"))
-        }
+        Some(encoding) if encoding != "identity" => Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Content-Encoding is not supported: send the body uncompressed",
+        )),
         _ => Ok(()),
     }
 }

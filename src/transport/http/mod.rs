@@ -103,7 +103,7 @@ pub fn routes<S: Store>(
 }
 
 async fn not_posted() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes POST")
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path requires POST")
 }
 
 async fn nowhere() -> Problem {

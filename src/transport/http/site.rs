@@ -38,7 +38,7 @@ impl Sites {
     pub fn check(&self, request: &Request) -> Result<(), Problem> {
         let forbidden = |detail: String| Err(Problem::new(StatusCode::FORBIDDEN, detail));
         if !is_same_site(request) {
-            return forbidden("another site's page asks this".to_owned());
+            return forbidden("requests from other sites are rejected".to_owned());
         }
         let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(()) };
         let (scheme, host) = origin.to_str().ok().and_then(|origin| origin.split_once("://")).unwrap_or_default();

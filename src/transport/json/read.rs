@@ -89,14 +89,14 @@ impl<'s> Reader<'s> {
 
     fn fail<E: Error>(&mut self, why: impl Into<String>) -> E {
         self.fault = Some(why.into());
-        E::custom("a field is at fault")
+        E::custom("a field is invalid")
     }
 
     /// Counts one more value.
     fn count<E: Error>(&mut self) -> Result<(), E> {
         if self.values_left == 0 {
             self.path.clear();
-            return Err(self.fail("the JSON has far more values than it may"));
+            return Err(self.fail("the JSON has too many values"));
         }
         self.values_left -= 1;
         Ok(())
@@ -132,7 +132,7 @@ impl<'s> Reader<'s> {
             }
             self.path.truncate(outer);
             if field.oneof_index.is_some() && seen.iter().any(|before| before.oneof_index == field.oneof_index) {
-                return Err(self.fail("multiple fields where one is wanted"));
+                return Err(self.fail("several fields of which only one can be set"));
             }
             seen.push(field);
         }
@@ -217,29 +217,29 @@ impl<'s> Reader<'s> {
     /// Describes the JSON form of a field for an error.
     fn wanted(&self, field: &FieldDescriptorProto, is_list: bool) -> String {
         let wanted = match field.r#type() {
-            Type::Message if is_list => return format!("a list of {} is wanted", field.name()),
+            Type::Message if is_list => return format!("must be a list of {}", field.name()),
             _ if is_list => "a list",
             Type::Message if field.number.is_none() => {
                 return match self.schema.fields(field.type_name()) {
-                    [only] => format!("a message is an object with the field `{}`", only.name()),
-                    _ => "a message is an object".to_owned(),
+                    [only] => format!("the message must be an object with the field `{}`", only.name()),
+                    _ => "the message must be an object".to_owned(),
                 };
             }
             Type::Double => "a number",
             Type::Bool => "true or false",
-            Type::String => "a text",
-            Type::Message if field.type_name() == DURATION => "a duration in seconds, such as \"1.5s\",",
-            Type::Message if field.type_name() == TIMESTAMP => "a moment such as \"2026-12-01T00:00:00Z\"",
+            Type::String => "a string",
+            Type::Message if field.type_name() == DURATION => "a duration in seconds, such as \"1.5s\"",
+            Type::Message if field.type_name() == TIMESTAMP => "a timestamp such as \"2026-12-01T00:00:00Z\"",
             Type::Message => "an object",
             Type::Enum => {
                 let names: Vec<_> = self.schema.values(field.type_name()).map(|(name, _)| name).collect();
-                return format!("one of {} is wanted", names.join(", "));
+                return format!("must be one of {}", names.join(", "));
             }
-            Type::Uint64 => "a whole number from 0 to 2^64 - 1, or a text of its digits,",
+            Type::Uint64 => "a whole number from 0 to 2^64 - 1, or a string of its digits",
             Type::Uint32 => "a whole number from 0 to 2^32 - 1",
-            _ => "a whole number, or a text of its digits,",
+            _ => "a whole number, or a string of its digits",
         };
-        format!("{wanted} is wanted")
+        format!("must be {wanted}")
     }
 }
 

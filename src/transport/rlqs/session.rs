@@ -47,7 +47,7 @@ impl<S: Store> Session<S> {
     pub fn receive(&mut self, message: Bytes) -> Result<(), Status> {
         let Some((domain, reports)) = wire::read(message) else {
             self.quotas.unreadable();
-            return Err(Status::invalid_argument("the message cannot be read"));
+            return Err(Status::invalid_argument("the message is malformed"));
         };
         let named = match &*domain {
             "" => None,
@@ -58,9 +58,9 @@ impl<S: Store> Session<S> {
             ),
         };
         match (self.domain, named) {
-            (None, None) => return Err(Status::invalid_argument("domain: the first report names it")),
+            (None, None) => return Err(Status::invalid_argument("domain: required in the first report")),
             (Some(known), Some(other)) if known != other => {
-                return Err(Status::invalid_argument("domain: a stream has one"));
+                return Err(Status::invalid_argument("domain: cannot change within a stream"));
             }
             (known, named) => self.domain = known.or(named),
         }

@@ -52,13 +52,13 @@ impl RlqsSettings {
     /// A sentence that names the key.
     pub fn check(&self) -> Result<(), String> {
         if !(10 * SECOND..=50 * SECOND).contains(&self.assignment_ttl.0) {
-            return Err("rlqs.assignment_ttl is 10s to 50s".to_owned());
+            return Err("rlqs.assignment_ttl must be 10s to 50s".to_owned());
         }
         if !(30 * SECOND..=86_400 * SECOND).contains(&self.idle_timeout.0) {
-            return Err("rlqs.idle_timeout is 30s to 1d".to_owned());
+            return Err("rlqs.idle_timeout must be 30s to 1d".to_owned());
         }
         if !(1..=1_000_000).contains(&self.max_buckets) {
-            return Err("rlqs.max_buckets is 1 to 1000000".to_owned());
+            return Err("rlqs.max_buckets must be 1 to 1000000".to_owned());
         }
         for (index, QuotaDomain { domain, .. }) in self.domains.iter().enumerate() {
             if self.domains[..index].iter().any(|other| other.domain == *domain) {
@@ -111,9 +111,9 @@ mod tests {
             settings.check().err().unwrap_or_default()
         };
         assert_eq!(with(|_| {}), "");
-        assert_eq!(with(|it| it.assignment_ttl = Time::seconds(9)), "rlqs.assignment_ttl is 10s to 50s");
-        assert_eq!(with(|it| it.idle_timeout = Time::seconds(29)), "rlqs.idle_timeout is 30s to 1d");
-        assert_eq!(with(|it| it.max_buckets = 0), "rlqs.max_buckets is 1 to 1000000");
+        assert_eq!(with(|it| it.assignment_ttl = Time::seconds(9)), "rlqs.assignment_ttl must be 10s to 50s");
+        assert_eq!(with(|it| it.idle_timeout = Time::seconds(29)), "rlqs.idle_timeout must be 30s to 1d");
+        assert_eq!(with(|it| it.max_buckets = 0), "rlqs.max_buckets must be 1 to 1000000");
         let twice = |it: &mut RlqsSettings| {
             it.domains = ["a=b", "a=c"].into_iter().filter_map(|text| text.to_owned().try_into().ok()).collect();
         };

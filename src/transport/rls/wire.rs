@@ -67,7 +67,7 @@ struct LimitTerms {
 }
 
 /// The error for bytes that are not a request.
-const UNREADABLE: &str = "the message cannot be read";
+const UNREADABLE: &str = "the message is malformed";
 
 impl RateLimitRequest {
     /// Decodes all bytes.

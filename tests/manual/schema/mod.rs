@@ -46,9 +46,9 @@ fn described(schema: Value, description: &str) -> Value {
     with(json!({ "description": description }), schema)
 }
 
-/// Extracts the values that an error such as ``charge is `a` or `b`, not `?` `` names for `key`.
+/// Extracts the values that an error such as ``charge must be `a` or `b`, not `?` `` names for `key`.
 fn choices(error: &str, key: &str) -> Option<Vec<String>> {
-    let (_, rest) = error.split_once(&format!("{key} is `"))?;
+    let (_, rest) = error.split_once(&format!("{key} must be `"))?;
     let (names, _) = rest.split_once("`, not ")?;
     Some(names.split('`').step_by(2).map(str::to_owned).collect())
 }

@@ -76,7 +76,7 @@ fn endless_replies_are_cut_off() {
     assert!(sent < TOO_MUCH, "{sent} bytes");
     eventually("it is logged", || {
         let log = service.log();
-        let count = log.iter().any(|line| line.contains("the server sends more than any reply has"));
+        let count = log.iter().any(|line| line.contains("the reply is larger than any valid one"));
         if count { Ok(()) } else { Err(format!("{log:#?}")) }
     });
 }

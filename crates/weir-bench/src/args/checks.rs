@@ -131,7 +131,7 @@ impl CheckArgs {
         } else if self.limit.is_some() || self.summary_only {
             "--limit and --summary-only are not for --call envoy"
         } else if spec.cost.is_some_and(|cost| u32::try_from(cost).is_err()) {
-            "with --call envoy a cost is 0 to 2^32 - 1"
+            "with --call envoy a cost must be 0 to 2^32 - 1"
         } else {
             ""
         }

@@ -180,6 +180,6 @@ pub(super) fn given<K: Kind>(
 pub(super) fn check<K: Kind>(field: &str, value: K::Value, bounds: &Bounds) -> Result<(), ParamError> {
     match K::beyond(value, bounds) {
         None => Ok(()),
-        Some(range) => Err(ParamError::new(field, format!("{field} is {range}, not {}", K::write(value)))),
+        Some(range) => Err(ParamError::new(field, format!("{field} must be {range}, not {}", K::write(value)))),
     }
 }

@@ -75,7 +75,7 @@ impl<const MIN: u64, const MAX: u64> Kind for Units<MIN, MAX> {
     const MISSING: Option<u64> = if MIN == 0 { Some(0) } else { None };
 
     fn read(text: &str) -> Result<u64, String> {
-        text.parse().map_err(|_| format!(" is a whole number, {}, not `{text}`", Self::range()))
+        text.parse().map_err(|_| format!(" must be a whole number, {}, not `{text}`", Self::range()))
     }
 
     fn write(value: u64) -> String {
@@ -186,7 +186,7 @@ impl Kind for Real {
 
     fn read(text: &str) -> Result<f64, String> {
         let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-        number.ok_or_else(|| format!(" is a number, not `{text}`"))
+        number.ok_or_else(|| format!(" must be a number, not `{text}`"))
     }
 
     fn write(value: f64) -> String {
@@ -207,7 +207,7 @@ impl Kind for Flag {
     const FORM: Form = Form::Switch;
 
     fn read(text: &str) -> Result<bool, String> {
-        text.parse().map_err(|_| format!(" is true or false, not `{text}`"))
+        text.parse().map_err(|_| format!(" must be true or false, not `{text}`"))
     }
 
     fn write(value: bool) -> String {
@@ -246,7 +246,7 @@ macro_rules! choice {
 
             fn read(text: &str) -> Result<Self, String> {
                 let index = Self::NAMES.iter().position(|name| *name == text);
-                let wrong = || format!(" is {}, not `{text}`", Self::NAMES.join(" or "));
+                let wrong = || format!(" must be {}, not `{text}`", Self::NAMES.join(" or "));
                 index.map(|index| Self::ALL[index]).ok_or_else(wrong)
             }
 

@@ -43,7 +43,7 @@ impl Holds<Micros> for Option<prost_types::Duration> {
     fn value(&self, field: &str) -> Result<Option<Micros>, ParamError> {
         let Some(value) = self else { return Ok(None) };
         let micros = micros(value);
-        let reason = || ParamError::new(field, format!("{field} is a duration in whole microseconds"));
+        let reason = || ParamError::new(field, format!("{field} must be a duration in whole microseconds"));
         micros.map(Some).ok_or_else(reason)
     }
 }
@@ -58,7 +58,7 @@ macro_rules! choices {
     ($($choice:ident),+) => {
         $(impl Holds<$choice> for i32 {
             fn value(&self, field: &str) -> Result<Option<$choice>, ParamError> {
-                let unknown = || ParamError::new(field, format!("no {field} has the number {self}"));
+                let unknown = || ParamError::new(field, format!("unknown {field} {self}"));
                 if *self == 0 { Ok(None) } else { $choice::numbered(*self).map(Some).ok_or_else(unknown) }
             }
         })+

@@ -87,7 +87,7 @@ pub trait Algorithm: Sized {
     /// # Errors
     /// The reason.
     fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
-        Err("it has no rule for units whose moment of spending is told later")
+        Err("it has no rule for units whose time of spending is reported later")
     }
 
     /// Returns the state with `units` charged now, whether they fit or not; `None` if that changes nothing. Only for

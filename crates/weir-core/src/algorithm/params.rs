@@ -15,7 +15,7 @@ pub(crate) const MAX_DEPTH: Micros = 1 << 50;
 const MAX_PARTS: u128 = 1 << 53;
 
 /// Why units of a limit that charges refused requests cannot be held.
-pub(crate) const CHARGES_DENIED: &str = "it charges refused requests, of which a holder does not tell";
+pub(crate) const CHARGES_DENIED: &str = "it charges refused requests, which a holder does not report";
 /// Why units of a limit that lets requests wait cannot be held.
 pub(crate) const SHAPES: &str = "a request may pass with a wait, and only the store can tell which one";
 

@@ -44,13 +44,13 @@ struct Encoding {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// No segment, or more than [`MAX_SEGMENTS`].
-    #[error("a key has 1 to {MAX_SEGMENTS} segments, this one has {0}")]
+    #[error("a key must have 1 to {MAX_SEGMENTS} segments, not {0}")]
     Segments(usize),
     /// The segment at this index is empty.
     #[error("segment {0} is empty")]
     Empty(usize),
     /// The segment at this index is longer than [`MAX_SEGMENT_BYTES`].
-    #[error("segment {index} has {bytes} bytes, the most is {MAX_SEGMENT_BYTES}")]
+    #[error("segment {index} has {bytes} bytes, more than {MAX_SEGMENT_BYTES}")]
     Long {
         /// The index of the segment.
         index: usize,
@@ -58,7 +58,7 @@ pub enum KeyError {
         bytes: usize,
     },
     /// The domain's name is longer than [`MAX_SEGMENT_BYTES`].
-    #[error("the domain has {0} bytes, the most is {MAX_SEGMENT_BYTES}")]
+    #[error("the domain has {0} bytes, more than {MAX_SEGMENT_BYTES}")]
     Domain(usize),
 }
 

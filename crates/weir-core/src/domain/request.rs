@@ -88,13 +88,13 @@ impl OnStoreFailure {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum RequestError {
     /// The cost is beyond ±[`MAX_COST`].
-    #[error("a cost is -2^32 to 2^32, not {0}")]
+    #[error("a cost must be -2^32 to 2^32, not {0}")]
     Cost(i64),
     /// The wait is not within 0 to [`MAX_WAIT`].
-    #[error("a max_wait is 0 to 1 day")]
+    #[error("a max_wait must be 0 to 1 day")]
     MaxWait,
     /// The factor is negative, infinite or not a number.
-    #[error("a factor is a number from 0, not {0}")]
+    #[error("a factor must be a number from 0, not {0}")]
     Factor(f64),
 }
 

@@ -4,9 +4,9 @@
 -- false, `ledger` its ledger, `phase` its phase, and `slots` whether the units held are slots.
 
 -- MAX_HOLDS and MAX_TTL, in microseconds.
-local HOLDS, HOLD_TTL = 128, 60000000
+local MAX_HOLDS, HOLD_TTL = 128, 60000000
 -- MAX_COST: no owner is granted more at once.
-local MOST_SPENT = 2 ^ 32
+local MAX_SPENT = 2 ^ 32
 -- Instead of an id: all reservations of one deadline whose units are kept, or given back, when they expire.
 local KEPT, RELEASED = 'k', 'r'
 
@@ -134,7 +134,7 @@ local function hold_settle(level, renewal, now)
   if not hold then return 'new', 0, false, 0, 0, renewal[4] end
   if renewal[2] < hold[2] then return 'overtaken', 0, false, 0, 0, 0 end
   if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4], 0, 0, 0 end
-  local spent = math.min(math.max(renewal[3] - hold[3], 0), MOST_SPENT)
+  local spent = math.min(math.max(renewal[3] - hold[3], 0), MAX_SPENT)
   if hold[4] == 0 and spent == 0 and renewal[4] == 0 then return 'idle', 0, true, 0, 0, 0 end
   local left = math.max(hold[4] - spent, 0)
   local is_kept = renewal[4] <= left
@@ -150,7 +150,7 @@ local function hold_grant(levels, free, renewal, now)
   local holders = 1
   for index = 1, #levels do
     local ledger, count, reserved = levels[index].ledger, 1, 0
-    if #ledger >= HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
+    if #ledger >= MAX_HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
     for at = 1, #ledger do
       local id = ledger[at][1]
       if ledger[at][4] > 0 then
@@ -231,7 +231,7 @@ local function hold_has_room(ledger, kind, deadline)
   for index = 1, #ledger do
     if ledger[index][1] == KEPT or ledger[index][1] == RELEASED then own = own + 1 end
   end
-  return #ledger < HOLDS and own < HOLDS / 2 or hold_reserved(ledger, kind, deadline)
+  return #ledger < MAX_HOLDS and own < MAX_HOLDS / 2 or hold_reserved(ledger, kind, deadline)
 end
 
 local function hold_reserve(ledger, kind, deadline, units)

@@ -93,7 +93,8 @@ pub struct Grant {
     pub units: u64,
     /// Units that were still free afterwards.
     pub free: u64,
-    /// Whether the kept units are still held. If not, the deadline has passed, and they must not be spent.
+    /// Whether the kept units are still held. If not, they must not be spent: the deadline has passed, or the renewal is
+    /// stale or keeps more than was left.
     pub is_kept: bool,
     /// Whether the units must be given back: the level is above its limit, which was lowered.
     pub is_recalled: bool,

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn where_some_refuse_only_those_are_charged() {
+    fn over_limit_only_charges_only_the_refusing_limits() {
         const OVER: Charge = Charge::OverLimitOnly;
         assert_eq!(charged(OVER, 2, &[(true, false, true), (true, false, true)]), [2, 2]);
         assert_eq!(charged(OVER, 2, &[(true, false, true), (false, false, true), (false, false, false)]), [0, 2, 0]);

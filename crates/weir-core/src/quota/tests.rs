@@ -212,7 +212,7 @@ fn shares_stay_while_demand_varies_within_them() {
 }
 
 #[test]
-fn one_that_leaves_keeps_its_share_until_its_time_is_over() {
+fn a_leaving_holder_keeps_its_share_until_it_expires() {
     let (mut simulation, bucket) = Simulation::new(100);
     simulation.join(bucket, 1_000, 0);
     simulation.join(bucket, 1_000, 0);
@@ -226,7 +226,7 @@ fn one_that_leaves_keeps_its_share_until_its_time_is_over() {
 }
 
 #[test]
-fn one_that_comes_back_is_confirmed_in_what_it_uses() {
+fn a_returning_holder_keeps_what_it_uses() {
     let (mut simulation, bucket) = Simulation::new(1_000);
     // Their server has restarted and lost its state.
     let returning =
@@ -300,7 +300,7 @@ fn a_hundred_that_join_together_store_a_tenth_of_a_second_together() {
 }
 
 #[test]
-fn the_idle_are_forgotten() {
+fn idle_holders_are_removed() {
     let (mut simulation, bucket) = Simulation::new(100);
     let idle = simulation.join(bucket, 50, 0);
     simulation.run(10);
@@ -335,7 +335,7 @@ proptest! {
 
     /// [`Simulation::step`] compares the rates that may be in use with the budget at every step.
     #[test]
-    fn what_may_be_in_use_is_never_more_than_the_limit(
+    fn assigned_rates_never_exceed_the_limit(
         requests in prop_oneof![1..20_u64, 20..2_000_u64],
         events in prop::collection::vec(event(), 1..40),
     ) {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definitions_find_what_is_one_too_many() {
+    fn definitions_find_the_first_excess_unit() {
         let bucket = LimitDefinition::Bucket { capacity: 2, count: 1, period: 10 };
         assert_eq!(first_violation(bucket, &[0, 0, 10, 20]), None);
         assert_eq!(first_violation(bucket, &[0, 0, 9]), Some(2));

@@ -47,7 +47,7 @@ impl Reader {
             Value::Null => {}
             Value::List(items) => items.iter().for_each(|item| self.descriptor(item, parent)),
             _ => {
-                let message = format!("descriptors is a list of maps, not {}", node.kind());
+                let message = format!("descriptors must be a list of maps, not {}", node.kind());
                 self.problem(node.mark, "descriptors", message);
             }
         }
@@ -66,7 +66,7 @@ impl Reader {
             return self.problem(node.mark, "descriptors", format!("descriptors nest at most {MAX_ENTRIES} deep"));
         }
         if key.contains('*') {
-            self.note(node.mark, format!("the key `{key}` is an exact one; only a value may be a pattern"));
+            self.note(node.mark, format!("the key `{key}` cannot be a pattern; only a value can"));
         }
         let value = match value {
             "" => ValuePattern::Any,
@@ -170,7 +170,7 @@ impl Reader {
         let names: Vec<_> = found.iter().filter_map(|limit| limit.name.clone()).collect();
         for limit in &found {
             if limit.replaces.iter().any(|name| names.contains(name)) {
-                self.problem(limit.mark, "replaces", "a limit does not replace one of its own descriptor");
+                self.problem(limit.mark, "replaces", "a limit cannot replace one of its own descriptor");
             }
         }
         found

@@ -118,7 +118,11 @@ impl Reader {
         match domain_of(document) {
             None | Some("") => self.problem(document.mark, "domain", "a file of descriptors names its domain"),
             Some(name) if name.len() > MAX_SEGMENT_BYTES => {
-                self.problem(document.mark, "domain", format!("domain is a text of at most {MAX_SEGMENT_BYTES} bytes"));
+                self.problem(
+                    document.mark,
+                    "domain",
+                    format!("domain must be a string of at most {MAX_SEGMENT_BYTES} bytes"),
+                );
             }
             Some(_) => {}
         }
@@ -139,7 +143,7 @@ impl Reader {
         if first {
             (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) = settings;
         } else if settings != (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) {
-            let message = "the files of one domain say the same charge, on_store_failure and anchor";
+            let message = "the files of one domain must have the same charge, on_store_failure and anchor";
             self.problem(document.mark, "charge", message);
         }
     }
@@ -156,7 +160,7 @@ impl Reader {
             Value::Null => Some(""),
             Value::Scalar(text) => Some(text),
             _ => {
-                let message = format!("{} is a text, not {}", entry.key, entry.value.kind());
+                let message = format!("{} must be a string, not {}", entry.key, entry.value.kind());
                 self.problem(entry.value.mark, &entry.key, message);
                 None
             }

@@ -17,7 +17,7 @@ pub(crate) fn read(node: &Node) -> Result<Option<Json>, (Mark, String)> {
     match &node.value {
         Value::Null => Ok(None),
         Value::Map(_) => Ok(Some(json(node))),
-        _ => Err((node.mark, format!("metadata is a map, not {}", node.kind()))),
+        _ => Err((node.mark, format!("metadata must be a map, not {}", node.kind()))),
     }
 }
 

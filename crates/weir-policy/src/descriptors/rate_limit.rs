@@ -43,7 +43,11 @@ pub(crate) struct RateLimit {
 /// fixed window, which charges refused requests too if `charge_denied`.
 pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: &mut Problems) -> Option<RateLimit> {
     let Value::Map(entries) = &node.value else {
-        problems.add(node.mark, "rate_limit", format!("rate_limit is a map or a list of them, not {}", node.kind()));
+        problems.add(
+            node.mark,
+            "rate_limit",
+            format!("rate_limit must be a map or a list of them, not {}", node.kind()),
+        );
         return None;
     };
     let before = problems.0.len();
@@ -72,7 +76,7 @@ pub(crate) fn flag(entry: &Entry, problems: &mut Problems) -> bool {
             problems.add(
                 entry.value.mark,
                 &entry.key,
-                format!("{} is true or false, not {}", entry.key, entry.value.shown()),
+                format!("{} must be true or false, not {}", entry.key, entry.value.shown()),
             );
             false
         }
@@ -138,7 +142,7 @@ impl<'a> Reader<'a> {
             Some("") => None,
             Some(name) if name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control) => Some(name.into()),
             _ => {
-                let message = format!("a name is 1 to {MAX_NAME_BYTES} bytes without control characters");
+                let message = format!("a name must be 1 to {MAX_NAME_BYTES} bytes without control characters");
                 self.problems.add(entry.value.mark, "name", message);
                 None
             }
@@ -148,7 +152,7 @@ impl<'a> Reader<'a> {
     fn replaces(&mut self) -> Box<[Box<str>]> {
         let Some(entry) = self.entry("replaces") else { return Box::default() };
         let Value::List(items) = &entry.value.value else {
-            self.problems.add(entry.value.mark, "replaces", "replaces is a list of maps, each with a name");
+            self.problems.add(entry.value.mark, "replaces", "replaces must be a list of maps, each with a name");
             return Box::default();
         };
         let mut names = Vec::new();
@@ -157,7 +161,7 @@ impl<'a> Reader<'a> {
                 self.problems.add(
                     item.mark,
                     "replaces",
-                    format!("an entry of replaces is a map with a name, not {}", item.kind()),
+                    format!("an entry of replaces must be a map with a name, not {}", item.kind()),
                 );
                 continue;
             };
@@ -206,7 +210,7 @@ impl<'a> Reader<'a> {
         if inner.len() != 1 || algorithm::find(&inner[0].key).is_none() {
             let name = inner.iter().find(|entry| algorithm::find(&entry.key).is_none()).map_or("", |entry| &entry.key);
             let message = match name {
-                "" => "algorithm is a name, or a map from one name to its parameters".to_owned(),
+                "" => "algorithm must be a name, or a map from one name to its parameters".to_owned(),
                 name => suggest::unknown("algorithm", name, &names()),
             };
             self.problems.add(entry.value.mark, "algorithm", message);
@@ -257,7 +261,7 @@ impl<'a> Reader<'a> {
         let count = scalar(&entry.value).and_then(integer).and_then(|count| u32::try_from(count).ok());
         if count.is_none() {
             let found = entry.value.shown();
-            let message = format!("requests_per_unit is a whole number from 0 to 4294967295, not {found}");
+            let message = format!("requests_per_unit must be a whole number from 0 to 4294967295, not {found}");
             self.problems.add(entry.value.mark, "requests_per_unit", message);
         }
         count.map(Some)
@@ -295,7 +299,7 @@ impl<'a> Reader<'a> {
                 .filter(|length| *length <= MAX_PERIOD),
         };
         if let (None, Some(entry)) = (length, times) {
-            let message = "unit_multiplier is a whole number from 1, and the time that it makes at most 366d";
+            let message = "unit_multiplier must be a whole number from 1, and the time that it makes at most 366d";
             self.problems.add(entry.value.mark, "unit_multiplier", message);
         }
         length.map(|length| (length, Bounds { max_period: MAX_PERIOD }))

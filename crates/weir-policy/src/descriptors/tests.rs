@@ -50,9 +50,9 @@ fn errors_have_the_line_number() {
             "domain: d\ndescriptors:\n  - key: k\n    rate_limit: { unit: day, rpu: 1 }".to_owned(),
             "4: unknown key `rpu`",
         ),
-        ("domain: d\ndescriptors:\n  - key".to_owned(), "3: a descriptor is a map"),
-        ("domain: d\ndescriptors:\n  - [key]".to_owned(), "3: a descriptor is a map"),
-        ("domain: d\ndescriptors: { key: k }".to_owned(), "2: descriptors is a list of maps, not a map"),
+        ("domain: d\ndescriptors:\n  - key".to_owned(), "3: a descriptor must be a map"),
+        ("domain: d\ndescriptors:\n  - [key]".to_owned(), "3: a descriptor must be a map"),
+        ("domain: d\ndescriptors: { key: k }".to_owned(), "2: descriptors must be a list of maps, not a map"),
         ("descriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
         ("domain: ''\ndescriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
         ("domain: d\ndescriptors:\n  - value: v".to_owned(), "3: a descriptor needs a key that is not empty"),
@@ -84,11 +84,14 @@ fn errors_have_the_line_number() {
             one("{ unit: day, requests_per_unit: 1, replaces: [{ nam: a }] }"),
             "4: unknown key `nam`; did you mean `name`?",
         ),
-        (one("{ unit: day, requests_per_unit: 1, replaces: [a] }"), "4: an entry of replaces is a map with a name"),
-        (one("{ unit: day, requests_per_unit: 1, replaces: a }"), "4: replaces is a list of maps"),
+        (
+            one("{ unit: day, requests_per_unit: 1, replaces: [a] }"),
+            "4: an entry of replaces must be a map with a name",
+        ),
+        (one("{ unit: day, requests_per_unit: 1, replaces: a }"), "4: replaces must be a list of maps"),
         (
             one("{ unit: day, requests_per_unit: 1, name: a, replaces: [{ name: a }] }"),
-            "4: a limit does not replace one of its own descriptor",
+            "4: a limit cannot replace one of its own descriptor",
         ),
         (
             "domain: d\ndescriptors:\n  - { key: k, share_threshold: true }".to_owned(),
@@ -98,26 +101,32 @@ fn errors_have_the_line_number() {
             "domain: d\ndescriptors:\n  - { key: k, value: v, share_threshold: true }".to_owned(),
             "3: share_threshold is for values with a `*`; that of `k/v` has none",
         ),
-        ("domain: d\ndescriptors:\n  - { key: k, metadata: [1] }".to_owned(), "3: metadata is a map, not a list"),
-        (one("{ unit: day, requests_per_unit: -1 }"), "4: requests_per_unit is a whole number from 0 to 4294967295"),
-        (one("{ unit: day, requests_per_unit: 4294967296 }"), "4: requests_per_unit is a whole number"),
-        (one("{ unit: day, requests_per_unit: 1.5 }"), "4: requests_per_unit is a whole number"),
-        (one("{ unit: day, requests_per_unit: many }"), "4: requests_per_unit is a whole number"),
-        ("domain: d\ndescriptors:\n  - { key: k, shadow_mode: perhaps }".to_owned(), "3: shadow_mode is true or false"),
-        ("domain: d\ndescriptors:\n  - { key: [k] }".to_owned(), "3: key is a text, not a list"),
-        ("domain: d\ndescriptors:\n  - { key: k, value: { a: b } }".to_owned(), "3: value is a text, not a map"),
-        (one("5"), "4: rate_limit is a map or a list of them, not a single value"),
+        ("domain: d\ndescriptors:\n  - { key: k, metadata: [1] }".to_owned(), "3: metadata must be a map, not a list"),
+        (
+            one("{ unit: day, requests_per_unit: -1 }"),
+            "4: requests_per_unit must be a whole number from 0 to 4294967295",
+        ),
+        (one("{ unit: day, requests_per_unit: 4294967296 }"), "4: requests_per_unit must be a whole number"),
+        (one("{ unit: day, requests_per_unit: 1.5 }"), "4: requests_per_unit must be a whole number"),
+        (one("{ unit: day, requests_per_unit: many }"), "4: requests_per_unit must be a whole number"),
+        (
+            "domain: d\ndescriptors:\n  - { key: k, shadow_mode: perhaps }".to_owned(),
+            "3: shadow_mode must be true or false",
+        ),
+        ("domain: d\ndescriptors:\n  - { key: [k] }".to_owned(), "3: key must be a string, not a list"),
+        ("domain: d\ndescriptors:\n  - { key: k, value: { a: b } }".to_owned(), "3: value must be a string, not a map"),
+        (one("5"), "4: rate_limit must be a map or a list of them, not a single value"),
         // Extensions of Weir.
-        (format!("domain: {}\ndescriptors: []", "d".repeat(1_025)), "1: domain is a text of at most 1024 bytes"),
+        (format!("domain: {}\ndescriptors: []", "d".repeat(1_025)), "1: domain must be a string of at most 1024 bytes"),
         (
             "domain: d\ncharge: all\ndescriptors: []".to_owned(),
-            "2: charge is `all_or_nothing`, `independent` or `over_limit_only`, not `all`",
+            "2: charge must be `all_or_nothing`, `independent` or `over_limit_only`, not `all`",
         ),
         (
             "domain: d\non_store_failure: alow\ndescriptors: []".to_owned(),
-            "2: on_store_failure is `local`, `allow`, `deny` or `error`, not `alow`",
+            "2: on_store_failure must be `local`, `allow`, `deny` or `error`, not `alow`",
         ),
-        ("domain: d\nanchor: 33\ndescriptors: []".to_owned(), "2: anchor is a number of segments, 1 to 32"),
+        ("domain: d\nanchor: 33\ndescriptors: []".to_owned(), "2: anchor must be a number of segments, 1 to 32"),
         ("domain: d\nschema: {}\ndescriptors: []".to_owned(), "2: unknown key `schema`"),
         (nested(17), "descriptors nest at most 16 deep"),
         (one(&format!("[{}]", vec![minute; 17].join(", "))), "4: 17 limits on one descriptor; at most 16"),
@@ -128,12 +137,15 @@ fn errors_have_the_line_number() {
         ),
         (
             one("{ unit: day, requests_per_unit: 1, name: \"a\\tb\" }"),
-            "4: a name is 1 to 4096 bytes without control characters",
+            "4: a name must be 1 to 4096 bytes without control characters",
         ),
-        (one("{ unit: day, requests_per_unit: 1, unit_multiplier: 0 }"), "4: unit_multiplier is a whole number from 1"),
+        (
+            one("{ unit: day, requests_per_unit: 1, unit_multiplier: 0 }"),
+            "4: unit_multiplier must be a whole number from 1",
+        ),
         (
             one("{ unit: year, requests_per_unit: 1, unit_multiplier: 2 }"),
-            "4: unit_multiplier is a whole number from 1",
+            "4: unit_multiplier must be a whole number from 1",
         ),
         (one("{ unit: day, requests_per_unit: 1, period: 1d }"), "4: period and unit exclude each other"),
         (
@@ -141,7 +153,7 @@ fn errors_have_the_line_number() {
             "4: period and unit_multiplier exclude each other",
         ),
         (one("{ requests_per_unit: 1, period: soon }"), "4: `soon` is not a duration"),
-        (one("{ requests_per_unit: 1, period: 32d }"), "4: period is 1us to 31d (the setting max_period"),
+        (one("{ requests_per_unit: 1, period: 32d }"), "4: period must be 1us to 31d (the setting max_period"),
         (one("{ unit: day, requests_per_unit: 1, burst: 5 }"), "4: `burst` is for an algorithm; name it"),
         (
             one("{ unit: day, requests_per_unit: 1, algorithm: gcr }"),
@@ -157,7 +169,7 @@ fn errors_have_the_line_number() {
             "4: unknown key `brst`; did you mean `burst`?",
         ),
         (one("{ unit: day, algorithm: gcra, burst: 1 }"), "4: gcra needs requests_per_unit"),
-        (one("{ unit: day, requests_per_unit: 0, algorithm: gcra, burst: 1 }"), "4: gcra: count is 1 to 2^32"),
+        (one("{ unit: day, requests_per_unit: 0, algorithm: gcra, burst: 1 }"), "4: gcra: count must be 1 to 2^32"),
         (one("{ unlimited: true, algorithm: gcra }"), "4: an unlimited rate_limit has no algorithm"),
         (
             one("{ algorithm: { gcra: { burst: 1, count: 1, period: 1s } }, unit: day }"),
@@ -165,7 +177,7 @@ fn errors_have_the_line_number() {
         ),
         (one("{ algorithm: { gcra: { burst: 1, count: 1 } } }"), "4: gcra: period is missing"),
         (one("{ algorithm: { gcrb: { burst: 1, count: 1 } } }"), "4: unknown algorithm `gcrb`; did you mean `gcra`?"),
-        (one("{ algorithm: { } }"), "4: algorithm is a name, or a map from one name to its parameters"),
+        (one("{ algorithm: { } }"), "4: algorithm must be a name, or a map from one name to its parameters"),
     ] {
         let error = read(&text).expect_err(&text);
         assert!(error.contains(expected), "{text}\n{error}\nexpected {expected}");
@@ -256,7 +268,7 @@ fn a_file_overrides_the_rule_for_a_store_that_fails() {
 }
 
 #[test]
-fn options_beside_limits_are_kept() {
+fn options_next_to_limits_are_kept() {
     let text = "
 domain: d
 charge: independent
@@ -314,7 +326,7 @@ fn misplaced_keys_are_ignored_and_noted() {
         [
             "2: `unit` is ignored here",
             "5: `unit` is ignored here",
-            "4: the key `k*` is an exact one; only a value may be a pattern",
+            "4: the key `k*` cannot be a pattern; only a value can",
             "6: requests_per_unit is missing: nothing is allowed",
             "6: `shadow_mode` is ignored here",
         ]
@@ -366,7 +378,7 @@ fn files_of_one_domain_are_merged_when_enabled() {
     let error = merged().unwrap_err();
     assert!(error.contains("b.yaml:4:5: duplicate descriptor `k/a`"), "{error}");
     write("b.yaml", "domain: d\ncharge: all_or_nothing\ndescriptors: []");
-    assert!(merged().unwrap_err().contains("b.yaml:1:1: the files of one domain say the same charge"));
+    assert!(merged().unwrap_err().contains("b.yaml:1:1: the files of one domain must have the same charge"));
     write("b.yaml", "domain: d\nschema: {}");
     let error = merged().unwrap_err();
     assert!(error.contains("one file per domain") && !error.contains("merge_domains"), "{error}");

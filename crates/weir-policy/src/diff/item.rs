@@ -96,10 +96,20 @@ impl Item<'_> {
                 format!("{} {}{shadow}{leased}", limit.params.name(), limit.params.describe())
             }
             ItemKind::Rule(rule) => {
-                let flags = [("unlimited", rule.unlimited), ("shadow_mode", rule.shadow), ("quota_mode", rule.quota)];
-                let flags = flags.into_iter().chain([("share_threshold", rule.share_threshold)]);
-                let set: Vec<_> = flags.filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
-                if set.is_empty() { "a descriptor".to_owned() } else { format!("a descriptor: {}", set.join(", ")) }
+                let flags = [
+                    ("unlimited", rule.unlimited),
+                    ("shadow_mode", rule.shadow),
+                    ("quota_mode", rule.quota),
+                    ("share_threshold", rule.share_threshold),
+                    ("detailed_metric", rule.detailed_metric),
+                    ("value_to_metric", rule.value_to_metric),
+                ];
+                let set = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name.to_owned());
+                let replacing = rule.limits.iter().filter(|limit| !limit.replaces.is_empty());
+                let replaces = replacing.map(|limit| format!("replaces {}", limit.replaces.join(" and ")));
+                let metadata = rule.metadata.iter().map(|metadata| format!("metadata {metadata}"));
+                let parts: Vec<_> = set.chain(replaces).chain(metadata).collect();
+                if parts.is_empty() { "a descriptor".to_owned() } else { format!("a descriptor: {}", parts.join(", ")) }
             }
         }
     }

@@ -100,22 +100,22 @@ struct LimitChange {
 #[derive(Debug, Error)]
 pub enum OverrideError {
     /// Too many segments.
-    #[error("a pattern has at most {MAX_SEGMENTS} segments, this one has {0}")]
+    #[error("a pattern can have at most {MAX_SEGMENTS} segments, not {0}")]
     Depth(usize),
     /// A segment that is empty or too long.
-    #[error("a segment has 1 to {MAX_SEGMENT_BYTES} bytes, the one at {0} has {1}")]
+    #[error("a segment must have 1 to {MAX_SEGMENT_BYTES} bytes; the one at {0} has {1}")]
     Segment(usize, usize),
     /// A domain name that is too long.
-    #[error("the domain has {0} bytes, the most is {MAX_SEGMENT_BYTES}")]
+    #[error("the domain has {0} bytes, more than {MAX_SEGMENT_BYTES}")]
     Domain(usize),
     /// A factor out of bounds.
-    #[error("a factor is {least} to {most}, not {0}", least = FACTORS.start(), most = FACTORS.end())]
+    #[error("a factor must be {least} to {most}, not {0}", least = FACTORS.start(), most = FACTORS.end())]
     Factor(f64),
     /// Limits that are invalid, none, or too many.
     #[error("{0}")]
     Limits(String),
     /// A reason that is empty or too long.
-    #[error("a reason has 1 to {MAX_REASON_BYTES} bytes, this one has {0}")]
+    #[error("a reason must have 1 to {MAX_REASON_BYTES} bytes, not {0}")]
     Reason(usize),
     /// An end that is not after the start.
     #[error("it ends before it starts")]
@@ -189,7 +189,7 @@ impl LimitChanges {
     pub fn parse(text: &str, bounds: &Bounds) -> Result<Self, OverrideError> {
         let wrong = |problems: Problems| OverrideError::Limits(problems.to_string());
         if text.len() > MAX_LIMITS_BYTES {
-            return Err(OverrideError::Limits(format!("limits are at most {MAX_LIMITS_BYTES} bytes")));
+            return Err(OverrideError::Limits(format!("limits can have at most {MAX_LIMITS_BYTES} bytes")));
         }
         let mut problems = Problems::default();
         let mut parsed = Vec::new();
@@ -205,7 +205,7 @@ impl LimitChanges {
         }
         if !(1..=MAX_LIMITS).contains(&parsed.len()) {
             return Err(OverrideError::Limits(format!(
-                "1 to {MAX_LIMITS} limits get other parameters, not {}",
+                "an override can change 1 to {MAX_LIMITS} limits, not {}",
                 parsed.len()
             )));
         }

@@ -198,7 +198,7 @@ fn a_factor_that_leaves_the_bounds_changes_nothing() {
 }
 
 #[test]
-fn effects_tell_what_becomes_of_the_limits_below_the_pattern() {
+fn effects_list_the_changed_limits_below_the_pattern() {
     let effects_of = |pattern: &str, change| -> Vec<_> {
         effects(&policy(), &one(pattern, change)).into_iter().map(|effect| (effect.limit, effect.after)).collect()
     };

@@ -113,7 +113,7 @@ impl Destination {
         let listen = address.listen.clone();
         if !address.encrypted.unwrap_or(trust.is_set()) {
             return if trust.is_set() {
-                Err(format!("http://{listen} is not encrypted; write https:// where --tls-… is to count"))
+                Err(format!("http://{listen} is not encrypted; use https:// with the --tls-… options"))
             } else {
                 Ok(Self { listen, tls: None, unexpected: Unexpected::default() })
             };

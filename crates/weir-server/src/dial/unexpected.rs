@@ -41,11 +41,11 @@ impl Plain {
         let authority = self.authority.take()?;
         let https = format!("write https://{authority} (--tls-ca FILE for a CA of your own)");
         let found = match first {
-            Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} wants TLS: {https}"),
+            Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} requires TLS: {https}"),
             Some(HTTP_1) => format!("{authority} answers in HTTP/1, which is not gRPC"),
             Some(_) => return None,
             // The last bytes of a server may be lost with its connection.
-            None => format!("{authority} closed the connection without an answer; if it wants TLS, {https}"),
+            None => format!("{authority} closed the connection without an answer; if it requires TLS, {https}"),
         };
         Some(io::Error::new(ErrorKind::InvalidData, self.found.get_or_init(|| found).as_str()))
     }

@@ -118,7 +118,7 @@ async fn a_connection_that_closes_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn what_is_not_read_of_the_shared_bytes_is_left_for_others() {
+async fn unused_shared_bytes_are_left_for_others() {
     let queue = queue();
     let (mut server, _client) = connection(&queue, LARGE.first + 1).await;
     let mut buffer = vec![0; usize::try_from(LARGE.first + 1).unwrap()];

@@ -37,12 +37,13 @@ impl CertificateIdentity {
     /// # Errors
     /// A sentence, if it cannot be parsed.
     pub(crate) fn of(certificate: &[u8]) -> Result<Self, String> {
-        let (_, certificate) = parse_x509_certificate(certificate).map_err(|error| format!("no X.509: {error}"))?;
+        let (_, certificate) =
+            parse_x509_certificate(certificate).map_err(|error| format!("not an X.509 certificate: {error}"))?;
         let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
         // `not_after` is inclusive.
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.saturating_add(1));
         let alternative = certificate.subject_alternative_name();
-        let mut names: Vec<_> = match alternative.map_err(|error| format!("its subjectAltName: {error}"))? {
+        let mut names: Vec<_> = match alternative.map_err(|error| format!("invalid subjectAltName: {error}"))? {
             Some(names) => names.value.general_names.iter().filter_map(Name::of).take(MAX_NAMES).collect(),
             None => {
                 let common = certificate.subject().iter_common_name();
@@ -150,20 +151,20 @@ impl TryFrom<String> for NamePattern {
         }
         if text.contains(SCHEME_END) {
             return match text.strip_suffix("/*") {
-                Some(before) if before.contains('*') => wrong("has more than one star"),
-                Some(before) if before.ends_with('/') => wrong("names no host before the star"),
+                Some(before) if before.contains('*') => wrong("has more than one `*`"),
+                Some(before) if before.ends_with('/') => wrong("has no host before the `*`"),
                 Some(before) => Ok(Self(PatternKind::Below(format!("{before}/")))),
-                None if text.contains('*') => wrong("has its star elsewhere than in `/*` at the end"),
+                None if text.contains('*') => wrong("may have a `*` only in `/*` at the end"),
                 None => Ok(Self(PatternKind::Uri(text))),
             };
         }
         let text = text.to_ascii_lowercase();
         match text.strip_prefix('*') {
             Some(behind) if !behind.starts_with('.') || behind.len() < 2 || behind.contains('*') => {
-                wrong("has its star elsewhere than in `*.` at the beginning")
+                wrong("may have a `*` only in `*.` at the beginning")
             }
             Some(behind) => Ok(Self(PatternKind::Label(behind.to_owned()))),
-            None if text.contains('*') => wrong("has its star elsewhere than in `*.` at the beginning"),
+            None if text.contains('*') => wrong("may have a `*` only in `*.` at the beginning"),
             None => Ok(Self(PatternKind::Plain(text))),
         }
     }
@@ -228,7 +229,7 @@ mod tests {
         let pretender = identity("spiffe://example.org/pay", Vec::new());
         assert!(!pretender.matches(&pattern("spiffe://example.org/pay")), "a common name is no URI");
         assert_eq!(pretender.end, SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_444_801));
-        assert!(CertificateIdentity::of(b"nonsense").unwrap_err().contains("no X.509"));
+        assert!(CertificateIdentity::of(b"nonsense").unwrap_err().contains("not an X.509 certificate"));
     }
 
     #[test]

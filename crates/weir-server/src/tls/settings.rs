@@ -90,8 +90,8 @@ impl ListenerTls {
         let unix = matches!(listen, Listen::Unix(_));
         holds(!(unix && self.is_on()), "cert: a unix socket is not encrypted; the rights of its directory guard it")?;
         let times = SECOND / 10..=60 * SECOND;
-        holds(times.contains(&self.handshake_timeout.0), "handshake_timeout is 100ms to 60s")?;
-        holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes is 1 to 100000")?;
+        holds(times.contains(&self.handshake_timeout.0), "handshake_timeout must be 100ms to 60s")?;
+        holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes must be 1 to 100000")?;
         // Otherwise silent clients could take all connections.
         let room = !self.is_on() || self.max_handshakes < max_connections;
         holds(room, "max_handshakes is less than max_connections of the port")

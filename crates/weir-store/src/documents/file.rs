@@ -72,7 +72,7 @@ impl LogFile {
         let (whole, rest) = text.split_at(end_of_lines(&text));
         if !rest.is_empty() {
             let path = path.display();
-            warn!(%path, bytes = rest.len(), "a last line that was not written whole is ignored: its change was not answered");
+            warn!(%path, bytes = rest.len(), "an incomplete last line is ignored: its change was never confirmed");
         }
         let mut changes = Vec::<Changed>::new();
         for (index, line) in whole.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -133,7 +133,7 @@ impl LogFile {
         self.file.read_exact_at(&mut lines, 0)?;
         file::replace(&self.path, &lines)?;
         self.file = open(&self.path)?;
-        warn!(path = %self.path.display(), "the file was removed or replaced: it is written anew");
+        warn!(path = %self.path.display(), "the file was removed or replaced: it is written again");
         Ok(())
     }
 }

@@ -74,7 +74,7 @@ pub enum Changes {
 #[derive(Debug, Error)]
 pub enum ChangeError {
     /// There are [`MAX_DOCUMENTS`].
-    #[error("there are {MAX_DOCUMENTS} already, the most that may be")]
+    #[error("{MAX_DOCUMENTS} exist, the maximum")]
     Full,
     /// It is unknown whether the store made the change.
     #[error(transparent)]

@@ -20,7 +20,7 @@ fn all(documents: &MemoryDocuments) -> Vec<(String, String)> {
 }
 
 #[test]
-fn changes_are_told_from_a_place_in_the_log_on() {
+fn changes_are_read_from_a_log_position() {
     let documents = MemoryDocuments::new(Arc::new(ManualClock::new(5_000)));
     let first = documents.change(&put("a", Some("1"))).unwrap().unwrap();
     let second = documents.change(&put("a", Some("2"))).unwrap().unwrap();
@@ -113,7 +113,7 @@ fn reads_do_not_wait_for_a_change_that_is_being_made() {
 }
 
 #[test]
-fn a_long_file_is_written_anew_with_what_is_needed() {
+fn a_long_file_is_compacted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let line = |number: usize| {

@@ -122,7 +122,8 @@ pub enum Uncovered {
     Refused(Verdict),
     /// Sent to the store, with the lease informed of the reply.
     Ask(PendingCheck),
-    /// Sent to the store: the key has no lease, or the cost is above its limit.
+    /// Sent to the store: the key has no lease or one that is closed, the cost is above its limit, or the check is a
+    /// preview or a refund.
     NotLeased,
 }
 

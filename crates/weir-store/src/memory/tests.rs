@@ -291,7 +291,7 @@ fn a_long_name_takes_the_place_of_several_states_as_long_as_it_is_there() {
 }
 
 #[test]
-fn what_a_limit_of_a_request_may_remember_takes_places_and_that_of_a_policy_none() {
+fn large_limits_of_requests_take_places_and_those_of_a_policy_do_not() {
     let clock = ManualClock::new(5 * SECOND);
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, clock);
     let log = |origin, count: &str| {
@@ -315,7 +315,7 @@ fn what_a_limit_of_a_request_may_remember_takes_places_and_that_of_a_policy_none
 }
 
 #[test]
-fn what_is_held_and_answers_that_are_remembered_take_places_by_their_size() {
+fn holds_and_stored_answers_take_places_by_their_size() {
     let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1000", "1s"));
     let store = MemoryStore::new(MemorySettings::default(), Arc::clone(&clock));
     let (key, id) =

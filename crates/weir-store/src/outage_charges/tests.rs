@@ -96,7 +96,7 @@ fn previews_and_dry_runs_admit_nothing() {
 }
 
 #[test]
-fn what_comes_back_meanwhile_is_not_charged() {
+fn refunds_during_an_outage_are_not_charged() {
     let scene = Scene::new(PLENTY);
     scene.admit(&["user", "alex"], 8);
     scene.clock.set(START + 5 * SECOND);
@@ -126,7 +126,7 @@ fn refunds_are_of_what_was_admitted_here() {
 }
 
 #[test]
-fn at_most_so_many_levels_wait() {
+fn the_number_of_waiting_levels_is_bounded() {
     let scene = Scene::new(3);
     for user in ["a", "b", "c", "d", "d", "a"] {
         scene.admit(&["user", user], 2);
@@ -155,7 +155,7 @@ fn large_states_count_as_several_keys() {
 }
 
 #[test]
-fn what_was_not_sent_waits_again_with_what_came_meanwhile() {
+fn unsent_charges_are_merged_with_newer_ones() {
     let scene = Scene::new(PLENTY);
     scene.admit(&["user", "alex"], 3);
     scene.admit(&["user", "bo"], 2);

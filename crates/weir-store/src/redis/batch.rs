@@ -39,7 +39,8 @@ pub(crate) struct CallSettings {
     pub now: Option<Micros>,
     /// Least TTL of a key, in milliseconds.
     pub least_ttl_millis: i64,
-    /// Replicas that must acknowledge the charges of a round trip before the checks are answered; 0: none.
+    /// Replicas whose acknowledgement of the charges of a round trip is awaited before the checks are answered, within
+    /// the command timeout; 0: none.
     pub wait_replicas: u32,
 }
 

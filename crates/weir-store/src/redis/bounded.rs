@@ -29,7 +29,7 @@ impl<S> Bounded<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.received > MAX_REPLY_BYTES {
-            return Poll::Ready(Err(io::Error::other("the server sends more than any reply has")));
+            return Poll::Ready(Err(io::Error::other("the reply is larger than any valid one")));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
@@ -70,7 +70,7 @@ mod tests {
             stream.read_exact(&mut reply).await.unwrap();
         }
         let beyond = stream.read_exact(&mut reply).await.unwrap_err();
-        assert!(beyond.to_string().contains("more than any reply"), "{beyond}");
+        assert!(beyond.to_string().contains("larger than any valid one"), "{beyond}");
         drop(stream);
         sent.await.unwrap();
     }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_goes_on_when_the_server_fails_again_soon() {
+    async fn an_outage_continues_when_the_server_soon_fails_again() {
         let (breaker, start) = (Breaker::default(), Instant::now());
         let outage = || breaker.outage().map(|outage| ((outage.since - start).as_secs(), outage.cause.to_string()));
         assert_eq!(outage(), None);

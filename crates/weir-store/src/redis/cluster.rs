@@ -27,7 +27,7 @@ use crate::{
 /// Most redirections of one request.
 const MAX_REDIRECTS: u32 = 8;
 /// Cause of failures while no master is known.
-const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
+const UNKNOWN: &str = "the Cluster's slot map is not known yet";
 
 pub(super) struct Cluster {
     shared: Arc<Shared>,

@@ -56,7 +56,7 @@ impl Hello {
     /// The reply is not one to `HELLO`.
     pub fn read(reply: &Value) -> RedisResult<Self> {
         let fields: HashMap<String, Value> =
-            from_redis_value_ref(reply).map_err(|_| wrong("HELLO is answered by something else"))?;
+            from_redis_value_ref(reply).map_err(|_| wrong("the reply to HELLO cannot be read"))?;
         let text = |name| fields.get(name).and_then(|value| from_redis_value_ref(value).ok()).unwrap_or_default();
         Ok(Self { server: text("server"), version: text("version"), mode: text("mode"), role: text("role") })
     }

@@ -184,13 +184,13 @@ async fn watch(context: Arc<Context>) {
             relapses += 1;
             if relapses == 1 {
                 let error = &*breaker.cause();
-                warn!(server, error, "the store fails again soon after a probe went well");
+                warn!(server, error, "the store fails again soon after a successful probe");
             }
             sleep(pause).await;
             pause = (2 * pause).min(MAX_PROBE_PAUSE);
         }
         if relapses > 0 {
-            info!(server, relapses, "the store goes on answering");
+            info!(server, relapses, "the store stays healthy");
         }
     }
 }

@@ -55,7 +55,8 @@ pub struct Pool {
 struct Epochs {
     /// Only the last one opens connections; the older ones have some still in use.
     list: Vec<Arc<Epoch>>,
-    /// The number of switches to a master that most Sentinels reported, and the last such master.
+    /// The number of switches of the master, by a majority of the Sentinels or an announced promotion, and the last such
+    /// master.
     switches: u64,
     master: Option<Address>,
 }
@@ -163,7 +164,7 @@ impl Pool {
         let made = Pooled { connection, epoch, disconnections };
         if made.epoch.is_over() {
             made.discard();
-            return Err(outvoted());
+            return Err(superseded());
         }
         Ok(made)
     }
@@ -172,12 +173,12 @@ impl Pool {
     /// older ones hand out no more connections.
     ///
     /// # Errors
-    /// Most Sentinels have reported another master since `switches`, or the parameters are invalid.
+    /// The master has been switched since `switches`, or the parameters are invalid.
     fn epoch(&self, address: &Address, secrets: Secrets, switches: Option<u64>) -> Result<Arc<Epoch>, Failure> {
         let mut epochs = self.epochs.lock();
         let has_switched = switches.is_some_and(|switches| switches != epochs.switches);
         if has_switched && epochs.master.as_ref() != Some(address) {
-            return Err(outvoted());
+            return Err(superseded());
         }
         let epochs = &mut epochs.list;
         let last = epochs.last();
@@ -189,7 +190,12 @@ impl Pool {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
         epochs.iter().for_each(|older| older.pool.close());
-        epochs.retain(|older| older.is_in_use());
+        epochs.retain(|older| {
+            let is_in_use = older.is_in_use();
+            // Its first connection may be under way, which `disconnect_others` could not end.
+            older.is_over.fetch_or(!is_in_use && !older.is_of(address), Ordering::Relaxed);
+            is_in_use
+        });
         let epoch = Arc::new(self.new_epoch(address, secrets)?);
         epochs.push(Arc::clone(&epoch));
         Ok(epoch)
@@ -255,20 +261,23 @@ impl Pool {
         in_use.peek().is_some() && in_use.all(|epoch| !servers.iter().any(|server| epoch.is_of(server)))
     }
 
-    /// Ends the epochs of connections to other servers and returns the addresses of those with connections. A Sentinel
-    /// that reported another master before, to an attempt to connect that is under way, is outvoted.
+    /// Switches to this master: ends the epochs of connections to other servers and returns the addresses of those with
+    /// connections. Attempts to connect that are under way to others fail.
     pub(crate) fn disconnect_others(&self, master: &Address) -> Vec<Address> {
         let mut left = Vec::new();
         let mut epochs = self.epochs.lock();
-        epochs.switches += 1;
-        epochs.master = Some(master.clone());
+        if epochs.master.as_ref() != Some(master) {
+            epochs.switches += 1;
+            epochs.master = Some(master.clone());
+        }
         // Also those without connections, whose first one may be under way.
         for epoch in epochs.list.iter().filter(|epoch| !epoch.is_of(master) && !epoch.is_over()) {
             epoch.is_over.store(true, Ordering::Relaxed);
-            epoch.pool.close();
             if epoch.is_in_use() && !left.contains(&epoch.address) {
                 left.push(epoch.address.clone());
             }
+            // Ends the idle ones.
+            epoch.pool.close();
         }
         drop(epochs);
         self.changes.fetch_add(left.len() as u64, Ordering::Relaxed);
@@ -305,8 +314,8 @@ impl Pool {
     }
 }
 
-fn outvoted() -> Failure {
-    Failure::Connect("most Sentinels report another master".into())
+fn superseded() -> Failure {
+    Failure::Connect("the master was switched during the look-up".into())
 }
 
 impl Drop for Pause<'_> {

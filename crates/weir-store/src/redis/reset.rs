@@ -84,7 +84,7 @@ pub(super) async fn reset_hash(io: &Io, now: Option<Micros>, scope: &ResetScope)
             (None, None) => return Ok(done),
             (Some(next), _) if is_same => cursor = next,
             (None, Some((_, before))) if is_same && id().await? == *before => return Ok(done),
-            _ if tries == MAX_STARTS => return Err(Failure::Lost("its server changed again and again".into())),
+            _ if tries == MAX_STARTS => return Err(Failure::Lost("its key's server changed too often".into())),
             _ => {
                 let id = id().await?;
                 (cursor, tries, server) = (START.to_vec(), tries + 1, Some((node, id)));

@@ -44,7 +44,7 @@ fn unknown(text: &str) -> String {
         _ if is_scheme && address.is_some() => {
             format!("`{text}` has no scheme; for a Redis server write `redis://{text}`")
         }
-        "" => format!("a store is named by one of {KNOWN}"),
+        "" => format!("a store's URL begins with one of {KNOWN}"),
         _ if !is_scheme => format!("not the URL of a store; known are {KNOWN}"),
         _ => format!("unknown store `{scheme}`; known are {KNOWN}"),
     }
@@ -141,24 +141,24 @@ fn address(text: &str, default_port: u16) -> Result<Address, String> {
         Some(text) => match text.split_once(']') {
             Some((host, "")) => (host, None),
             Some((host, port)) if port.starts_with(':') => (host, port.get(1..)),
-            _ => return Err("an IPv6 address stands in brackets, and a port behind them".to_owned()),
+            _ => return Err("an IPv6 address must be in brackets, followed by the port".to_owned()),
         },
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     if port.is_some_and(|port| port.contains(':')) {
-        return Err("an IPv6 address stands in brackets, and a port behind them".to_owned());
+        return Err("an IPv6 address must be in brackets, followed by the port".to_owned());
     }
     if host.is_empty() {
         return Err("a host is missing".to_owned());
     }
     if host.contains(|letter: char| letter.is_whitespace() || letter.is_control() || "?#%".contains(letter)) {
-        return Err("a host has letters that no host has; parameters are not known here".to_owned());
+        return Err("the host has invalid characters; this URL takes no parameters".to_owned());
     }
     let port = match port {
         None => default_port,
         Some(port) => match port.parse() {
             Ok(port) if port > 0 => port,
-            _ => return Err("a port is a number from 1 to 65535".to_owned()),
+            _ => return Err("a port must be a number from 1 to 65535".to_owned()),
         },
     };
     Ok(Address::Tcp { host: host.to_owned(), port })

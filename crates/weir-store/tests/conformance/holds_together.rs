@@ -95,7 +95,7 @@ async fn trace(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
 }
 
 #[tokio::test]
-async fn what_comes_together_is_served_as_if_sequential() {
+async fn pipelined_commands_are_served_in_order() {
     let server = Server::start(Options::socket());
     let clock = Arc::new(ManualClock::default());
     let Authority::Redis(store) = on_redis(&server.url(), &clock) else { unreachable!() };

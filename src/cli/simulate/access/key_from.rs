@@ -69,7 +69,7 @@ impl Segment {
         match (text, field) {
             ("", _) => Err("is empty".to_owned()),
             (_, Some(field)) => Field::parse(field).map(Self::Field),
-            _ if text.contains(['{', '}']) => Err("is neither a text without braces nor one {field}".to_owned()),
+            _ if text.contains(['{', '}']) => Err("must be a string without braces or one {field}".to_owned()),
             _ if text.len() > MAX_SEGMENT_BYTES => Err(format!("is longer than {MAX_SEGMENT_BYTES} bytes")),
             _ => Ok(Self::Literal(text.to_owned())),
         }
@@ -195,9 +195,9 @@ mod tests {
             ("", "segment 1 ``: is empty"),
             ("/ip", "segment 1 ``: is empty"),
             ("a//b", "segment 2 ``: is empty"),
-            ("a/u-{user}", "segment 2 `u-{user}`: is neither"),
+            ("a/u-{user}", "segment 2 `u-{user}`: must be a string without braces"),
             ("{a}{b}", "names no field"),
-            ("{a", "is neither"),
+            ("{a", "must be a string without braces"),
             ("{}", "names no field"),
             ("{?}", "names no field"),
             ("{:1}", "names no field"),

@@ -67,7 +67,7 @@ fn cost(field: &Field, record: &Record<'_>) -> Result<i64, String> {
         "-" => Ok(0),
         text => {
             let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
-            number.ok_or_else(|| format!("`{}` is a whole number from 0, not `{text}`", field.name()))
+            number.ok_or_else(|| format!("`{}` must be a whole number from 0, not `{text}`", field.name()))
         }
     }
 }

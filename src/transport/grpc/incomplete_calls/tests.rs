@@ -65,7 +65,7 @@ async fn a_message_already_received_does_not_count_as_waiting() {
 }
 
 #[tokio::test]
-async fn a_message_that_comes_with_the_next_read_takes_no_slot() {
+async fn a_message_in_the_next_read_takes_no_slot() {
     let (port, connected) = calls();
     let connection = port.of(connected);
     let mut soon = connection.body(empty(), Expected::Message);

@@ -71,7 +71,7 @@ async fn a_bucket_with_a_long_id_takes_the_room_of_several() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holders_are_bounded_those_included_that_have_left_and_still_spend() {
+async fn holders_are_bounded_including_those_that_left() {
     let (quotas, limiter) = quotas(2);
     let most = 2 * HOLDERS_OF_A_BUCKET;
     let mut streams: Vec<_> = (0..most).map(|_| stream(&quotas, reports(["alex"]))).collect();

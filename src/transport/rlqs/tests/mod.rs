@@ -38,7 +38,7 @@ async fn replicas_divide_a_limit_by_demand() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_killed_replicas_envoys_may_use_is_no_one_elses_until_it_is_over() {
+async fn the_shares_of_a_killed_replica_are_not_reassigned_before_they_expire() {
     let mut simulation = simulation("local", &[&[5_000.0], &[5_000.0]]).await;
     let gone = simulation.rates()[1];
     // Its Envoys report to no replica.
@@ -50,7 +50,7 @@ async fn what_a_killed_replicas_envoys_may_use_is_no_one_elses_until_it_is_over(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_costs_little_more_than_the_time_until_what_was_told_is_over() {
+async fn a_restart_costs_little_more_than_the_rest_of_the_assignments() {
     for (name, demands, restarted, instead) in [
         ("the busier one of two", &[&[1080.0][..], &[60.0, 60.0]][..], 0, 1),
         ("the other one", &[&[60.0], &[1080.0, 60.0]], 0, 1),
@@ -77,7 +77,7 @@ async fn a_restart_costs_little_more_than_the_time_until_what_was_told_is_over()
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_is_away_shares_stay_or_are_withdrawn_as_the_policy_says() {
+async fn during_an_outage_shares_follow_on_store_failure() {
     for (rule, stays) in [("local", true), ("allow", true), ("deny", false), ("error", false)] {
         let mut simulation = simulation(rule, &[&[900.0], &[50.0]]).await;
         let before = simulation.rates();

@@ -78,7 +78,7 @@ impl Algorithm for Concurrency {
         if RESERVATION_TTL.contains(&fields.ttl) {
             return Ok(Self { fields });
         }
-        Err(ParamError::new("ttl", format!("ttl is 10ms to 1d, not {}", Length::write(fields.ttl))))
+        Err(ParamError::new("ttl", format!("ttl must be 10ms to 1d, not {}", Length::write(fields.ttl))))
     }
 
     fn fields(&self) -> &Fields {

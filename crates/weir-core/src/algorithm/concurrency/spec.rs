@@ -66,8 +66,8 @@ fn rust_and_lua_agree_on_slots() {
 #[test]
 fn invalid_parameters_are_rejected() {
     let reason = |fields: &[(&str, &str)]| error("concurrency", fields).reason;
-    assert_eq!(reason(&[("max", "0"), ("ttl", "1s")]), "max is 1 to 2^32, not 0");
-    assert_eq!(reason(&[("max", "1"), ("ttl", "9ms")]), "ttl is 10ms to 1d, not 9ms");
+    assert_eq!(reason(&[("max", "0"), ("ttl", "1s")]), "max must be 1 to 2^32, not 0");
+    assert_eq!(reason(&[("max", "1"), ("ttl", "9ms")]), "ttl must be 10ms to 1d, not 9ms");
     assert_eq!(reason(&[("max", "1")]), "ttl is missing");
-    assert_eq!(reason(&[("max", "1"), ("ttl", "1s"), ("check", "wait")]), "check is refuse or peek, not `wait`");
+    assert_eq!(reason(&[("max", "1"), ("ttl", "1s"), ("check", "wait")]), "check must be refuse or peek, not `wait`");
 }

@@ -156,10 +156,10 @@ impl Algorithm for Decay {
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
         let Fields { max, resolution, decay, charge_denied } = fields;
         if !(max > 0.0 && max <= MAX_AMOUNT) {
-            return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
+            return Err(ParamError::new("max", format!("max must be above 0 and at most 2^32, not {max}")));
         }
         if !(1.001..=1e6).contains(&decay) {
-            return Err(ParamError::new("decay", format!("decay is 1.001 to 1000000, not {decay}")));
+            return Err(ParamError::new("decay", format!("decay must be 1.001 to 1000000, not {decay}")));
         }
         let highest = if charge_denied { MAX_AMOUNT } else { MAX_AMOUNT.min(2.0 * max) };
         let params = Self { fields, ln_decay: decay.ln(), highest };

@@ -284,12 +284,12 @@ fn invalid_parameters_are_rejected() {
         (error.field, error.reason)
     };
     for max in ["0", "-1", "4294967296.5"] {
-        assert_eq!(rejected(max, "1s", "2"), ("max".to_owned(), format!("max is above 0 and at most 2^32, not {max}")));
+        assert_eq!(rejected(max, "1s", "2"), ("max".to_owned(), format!("max must be above 0 and at most 2^32, not {max}")));
     }
-    assert_eq!(rejected("NaN", "1s", "2").1, "max is a number, not `NaN`");
+    assert_eq!(rejected("NaN", "1s", "2").1, "max must be a number, not `NaN`");
     assert_eq!(rejected("1", "0s", "2").0, "resolution");
     assert_eq!(rejected("1", "32d", "2").0, "resolution");
-    assert_eq!(rejected("1", "1s", "1.0009").1, "decay is 1.001 to 1000000, not 1.0009");
+    assert_eq!(rejected("1", "1s", "1.0009").1, "decay must be 1.001 to 1000000, not 1.0009");
     assert_eq!(rejected("1", "1s", "1000001").0, "decay");
     // 42,930 slots with a decay of 1.001, so a slot is 7 h 17 min at most.
     assert_eq!(rejected("1", "8h", "1.001").0, "decay");

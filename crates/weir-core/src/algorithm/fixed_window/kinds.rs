@@ -59,7 +59,7 @@ impl Kind for CalendarUnit {
 
     fn read(text: &str) -> Result<Self::Value, String> {
         let unit = Self::ALL.into_iter().find(|unit| unit.name() == text);
-        unit.map(Some).ok_or_else(|| format!(" is {}, not `{text}`", Self::NAMES.join(", ")))
+        unit.map(Some).ok_or_else(|| format!(" must be {}, not `{text}`", Self::NAMES.join(", ")))
     }
 
     fn write(value: Self::Value) -> String {
@@ -81,7 +81,7 @@ impl Kind for ZoneName {
     fn read(text: &str) -> Result<Self::Value, String> {
         Zone::named(text).map(Some).ok_or_else(|| {
             let like = Zone::suggested(text).map_or("Europe/Berlin", Zone::name);
-            format!(" is a name of the IANA time zone database such as {like}, not `{text}`")
+            format!(" must be a name of the IANA time zone database such as {like}, not `{text}`")
         })
     }
 
@@ -117,7 +117,7 @@ impl Kind for AnchorDay {
         let weekday = || WEEKDAYS.iter().position(|name| *name == text).map(|day| Anchor::Weekday(day as u8));
         let day = || text.parse().ok().filter(|day| (1..=31).contains(day)).map(Anchor::Day);
         weekday().or_else(day).or_else(|| Self::date(text)).map(Some).ok_or_else(|| {
-            format!(" is a weekday (monday), a day of the month (1 to 31) or of the year (04-06), not `{text}`")
+            format!(" must be a weekday (monday), a day of the month (1 to 31) or of the year (04-06), not `{text}`")
         })
     }
 
@@ -148,7 +148,7 @@ impl Holds<Option<Unit>> for i32 {
             Ok(proto::Calendar::Week) => Ok(Some(Some(Unit::Week))),
             Ok(proto::Calendar::Month) => Ok(Some(Some(Unit::Month))),
             Ok(proto::Calendar::Year) => Ok(Some(Some(Unit::Year))),
-            Err(_) => Err(ParamError::new(field, format!("no {field} has the number {self}"))),
+            Err(_) => Err(ParamError::new(field, format!("unknown {field} {self}"))),
         }
     }
 }

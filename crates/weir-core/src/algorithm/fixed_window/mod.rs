@@ -119,30 +119,30 @@ impl Windows {
         let Fields { period, per_key_phase, calendar, zone, anchor, .. } = *fields;
         let wrong = |field, reason: &str| Err(ParamError::new(field, reason));
         let unit = match (period, calendar) {
-            (None, None) => return wrong("period", "period is missing; or give a calendar"),
-            (Some(_), Some(_)) => return wrong("period", "period is left out where a calendar is given"),
+            (None, None) => return wrong("period", "period or calendar is missing"),
+            (Some(_), Some(_)) => return wrong("period", "period cannot be combined with calendar"),
             (Some(_), None) if zone.is_some() => {
-                return wrong("zone", "zone is the time zone of a calendar, which is not given");
+                return wrong("zone", "zone requires calendar");
             }
             (Some(_), None) if anchor.is_some() => {
-                return wrong("anchor", "anchor is where windows of a calendar begin, which is not given");
+                return wrong("anchor", "anchor requires calendar");
             }
             (Some(period), None) => return Ok(Self::Periodic(period)),
             (None, Some(unit)) => unit,
         };
         if per_key_phase {
-            return wrong("per_key_phase", "per_key_phase is false where a calendar is given");
+            return wrong("per_key_phase", "per_key_phase cannot be combined with calendar");
         }
         if anchor.is_some_and(|anchor| !anchor.is_of(unit)) {
             return wrong(
                 "anchor",
-                "anchor is a weekday for windows of a week (monday), a day for those of a month (15), month and day for \
+                "anchor must be a weekday for windows of a week (monday), a day for those of a month (15), month and day for \
                  those of a year (04-06); days have none",
             );
         }
         if longest(unit) > bounds.max_period {
             let max = format_duration(bounds.max_period);
-            return wrong("calendar", &format!("calendar is a unit of at most {max} (the setting max_period)"));
+            return wrong("calendar", &format!("calendar must be a unit of at most {max} (the setting max_period)"));
         }
         Ok(Self::Calendar(Arc::new(Calendar::new(unit, zone.unwrap_or_else(Zone::utc), anchor))))
     }

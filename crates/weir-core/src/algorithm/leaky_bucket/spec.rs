@@ -130,7 +130,7 @@ fn a_factor_scales_size_and_drip_rate_rounding_up() {
 
 /// Units spent under a limit 2^32 times as large are clamped to twice the new size, and to 35 years.
 #[test]
-fn what_a_much_larger_bucket_held_is_cut() {
+fn units_of_a_much_larger_bucket_are_cut() {
     let large = parse("leaky_bucket", &[("size", "4294967296"), ("drip_size", "4294967296"), ("drip_rate", "31d")]);
     let one = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "31d")]);
     let many = parse("leaky_bucket", &[("size", "300"), ("drip_rate", "31d")]);
@@ -150,8 +150,8 @@ fn invalid_parameters_are_rejected() {
         (error.field, error.reason)
     };
     assert_eq!(rejected(&[]).1, "size is missing");
-    assert_eq!(rejected(&[("size", "0")]).1, "size is 1 to 2^32, not 0");
-    assert_eq!(rejected(&[("size", "1"), ("drip_size", "0")]).1, "drip_size is 1 to 2^32, not 0");
+    assert_eq!(rejected(&[("size", "0")]).1, "size must be 1 to 2^32, not 0");
+    assert_eq!(rejected(&[("size", "1"), ("drip_size", "0")]).1, "drip_size must be 1 to 2^32, not 0");
     assert_eq!(rejected(&[("size", "1"), ("drip_size", "4294967297")]).0, "drip_size");
     assert_eq!(rejected(&[("size", "1"), ("drip_rate", "0s")]).0, "drip_rate");
     assert_eq!(rejected(&[("size", "1"), ("drip_rate", "32d")]).0, "drip_rate");

@@ -64,7 +64,7 @@ impl Algorithm for LeakyQueue {
         let Fields { count, period, burst, delay, max_wait } = fields;
         let whole = Meter::checked("burst", burst + 1, count, period)?;
         if delay > burst {
-            return Err(ParamError::new("delay", format!("delay is 0 to the burst of {burst}, not {delay}")));
+            return Err(ParamError::new("delay", format!("delay must be 0 to the burst of {burst}, not {delay}")));
         }
         let free = whole.rate.span(delay + 1);
         let meter = max_wait.map_or(whole, |max_wait| meter_for_wait(whole, free, max_wait));

@@ -203,7 +203,7 @@ fn invalid_parameters_are_rejected() {
         let limit = [("count", "1"), ("period", "1s"), ("burst", burst), ("delay", delay), ("max_wait", max_wait)];
         error("leaky_queue", &limit)
     };
-    assert_eq!(wrong("5", "6", "0s"), ParamError::new("delay", "delay is 0 to the burst of 5, not 6"));
+    assert_eq!(wrong("5", "6", "0s"), ParamError::new("delay", "delay must be 0 to the burst of 5, not 6"));
     assert_eq!(wrong("4294967297", "0", "0s").field, "burst");
     assert_eq!(wrong("2147483648", "0", "0s").field, "burst");
     assert_eq!(wrong("5", "5", "86400000001us").field, "max_wait");

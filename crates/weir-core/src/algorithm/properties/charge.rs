@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn rust_and_lua_charge_alike() {
+fn rust_and_lua_agree_on_charges() {
     let halves = Halves::new();
     replay(10, 60, Events::ANY, |step, random| {
         if step.params.holdable().is_err() {
@@ -29,7 +29,7 @@ fn rust_and_lua_charge_alike() {
 
 /// A charge that fits equals the charge of a request.
 #[test]
-fn a_charge_that_fits_is_that_of_a_step() {
+fn a_charge_within_the_limit_equals_a_step() {
     replay(10, 60, Events::ANY, |step, _| {
         if step.params.holdable().is_ok() && step.decision.allowed && step.input.cost > 0 {
             let units = step.input.cost.unsigned_abs();
@@ -42,7 +42,7 @@ fn a_charge_that_fits_is_that_of_a_step() {
 /// Units spent under another limit count for no longer than a charge of twice this limit; but a window in use keeps
 /// its end.
 #[test]
-fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
+fn units_of_another_limit_count_at_most_twice_the_capacity() {
     replay(60, 60, Events { back: false, changes: true, refunds: true }, |step, random| {
         let other = &step.others[random.below(step.others.len())];
         let is_window = matches!(other, Params::FixedWindow(_) | Params::Cycle(_));
@@ -60,7 +60,7 @@ fn what_another_limit_spent_counts_for_twice_this_one_at_most() {
 
 /// As many units as fit are charged, so nothing more passes then, and the rest does not count later either.
 #[test]
-fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
+fn charges_fill_a_limit_at_most() {
     replay(10, 60, Events { back: false, changes: false, refunds: true }, |step, random| {
         let (params, state, StepInput { now, phase, .. }) = (step.params, step.state, step.input);
         let peek = |state: Option<&State>| step.decide(state, &StepInput { now, cost: 0, max_wait: None, phase });

@@ -38,5 +38,5 @@ fn five_in_a_minute() {
 
 #[test]
 fn invalid_parameters_are_rejected() {
-    assert_eq!(error("skeleton", &[("count", "0"), ("period", "1s")]).reason, "count is 1 to 2^32, not 0");
+    assert_eq!(error("skeleton", &[("count", "0"), ("period", "1s")]).reason, "count must be 1 to 2^32, not 0");
 }

@@ -138,11 +138,11 @@ fn invalid_parameters_are_rejected() {
     let wrong = |count, period, resolution| {
         error("sliding_buckets", &[("count", count), ("period", period), ("resolution", resolution)]).reason
     };
-    assert_eq!(wrong("0", "1s", "1s"), "count is 1 to 2^32, not 0");
-    let fine = "resolution is 2ms (1000 buckets) to 2s (the period), not";
+    assert_eq!(wrong("0", "1s", "1s"), "count must be 1 to 2^32, not 0");
+    let fine = "resolution must be 2ms (1000 buckets) to 2s (the period), not";
     assert_eq!(wrong("1", "2s", "1999us"), format!("{fine} 1999us"));
     assert_eq!(wrong("1", "2s", "2000001us"), format!("{fine} 2000001us"));
-    assert!(wrong("1", "32d", "1d").starts_with("period is 1us to 31d"));
+    assert!(wrong("1", "32d", "1d").starts_with("period must be 1us to 31d"));
     parse("sliding_buckets", &[("count", "1"), ("period", "999us"), ("resolution", "1us")]);
-    assert!(wrong("1", "1001us", "1us").starts_with("resolution is 2us"));
+    assert!(wrong("1", "1001us", "1us").starts_with("resolution must be 2us"));
 }

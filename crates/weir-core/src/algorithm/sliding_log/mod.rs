@@ -55,7 +55,7 @@ impl Algorithm for SlidingLog {
         let Fields { count, period, min_interval, charge_denied } = fields;
         if !(0..=period).contains(&min_interval) {
             let [period, interval] = [period, min_interval].map(format_duration);
-            let reason = format!("min_interval is 0 to the period, {period}, not {interval}");
+            let reason = format!("min_interval must be 0 to the period, {period}, not {interval}");
             return Err(ParamError::new("min_interval", reason));
         }
         Ok(Self { fields, window: Window::new(count, 1, period).with(min_interval, charge_denied) })

@@ -171,10 +171,10 @@ fn invalid_parameters_are_rejected() {
     let wrong = |count, period, interval| {
         error("sliding_log", &[("count", count), ("period", period), ("min_interval", interval)]).reason
     };
-    assert_eq!(wrong("0", "1s", "0s"), "count is 1 to 10000, not 0");
-    assert_eq!(wrong("10001", "1s", "0s"), "count is 1 to 10000, not 10001");
-    assert_eq!(wrong("1", "1s", "1000001us"), "min_interval is 0 to the period, 1s, not 1000001us");
-    assert!(wrong("1", "32d", "0s").starts_with("period is 1us to 31d"));
+    assert_eq!(wrong("0", "1s", "0s"), "count must be 1 to 10000, not 0");
+    assert_eq!(wrong("10001", "1s", "0s"), "count must be 1 to 10000, not 10001");
+    assert_eq!(wrong("1", "1s", "1000001us"), "min_interval must be 0 to the period, 1s, not 1000001us");
+    assert!(wrong("1", "32d", "0s").starts_with("period must be 1us to 31d"));
     let largest = parse("sliding_log", &[("count", "10000"), ("period", "1s")]);
     assert_eq!(largest.scale(0.5).unwrap_err().field, "count");
 }

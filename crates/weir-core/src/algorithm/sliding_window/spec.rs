@@ -129,10 +129,10 @@ fn weights_are_exact_beyond_double_precision() {
 #[test]
 fn invalid_parameters_are_rejected() {
     let rejected = |fields: &[(&str, &str)]| error("sliding_window", fields).reason;
-    assert_eq!(rejected(&[("count", "0"), ("period", "1s")]), "count is 1 to 2^26, not 0");
-    assert_eq!(rejected(&[("count", "67108865"), ("period", "1s")]), "count is 1 to 2^26, not 67108865");
+    assert_eq!(rejected(&[("count", "0"), ("period", "1s")]), "count must be 1 to 2^26, not 0");
+    assert_eq!(rejected(&[("count", "67108865"), ("period", "1s")]), "count must be 1 to 2^26, not 67108865");
     assert_eq!(rejected(&[("count", "1")]), "period is missing");
-    assert!(rejected(&[("count", "1"), ("period", "32d")]).starts_with("period is 1us to 31d"));
+    assert!(rejected(&[("count", "1"), ("period", "32d")]).starts_with("period must be 1us to 31d"));
     let largest = parse("sliding_window", &[("count", "67108864"), ("period", "1s")]);
     assert_eq!(largest.scale(0.5).unwrap_err().field, "count");
 }

@@ -122,7 +122,7 @@ impl Algorithm for SmoothBursty {
         let Fields { count, period, max_burst, .. } = fields;
         let wrong = |reason| Err(ParamError::new("max_burst", reason));
         if !(1..=MAX_PERIOD).contains(&max_burst) {
-            return wrong(format!("max_burst is 1us to 366d, not {}", format_duration(max_burst)));
+            return wrong(format!("max_burst must be 1us to 366d, not {}", format_duration(max_burst)));
         }
         let stored = i128::from(max_burst) * i128::from(count) / i128::from(period);
         let Some(stored) = u64::try_from(stored).ok().filter(|stored| *stored <= MAX_COUNT) else {

@@ -132,7 +132,7 @@ fn a_key_that_starts_empty_stores_permits_until_it_is_forgotten() {
     assert_eq!(key.decide(&full, 0, 0), wait(5, 0, 200 * MS, 1_200 * MS), "another start keeps what was spent");
     assert_eq!(
         error("smooth_bursty", &[("count", "5"), ("period", "1s"), ("start", "half")]).reason,
-        "start is full or empty, not `half`"
+        "start must be full or empty, not `half`"
     );
 }
 
@@ -202,7 +202,7 @@ fn invalid_parameters_are_rejected() {
         (find("smooth_bursty").unwrap().parse)(&limit.as_slice(), &Bounds::default())
     };
     let wrong = |count, period, max_burst| new(count, period, max_burst).unwrap_err();
-    assert_eq!(wrong("1", "1s", "0s").reason, "max_burst is 1us to 366d, not 0s");
+    assert_eq!(wrong("1", "1s", "0s").reason, "max_burst must be 1us to 366d, not 0s");
     assert_eq!(wrong("1", "1s", "31622400000001us").field, "max_burst");
     assert!(wrong("4294967296", "1s", "1s").reason.contains("exact arithmetic"));
     assert!(new("4294967296", "1d", "1d").is_ok());

@@ -93,7 +93,7 @@ impl Algorithm for WarmingUp {
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
         let Fields { count, period, warm_up, cold_factor, .. } = fields;
         if !(cold_factor > 1.0 && cold_factor <= MAX_COLD_FACTOR) {
-            let reason = format!("cold_factor is above 1 and at most {MAX_COLD_FACTOR}, not {cold_factor}");
+            let reason = format!("cold_factor must be above 1 and at most {MAX_COLD_FACTOR}, not {cold_factor}");
             return Err(ParamError::new("cold_factor", reason));
         }
         let curve = Curve::new(count, period, warm_up, cold_factor);

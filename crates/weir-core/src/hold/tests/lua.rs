@@ -99,7 +99,7 @@ impl<'a> Both<'a> {
 }
 
 #[test]
-fn rust_and_lua_renew_alike() {
+fn rust_and_lua_agree_on_renewals() {
     let halves = Halves::new();
     let renew = halves.extended("hold.lua", &format!("{LUA}{DECIDE}"), "renew_one");
     cases(5, |seed| {

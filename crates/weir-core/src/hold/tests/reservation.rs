@@ -114,7 +114,7 @@ fn exact_examples() -> impl Iterator<Item = Params> {
 }
 
 #[test]
-fn what_is_used_of_reservations_obeys_the_limit_itself() {
+fn usage_of_reservations_obeys_the_limit() {
     cases(8, |seed| {
         for (index, params) in exact_examples().enumerate() {
             let mut random = seed.fork(index as u64);
@@ -184,7 +184,7 @@ fn a_reservation_that_was_never_made_or_has_expired_is_unknown() {
 }
 
 #[test]
-fn a_refund_tells_what_is_left_beside_what_is_reserved() {
+fn a_refund_reports_what_is_left_besides_reservations() {
     for (_, params) in examples().filter(|(_, params)| params.holdable().is_ok() && params.as_concurrency().is_none()) {
         let mut trace = Trace::new(&params);
         let max = trace.decided(0)[0].remaining;

@@ -197,7 +197,7 @@ impl Trace {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it writes the traces where it is told to")]
-fn clients_replay_what_this_machine_does() {
+fn clients_replay_the_traces_of_this_state_machine() {
     let traces = TRACE_PARAMS.iter().enumerate().map(|(seed, params)| Trace::new(*params, seed as u64).run());
     let made: String = traces.chain(edges::traces()).collect();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/traces/holder.jsonl");

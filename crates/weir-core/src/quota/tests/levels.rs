@@ -24,7 +24,7 @@ fn buckets_below_one_limit_share_it() {
 }
 
 #[test]
-fn levels_without_buckets_go_with_those_above_them() {
+fn levels_without_buckets_are_removed_with_their_parents() {
     let (mut simulation, bucket) = Simulation::new(100);
     let root = simulation.limits[0].0;
     let [middle, other] = [(); 2].map(|()| simulation.divider.add_level(Some(root), REQUEST));
@@ -35,7 +35,7 @@ fn levels_without_buckets_go_with_those_above_them() {
 }
 
 #[test]
-fn limits_share_one_that_is_put_above_them_until_it_is_gone() {
+fn limits_share_an_inserted_parent_until_it_is_removed() {
     let (mut simulation, one) = Simulation::new(1_000);
     let mut lower = vec![simulation.limits[0].0];
     let mut buckets = vec![one];

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn where_there_are_more_than_steps_nearly_all_are_handed_out_and_the_others_are_denied_soon() {
+fn with_fewer_steps_than_envoys_nearly_all_are_assigned_and_the_rest_denied() {
     let (mut simulation, bucket) = Simulation::new(100);
     for _ in 0..120 {
         simulation.join(bucket, 2, 0);
@@ -20,7 +20,7 @@ fn where_there_are_more_than_steps_nearly_all_are_handed_out_and_the_others_are_
 }
 
 #[test]
-fn where_there_are_more_than_steps_those_that_are_asked_for_most_have_them() {
+fn with_fewer_steps_than_holders_the_busiest_have_them() {
     let (mut simulation, bucket) = Simulation::new(100);
     let idle: Vec<usize> = (0..110).map(|_| simulation.join(bucket, 0, 0)).collect();
     let busy: Vec<usize> = (0..10).map(|_| simulation.join(bucket, 50, 0)).collect();
@@ -30,7 +30,7 @@ fn where_there_are_more_than_steps_those_that_are_asked_for_most_have_them() {
 }
 
 #[test]
-fn a_step_stays_with_its_holder_while_it_is_asked_for_anything() {
+fn a_step_stays_with_its_holder_while_it_has_demand() {
     let mut divider = Divider::new(QuotaTiming::default());
     let level = divider.add_level(None, 2);
     divider.set_budget(level, 2, 0);

@@ -80,7 +80,7 @@ pub enum SnapshotError {
     #[error("is not a snapshot")]
     Foreign,
     /// The format is of a later version.
-    #[error("has the form {0}, of a later version of weir; this one knows those up to {VERSION}")]
+    #[error("has the format {0}, of a later version of weir; this version reads up to {VERSION}")]
     Newer(u32),
     /// The checksum does not match.
     #[error("is damaged or was cut short: its checksum does not match")]

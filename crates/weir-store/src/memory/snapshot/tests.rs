@@ -162,7 +162,7 @@ fn expired_states_are_skipped_and_excess_states_are_counted() {
 }
 
 #[test]
-fn of_duplicate_states_the_later_expiry_is_kept() {
+fn the_later_expiry_of_duplicate_states_is_kept() {
     let (_dir, path) = snapshot_path();
     let (first, limit) = filled(1);
     let (earlier, later) = (path.with_extension("earlier"), path.with_extension("later"));
@@ -268,7 +268,7 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
     let write = || assert_eq!(save(&filled(3).0, &path).unwrap().states, 3);
     write();
     rewrite(&path, |content| content[8] = 3);
-    assert!(refusal(&path).starts_with("has the form 3, of a later version"), "{}", refusal(&path));
+    assert!(refusal(&path).starts_with("has the format 3, of a later version"), "{}", refusal(&path));
     write();
     rewrite(&path, |content| {
         let name = at(content, "gcra");

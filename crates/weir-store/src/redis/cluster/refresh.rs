@@ -98,7 +98,8 @@ impl Shared {
         let refreshed = match timeout(self.factory.command_timeout(), &mut refresh).await {
             Ok(refreshed) => refreshed,
             Err(_) => {
-                self.topology.trip(&Failure::Connect("no node tells the slot map within the time of a check".into()));
+                self.topology
+                    .trip(&Failure::Connect("no node sent the slot map within store.redis.command_timeout".into()));
                 refresh.await
             }
         };

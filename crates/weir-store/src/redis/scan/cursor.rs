@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cursors_are_read_as_written_and_no_part_of_one_is(cursor in cursor()) {
+        fn cursors_round_trip_and_truncated_ones_are_rejected(cursor in cursor()) {
             let bytes = cursor.write();
             prop_assert_eq!(Cursor::read(&bytes), Some(cursor));
             for cut in 0..bytes.len() {

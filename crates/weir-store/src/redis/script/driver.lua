@@ -65,7 +65,7 @@ local function run()
   local reports, undoes = charge >= REPORTS and charge < UNDOES, charge >= UNDOES
   if reports then written, counted = {}, {} end
   load()
-  local granted, expires, words, fields, repeated
+  local granted, expires, content, fields, repeated
   if reservation or request then load_reservations() end
   local is_undone = undoes or reservation and reservation[2] >= SETTLE
   local stays = request and is_undone and is_claimed()
@@ -78,13 +78,13 @@ local function run()
   elseif renewal then
     granted = renew()
   elseif reservation then
-    granted, expires, words, fields = reserve()
+    granted, expires, content, fields = reserve()
   else
     carry_out()
   end
   if not dry_run then
     if changed then save() end
-    if expires then put_record(reservation[1], expires, words, fields) end
+    if expires then put_record(reservation[1], expires, content, fields) end
     if request and is_undone then
       if not stays then delete_answer() end
     elseif request and not repeated then
@@ -95,14 +95,14 @@ local function run()
   output[length + 1] = 0
   length = length + 1
   for index = 1, count do
-    local said = decisions[index]
-    local remaining = said[3]
-    output[length + 1], output[length + 2], output[length + 3], output[length + 4] = said[1], said[2], remaining, said[4]
-    output[length + 5], output[length + 6], output[length + 7] = said[5], said[6], said[7]
+    local decision = decisions[index]
+    local remaining = decision[3]
+    output[length + 1], output[length + 2], output[length + 3], output[length + 4] = decision[1], decision[2], remaining, decision[4]
+    output[length + 5], output[length + 6], output[length + 7] = decision[5], decision[6], decision[7]
     length = length + 7
     if remaining == 0 then
       length = length + 1
-      output[length] = said[8]
+      output[length] = decision[8]
     end
     if reports then
       output[length + 1], output[length + 2] = change(index)

@@ -2,9 +2,9 @@
 
 -- Grace period after expiry before a sweep deletes a field, in microseconds, because a clock may step back a little.
 local GRACE_MICROS = 1000000
--- LOOKS: fields examined for each added field, so that at most about a quarter of a growing hash has expired. UPDATES:
--- one in this many updates sweeps too, so that a hash that does not grow is cleaned up.
-local LOOKS, UPDATES = 4, 16
+-- SWEEP_FIELDS: fields examined for each added field, so that at most about a quarter of a growing hash has expired.
+-- SWEEP_UPDATES: one in this many updates sweeps too, so that a hash that does not grow is cleaned up.
+local SWEEP_FIELDS, SWEEP_UPDATES = 4, 16
 
 -- Charge modes, numbered as in encode.rs: 0 all or nothing, 1 independent; plus 2 report changes, 4 undo, 8 renewal, 16
 -- dry run, 32 reservation, 64 request id, 128 charge only the limits that refuse, 256 claim the charges of an earlier

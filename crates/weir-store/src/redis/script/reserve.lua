@@ -19,12 +19,12 @@ end
 local function find_record(name)
   local value = call('HMGET', records_key, RECORDS .. name)[1]
   if not value then return end
-  local expires, words, rest = unpacked(value)
-  if expires > now then return expires, words, rest end
+  local expires, content, rest = unpacked(value)
+  if expires > now then return expires, content, rest end
 end
 
 -- Writes a record and extends the TTL of its hash.
-local function put_record(name, expires, words, rest)
+local function put_record(name, expires, content, rest)
   local hash = records_key
   local last = call('HMGET', hash, RECORDS)[1]
   last = last and unpacked(last) or 0
@@ -32,15 +32,15 @@ local function put_record(name, expires, words, rest)
   if last < expires then
     -- An eighth more, so that not every record moves it.
     last = expires + floor((expires - now) / 8)
-    added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest), RECORDS, pack(last))
+    added = call('HSET', hash, RECORDS .. name, pack(expires, content, rest), RECORDS, pack(last))
   else
-    added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest))
+    added = call('HSET', hash, RECORDS .. name, pack(expires, content, rest))
   end
   wrote = true
   local ttl, left = math.max(ceil((last - now) / 1000) + 1000, least_ttl), call('PTTL', hash)
   if left < ttl then call('PEXPIRE', hash, format('%d', ttl)) end
   if cached_left then cached_left = math.max(left, ttl) end
-  if left >= 0 and own_clock then sweep(hash, added * LOOKS) end
+  if left >= 0 and own_clock then sweep(hash, added * SWEEP_FIELDS) end
 end
 
 -- Rounds the deadline down, by at most 1/16 of the TTL, so that reservations share deadlines.
@@ -52,8 +52,8 @@ end
 
 -- Returns the time until a reservation expires; 0 if it is settled or expired.
 local function time_left(name)
-  local expires, words = find_record(name)
-  return expires and words[1] == OPEN and expires - now or 0
+  local expires, content = find_record(name)
+  return expires and content[1] == OPEN and expires - now or 0
 end
 
 -- Returns the units that a reservation holds on a level: one slot on a concurrency limit.
@@ -120,8 +120,8 @@ local function held_levels(names)
   return held
 end
 
-local function settle_reservation(deadline, words, fields, actual)
-  local kind, units = words[2], words[3]
+local function settle_reservation(deadline, content, fields, actual)
+  local kind, units = content[2], content[3]
   for _, index in ipairs(held_levels(fields)) do
     holds.settle_reserved(levels[index].ledger, kind, deadline, held_units(index, units))
     holds.charge(levels[index], actual, now)
@@ -131,8 +131,8 @@ local function settle_reservation(deadline, words, fields, actual)
   return {HAS_SETTLED, actual, overage}, now + REPEATABLE_FOR, {SETTLED, actual, overage}
 end
 
-local function extend_reservation(deadline, words, fields, ends)
-  local kind, units, has_room = words[2], words[3], true
+local function extend_reservation(deadline, content, fields, ends)
+  local kind, units, has_room = content[2], content[3], true
   -- On levels that are no longer in the policy the old deadline stays, so they leave the reservation.
   local held, kept = held_levels(fields), {}
   for place, index in ipairs(held) do kept[place] = state_name(index) end
@@ -148,28 +148,28 @@ local function extend_reservation(deadline, words, fields, ends)
     if units > 0 then holds.reserve(levels[index].ledger, kind, ends, held_units(index, units)) end
     touch(index)
   end
-  return {EXTENDED, ends - now, 0}, ends, words, kept
+  return {EXTENDED, ends - now, 0}, ends, content, kept
 end
 
 -- Whether another attempt has claimed the charges of the request.
 local function is_claimed()
-  local _, words = find_record(request[1])
-  return words and words[1] == ANSWERED and words[4]
+  local _, content = find_record(request[1])
+  return content and content[1] == ANSWERED and content[4]
 end
 
 local function answer_of_record(task, value)
-  local expires, words, fields = find_record(reservation[1])
-  if not expires or words[1] == ANSWERED then return {UNKNOWN, 0, 0} end
-  if words[1] == SETTLED then
+  local expires, content, fields = find_record(reservation[1])
+  if not expires or content[1] == ANSWERED then return {UNKNOWN, 0, 0} end
+  if content[1] == SETTLED then
     if task == EXTEND then return {UNKNOWN, 0, 0} end
-    return {WAS_SETTLED, words[2], words[3]}
+    return {WAS_SETTLED, content[2], content[3]}
   end
-  if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
-  if task ~= UNDO_RESERVATION then return settle_reservation(expires, words, fields, value) end
+  if task == EXTEND then return extend_reservation(expires, content, fields, reservation_deadline(value)) end
+  if task ~= UNDO_RESERVATION then return settle_reservation(expires, content, fields, value) end
   if request and is_claimed() then return {RESERVED, expires - now, 0} end
   call('HDEL', records_key, RECORDS .. reservation[1])
   wrote = true
-  return (settle_reservation(expires, words, fields, 0))
+  return (settle_reservation(expires, content, fields, 0))
 end
 
 -- Carries out a reservation's step. Returns the outcome, and the record to store if it is new.
@@ -182,25 +182,25 @@ local function reserve()
   if task <= RESERVE_RELEASE then
     return make_reservation(task == RESERVE_RELEASE and holds.RELEASED or holds.KEPT, reservation_deadline(value))
   end
-  local answer, expires, words, fields = answer_of_record(task, value)
+  local answer, expires, content, fields = answer_of_record(task, value)
   for index = 1, count do decisions[index] = step(index, 0) end
-  return answer, expires, words, fields
+  return answer, expires, content, fields
 end
 
 -- Returns 1 for a repeated request, whose decisions are repeated, or 2 if another request has its id, with the outcome
 -- of the reservation. Returns nothing for a first request.
 local function answer_again()
-  local expires, words, before = find_record(request[1])
+  local expires, content, before = find_record(request[1])
   if not expires then return end
-  local is_same = words[1] == ANSWERED and words[2] == request[2] and words[3] == (reservation and 1 or 0)
+  local is_same = content[1] == ANSWERED and content[2] == request[2] and content[3] == (reservation and 1 or 0)
   for index = 1, count do
     -- If the policy's limits have changed since, the current state of the new ones.
     decisions[index] = is_same and #before == count and before[index] or step(index, 0)
   end
   if not is_same then return 2, reservation and {REFUSED, 0, 0} end
   if claims_charges then
-    words[4] = 1
-    put_record(request[1], expires, words, before)
+    content[4] = 1
+    put_record(request[1], expires, content, before)
   end
   return 1, reservation and {RESERVED, time_left(reservation[1]), 0}
 end

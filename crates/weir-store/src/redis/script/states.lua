@@ -88,10 +88,10 @@ local function load()
     local last = one_key and count or last_of_key(first)
     local values = call('HMGET', key_of(first), unpack(input, fields_at + first, fields_at + last))
     for index = first, last do
-      local value, words, expires, ledger = values[index - first + 1], false
-      if value then expires, words, ledger = unpacked(value) end
-      if type(words) == 'table' and expires <= now then words = false end
-      states[index], found[index], resets[index] = words, value, false
+      local value, state, expires, ledger = values[index - first + 1], false
+      if value then expires, state, ledger = unpacked(value) end
+      if type(state) == 'table' and expires <= now then state = false end
+      states[index], found[index], resets[index] = state, value, false
       if ledger then add_level(index, ledger) end
     end
     first = last + 1
@@ -99,9 +99,9 @@ local function load()
   if levels then expire() end
 end
 
--- Examines `looks` random fields of a hash and deletes those that have expired.
-local function sweep(hash, looks)
-  local found = call('HRANDFIELD', hash, looks, 'WITHVALUES')
+-- Examines `fields` random fields of a hash and deletes those that have expired.
+local function sweep(hash, fields)
+  local found = call('HRANDFIELD', hash, fields, 'WITHVALUES')
   for index = 1, #found, 2 do
     local read, expires = pcall(unpacked, found[index + 1])
     if read and type(expires) == 'number' and expires + GRACE_MICROS < now then call('HDEL', hash, found[index]) end
@@ -152,8 +152,8 @@ local function save_key(first, last)
     cached_left = ttl + floor(ttl / 8)
     call('PEXPIRE', hash, format('%d', cached_left))
   end
-  if left >= 0 and own_clock and (added > 0 or not known and now % UPDATES == 0) then
-    sweep(hash, (added > 0 and added or 1) * LOOKS)
+  if left >= 0 and own_clock and (added > 0 or not known and now % SWEEP_UPDATES == 0) then
+    sweep(hash, (added > 0 and added or 1) * SWEEP_FIELDS)
   end
 end
 

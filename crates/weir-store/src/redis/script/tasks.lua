@@ -21,8 +21,8 @@ local function reset()
     if string.sub(field, 1, #field_prefix) == field_prefix then
       local own = string.byte(field, #field_prefix + 1) == 255
       if (own or subtree) and field ~= HELD and string.byte(field) ~= string.byte(RECORDS) then
-        local read, expires, words, ledger = pcall(unpacked, page[2][index + 1])
-        local live, counts = {}, not (read and type(expires) == 'number' and (expires <= now or not words))
+        local read, expires, state, ledger = pcall(unpacked, page[2][index + 1])
+        local live, counts = {}, not (read and type(expires) == 'number' and (expires <= now or not state))
         if read and type(ledger) == 'table' then
           load_holds()
           local whole, unexpired, burnt = pcall(holds.forget_expired, ledger, now)

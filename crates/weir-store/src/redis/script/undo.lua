@@ -11,8 +11,8 @@ local function restore(index)
     states[index] = false
   else
     call('HSET', key_of(index), field, before)
-    local expires, words, ledger = unpacked(before)
-    states[index] = expires > now and words
+    local expires, state, ledger = unpacked(before)
+    states[index] = expires > now and state
     if ledger then add_level(index, ledger) end
   end
   wrote = true
@@ -20,8 +20,8 @@ local function restore(index)
 end
 
 -- Returns the mark of the newest units.
-local function mark_of(words)
-  return words[#words - 1]
+local function mark_of(state)
+  return state[#state - 1]
 end
 
 -- Gives back a level's charge after other writes, if the whole charge still counts: by its mark, within its period or

@@ -137,7 +137,7 @@ impl Sentinels {
                 Ok(()) => self.switch_to(&promotion, pool),
                 Err(failure) => warn!(
                     master = self.master, to = %promotion.to, error = &failure as &dyn std::error::Error,
-                    "a Sentinel promotes a replica, which takes no checks: they go on where they went"
+                    "a Sentinel promotes a replica that does not accept checks: the previous master stays in use"
                 ),
             }
             drop(paused);

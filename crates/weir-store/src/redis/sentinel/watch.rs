@@ -94,35 +94,30 @@ impl Sentinels {
             let reported: Vec<ReportedMaster> = zip(&self.addresses, reported).map(resolve).collect();
             self.log_silence(&reported, &mut silent);
             let Some(master) = majority(&reported) else { continue };
-            if !pool.connects_to_other(master) {
-                logged = None;
-                self.prefer_sentinel_of(&reported, master);
+            // Only once it accepts checks: charges at the old master are better than failing checks.
+            if pool.connects_to_other(master)
+                && let Err(failure) = pool.try_checks(master).await
+            {
+                let failure = failure.to_string();
+                if logged.as_ref() != Some(&failure) {
+                    warn!(
+                        master = self.master, to = %master, error = failure,
+                        "Sentinels report another master that does not accept checks: the previous one stays in use"
+                    );
+                    logged = Some(failure);
+                }
                 continue;
             }
-            // Only once it accepts checks: charges at the old master are better than failing checks.
-            match pool.try_checks(master).await {
-                Ok(()) => {
-                    self.prefer_sentinel_of(&reported, master);
-                    self.disconnect_others(master, pool);
-                }
-                Err(failure) => {
-                    let failure = failure.to_string();
-                    if logged.as_ref() != Some(&failure) {
-                        warn!(
-                            master = self.master, to = %master, error = failure,
-                            "the Sentinels name another master, which takes no checks: they go on where they went"
-                        );
-                        logged = Some(failure);
-                    }
-                }
-            }
+            logged = None;
+            self.prefer_sentinel_of(&reported, master);
+            self.disconnect_others(master, pool);
         }
     }
 
     /// Ends the connections to all other servers.
     pub(super) fn disconnect_others(&self, master: &Address, pool: &Pool) {
         for before in pool.disconnect_others(master) {
-            info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
+            info!(master = self.master, from = %before, to = %master, "connections go to the new master");
         }
     }
 

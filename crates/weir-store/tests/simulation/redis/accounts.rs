@@ -76,7 +76,7 @@ impl Accounts {
 }
 
 #[test]
-fn what_is_spent_is_charged_or_outstanding() {
+fn spent_units_are_charged_or_outstanding() {
     let held = |sequence, spent, units, deadline| Held {
         id: [7_u64.to_be_bytes(), [0; 8]].concat(),
         sequence,

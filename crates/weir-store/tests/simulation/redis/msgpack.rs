@@ -63,7 +63,7 @@ fn write_number(number: f64, out: &mut Vec<u8>) -> mlua::Result<()> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn values_round_trip() {
     use rmpv::Value::{Array, Boolean, F32, F64, Nil};
 
     let lua = Lua::new();

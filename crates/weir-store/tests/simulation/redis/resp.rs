@@ -68,7 +68,7 @@ impl Reply {
 }
 
 #[test]
-fn a_command_is_taken_once_it_has_come() {
+fn a_command_is_read_when_complete() {
     let bytes = b"*2\r\n$4\r\nPING\r\n$2\r\na\n\r\n*1\r\n$4\r\nPING\r\n";
     let first = bytes.len() - 14;
     for cut in 0..first {

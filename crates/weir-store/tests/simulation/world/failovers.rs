@@ -54,7 +54,7 @@ impl World {
 /// One worker connects to the new master, which one Sentinel already names, before the promotion is announced. The
 /// other worker must still leave the old master.
 #[test]
-fn an_announcement_is_followed_although_a_connection_leads_there_already() {
+fn an_announcement_of_a_connected_master_is_followed() {
     run(
         2 * SECOND,
         &[

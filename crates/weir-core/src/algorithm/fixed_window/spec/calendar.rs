@@ -209,7 +209,7 @@ fn a_skipped_midnight_and_a_skipped_day_have_no_window_of_their_own() {
 
 /// The end is in the state, so the reset time that a client was given stays valid.
 #[test]
-fn a_window_in_use_ends_when_it_was_told_though_zone_and_anchor_change() {
+fn a_window_in_use_keeps_its_end_when_zone_and_anchor_change() {
     let with = |zone, anchor| made(&[("count", "10"), ("calendar", "month"), ("zone", zone), ("anchor", anchor)]);
     let (before, after) = (with("Europe/Berlin", "15"), with("America/New_York", "1"));
     assert_eq!(before.time_base(), after.time_base());
@@ -279,5 +279,5 @@ fn invalid_calendars_are_rejected() {
     assert!(zone("Berlin").1.contains("such as Europe/Berlin, not `Berlin`"), "{:?}", zone("Berlin"));
     assert!(zone("new york").1.contains("America/New_York"), "{:?}", zone("new york"));
     assert_eq!(zone("").0, "zone");
-    assert_eq!(wrong(&[("calendar", "year")]).1, "calendar is a unit of at most 31d (the setting max_period)");
+    assert_eq!(wrong(&[("calendar", "year")]).1, "calendar must be a unit of at most 31d (the setting max_period)");
 }
