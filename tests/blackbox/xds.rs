@@ -210,12 +210,16 @@ async fn messages_mean_what_the_same_file_means() {
 #[tokio::test]
 async fn a_broken_stream_is_opened_again_and_the_policy_stays() {
     let plane = ControlPlane::start();
-    let server = serving(&plane, vec![config("a", "d", vec![daily("k", "", 3)])]);
+    let policy = || vec![config("a", "d", vec![daily("k", "", 3)])];
+    let server = serving(&plane, policy());
     let requests = plane.requests();
     plane.end_stream();
     let again = plane.request(requests);
     let sent = (again.version_info.as_str(), again.response_nonce.as_str(), again.error_detail);
     assert_eq!(sent, ("", "", None), "the control plane may count its versions anew");
+    plane.send("7", policy());
+    server.wait_for_log("policy unchanged");
+    assert!(!server.log().iter().any(|line| line.contains("policy reloaded")), "leases and the near cache survive");
 
     let address = plane.address().to_owned();
     drop(plane);
