@@ -222,7 +222,7 @@ func outcomeOf(ctx context.Context, failure *Error) outcome {
 	switch {
 	case failure == nil:
 		return answered
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, failure.Code == codes.Canceled:
 		return unknown
 	case failure.Outage():
 		return outage

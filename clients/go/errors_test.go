@@ -25,7 +25,7 @@ func TestMistakesOfARequest(t *testing.T) {
 	_, err := client.Check(ctx, weir.Key{})
 	e := failed(t, err, weir.ErrInvalidRequest)
 	equal(t, "field", e.Field, "key")
-	if want := "weir: invalid request: key: a key has 1 to 32 segments"; !strings.HasPrefix(e.Error(), want) {
+	if want := "weir: invalid request: key: a key must have 1 to 32 segments"; !strings.HasPrefix(e.Error(), want) {
 		t.Errorf("%v", e)
 	}
 	_, err = client.Check(ctx, weir.Key{"a"}, weir.Limits(weir.NewLimit(&weirv1.Gcra{})))
@@ -105,6 +105,16 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 	failed(t, err, context.Canceled)
 	// A cancelled call does not count as an outage.
 	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
+}
+
+func TestAProbeThatEndsWithItsClientLeavesTheBreakerOpen(t *testing.T) {
+	client := connect(t, silent(t), weir.WithBreaker(1, 0))
+	_, err := client.Check(context.Background(), trade, weir.Deadline(10*time.Millisecond))
+	failed(t, err, weir.ErrDeadlineExceeded)
+	time.AfterFunc(10*time.Millisecond, func() { client.Close() })
+	_, err = client.Check(context.Background(), trade)
+	failed(t, err, weir.ErrUnavailable)
+	equal(t, "breaker", client.BreakerState(), weir.BreakerHalfOpen)
 }
 
 func TestOnFailure(t *testing.T) {

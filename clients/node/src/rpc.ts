@@ -126,8 +126,7 @@ export class Rpc {
     try {
       return await withRetries(isRepeatable ? retries : 0, Date.now() + deadlineMs, bytes, attempt);
     } catch (error) {
-      if (error instanceof StreamRejected) outcome = "unknown";
-      else if (error instanceof WeirError && error.isOutage) outcome = "outage";
+      outcome = outcomeOf(error);
       throw error;
     } finally {
       breaker.settle(permit, outcome);
@@ -179,6 +178,12 @@ async function withRetries<Response>(
       if (error.code !== "UNAVAILABLE" || attempts === retries || Date.now() >= deadline) throw failure;
     }
   }
+}
+
+/** Returns what the error of a call says about the service: nothing, if the call was cancelled or its stream was rejected. */
+function outcomeOf(error: unknown): Outcome {
+  if (!(error instanceof WeirError) || error.code === "CANCELLED") return "unknown";
+  return error.isOutage ? "outage" : "answer";
 }
 
 function encode<Request>({ requestSerialize }: Method<Request, unknown>, request: Request): Buffer {

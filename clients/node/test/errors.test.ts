@@ -4,6 +4,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { Client, WeirError, type ErrorCode } from "weir-client";
+import { startStandIn } from "./support/stand-in.js";
 import { connect, startWeir } from "./support/weir.js";
 
 /** Returns the error of a call that must fail. */
@@ -118,6 +119,20 @@ test("a circuit breaker of zero failures never opens", async (t) => {
   for (let i = 0; i < 20; i++) {
     assert.equal((await failure(client.check(["user", "alex"]))).code, "UNAVAILABLE");
     assert.equal(client.breakerState, "closed");
+  }
+});
+
+test("a cancelled probe does not close the circuit breaker", async (t) => {
+  const codes = [status.UNAVAILABLE, status.CANCELLED, status.NOT_FOUND];
+  const address = await startStandIn(t, (reply) => reply({ code: codes.shift() ?? status.OK, details: "why" }));
+  const client = await connect(t, address, { retries: 0, breaker: { failures: 1, openMs: 0 } });
+  for (const [code, state] of [
+    ["UNAVAILABLE", "half-open"],
+    ["CANCELLED", "half-open"],
+    ["NOT_FOUND", "closed"],
+  ]) {
+    assert.equal((await failure(client.check(["user", "alex"]))).code, code);
+    assert.equal(client.breakerState, state, code);
   }
 });
 

@@ -4,6 +4,7 @@ import os
 import signal
 from datetime import timedelta
 
+import grpc
 import pytest
 
 import weir
@@ -68,6 +69,21 @@ def test_an_abandoned_probe_leaves_its_place_to_the_next_call() -> None:
     assert breaker.state.name == "HALF_OPEN"
 
 
+def test_a_call_that_is_not_the_probe_does_not_give_up_the_probes_place() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 1.0
+    assert breaker.enter()
+    # They were sent before it opened.
+    breaker.abandoned(probe=False)
+    breaker.failed(probe=False)
+    assert breaker.state.name == "HALF_OPEN"
+    with pytest.raises(weir.CircuitOpen):
+        breaker.enter()
+    breaker.succeeded()
+    assert breaker.enter() is False
+
+
 def test_calls_that_fail_after_it_opened_do_not_keep_it_open() -> None:
     clock = Clock()
     breaker = opened(clock)
@@ -75,6 +91,24 @@ def test_calls_that_fail_after_it_opened_do_not_keep_it_open() -> None:
     breaker.failed()
     clock.now = 1.0
     breaker.enter()
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (None, State.CLOSED),
+        (weir.NotFound("no domain"), State.CLOSED),
+        (weir.Unavailable("away"), State.OPEN),
+        (weir.WeirError("closed", code=grpc.StatusCode.CANCELLED), State.OPEN),
+        (KeyboardInterrupt(), State.OPEN),
+    ],
+)
+def test_a_probe_closes_it_by_an_answer_alone(error: BaseException | None, state: State) -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 1.0
+    breaker.ended(error, probe=breaker.enter())
+    assert breaker.state is state
 
 
 def test_listeners_hear_of_each_change() -> None:
@@ -105,13 +139,18 @@ def test_a_forked_child_waits_neither_for_a_lock_nor_for_a_probe_of_its_parent()
     breaker = opened(clock)
     clock.now = 1.0
     breaker.enter()
+    states: list[State] = []
+    breaker.on_change(states.append)
     with breaker._lock:
         child = os.fork()
     if child == 0:
         try:
             signal.alarm(10)
+            # A thread of the parent may hold a lock of the listeners.
+            assert states == []
             breaker.enter()
             breaker.succeeded()
+            assert states == [State.HALF_OPEN, State.CLOSED]
             os._exit(0)
         finally:
             os._exit(1)

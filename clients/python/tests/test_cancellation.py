@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -135,6 +136,10 @@ async def test_leases_are_given_back_all_the_same(service: Service, monkeypatch:
     assert is_given_back.is_set()
 
 
+# Before Python 3.11 it cannot be told from a cancellation of the task, which must be raised.
+ERROR_AT_CLOSE = weir.WeirError if sys.version_info >= (3, 11) else asyncio.CancelledError
+
+
 @pytest.mark.parametrize("coalesce", [False, True])
 async def test_a_call_under_way_when_the_client_closes_fails_without_a_cancellation(*, coalesce: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -144,5 +149,35 @@ async def test_a_call_under_way_when_the_client_closes_fails_without_a_cancellat
         for _ in range(10):
             await asyncio.sleep(0)
         await client.close()
-        with pytest.raises(weir.WeirError, match="closed"):
+        with pytest.raises(ERROR_AT_CLOSE) as raised:
+            await task
+        assert isinstance(raised.value, asyncio.CancelledError) or "closed" in str(raised.value)
+
+
+async def test_a_client_that_closes_while_it_waits_for_the_service_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = weir.AsyncClient(f"127.0.0.1:{silent.getsockname()[1]}")
+        task = asyncio.create_task(client.wait_ready(PATIENCE_SECONDS))
+        await asyncio.sleep(0.01)
+        await client.close()
+        with pytest.raises(ERROR_AT_CLOSE):
+            await task
+
+
+async def test_a_cancellation_while_the_client_closes_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = weir.AsyncClient(f"127.0.0.1:{silent.getsockname()[1]}", deadline=PATIENCE_SECONDS)
+        task = asyncio.create_task(client.check(EXPORTS))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        channel = client._connected()
+        close = channel.close
+
+        async def cancel_and_close() -> None:
+            task.cancel()
+            await close()
+
+        monkeypatch.setattr(channel, "close", cancel_and_close)
+        await client.close()
+        with pytest.raises(asyncio.CancelledError):
             await task

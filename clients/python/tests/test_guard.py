@@ -96,6 +96,18 @@ async def test_a_channel_that_is_closed_meanwhile_is_no_other_error(service: Ser
         threads._send_once(_methods.CHECK, pb.CheckRequest(), 1.0, False)
     with pytest.raises(weir.WeirError, match="closed"):
         await tasks._send_once(_methods.CHECK, pb.CheckRequest(), 1.0, False)
+    with pytest.raises(weir.WeirError, match="closed"):
+        threads.wait_ready(1)
+    with pytest.raises(weir.WeirError, match="closed"):
+        await tasks.wait_ready(1)
+
+
+async def test_a_client_that_was_never_used_does_not_connect_after_close(service: Service) -> None:
+    client = weir.AsyncClient(service.address)
+    await client.close()
+    with pytest.raises(weir.WeirError, match="closed"):
+        await client.wait_ready(1)
+    assert client._channel is None
 
 
 def test_a_wrong_configuration_is_an_error_that_takes_nothing_down(

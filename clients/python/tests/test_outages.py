@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support import Service, eventually
+from support import PATIENCE_SECONDS, Service, eventually
 
 import weir
 
@@ -67,6 +68,18 @@ def test_refusals_and_invalid_requests_leave_it_closed(service: Service, connect
     with pytest.raises(weir.NotFound):
         client.check(TRADE, domain="unknown")
     assert breaker.state.name == "CLOSED"
+
+
+def test_a_probe_that_ends_with_its_client_leaves_the_breaker_open(connect: Callable[..., Any]) -> None:
+    breaker = weir.Breaker(failures=1, open_for=0)
+    breaker.failed()
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        client = connect(f"127.0.0.1:{silent.getsockname()[1]}", breaker=breaker)
+        probe = pool.submit(client.check, TRADE)
+        eventually(lambda: breaker.state.name == "HALF_OPEN")
+        client.run(client._client.close()) if hasattr(client, "_client") else client.close()
+        assert probe.exception(PATIENCE_SECONDS)
+    assert breaker.state.name == "OPEN"
 
 
 def test_a_killed_replica_fails_no_call_and_each_is_charged_once(

@@ -108,7 +108,9 @@ def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect
         client.check(TRADE, domain="none")
     with pytest.raises(weir.InvalidRequest):
         client.check([*TRADE, "x" * 1025])
-    allowed, failed, invalid = collector.spans.get_finished_spans()
+    with pytest.raises(TypeError):
+        client.check(TRADE, deadline="soon")
+    allowed, failed, invalid, unexpected = collector.spans.get_finished_spans()
     assert allowed.name == failed.name == "weir.check"
     assert dict(allowed.attributes or {}) == {
         "weir.domain": "default",
@@ -121,7 +123,9 @@ def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect
     assert dict(failed.attributes or {}) == {"weir.domain": "none", "error.type": "NOT_FOUND"}
     assert not invalid.status.is_ok
     assert not invalid.events
-    assert "alex" not in str([span.to_json() for span in (allowed, failed, invalid)])
+    assert not unexpected.status.is_ok
+    assert dict(unexpected.attributes or {}) == {"weir.domain": "default", "error.type": "TypeError"}
+    assert "alex" not in str([span.to_json() for span in (allowed, failed, invalid, unexpected)])
 
 
 def test_the_breaker_and_fallbacks_are_told(service: Service, connect: Callable[..., Any]) -> None:

@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::time::Instant;
+use tonic::Code;
 
 use crate::Error;
 
@@ -87,8 +88,12 @@ pub(crate) struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// Records the outcome of the call.
-    pub(crate) fn record(mut self, outage: bool) {
+    /// Records the outcome of the call. A cancelled call does not count: its permit is dropped.
+    pub(crate) fn record(mut self, error: Option<&Error>) {
+        if error.is_some_and(|error| error.code() == Code::Cancelled) {
+            return;
+        }
+        let outage = error.is_some_and(Error::is_outage);
         let mut state = self.breaker.lock();
         let BreakerSettings { failures: most, open_for } = self.breaker.settings;
         let open = State::Open { until: Instant::now() + open_for };
@@ -124,7 +129,7 @@ mod tests {
     use super::*;
 
     fn call(breaker: &Breaker, outage: bool) {
-        breaker.permit().expect("let through").record(outage);
+        breaker.permit().expect("let through").record(outage.then_some(&Error::CircuitOpen));
     }
 
     #[tokio::test]
@@ -138,7 +143,7 @@ mod tests {
         let late = breaker.permit().expect("closed");
         call(&breaker, true);
         assert_eq!(breaker.state(), BreakerState::Open);
-        late.record(false);
+        late.record(None);
         advance(Duration::from_millis(999)).await;
         assert_eq!(breaker.permit().err(), Some(Error::CircuitOpen));
 
@@ -146,6 +151,9 @@ mod tests {
         let probe = breaker.permit().expect("a probe");
         assert_eq!((breaker.state(), breaker.permit().err()), (BreakerState::HalfOpen, Some(Error::CircuitOpen)));
         drop(probe);
+        let cancelled = Error::Other { code: Code::Cancelled, message: String::new() };
+        breaker.permit().expect("the next probe").record(Some(&cancelled));
+        assert_eq!(breaker.state(), BreakerState::Open);
         call(&breaker, true);
         assert_eq!(breaker.permit().err(), Some(Error::CircuitOpen));
         advance(Duration::from_secs(1)).await;

@@ -114,7 +114,7 @@ impl Caller {
         let attempts = self.attempts(message, until, repeat, attempt);
         let late = |_| Err(Error::DeadlineExceeded(format!("no answer within {deadline:?}")));
         let result = timeout_at(until, attempts).await.unwrap_or_else(late);
-        permit.record(result.as_ref().err().is_some_and(Error::is_outage));
+        permit.record(result.as_ref().err());
         result
     }
 

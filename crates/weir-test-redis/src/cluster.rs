@@ -44,7 +44,10 @@ struct Line {
 impl Cluster {
     /// Starts a Cluster, and waits until every node reports it as ok and every replica is in sync.
     pub fn start(options: &ClusterOptions) -> Self {
-        let mut node = Options::node().set("cluster-node-timeout", "1000").set("cluster-replica-validity-factor", "0");
+        // Without replicas there is no failover to wait for, but on a busy machine a node may not run for a second.
+        let timeout_ms = if options.replicas > 0 { "1000" } else { "60000" };
+        let mut node =
+            Options::node().set("cluster-node-timeout", timeout_ms).set("cluster-replica-validity-factor", "0");
         for (name, value) in &options.settings {
             node = node.set(name, value);
         }

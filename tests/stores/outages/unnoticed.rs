@@ -88,9 +88,7 @@ async fn ask(service: &Service, rule: usize, user: &str) -> Result<CheckResponse
 
 #[test]
 fn a_stopped_master_affects_only_its_own_keys() {
-    let options =
-        ClusterOptions { settings: vec![("cluster-node-timeout".into(), "60000".into())], ..Default::default() };
-    let cluster = Cluster::start(&options);
+    let cluster = Cluster::start(&ClusterOptions::default());
     let timeout = Duration::from_millis(300);
     let service = patient(&cluster.url())
         .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", &format!("{}ms", timeout.as_millis()))

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 import grpc
 
@@ -24,11 +25,13 @@ from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
 from weir._reservation import AsyncReservation, OnExpiry, opening, reserve_request
 from weir._slot import AsyncSlot
-from weir._tasks import is_cancelled, to_its_end
+from weir._tasks import may_be_cancelled, to_its_end
 from weir._times import Time, seconds
 from weir.errors import WeirError
 from weir.limits import Charge, Limit
 from weir.v1 import weir_pb2 as pb
+
+Answer = TypeVar("Answer")
 
 
 class AsyncClient(ClientBase):
@@ -247,17 +250,24 @@ class AsyncClient(ClientBase):
         return removed(await self._send(_methods.RESET, request, deadline))
 
     async def wait_ready(self, timeout: Time) -> bool:
-        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline."""
+        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline.
+
+        Raises:
+            WeirError: the client is closed, as for other calls.
+        """
+        if self._closed:
+            raise closed()
         health: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._connected().unary_unary(_methods.HEALTH)
         try:
-            return await health(b"", timeout=seconds(timeout), wait_for_ready=True) == _methods.SERVING
+            call = health(b"", timeout=seconds(timeout), wait_for_ready=True)
+            return await self._until_closed(call) == _methods.SERVING
         except grpc.aio.AioRpcError:
             return False
 
     async def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
 
-        Calls fail afterwards.
+        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`.
         """
         self._closed = True
         await to_its_end(self._close())
@@ -330,14 +340,16 @@ class AsyncClient(ClientBase):
         wait_for_ready: bool,
         metadata: Metadata = (),
     ) -> Reply:
+        return await self._until_closed(super()._send_once(method, request, timeout, wait_for_ready, metadata))
+
+    async def _until_closed(self, call: Awaitable[Answer]) -> Answer:
         try:
-            reply: Reply = await super()._send_once(method, request, timeout, wait_for_ready, metadata)
+            return await call
         except asyncio.CancelledError:
             # gRPC cancels the calls of a closed channel, as if their tasks were cancelled.
-            if self._channel_closed and not is_cancelled():
+            if self._channel_closed and not may_be_cancelled():
                 raise closed() from None
             raise
-        return reply
 
     def _connected(self) -> grpc.aio.Channel:
         if self._channel is None:

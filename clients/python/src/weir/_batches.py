@@ -195,6 +195,11 @@ class AsyncBatches:
         except grpc.aio.AioRpcError as error:
             for entry in entries:
                 _fail(entry.answer, errors.of_rpc(error))
+        except asyncio.CancelledError:
+            # The event loop ends; or before Python 3.11 the channel is closed.
+            for entry in entries:
+                entry.answer.cancel()
+            raise
         except Exception as error:
             for entry in entries:
                 _fail(entry.answer, error)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from enum import Enum
 from threading import Lock
 
+import grpc
+
 from weir import _fork
 from weir._times import Time, seconds
-from weir.errors import CircuitOpen
+from weir.errors import CircuitOpen, Outage, WeirError
 
 
 class State(Enum):
@@ -45,7 +47,9 @@ class Breaker:
     def after_fork(self) -> None:
         """In the child: a thread of the parent may hold the lock, and a probe in flight ends only in the parent."""
         self._lock = Lock()
-        self.abandoned()
+        if self._state is State.HALF_OPEN:
+            # Without the listeners: a thread of the parent may hold a lock of theirs. They learn of the next change.
+            self._state = State.OPEN
 
     @property
     def state(self) -> State:
@@ -56,18 +60,21 @@ class Breaker:
         """Calls the listener with each new state. The listener must not call the circuit breaker."""
         self._listeners.append(listener)
 
-    def enter(self) -> None:
+    def enter(self) -> bool:
         """To be called before a call is sent. One of `succeeded`, `failed` and `abandoned` must follow.
+
+        Returns:
+            Whether the call is the probe, which `failed` and `abandoned` must be told.
 
         Raises:
             CircuitOpen: the call must not be sent.
         """
         with self._lock:
             if self._state is State.CLOSED:
-                return
+                return False
             if self._state is State.OPEN and self._clock() >= self._probe_at:
                 self._become(State.HALF_OPEN)
-                return
+                return True
         raise CircuitOpen(f"the circuit breaker is open after {self._failures_to_open} failures")
 
     def succeeded(self) -> None:
@@ -78,20 +85,30 @@ class Breaker:
             self._failures = 0
             self._become(State.CLOSED)
 
-    def failed(self) -> None:
+    def failed(self, *, probe: bool = True) -> None:
         """Records an outage."""
         with self._lock:
             self._failures += 1
             # A call that was sent before the circuit breaker opened must not delay the next probe.
-            if self._state is not State.OPEN and 0 < self._failures_to_open <= self._failures:
+            may_open = self._state is State.CLOSED or (self._state is State.HALF_OPEN and probe)
+            if may_open and 0 < self._failures_to_open <= self._failures:
                 self._probe_at = self._clock() + self._open_seconds
                 self._become(State.OPEN)
 
-    def abandoned(self) -> None:
-        """Records that the caller has given up. If the call was the probe, the next call probes."""
+    def abandoned(self, *, probe: bool = True) -> None:
+        """Records a call that says nothing about the service. If it was the probe, the next call probes."""
         with self._lock:
-            if self._state is State.HALF_OPEN:
+            if probe and self._state is State.HALF_OPEN:
                 self._become(State.OPEN)
+
+    def ended(self, error: BaseException | None, *, probe: bool) -> None:
+        """Records the outcome of a call by its error, or None for an answer."""
+        if isinstance(error, Outage):
+            self.failed(probe=probe)
+        elif error is None or (isinstance(error, WeirError) and error.code is not grpc.StatusCode.CANCELLED):
+            self.succeeded()
+        else:
+            self.abandoned(probe=probe)
 
     def _become(self, state: State) -> None:
         if state is not self._state:

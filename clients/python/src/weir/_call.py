@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 
 from weir._breaker import Breaker
-from weir.errors import DeadlineExceeded, Outage, Unavailable, WeirError
+from weir.errors import DeadlineExceeded, Unavailable, WeirError
 
 # gRPC may send a retry over a connection that has just broken, until all its parts have noticed that.
 _PAUSE_SECONDS = 0.005
@@ -33,20 +33,16 @@ class Call:
         self.ends_at = time.monotonic() + deadline_seconds
         self._retries = retries
         self._first_error: WeirError | None = None
+        self._is_probe = False
 
     def __enter__(self) -> Call:
-        self._breaker.enter()
+        self._is_probe = self._breaker.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, Outage):
-            self._breaker.failed()
-        elif error is None or isinstance(error, WeirError):
-            self._breaker.succeeded()
-        else:
-            self._breaker.abandoned()
+        self._breaker.ended(error, probe=self._is_probe)
 
     @property
     def is_retry(self) -> bool:

@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, domains_of, joint_request, removed
+from weir._base import ClientBase, closed, domains_of, joint_request, removed
 from weir._batches import Batches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -258,11 +258,19 @@ class Client(ClientBase):
         return removed(self._send(_methods.RESET, request, deadline))
 
     def wait_ready(self, timeout: Time) -> bool:
-        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline."""
+        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline.
+
+        Raises:
+            WeirError: the client is closed, as for other calls.
+        """
         health: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_methods.HEALTH)
         try:
             return health(b"", timeout=seconds(timeout), wait_for_ready=True) == _methods.SERVING
-        except grpc.RpcError:
+        except (grpc.RpcError, ValueError) as error:
+            if self._closed:
+                raise closed() from None
+            if isinstance(error, ValueError):
+                raise
             return False
 
     def close(self) -> None:

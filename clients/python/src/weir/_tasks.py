@@ -27,7 +27,7 @@ async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
     raise cancelled
 
 
-def is_cancelled() -> bool:
-    """Returns whether the current task is being cancelled. Before Python 3.11 this is unknown: False."""
+def may_be_cancelled() -> bool:
+    """Returns whether the current task is being cancelled. Before Python 3.11 this is unknown: True."""
     task = asyncio.current_task()
-    return sys.version_info >= (3, 11) and task is not None and task.cancelling() > 0
+    return sys.version_info < (3, 11) or (task is not None and task.cancelling() > 0)

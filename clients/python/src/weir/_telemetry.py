@@ -85,15 +85,17 @@ class _Recording(Observation):
             if decision.error:
                 self._record(decision.error)
 
-    def failed(self, error: WeirError, checks: int) -> None:
+    def failed(self, error: Exception, checks: int) -> None:
         """Records the error of a call without decisions."""
-        self.decisions = (error,) * checks
+        if isinstance(error, WeirError):
+            self.decisions = (error,) * checks
         self._record(error)
         self._span.set_status(trace.StatusCode.ERROR)
 
-    def _record(self, error: WeirError) -> None:
+    def _record(self, error: Exception) -> None:
         # Without the message, which may quote the key.
-        self._span.set_attribute("error.type", error.code.name)
+        kind = error.code.name if isinstance(error, WeirError) else type(error).__name__
+        self._span.set_attribute("error.type", kind)
 
 
 class OpenTelemetry:
@@ -130,7 +132,7 @@ class OpenTelemetry:
             recording = _Recording(span)
             try:
                 yield recording
-            except WeirError as error:
+            except Exception as error:
                 recording.failed(error, len(domains))
                 raise
             finally:

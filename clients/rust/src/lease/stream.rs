@@ -88,7 +88,7 @@ impl Flight<'_> {
     }
 
     fn fail(self, error: Error, now: Micros) {
-        self.permit.record(error.is_outage());
+        self.permit.record(Some(&error));
         self.job.fail(error, now);
     }
 }
@@ -236,7 +236,7 @@ impl Leases {
             return flight.fail(error.into(), self.now());
         }
         let Flight { job, permit, .. } = flight;
-        permit.record(false);
+        permit.record(None);
         let answer = message::answer(response);
         let now = self.now();
         let give_back = job.entry.lease().answered(&job.entry.balance, &answer, now);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_to_avoid_is_asked_again_where_no_other_can_be() {
+    async fn an_avoided_server_is_used_when_there_is_no_other() {
         let ((ending, _far), (other, _other_far)) = (connection(0).await, connection(1).await);
         let avoid = |lost| Avoid { connection: ending.clone(), lost };
         let open = || State::Open(ending.clone());

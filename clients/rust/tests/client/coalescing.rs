@@ -9,7 +9,7 @@ use crate::support::{POLICY, Setup, TRADE, dir, patient, streaming, until_stream
 const MANY: usize = 3_000;
 
 #[tokio::test]
-async fn coalesced_checks_are_answered_as_others() {
+async fn coalesced_checks_have_the_same_answers() {
     let dir = dir();
     let service = Setup::new(&dir, POLICY).start();
     let (unary, coalesced) = (service.client(), streaming(&service).await);

@@ -69,7 +69,7 @@ async fn two_clients_of_one_redis_admit_no_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn a_decision_tells_its_source() {
+async fn a_decision_reports_its_source() {
     let dir = dir();
     let service = Setup::new(&dir, &policy(UNITS)).start();
     let weir = patient(&service.address).lease(true).on_failure(OnFailure::Deny).build().unwrap();
@@ -90,7 +90,7 @@ async fn a_decision_tells_its_source() {
 }
 
 #[tokio::test]
-async fn more_than_the_limit_is_never_admitted_and_no_reason_to_hold_off() {
+async fn a_cost_above_the_limit_is_refused_without_a_hold_off() {
     let dir = dir();
     let service = Setup::new(&dir, &policy(UNITS)).start();
     let weir = leasing(&service.address);
@@ -102,7 +102,7 @@ async fn more_than_the_limit_is_never_admitted_and_no_reason_to_hold_off() {
 }
 
 #[tokio::test]
-async fn a_refusal_by_a_lease_tells_when_the_check_passes() {
+async fn a_refusal_by_a_lease_has_an_exact_retry() {
     let dir = dir();
     let service = Setup::new(&dir, &policy(UNITS)).start();
     let weir = leasing(&service.address);

@@ -15,7 +15,7 @@ from weir._lease.holder import MAX_COST, Refuse, Renewal
 from weir._lease.machine import Answer, LeaseMachine
 from weir._lease.messages import answer_of, is_refused_for_now, request_of
 from weir._lease.requests import Outcome, Rejected, Request, Requests
-from weir.errors import CircuitOpen, Outage, WeirError
+from weir.errors import CircuitOpen, WeirError
 from weir.v1 import weir_pb2 as pb
 
 TICK_SECONDS = 0.02
@@ -216,17 +216,12 @@ class Leases:
         message = request_of(self._holder, renewal, entry.domain, entry.key, levels=False)
 
         def done(outcome: Outcome) -> None:
-            if isinstance(outcome, Rejected):
-                self._breaker.abandoned()
-            elif isinstance(outcome, Outage):
-                self._breaker.failed()
-            else:
-                self._breaker.succeeded()
+            self._breaker.ended(outcome if isinstance(outcome, Exception) else None, probe=probe)
             self._tell(entry, renewal, outcome)
             waiter(outcome)
 
         try:
-            self._breaker.enter()
+            probe = self._breaker.enter()
         except CircuitOpen as error:
             self._tell(entry, renewal, error)
             waiter(error)

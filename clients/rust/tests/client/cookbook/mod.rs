@@ -43,7 +43,7 @@ fn code(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn each_recipe_prints_what_the_page_says() {
+async fn each_recipe_prints_its_documented_output() {
     let (Some(policies), Some(page)) = (sections("cookbook.md"), sections("cookbook-code.md")) else { return };
     let (dir, limits) = (support::dir(), support::dir());
     for (number, policy) in policies[1..].iter().flat_map(|section| blocks(section, "yaml")).enumerate() {

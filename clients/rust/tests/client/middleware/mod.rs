@@ -77,7 +77,7 @@ async fn tonic_answers_by_decisions() {
 }
 
 #[tokio::test]
-async fn ready_functions_make_keys() {
+async fn provided_functions_make_keys() {
     #[derive(Clone)]
     struct Principal(&'static str);
     impl AsRef<str> for Principal {

@@ -62,11 +62,12 @@ final class Caller {
 
     /** Fails at once while the circuit breaker is open. Otherwise makes the call, and records its outcome. */
     <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call) {
-        if (!breaker.admits()) {
+        var permit = breaker.admit();
+        if (permit == CircuitBreaker.Permit.NONE) {
             return CompletableFuture.failedFuture(new WeirException(
                     WeirException.Kind.CIRCUIT_OPEN, "the last calls got no answer: the circuit breaker is open"));
         }
-        return call.get().whenComplete((answer, failure) -> breaker.record(outcome(failure)));
+        return call.get().whenComplete((answer, failure) -> breaker.record(permit, outcome(failure)));
     }
 
     /** Returns what a call says about the service: errors other than outages are answers. */

@@ -6,6 +6,13 @@ import java.util.function.LongSupplier;
 
 /** Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. */
 final class CircuitBreaker {
+    /** Whether a call may be sent, and as what. */
+    enum Permit {
+        NONE,
+        CALL,
+        PROBE
+    }
+
     /** The outcome of a call. {@link #UNKNOWN} says nothing about the service. */
     enum Outcome {
         ANSWER,
@@ -34,26 +41,26 @@ final class CircuitBreaker {
         return state;
     }
 
-    /** Returns whether a call may be sent. Each call that is sent must be passed to {@link #record}. */
-    boolean admits() {
-        return state == BreakerState.CLOSED || becomesProbe();
+    /** Returns whether a call may be sent. The permit of each call that is sent must be passed to {@link #record}. */
+    Permit admit() {
+        return state == BreakerState.CLOSED ? Permit.CALL : admitProbe();
     }
 
-    private synchronized boolean becomesProbe() {
+    private synchronized Permit admitProbe() {
         if (state == BreakerState.CLOSED) {
-            return true;
+            return Permit.CALL;
         }
         if (state == BreakerState.HALF_OPEN || clockNs.getAsLong() - openedAtNs < pauseNs) {
-            return false;
+            return Permit.NONE;
         }
         change(BreakerState.HALF_OPEN);
-        return true;
+        return Permit.PROBE;
     }
 
-    void record(Outcome outcome) {
+    void record(Permit permit, Outcome outcome) {
         switch (outcome) {
-            case OUTAGE -> failed();
-            case UNKNOWN -> abandoned();
+            case OUTAGE -> failed(permit);
+            case UNKNOWN -> abandoned(permit);
             case ANSWER -> {
                 if (failures > 0 || state != BreakerState.CLOSED) {
                     succeeded();
@@ -69,10 +76,11 @@ final class CircuitBreaker {
         }
     }
 
-    private synchronized void failed() {
+    private synchronized void failed(Permit permit) {
         failures = Math.min(failures + 1, threshold);
         // A call that was sent before the circuit breaker opened must not delay the next probe.
-        var opens = state == BreakerState.HALF_OPEN || state == BreakerState.CLOSED && failures == threshold;
+        var opens = state == BreakerState.HALF_OPEN && permit == Permit.PROBE
+                || state == BreakerState.CLOSED && failures == threshold;
         if (threshold > 0 && opens) {
             openedAtNs = clockNs.getAsLong();
             change(BreakerState.OPEN);
@@ -80,8 +88,8 @@ final class CircuitBreaker {
     }
 
     /** If the call was the probe, the next call is. */
-    private synchronized void abandoned() {
-        if (state == BreakerState.HALF_OPEN) {
+    private synchronized void abandoned(Permit permit) {
+        if (state == BreakerState.HALF_OPEN && permit == Permit.PROBE) {
             change(BreakerState.OPEN);
         }
     }

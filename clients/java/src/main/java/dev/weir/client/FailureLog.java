@@ -20,7 +20,7 @@ final class FailureLog {
         long nextLineNs = System.nanoTime();
     }
 
-    /** The messages for outages and for a wrong configuration. */
+    /** The messages for outages and cancelled calls, and for a wrong configuration. */
     FailureLog(String outage, String fault) {
         this.outage = outage;
         this.fault = fault;
@@ -29,11 +29,11 @@ final class FailureLog {
     void add(WeirException error) {
         var count = count(error.kind());
         if (count > 0) {
-            var isOutage = error.kind().isOutage();
+            var isTemporary = error.kind().isOutage() || error.kind() == WeirException.Kind.CANCELLED;
             LOG.log(
-                    isOutage ? Level.WARNING : Level.ERROR,
+                    isTemporary ? Level.WARNING : Level.ERROR,
                     "{0}: {1} ({2}); {3} so far",
-                    isOutage ? outage : fault,
+                    isTemporary ? outage : fault,
                     error.kind(),
                     error.getMessage(),
                     count);

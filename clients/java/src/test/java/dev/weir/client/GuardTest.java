@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.Context;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -105,15 +106,19 @@ class GuardTest {
         try (var nowhere = Weir.client("127.0.0.1:1").breaker(0, Duration.ZERO).build()) {
             var unavailable = Guard.failingOpen(nowhere);
             var misconfigured = Guard.failingOpen(weir);
+            var cancelled = Context.current().withCancellation();
+            cancelled.cancel(null);
             for (var i = 0; i < 3; i++) {
                 unavailable.judge(Check.of("user", "alex"));
                 misconfigured.judge(Check.of("user", "alex").withDomain("unknown"));
+                cancelled.run(() -> misconfigured.judge(Check.of("user", "alex")));
             }
         } finally {
             logger.removeHandler(handler);
         }
-        assertEquals(2, lines.size());
+        assertEquals(3, lines.size());
         assertTrue(lines.get(0).startsWith("WARNING no answer from weir: UNAVAILABLE"), lines.get(0));
         assertTrue(lines.get(1).startsWith("SEVERE WEIR IS SET UP WRONGLY, NO REQUEST IS CHECKED: NOT_FOUND"), lines.get(1));
+        assertTrue(lines.get(2).startsWith("WARNING no answer from weir: CANCELLED"), lines.get(2));
     }
 }
