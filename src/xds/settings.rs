@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use weir_core::domain::time::{DAY, SECOND};
-use weir_server::dial::{Address, Destination, Trust};
+use weir_server::dial::{Address, Destination, Hints, Trust};
 use weir_settings::{Secret, Time, ensure, file::is_set, tls::TlsSettings};
 
 /// The scheme of a control plane in `limits`: `xds://HOST:PORT`.
@@ -104,7 +104,13 @@ impl XdsSettings {
     /// # Errors
     /// A message that names the setting or the file.
     pub fn destination(&self, address: &str) -> Result<Destination, String> {
-        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name };
+        let hints = Hints {
+            requires_tls: |_| "set xds.tls.enabled: true (and xds.tls.ca for a CA of your own)".to_owned(),
+            without_tls: "set xds.tls.enabled: false",
+            ca: "xds.tls.ca",
+            server_name: "xds.tls.server_name",
+        };
+        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name, hints };
         Destination::new(&self.address(address)?, trust).map_err(|why| format!("xds.tls: {why}"))
     }
 

@@ -291,6 +291,10 @@ async fn certificates_are_read_for_each_connection() {
     // Everything changes: the control plane's certificate, its CA, and the CA that it trusts.
     drop(plane);
     let plane = ControlPlane::at(&address, Some(acceptor(&new.sign(Leaf::host("localhost")), Some(&new))));
+    eventually_async("the log names the setting", async || {
+        server.log().iter().any(|line| line.contains("xds.tls.ca names the CA bundle")).then_some(())
+    })
+    .await;
     fs::write(dir.join("ca.pem"), &new.pem).expect("written");
     client(&new).write(&dir, "xds");
     assert_eq!(plane.request(0).version_info, "");

@@ -20,6 +20,7 @@ use weir_settings::tls::{Paths, server_name};
 pub use options::Options;
 
 use crate::{Listen, address::KEEPALIVE};
+pub use unexpected::Hints;
 use unexpected::{Plain, Unexpected, explained};
 
 /// An address in the user's notation: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
@@ -81,6 +82,8 @@ pub struct Trust<'a> {
     pub paths: Paths<'a>,
     /// The server name to expect; empty: the host of the address.
     pub server_name: &'a str,
+    /// Hints for errors.
+    pub hints: Hints,
 }
 
 impl Trust<'_> {
@@ -95,6 +98,7 @@ impl Trust<'_> {
 pub struct Destination {
     listen: Listen,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    hints: Hints,
     unexpected: Unexpected,
 }
 
@@ -110,12 +114,12 @@ impl Destination {
     /// # Errors
     /// A sentence that names the option or the file.
     pub fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
-        let listen = address.listen.clone();
+        let (listen, hints, unexpected) = (address.listen.clone(), trust.hints, Unexpected::default());
         if !address.encrypted.unwrap_or(trust.is_set()) {
             return if trust.is_set() {
                 Err(format!("http://{listen} is not encrypted; use https:// with the --tls-… options"))
             } else {
-                Ok(Self { listen, tls: None, unexpected: Unexpected::default() })
+                Ok(Self { listen, tls: None, hints, unexpected })
             };
         }
         let Listen::Tcp(host) = &listen else { return Err("--tls-…: a unix socket is not encrypted".to_owned()) };
@@ -124,7 +128,7 @@ impl Destination {
         let name = server_name(if trust.server_name.is_empty() { host } else { trust.server_name })?;
         let mut config = trust.paths.read().and_then(|texts| trust.paths.config(&texts))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { tls: Some((Arc::new(config).into(), name)), listen, unexpected: Unexpected::default() })
+        Ok(Self { listen, tls: Some((Arc::new(config).into(), name)), hints, unexpected })
     }
 
     /// Opens a connection.
@@ -141,9 +145,9 @@ impl Destination {
         Ok(match &self.tls {
             Some((connector, name)) => {
                 let connected = connector.connect(name.clone(), stream).await;
-                Box::new(connected.map_err(explained)?)
+                Box::new(connected.map_err(|error| explained(error, self.hints))?)
             }
-            None => Box::new(Plain::new(stream, self.authority(), Arc::clone(&self.unexpected))),
+            None => Box::new(Plain::new(stream, self.authority(), self.hints, Arc::clone(&self.unexpected))),
         })
     }
 
@@ -180,7 +184,8 @@ mod tests {
 
     fn destination(address: &str, name: &str) -> Result<String, String> {
         let none = Path::new("");
-        let trust = Trust { paths: Paths { ca: none, cert: none, key: none }, server_name: name };
+        let hints = Hints { requires_tls: str::to_owned, without_tls: "", ca: "", server_name: "" };
+        let trust = Trust { paths: Paths { ca: none, cert: none, key: none }, server_name: name, hints };
         Ok(Destination::new(&address.parse()?, trust)?.to_string())
     }
 

@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use weir_core::domain::time::parse_duration;
 use weir_settings::{Secret, tls::Paths};
 
-use super::{Address, Destination, Trust};
+use super::{Address, Destination, Hints, Trust};
 
 /// A service, and how to get there.
 #[derive(Args)]
@@ -38,6 +38,12 @@ pub struct Options {
 }
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8081";
+const HINTS: Hints = Hints {
+    requires_tls: |authority| format!("write https://{authority} (--tls-ca FILE for a CA of your own)"),
+    without_tls: "write http:// and no --tls-… options",
+    ca: "--tls-ca FILE (WEIR_TLS_CA)",
+    server_name: "--tls-server-name NAME",
+};
 
 /// Returns an environment variable; an empty one counts as not set.
 fn variable(name: &str) -> Option<String> {
@@ -83,7 +89,8 @@ impl Options {
                 server_name = variable("WEIR_TLS_SERVER_NAME").unwrap_or_default();
             }
         }
-        let trust = Trust { paths: Paths { ca: &ca, cert: &cert, key: &key }, server_name: &server_name };
+        let paths = Paths { ca: &ca, cert: &cert, key: &key };
+        let trust = Trust { paths, server_name: &server_name, hints: HINTS };
         Destination::new(&address, trust)
     }
 

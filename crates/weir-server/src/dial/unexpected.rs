@@ -23,23 +23,37 @@ const HTTP_1: u8 = b'H';
 /// one.
 pub(super) type Unexpected = Arc<OnceLock<String>>;
 
+/// What to do about a server that cannot be talked to, in the words of those who configured the connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Hints {
+    /// The server at this authority requires TLS.
+    pub requires_tls: fn(&str) -> String,
+    /// The server answers without TLS.
+    pub without_tls: &'static str,
+    /// What names the CA bundle.
+    pub ca: &'static str,
+    /// What names the expected name of the server.
+    pub server_name: &'static str,
+}
+
 /// A connection without TLS, whose first byte shows whether the server speaks HTTP/2.
 pub(super) struct Plain {
     stream: TcpStream,
     /// The server's address, until the first byte.
     authority: Option<String>,
+    hints: Hints,
     found: Unexpected,
 }
 
 impl Plain {
-    pub(super) fn new(stream: TcpStream, authority: &str, found: Unexpected) -> Self {
-        Self { stream, authority: Some(authority.to_owned()), found }
+    pub(super) fn new(stream: TcpStream, authority: &str, hints: Hints, found: Unexpected) -> Self {
+        Self { stream, authority: Some(authority.to_owned()), hints, found }
     }
 
     /// Returns the error for a server whose answer begins with this byte, or that closes before the first byte.
     fn unexpected(&mut self, first: Option<u8>) -> Option<io::Error> {
         let authority = self.authority.take()?;
-        let https = format!("write https://{authority} (--tls-ca FILE for a CA of your own)");
+        let https = (self.hints.requires_tls)(&authority);
         let found = match first {
             Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} requires TLS: {https}"),
             Some(HTTP_1) => format!("{authority} answers in HTTP/1, which is not gRPC"),
@@ -101,23 +115,20 @@ impl AsyncWrite for Plain {
 }
 
 /// Adds a hint to the error of a TLS handshake, where the remedy is clear.
-pub(super) fn explained(error: io::Error) -> io::Error {
+pub(super) fn explained(error: io::Error, Hints { without_tls, ca, server_name, .. }: Hints) -> io::Error {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     let hint = match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(_)) => {
-            return io::Error::new(
-                error.kind(),
-                "the server answers without TLS: write http:// and no --tls-… options",
-            );
+            return io::Error::new(error.kind(), format!("the server answers without TLS: {without_tls}"));
         }
         Some(rustls::Error::InvalidCertificate(cause)) => match cause {
-            UnknownIssuer => "no known CA signed it; --tls-ca FILE (WEIR_TLS_CA) names the CA bundle",
-            NotValidForName | NotValidForNameContext { .. } => "--tls-server-name NAME names one that it has",
-            Expired | ExpiredContext { .. } => "the server needs a new one",
-            CertificateError::Other(_) => "--tls-ca FILE (WEIR_TLS_CA) names it if it is self-signed",
+            UnknownIssuer => format!("no known CA signed it; {ca} names the CA bundle"),
+            NotValidForName | NotValidForNameContext { .. } => format!("{server_name} names one that it has"),
+            Expired | ExpiredContext { .. } => "the server needs a new one".to_owned(),
+            CertificateError::Other(_) => format!("{ca} names it if it is self-signed"),
             _ => return error,
         },
-        None if error.kind() == ErrorKind::UnexpectedEof => "does this port speak TLS?",
+        None if error.kind() == ErrorKind::UnexpectedEof => "does this port speak TLS?".to_owned(),
         _ => return error,
     };
     io::Error::new(error.kind(), format!("{error}; {hint}"))
