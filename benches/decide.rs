@@ -93,7 +93,7 @@ impl Case {
             let key = self.shape.key(user);
             let plan = plan(policy, &key, if self.passes { 1 } else { 6 });
             // The user's own limit is 16, that of trades 6; the refused case costs 6.
-            (0..if self.passes { 1 } else { 3 }).for_each(|_| drop(store.decide_now(&plan)));
+            (0..if self.passes { 1 } else { 3 }).for_each(|_| drop(store.verdict(&plan)));
         }
         store
     }
@@ -170,8 +170,8 @@ mod store {
     fn decide(bencher: Bencher, case: &Case) {
         let (policy, key) = (case.policy(), case.shape.key(0));
         let (store, plan) = (case.store(&policy), plan(&policy, &key, case.cost()));
-        assert_eq!(passes(&store.decide_now(&plan)), case.passes);
-        bencher.bench_local(|| drop(black_box(store.decide_now(black_box(&plan)))));
+        assert_eq!(passes(&store.verdict(&plan).decisions), case.passes);
+        bencher.bench_local(|| drop(black_box(store.verdict(black_box(&plan)))));
     }
 }
 
@@ -180,9 +180,9 @@ mod store {
 fn resolve_and_decide(bencher: Bencher, case: &Case) {
     let policy = case.policy();
     let (store, next, cost) = (case.store(&policy), case.users(), case.cost());
-    assert_eq!(passes(&store.decide_now(&plan(&policy, &case.shape.key(next()), cost))), case.passes);
+    assert_eq!(passes(&store.verdict(&plan(&policy, &case.shape.key(next()), cost)).decisions), case.passes);
     let bencher = bencher.with_inputs(|| case.shape.key(next()));
-    bencher.bench_local_refs(|key| drop(black_box(store.decide_now(&plan(&policy, key, cost)))));
+    bencher.bench_local_refs(|key| drop(black_box(store.verdict(&plan(&policy, key, cost)))));
 }
 
 #[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]

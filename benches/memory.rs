@@ -48,7 +48,7 @@ fn measure(shape: Shape) {
     for user in 0..KEYS {
         let key = shape.key(user);
         let plan = Plan::new(domain.levels(&key, 1, 1.0).expect("no factor"), domain.charge, None);
-        store.decide_now(&plan);
+        store.verdict(&plan);
     }
     assert_eq!((store.stats().keys, store.stats().capacity_misses), (states, 0));
     let (after, peak) = (resident("VmRSS:") - before, resident("VmHWM:") - before);

@@ -99,7 +99,7 @@ fn measure(shape: Shape) {
 
 fn decide<C: Clock>(store: &MemoryStore<C>, policy: &Policy, key: &Key) {
     let domain = policy.domain("").expect("the default domain");
-    store.decide_now(&Plan::new(domain.levels(key, 1, 1.0).expect("no factor"), domain.charge, None));
+    store.verdict(&Plan::new(domain.levels(key, 1, 1.0).expect("no factor"), domain.charge, None));
 }
 
 fn shown(time: Duration) -> String {

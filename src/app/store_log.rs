@@ -87,7 +87,7 @@ fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>, charges: 
         }
         Phase::Ongoing => {
             let rules = rules(limiter).map(OnStoreFailure::name).collect::<Vec<_>>().join(",");
-            warn!(on_store_failure = rules, seconds, local, allow, deny, error, "store outage goes on");
+            warn!(on_store_failure = rules, seconds, local, allow, deny, error, "store outage continues");
         }
         Phase::Over => {
             let Charges { charged, lost } = charges;

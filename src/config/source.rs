@@ -252,7 +252,10 @@ fn unknown_variable(name: &str, levels: &[String], defaults: &Dict) -> String {
     if let (true, Some(last)) = (meant.is_empty(), levels.last()) {
         meant = named(last, defaults).iter().map(|key| variable(key)).collect();
     }
-    unknown("variable", name, &meant, &known)
+    if meant.is_empty() {
+        return format!("unknown variable `{name}`; config/weir.yaml explains every setting");
+    }
+    unknown("variable", name, &meant, &[])
 }
 
 /// Whether a text is a list in YAML, or in JSON.

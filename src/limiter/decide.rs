@@ -86,7 +86,9 @@ fn try_build_answer<'a, T: Default>(
     fill: impl Fill<'a, T>,
 ) -> Result<T, CheckError> {
     ensure_no_conflict(verdict)?;
-    Ok(build_answer(plan, verdict, fill))
+    let mut answer = T::default();
+    fill(plan, verdict, &mut answer);
+    Ok(answer)
 }
 
 /// Rejects a request whose id was already used for a different request.
@@ -98,11 +100,4 @@ pub(super) fn ensure_no_conflict(verdict: &Verdict) -> Result<(), CheckError> {
         }
         _ => Ok(()),
     }
-}
-
-#[inline]
-pub(super) fn build_answer<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> T {
-    let mut answer = T::default();
-    fill(plan, verdict, &mut answer);
-    answer
 }

@@ -6,7 +6,7 @@ use weir_core::domain::{ManualClock, Micros};
 use weir_policy::Policy;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
-use super::{Answer, CheckError, Request, decide::build_answer, request::ensure_checkable};
+use super::{Answer, CheckError, Request, request::ensure_checkable};
 
 /// Maximum number of states in a simulation of a few keys.
 const MAX_STATES: usize = 10_000;
@@ -50,9 +50,8 @@ impl Simulation {
         self.clock.set(at);
         let plan = request.plan(policy, 0, false)?;
         ensure_checkable(&plan)?;
-        let verdict = self.store.verdict(&plan);
-        Ok(build_answer(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
-            answer.fill(plan, plan.levels(), verdict);
-        }))
+        let mut answer = Answer::default();
+        answer.fill(&plan, plan.levels(), &self.store.verdict(&plan));
+        Ok(answer)
     }
 }

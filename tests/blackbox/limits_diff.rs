@@ -67,7 +67,7 @@ fn keys_unlimited_by_a_new_node_are_a_difference() {
         let expected = "\
 - default:user/root: gcra { burst: 15, count: 30, period: 1m }
     these keys have no limit any more
-forgets: default domain: `user/*#gcra0`: no limit at `user/root` goes on with its count (";
+forgets: default domain: `user/*#gcra0`: no limit at `user/root` continues its count (";
         assert!(said.out.starts_with(expected), "{}", said.out);
         let back = diff(&new, &old, &[]);
         let expected = "\

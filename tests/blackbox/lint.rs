@@ -188,10 +188,10 @@ fn changed_counts_and_rates_forget_nothing() {
 fn lint_against_reports_forgotten_counts() {
     let gone = "schema: { a: { limits: [{ gcra: { burst: 9, count: 1, period: 1s } }] } }";
     for (new, limit, why) in [
-        (OLD.replace("1h", "2h"), "hourly", "no limit at `a` goes on with its count"),
-        (OLD.replace("hourly", "per-hour"), "hourly", "no limit at `a` goes on with its count"),
-        (gone.to_owned(), "hourly", "no limit at `a` goes on with its count"),
-        (OLD.replace("gcra: { burst: 9,", "token_bucket: { capacity: 9,"), "a#gcra0", "no limit at `a` goes on"),
+        (OLD.replace("1h", "2h"), "hourly", "no limit at `a` continues its count"),
+        (OLD.replace("hourly", "per-hour"), "hourly", "no limit at `a` continues its count"),
+        (gone.to_owned(), "hourly", "no limit at `a` continues its count"),
+        (OLD.replace("gcra: { burst: 9,", "token_bucket: { capacity: 9,"), "a#gcra0", "no limit at `a` continues"),
     ] {
         let report = forgotten(&new);
         assert_eq!(report.len(), 1, "{report:?}");
@@ -235,7 +235,7 @@ fn lint_against_reports_moved_counts() {
     let back = line.replace("`a#gcra0`:", "`a#gcra1`:").replace("as `a#gcra1`", "as `a#gcra0`");
     let [moved, forgotten] = changes(&both(second, day), day);
     assert!(moved.iter().eq([&back]), "{moved:?}");
-    assert!(forgotten.len() == 1 && forgotten[0].starts_with("`a#gcra0`: no limit at `a` goes on"), "{forgotten:?}");
+    assert!(forgotten.len() == 1 && forgotten[0].starts_with("`a#gcra0`: no limit at `a` continues"), "{forgotten:?}");
     let swapped = changes(&both(second, day), &both(day, second));
     assert_eq!(swapped, [vec![line.replace(&shown(day), &shown(second)), back], vec![]]);
 

@@ -257,7 +257,7 @@ async fn commands_set_list_and_end() {
         (&["override", "set", "user", "--limits", "{ gcra: { burts: 9 } }", "--reason", "x"], "burts"),
         (&["override", "set", "user", "", "--ban", "--reason", "x"], "a segment must have 1 to 1024 bytes"),
         (&["ban", "user", "--reason", ""], "a reason must have 1 to 1024 bytes"),
-        (&["ban", "user", "--reason", "x", "--until", "2020-01-01T00:00:00Z"], "it ends before it starts"),
+        (&["ban", "user", "--reason", "x", "--until", "2020-01-01T00:00:00Z"], "the end must be after the start"),
     ] {
         let run = server.run(args);
         assert!(run.code == 2 && run.err.contains(message), "{args:?}: {}", run.err);

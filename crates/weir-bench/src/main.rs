@@ -16,7 +16,11 @@ mod streams;
 mod wire;
 mod worker;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{
+    io::{self, ErrorKind, Write},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use clap::Parser;
 use futures_util::future::try_join_all;
@@ -64,9 +68,14 @@ impl Bench {
         };
         measured.before = before;
         let report = Report::new(self.info(&work.load, work.target.to_string()), &measured);
-        match self.format {
-            Format::Text => println!("{report}"),
-            Format::Json => println!("{}", serde_json::to_string(&report)?),
+        let text = match self.format {
+            Format::Text => report.to_string(),
+            Format::Json => serde_json::to_string(&report)?,
+        };
+        match writeln!(io::stdout(), "{text}") {
+            // As of `head`, which has read enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written?,
         }
         let is_good = report.is_answered() || measured.interrupted;
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(NOTHING) })

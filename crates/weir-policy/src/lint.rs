@@ -240,7 +240,7 @@ fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, n
 fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
     let ident = limit.ident_text();
     format!(
-        "no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then its name, or its place among the unnamed)"
+        "no limit at `{path}` continues its count (`{ident}`: algorithm, time base, then its name, or its place among the unnamed)"
     )
 }
 

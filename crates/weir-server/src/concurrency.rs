@@ -15,11 +15,8 @@ pub struct ConcurrencyLimit {
     rejected: Counter,
 }
 
-/// A permit of the limit, returned on drop.
-#[derive(Debug)]
-pub struct Permit {
-    _permit: Option<OwnedSemaphorePermit>,
-}
+/// A permit of the limit, returned on drop; `None` from a limit without a bound.
+pub type Permit = Option<OwnedSemaphorePermit>;
 
 impl ConcurrencyLimit {
     /// Makes a limit of `count` permits. Further requests are rejected with `overload`, and counted in `rejected`.
@@ -38,12 +35,11 @@ impl ConcurrencyLimit {
     /// [`Overload`] if none is free.
     #[inline]
     pub fn acquire(&self) -> Result<Permit, Overload> {
-        let Some(permits) = &self.permits else { return Ok(Permit { _permit: None }) };
-        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
+        let Some(permits) = &self.permits else { return Ok(None) };
+        Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
             self.rejected.increment(1);
-            return Err(self.overload);
-        };
-        Ok(Permit { _permit: Some(permit) })
+            self.overload
+        })
     }
 }
 

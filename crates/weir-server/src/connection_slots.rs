@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,8 @@ pub(crate) struct ConnectionSlots {
     taken: Mutex<Taken>,
     /// Evicted connections that are still open.
     ending: AtomicUsize,
+    /// The metric of open connections.
+    open: Gauge,
 }
 
 #[derive(Debug, Default)]
@@ -56,9 +59,9 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    /// Makes this many slots.
-    pub(crate) fn new(max_slots: usize) -> Arc<Self> {
-        Arc::new(Self { max_slots, taken: Mutex::default(), ending: AtomicUsize::new(0) })
+    /// Makes this many slots; those taken are counted in `open`.
+    pub(crate) fn new(max_slots: usize, open: Gauge) -> Arc<Self> {
+        Arc::new(Self { max_slots, taken: Mutex::default(), ending: AtomicUsize::new(0), open })
     }
 
     /// Takes a slot for a connection. If none is free, a connection without requests in flight is evicted, preferably
@@ -76,6 +79,7 @@ impl ConnectionSlots {
         let occupant = Arc::new(Occupant { activity, evicted: CancellationToken::new(), number: AtomicU64::new(0) });
         taken.insert(Arc::clone(&occupant));
         drop(taken);
+        self.open.increment(1.0);
         Some(ConnectionSlot { slots: Arc::clone(self), occupant })
     }
 }
@@ -116,6 +120,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
+        self.slots.open.decrement(1.0);
         let mut taken = self.slots.taken.lock();
         taken.slots.remove(&self.occupant.number.load(Ordering::Relaxed));
         drop(taken);
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn idle_connections_are_evicted_and_used_ones_get_a_second_chance() {
-        let slots = ConnectionSlots::new(3);
+        let slots = ConnectionSlots::new(3, Gauge::noop());
         slots.ending.store(max_open(3) - 4, Ordering::Relaxed);
         let [busy, used, silent] = [(); 3].map(|()| take(&slots).unwrap());
         let in_flight = busy.1.begin();
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn new_connections_are_refused_when_all_are_busy() {
-        let slots = ConnectionSlots::new(2);
+        let slots = ConnectionSlots::new(2, Gauge::noop());
         let all = [(); 2].map(|()| take(&slots).unwrap());
         let busy = all.each_ref().map(|(_, activity)| activity.begin());
         assert!(take(&slots).is_none());

@@ -108,7 +108,8 @@ impl<R: Serve> Server<R> {
     }
 
     async fn run(mut self) {
-        let (slots, metrics) = (ConnectionSlots::new(self.settings.max_connections), Arc::new(self.metrics.clone()));
+        let (most, open) = (self.settings.max_connections, self.metrics.open.clone());
+        let (slots, metrics) = (ConnectionSlots::new(most, open), Arc::new(self.metrics.clone()));
         let room = Room { slots, unread: unread::of_port(), metrics };
         let warnings = LogLimit::every(WARN_EVERY);
         loop {
@@ -166,9 +167,7 @@ impl<R: Serve> Server<R> {
             slot,
             queue: worker.queue(),
         };
-        let gauge = OpenGauge::new(&room.metrics);
         worker.serve(self.drain.track(async move {
-            let _open = gauge;
             if let Err(error) = served.serve(accepted).await {
                 debug!(%error, "a connection ended");
             }
@@ -184,20 +183,4 @@ fn is_of_one_client(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | InvalidInput | NotConnected
     )
-}
-
-/// The gauge of open connections, incremented while this lives.
-struct OpenGauge(metrics::Gauge);
-
-impl OpenGauge {
-    fn new(metrics: &ListenerMetrics) -> Self {
-        metrics.open.increment(1.0);
-        Self(metrics.open.clone())
-    }
-}
-
-impl Drop for OpenGauge {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
 }

@@ -3,17 +3,13 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::fair_queue::FairQueue;
 
@@ -43,18 +39,18 @@ enum Running {
     MultiThread(Runtime),
 }
 
-/// A runtime that serves connections, with the number of its connections.
+/// A runtime that serves connections.
 #[derive(Clone, Debug)]
 pub struct Worker {
     runtime: Handle,
     queue: FairQueue,
-    connections: Arc<AtomicUsize>,
+    connections: TaskTracker,
 }
 
 impl Worker {
     fn new(runtime: &Runtime) -> Self {
         let runtime = runtime.handle().clone();
-        Self { queue: FairQueue::start(&runtime), runtime, connections: Arc::default() }
+        Self { queue: FairQueue::start(&runtime), runtime, connections: TaskTracker::new() }
     }
 
     /// Returns the runtime of its connections.
@@ -69,27 +65,13 @@ impl Worker {
 
     /// Runs a connection to its end on this worker.
     pub(crate) fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        let connections = Arc::clone(&self.connections);
-        connections.fetch_add(1, Ordering::Relaxed);
-        self.runtime.spawn(async move {
-            let _done = Done(connections);
-            connection.await;
-        });
+        self.connections.spawn_on(connection, &self.runtime);
     }
 
     /// Returns the worker with the fewest connections: a few busy connections are the normal case, and they should not
     /// share a worker.
     pub(crate) fn least_loaded(workers: &[Self]) -> Option<&Self> {
-        workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
-    }
-}
-
-/// A guard that decrements the number of connections, also after a panic.
-struct Done(Arc<AtomicUsize>);
-
-impl Drop for Done {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        workers.iter().min_by_key(|worker| worker.connections.len())
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use weir_telemetry::{
     Histogram, Render,
     histogram::{DURATIONS, SIZES},
+    text::heading,
 };
 
 const DURATION: &str = "weir_store_duration_seconds";
@@ -103,7 +104,7 @@ impl StoreMetrics {
     fn render_servers(&self, out: &mut String) {
         let servers = self.servers.lock();
         let mut gauge = |name: &str, help: &str, value: fn(&ServerStatus) -> usize| {
-            out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
+            heading(out, name, "gauge", help);
             for status in servers.iter() {
                 out.push_str(&format!("{name}{{server=\"{}\"}} {}\n", escaped(&status.server), value(status)));
             }
@@ -121,17 +122,13 @@ impl StoreMetrics {
 
 impl Render for StoreMetrics {
     fn render(&self, out: &mut String) {
-        out.push_str(&format!(
-            "# HELP {DURATION} Time that the shared store takes, by operation: a round trip that decides checks, many of \
-             which may share it (decide), or a whole reset (reset).\n\
-             # TYPE {DURATION} histogram\n"
-        ));
+        let help = "Time that the shared store takes, by operation: a round trip that decides checks, many of which may share \
+                    it (decide), or a whole reset (reset).";
+        heading(out, DURATION, "histogram", help);
         for (op, histogram) in [("decide", &self.decide), ("reset", &self.reset)] {
             histogram.render(DURATION, &format!("store=\"{STORE}\",op=\"{op}\""), out);
         }
-        out.push_str(&format!(
-            "# HELP {BATCH_SIZE} Checks that shared one call of the script.\n# TYPE {BATCH_SIZE} histogram\n"
-        ));
+        heading(out, BATCH_SIZE, "histogram", "Checks that shared one call of the script.");
         self.batches.render(BATCH_SIZE, &format!("store=\"{STORE}\""), out);
         for (name, help, count) in [
             (
@@ -146,9 +143,8 @@ impl Render for StoreMetrics {
             ),
         ] {
             let count = count.load(Ordering::Relaxed);
-            out.push_str(&format!(
-                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{store=\"{STORE}\"}} {count}\n"
-            ));
+            heading(out, name, "counter", help);
+            out.push_str(&format!("{name}{{store=\"{STORE}\"}} {count}\n"));
         }
         self.render_servers(out);
     }

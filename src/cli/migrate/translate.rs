@@ -22,8 +22,8 @@ const LONGEST_AGE: Micros = 366 * DAY;
 const LONGEST_GRACE: Micros = DAY;
 /// Settings that envoyproxy/ratelimit has no variable for, with its behaviour and where that comes from.
 pub(super) const DEFAULTS: [(&str, &str, &str); 2] = [
-    ("grpc.max_message_bytes", "4194304", "as in gRPC for Go"),
-    ("reset", "authenticated", "there are no resets there"),
+    ("grpc.max_message_bytes", "4194304", "the bound of gRPC in Go"),
+    ("reset", "authenticated", "envoyproxy/ratelimit has no resets"),
 ];
 
 /// Translates variables to settings.
@@ -66,7 +66,7 @@ fn limits(environment: &Environment, translation: &mut Translation) -> Result<()
         path.push_str(part);
     }
     let remark = from(environment, &NAMES);
-    translation.set("limits_allow_empty", "true", "as there");
+    translation.set("limits_allow_empty", "true", "as envoyproxy/ratelimit does");
     translation.set("limits", path, format!("{remark}; its *.yaml and *.yml, none of deeper directories."));
     Ok(())
 }

@@ -37,7 +37,7 @@ pub fn routes(service: Arc<AdminService>, schema: Arc<Schema>, max_body_bytes: u
 
 async fn nowhere() -> Problem {
     let paths = AdminCall::ALL.map(AdminCall::http_path).join(", ");
-    Problem::new(StatusCode::NOT_FOUND, format!("there are {paths}"))
+    Problem::new(StatusCode::NOT_FOUND, format!("unknown path; known are {paths}"))
 }
 
 impl Api {

@@ -107,9 +107,8 @@ async fn not_posted() -> Problem {
 }
 
 async fn nowhere() -> Problem {
-    let paths =
-        "/v1/check, /v1/check_batch, /v1/check_all, /v1/reserve, /v1/commit, /v1/cancel, /v1/extend and /v1/reset";
-    Problem::new(StatusCode::NOT_FOUND, format!("there are {paths}"))
+    let paths = "/v1/check, /v1/check_batch, /v1/check_all, /v1/reserve, /v1/commit, /v1/cancel, /v1/extend, /v1/reset";
+    Problem::new(StatusCode::NOT_FOUND, format!("unknown path; known are {paths}"))
 }
 
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
@@ -154,19 +153,11 @@ async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -
     if checks.len() > MAX_TOGETHER {
         return Err(Rejected::from(CheckAll::wrong_number()).into());
     }
-    let (mut read, mut invalid) = (Vec::with_capacity(checks.len()), None);
-    for (index, check) in checks.into_iter().enumerate() {
-        match check {
-            Ok(bytes) => read.push(bytes),
-            Err(error) => {
-                invalid = Some(error.in_check(index));
-                break;
-            }
-        }
-    }
-    let messages = match invalid {
-        None => Ok(read.iter().map(|bytes| CheckMessage::read(bytes)).collect()),
-        Some(invalid) => Err(invalid),
+    let checks = checks.into_iter().enumerate();
+    let read = checks.map(|(index, check)| check.map_err(|error| error.in_check(index))).collect::<Result<Vec<_>, _>>();
+    let messages = match read {
+        Ok(ref read) => Ok(read.iter().map(|bytes| CheckMessage::read(bytes)).collect()),
+        Err(invalid) => Err(invalid),
     };
     let encode = |all: &AllAnswers<'_>, summary_only: &[bool]| api.all_answers(all, summary_only);
     let answer = api.service.check_all(messages, Transport::HttpAll, encode).await;

@@ -118,7 +118,7 @@ pub enum OverrideError {
     #[error("a reason must have 1 to {MAX_REASON_BYTES} bytes, not {0}")]
     Reason(usize),
     /// An end that is not after the start.
-    #[error("it ends before it starts")]
+    #[error("the end must be after the start and in the future")]
     End,
 }
 

@@ -27,12 +27,13 @@ use locked_plan::LockedPlan;
 use name::Name;
 use next_expiry::NextExpiry;
 use shard::Shard;
+use shard_holds::ShardHolds;
 use snapshot::Parts;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
-    hold::{self, Grant, Ledger, Record, Renewal, Reservations, decide_with_holds},
-    plan::{Decisions, Limit, Plan, decide_into, is_ident_of_policy},
+    hold::{self, Grant, Renewal, Reservations, decide_with_holds},
+    plan::{Limit, Plan, decide_into, is_ident_of_policy},
 };
 
 /// Planned number of states per shard: few enough for a full scan within microseconds, and just below the 3,584 at
@@ -183,12 +184,6 @@ impl<C: Clock> MemoryStore<C> {
         self.shards.len()
     }
 
-    /// Decides a plan and returns its decisions alone.
-    #[inline]
-    pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        self.verdict(plan).decisions
-    }
-
     /// Decides a plan.
     #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
@@ -278,30 +273,13 @@ impl<C: Clock> MemoryStore<C> {
         true
     }
 
-    /// Restores the holds on a state from a snapshot. Returns `false` if the store is full.
-    fn put_back_ledger(&self, parts: &Parts<'_>, ledger: Ledger, expires: Micros) -> bool {
-        let Parts { path, anchor_end, ident } = *parts;
-        let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
-        let mut shard = self.shards[location.shard].lock();
-        let is_room = self.reserve_capacity(1);
-        if is_room {
-            self.change(&mut shard, 1, |shard| {
-                let holds = shard.holds_mut();
-                holds.put_ledger(path, ident, ledger);
-                holds.keep_ledger(path, ident, expires);
-            });
-            self.next_expiry.report(expires);
-        }
-        is_room
-    }
-
-    /// Restores a record from a snapshot. Returns `false` if the store is full.
-    fn put_back_record(&self, anchor_path: &[u8], name: &[u8], record: Record) -> bool {
+    /// Restores a ledger or a record from a snapshot by `put`. Returns `false` if the store is full.
+    fn put_back_holds(&self, anchor_path: &[u8], expires: Micros, put: impl FnOnce(&mut ShardHolds)) -> bool {
         let mut shard = self.shards[locate::shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
         let is_room = self.reserve_capacity(1);
         if is_room {
-            self.next_expiry.report(record.expires());
-            self.change(&mut shard, 1, |shard| shard.holds_mut().put_record(anchor_path, name, record));
+            self.change(&mut shard, 1, |shard| put(shard.holds_mut()));
+            self.next_expiry.report(expires);
         }
         is_room
     }

@@ -28,7 +28,7 @@ fn per_second(count: &str, period: &str) -> Limit {
 
 fn ask<C: Clock>(store: &MemoryStore<C>, limit: &Limit, key: &Key, depths: &[u8]) -> bool {
     let levels = depths.iter().map(|depth| Level::new(key, *depth, 2, limit, 1));
-    store.decide_now(&Plan::new(levels.collect(), Charge::AllOrNothing, None)).iter().all(|level| level.allowed)
+    store.verdict(&Plan::new(levels.collect(), Charge::AllOrNothing, None)).decisions.iter().all(|level| level.allowed)
 }
 
 fn key(parts: &[&str]) -> Key {
@@ -160,7 +160,7 @@ fn allow_passes_new_keys_unstored_and_still_limits_known_keys() {
     }
     assert_eq!(store.stats(), MemoryStats { keys: MOST, capacity_misses: 6, ..MemoryStats::default() });
     let too_much = Plan::new([Level::new(&new, 2, 2, &limit, 2)].into_iter().collect(), Charge::AllOrNothing, None);
-    assert!(!store.decide_now(&too_much)[0].allowed, "no new key is allowed that much");
+    assert!(!store.verdict(&too_much).decisions[0].allowed, "no new key is allowed that much");
     clock.set(SECOND);
     assert!(ask(&store, &limit, &new, &[2, 3]), "one state has expired, so the first level is remembered");
     assert!(!ask(&store, &limit, &new, &[2]));
@@ -170,7 +170,7 @@ fn allow_passes_new_keys_unstored_and_still_limits_known_keys() {
 /// Whether the store knows that a key's only unit is spent.
 fn is_spent(store: &MemoryStore<Arc<ManualClock>>, limit: &Limit, key: &Key) -> bool {
     let levels = [Level::new(key, key.depth() as u8, 2, limit, 0)].into_iter().collect();
-    store.decide_now(&Plan::new(levels, Charge::AllOrNothing, None))[0].remaining == 0
+    store.verdict(&Plan::new(levels, Charge::AllOrNothing, None)).decisions[0].remaining == 0
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn holds_and_stored_answers_take_places_by_their_size() {
     let levels = 16;
     let mut asked = plan(levels);
     asked.request = Some(&id);
-    store.decide_now(&asked);
+    store.verdict(&asked);
     let record = 1 + levels * size_of::<Decision>() / WEIGHT_BYTES;
     assert!(record > 3);
     assert_eq!(store.stats().keys, 1 + record, "its one state, and the answer");

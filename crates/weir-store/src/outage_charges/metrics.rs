@@ -1,6 +1,6 @@
 //! Metrics of units admitted without the shared store.
 
-use weir_telemetry::Render;
+use weir_telemetry::{Render, text::heading};
 
 use super::OutageCharges;
 
@@ -60,20 +60,17 @@ impl ChargeOutcome {
 
 impl Render for OutageCharges {
     fn render(&self, out: &mut String) {
-        out.push_str(&format!(
-            "# HELP {UNITS} Units that limits admitted without the shared store, by what became of them, one for each level: \
-             charged to it afterwards; drained, that is free again by then or more than the limit; returned by a refund; \
-             lost because too many keys waited (full), the store may have charged them before (unknown) or the process \
-             ended (shutdown); dropped by a reset or a policy change.\n# TYPE {UNITS} counter\n"
-        ));
+        let help = "Units that limits admitted without the shared store, by what became of them, one for each level: charged \
+                    to it afterwards; drained, that is free again by then or more than the limit; returned by a refund; \
+                    lost because too many keys waited (full), the store may have charged them before (unknown) or the \
+                    process ended (shutdown); dropped by a reset or a policy change.";
+        heading(out, UNITS, "counter", help);
         for outcome in ChargeOutcome::ALL {
             let (outcome, units) = (outcome.name(), self.units(outcome));
             out.push_str(&format!("{UNITS}{{store=\"redis\",outcome=\"{outcome}\"}} {units}\n"));
         }
-        out.push_str(&format!(
-            "# HELP {KEYS} Limits of keys whose units were admitted without the shared store and are not charged to it yet.\n\
-             # TYPE {KEYS} gauge\n{KEYS}{{store=\"redis\"}} {}\n",
-            self.keys()
-        ));
+        let help = "Limits of keys whose units were admitted without the shared store and are not charged to it yet.";
+        heading(out, KEYS, "gauge", help);
+        out.push_str(&format!("{KEYS}{{store=\"redis\"}} {}\n", self.keys()));
     }
 }

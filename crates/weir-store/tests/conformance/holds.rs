@@ -369,7 +369,7 @@ fn a_full_memory_counts_what_it_holds() {
             plan.reservation = random.once_in(2).then_some(reservation);
             let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
             plan.request = (is_new && random.once_in(2)).then_some(&request);
-            store.decide_now(&plan);
+            store.verdict(&plan);
             if random.once_in(12) {
                 store.reset_now(&Key::new("holds", &["a"]).expect("a key"), 1, random.once_in(2));
             }

@@ -34,7 +34,7 @@ impl StoreUnderTest for InMemory {
 
     async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
         self.clock.set(now);
-        self.store.decide_now(plan)
+        self.store.verdict(plan).decisions
     }
 
     async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone {

@@ -114,7 +114,7 @@ impl Field {
         let value = match record.get(&self.name)? {
             Some(value) => value,
             None if self.may_lack => Cow::Borrowed(EMPTY),
-            None => return Err(format!("has no `{}`", self.name)),
+            None => return Err(format!("no field `{}`", self.name)),
         };
         let part = match value {
             Cow::Borrowed(value) => Cow::Borrowed(self.part.of(value)),
@@ -169,7 +169,7 @@ mod tests {
     fn missing_fields_are_errors_unless_optional() {
         let record = r#"{"user":"","none":null,"list":[1]}"#;
         assert_eq!(key("{user}/{none}/{gone?}", record).unwrap(), ["-", "-", "-"]);
-        assert_eq!(key("{gone}", record).unwrap_err(), "has no `gone`");
+        assert_eq!(key("{gone}", record).unwrap_err(), "no field `gone`");
         assert_eq!(key("{list?}", record).unwrap_err(), "`list` is not a single value");
     }
 

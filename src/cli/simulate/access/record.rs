@@ -28,12 +28,12 @@ impl<'a> Record<'a> {
         let (text, form) = match line.as_bytes().first() {
             Some(b'{') => {
                 let json = serde_json::from_str(line).map(Self::Json);
-                return json.map_err(|error| format!("begins like JSON, but: {error}"));
+                return json.map_err(|error| format!("invalid JSON: {error}"));
             }
             Some(b'[') => (envoy::read(line), "Envoy's format"),
             _ => (common::read(line), "the common or combined log format"),
         };
-        text.map(Self::Text).ok_or_else(|| format!("is not in {form}"))
+        text.map(Self::Text).ok_or_else(|| format!("not in {form}"))
     }
 
     /// Returns a value by its name; `None`: it does not exist. A null is an empty value.
@@ -57,10 +57,10 @@ impl<'a> Record<'a> {
             Self::Json(value) => value,
         };
         if let Some(name) = time_from {
-            return single(name, find(value, name).ok_or_else(|| format!("has no `{name}`"))?);
+            return single(name, find(value, name).ok_or_else(|| format!("no field `{name}`"))?);
         }
         let found = TIMES.iter().find_map(|name| Some((name, value.get(name)?)));
-        let (name, value) = found.ok_or("has no time in a field that is known for it; name it with --time-from")?;
+        let (name, value) = found.ok_or("no time in a known field; name one with --time-from")?;
         single(name, value)
     }
 }

@@ -104,7 +104,12 @@ pub(super) fn load<C: Clock>(
                 if holds.len() > MAX_HOLDS || !holds.iter().all(is_possible) {
                     return Err(nonsense());
                 }
-                expires <= now || store.put_back_ledger(&parts, Ledger::of(holds), expires)
+                let Parts { path, anchor_end, ident } = parts;
+                expires <= now
+                    || store.put_back_holds(&path[..anchor_end.min(path.len())], expires, |shard| {
+                        shard.put_ledger(path, ident, Ledger::of(holds));
+                        shard.keep_ledger(path, ident, expires);
+                    })
             }
             [kind @ (OPEN | SETTLED | ANSWERED)] => {
                 let (anchor, own) = (read_name(from)?, read_name(from)?);
@@ -113,7 +118,9 @@ pub(super) fn load<C: Clock>(
                     SETTLED => settled(from)?,
                     _ => answered(from)?,
                 };
-                record.expires() <= now || store.put_back_record(&anchor, &own, record)
+                let expires = record.expires();
+                expires <= now
+                    || store.put_back_holds(&anchor, expires, |shard| shard.put_record(&anchor, &own, record))
             }
             _ => return Err(nonsense()),
         };

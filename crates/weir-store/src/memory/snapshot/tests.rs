@@ -99,7 +99,8 @@ fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
         let mut random = seed.clone();
         let scenery = Scenery::new(&mut random);
         let ((first, clock), mut now) = (store(10_000, NOW), NOW);
-        let decide = |store: &Store, random: &mut Random| -> Decisions { store.decide_now(&scenery.plan(random)) };
+        let decide =
+            |store: &Store, random: &mut Random| -> Decisions { store.verdict(&scenery.plan(random)).decisions };
         for _ in 0..40 {
             now += random.magnitude(1 << 30);
             clock.set(now);
@@ -139,7 +140,7 @@ fn ask(store: &Store, limit: &Limit, kind: &str, number: usize, cost: i64) -> u6
 /// Charges `cost` units and returns the remaining ones.
 fn ask_key(store: &Store, limit: &Limit, key: &Key, cost: i64) -> u64 {
     let levels = SmallVec::from_iter([Level::new(key, key.depth() as u8, 2, limit, cost)]);
-    store.decide_now(&Plan::new(levels, Charge::AllOrNothing, None))[0].remaining
+    store.verdict(&Plan::new(levels, Charge::AllOrNothing, None)).decisions[0].remaining
 }
 
 #[test]
