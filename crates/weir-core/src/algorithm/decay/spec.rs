@@ -284,7 +284,10 @@ fn invalid_parameters_are_rejected() {
         (error.field, error.reason)
     };
     for max in ["0", "-1", "4294967296.5"] {
-        assert_eq!(rejected(max, "1s", "2"), ("max".to_owned(), format!("max must be above 0 and at most 2^32, not {max}")));
+        assert_eq!(
+            rejected(max, "1s", "2"),
+            ("max".to_owned(), format!("max must be above 0 and at most 2^32, not {max}"))
+        );
     }
     assert_eq!(rejected("NaN", "1s", "2").1, "max must be a number, not `NaN`");
     assert_eq!(rejected("1", "0s", "2").0, "resolution");

@@ -57,7 +57,8 @@ impl Algorithm for SlidingBuckets {
         let min = (period + MAX_BUCKETS - 1) / MAX_BUCKETS;
         if !(min..=period).contains(&resolution) {
             let [min, max, resolution] = [min, period, resolution].map(format_duration);
-            let reason = format!("resolution must be {min} ({MAX_BUCKETS} buckets) to {max} (the period), not {resolution}");
+            let reason =
+                format!("resolution must be {min} ({MAX_BUCKETS} buckets) to {max} (the period), not {resolution}");
             return Err(ParamError::new("resolution", reason));
         }
         // A bucket counts until all of it has left the window, as if all of its units were spent at its end.
