@@ -161,9 +161,10 @@ impl Security {
                 );
             }
             if self.auth.is_none() {
+                let more = if name == "http" { ", read metrics and, if it is enabled, the explorer" } else { "" };
                 warn!(
                     address,
-                    "{name}.listen is not loopback and has no authentication: every client that reaches it may check, read metrics and the explorer and, with `reset: allow`, reset keys; set auth.file or {name}.tls.client_ca"
+                    "{name}.listen is not loopback and has no authentication: every client that reaches it may check{more} and, with `reset: allow`, reset keys; set auth.file or {name}.tls.client_ca"
                 );
             }
         }

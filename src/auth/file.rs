@@ -103,7 +103,7 @@ impl Reader {
             return;
         };
         let Value::Map(clients) = &entry.value.value else {
-            let message = format!("callers must map names to roles, not {}", entry.value.kind());
+            let message = format!("callers must map names to maps with roles, not {}", entry.value.kind());
             self.problem(entry.value.mark, message);
             return;
         };
@@ -121,7 +121,7 @@ impl Reader {
             return;
         }
         let (mut roles, mut tokens, mut certificates) = (None, Vec::new(), Vec::new());
-        for entry in self.map(&client.value, "a caller", CLIENT_KEYS) {
+        for entry in self.map(&client.value, "a client", CLIENT_KEYS) {
             match entry.key.as_str() {
                 "roles" => roles = Some(self.roles(&entry.value)),
                 "tokens" => {
@@ -262,7 +262,7 @@ mod tests {
         for (text, expected) in [
             ("", "the file is empty; for no clients at all write `callers: {}`"),
             ("calers: {}", "unknown key `calers`; did you mean `callers`?"),
-            ("callers: [a]", "callers must map names to roles, not a list"),
+            ("callers: [a]", "callers must map names to maps with roles, not a list"),
             ("callers: { a: {} }", "a client must have roles: check, reset, metrics, admin"),
             ("callers: { a: { roles: [] } }", "a client must have roles: check, reset, metrics, admin"),
             ("callers: { a: { roles: check } }", "roles must be a list, not a single value"),

@@ -28,7 +28,7 @@ const MAX_TOP: u64 = 10_000;
 pub(super) struct Usage {
     #[command(flatten)]
     which: Which,
-    /// Maximum number of keys; 100 with `--by refused`
+    /// Maximum number of keys; at most 100 with `--by refused`
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MAX_TOP))]
     top: u64,
     /// Sort order

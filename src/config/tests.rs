@@ -133,7 +133,7 @@ fn errors_name_the_key_and_its_position() {
         (
             &format!("grpc: {{ listen: 'unix:/{}' }}", "a".repeat(107)),
             &[],
-            "the path of a socket has at most 107 bytes",
+            "the path of a socket can have at most 107 bytes",
         ),
         ("grpc: 7", &[], "weir.yaml:1:7: grpc must be a map"),
         ("grpc: [", &[], "weir.yaml:2:1: not valid YAML"),
@@ -179,7 +179,7 @@ fn errors_name_the_key_and_its_position() {
         (
             "http: { max_connections: 256, tls: { cert: a, key: a } }",
             &[],
-            "max_handshakes is less than max_connections",
+            "max_handshakes must be less than max_connections",
         ),
         ("grpc: { tls: { client_auth: maybe } }", &[], "grpc.tls.client_auth"),
         ("grpc: { max_connection_age: 99ms }", &[], "grpc.max_connection_age must be 100ms to 366d, or 0 for none"),

@@ -149,7 +149,7 @@ fn draft_error(problems: Problems) -> Problem {
 impl Wanted {
     fn check(&self) -> Result<(), Problem> {
         if !(self.seconds >= 0.001 && self.seconds <= MAX_SECONDS) {
-            return Err(invalid("seconds", "seconds is 0.001 to 31 days"));
+            return Err(invalid("seconds", "seconds must be 0.001 to 31 days"));
         }
         if !(self.rate >= 0.0 && self.rate <= 1e6) {
             return Err(invalid("rate", "rate must be 0 to 1000000 a second"));

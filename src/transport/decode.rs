@@ -63,7 +63,7 @@ pub fn check<'a>(message: &CheckMessage<'a>, bounds: &Bounds, repeat_window: Mic
 pub fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, Invalid> {
     let Some(ttl) = ttl else { return Ok(None) };
     let ttl = micros(ttl).filter(|ttl| RESERVATION_TTL.contains(ttl));
-    let invalid = || Invalid::field_error("ttl", "a ttl is 10 ms to 24 hours, in whole microseconds");
+    let invalid = || Invalid::field_error("ttl", "a ttl must be 10 ms to 24 hours, in whole microseconds");
     ttl.map(Some).ok_or_else(invalid)
 }
 

@@ -8,7 +8,7 @@ use metrics::Gauge;
 use prost::Name;
 use prost_types::{Struct, Value, value::Kind};
 use tokio::{
-    sync::mpsc,
+    sync::mpsc::{self, error::TrySendError},
     task::spawn_blocking,
     time::{Instant, sleep, timeout},
 };
@@ -59,7 +59,7 @@ pub struct Client {
 
 struct Stream {
     opened: Instant,
-    /// `None`: it accepts no more requests.
+    /// `None`: the control plane has not read the last ones.
     requests: Option<mpsc::Sender<DiscoveryRequest>>,
     responses: Streaming<DiscoveryResponse>,
 }
@@ -180,7 +180,8 @@ impl Client {
     fn send(&mut self, nonce: &str, error: Option<rpc::Status>) {
         let request = self.request(nonce, error);
         if let Some(stream) = &mut self.stream {
-            stream.requests.take_if(|requests| requests.try_send(request).is_err());
+            // Closed, it ends with its own reason.
+            stream.requests.take_if(|requests| matches!(requests.try_send(request), Err(TrySendError::Full(_))));
         }
     }
 

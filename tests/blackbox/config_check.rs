@@ -65,7 +65,10 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     for (settings, expected) in [
         ("grpc: { message_timeout: 1us }", "grpc.message_timeout must be 100ms to 1d".to_owned()),
         ("limits: nowhere.yaml", "nowhere.yaml".to_owned()),
-        ("limits: empty.yaml", format!("{}limits: {}: the file is empty; to lift", at("1:9"), path("empty.yaml"))),
+        (
+            "limits: empty.yaml",
+            format!("{}limits: {}: the file has no content; to lift", at("1:9"), path("empty.yaml")),
+        ),
         ("auth: { file: nowhere.yaml }", format!("{}auth.file: {}", at("1:15"), path("nowhere.yaml"))),
         (
             "store: { snapshot: { path: nowhere/w.snapshot } }",

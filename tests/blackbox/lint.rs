@@ -44,7 +44,8 @@ fn lint_reports_errors_with_line_and_column() {
 fn lint_rejects_a_file_that_holds_nothing_as_a_start_does() {
     let dir = Folder::of(&[("a.yaml", "schema: { a: { limits: [1, 1, 1] } }"), ("b.yaml", "# none\n")]);
     let text = run(&["limits", "lint", &dir.path("")]);
-    let expected = format!("{}: the file is empty; to lift all limits write `schema: {{}}`\n", dir.path("b.yaml"));
+    let expected =
+        format!("{}: the file has no content; to lift all limits write `schema: {{}}`\n", dir.path("b.yaml"));
     assert_eq!((text.code, text.out.as_str(), text.err.replace("//", "/")), (2, "", expected));
 }
 

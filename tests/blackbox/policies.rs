@@ -79,7 +79,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     dir.write("empty.yaml", "# schema: {}\n");
     let run = refused(&dir.path(""));
     assert_eq!(run.code, 2, "{run:?}");
-    let empty = "/empty.yaml: the file is empty; to lift all limits write `schema: {}`";
+    let empty = "/empty.yaml: the file has no content; to lift all limits write `schema: {}`";
     assert!(run.err.contains(empty), "{}", run.err);
     for (number, (yaml, expected)) in cases.iter().enumerate() {
         // The file alone is an error too, not only a warning.

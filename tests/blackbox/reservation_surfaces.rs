@@ -98,7 +98,7 @@ async fn the_commands_reserve_and_settle() {
         (&["commit", "elsewhere"][..], "not a hold that Reserve returned (INVALID_ARGUMENT)"),
         (&["cancel", &changed(hold)], "no such reservation: "),
         (&["reserve", "queue", "--ttl", "1s"], "(FAILED_PRECONDITION)"),
-        (&["reserve", "queue", "--ttl", "2d"], "a ttl is 10 ms to 24 hours"),
+        (&["reserve", "queue", "--ttl", "2d"], "a ttl must be 10 ms to 24 hours"),
         (&["reserve", "tenant", "acme"], "a reservation needs a ttl"),
         (&["reserve", "a", "--ttl", "1s", "--domain", "nowhere"], "(NOT_FOUND); did you mean the default domain"),
     ] {

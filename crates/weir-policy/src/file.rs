@@ -129,7 +129,7 @@ impl Reader {
                 let message = format!("no key is that deep: at most {MAX_SEGMENTS} segments");
                 self.problem(entry.mark, what, message);
             } else if entry.key.is_empty() || entry.key.len() > MAX_SEGMENT_BYTES {
-                self.problem(entry.mark, what, format!("a segment has 1 to {MAX_SEGMENT_BYTES} bytes"));
+                self.problem(entry.mark, what, format!("a segment must have 1 to {MAX_SEGMENT_BYTES} bytes"));
             } else {
                 let slash = if depth > 1 { "/" } else { "" };
                 let pattern = format!("{}{slash}{}", above.pattern, entry.key);

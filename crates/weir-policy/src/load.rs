@@ -25,7 +25,7 @@ const MAX_ENTRIES: usize = 100_000;
 /// The last line of a complete file, where `require_end_marker` is set: YAML's end of a document.
 const END_MARKER: &str = "...";
 /// The problem of a file that is empty, or has comments only.
-pub const HOLDS_NOTHING: &str = "the file is empty; to lift all limits write `schema: {}`";
+pub const HOLDS_NOTHING: &str = "the file has no content; to lift all limits write `schema: {}`";
 
 /// A loaded policy.
 #[derive(Debug)]

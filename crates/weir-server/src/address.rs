@@ -60,7 +60,7 @@ impl FromStr for Listen {
             return match path.strip_prefix("//").unwrap_or(path) {
                 "" => Err(format!("`{text}` names no path")),
                 path if path.len() > MAX_PATH_BYTES => {
-                    Err(format!("`{text}`: the path of a socket has at most {MAX_PATH_BYTES} bytes"))
+                    Err(format!("`{text}`: the path of a socket can have at most {MAX_PATH_BYTES} bytes"))
                 }
                 path => Ok(Self::Unix(path.into())),
             };

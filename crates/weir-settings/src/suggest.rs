@@ -18,7 +18,7 @@ pub fn unknown_or(what: &str, word: &str, meant: &[&str], known: &[&str]) -> Str
     }
 }
 
-/// Formats ``charge is `a` or `b`, not `c` ``; `found` is quoted already.
+/// Formats ``charge must be `a` or `b`, not `c` ``; `found` is quoted already.
 pub fn not_one_of(key: &str, known: &[&str], found: &str) -> String {
     format!("{key} must be {}, not {found}", either(known))
 }

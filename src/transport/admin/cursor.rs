@@ -33,7 +33,8 @@ pub(super) fn read(request: &ListKeysRequest, scope: &str) -> Result<Option<Vec<
         (*seal == self::seal(request, scope, cursor)).then(|| cursor.to_vec())
     });
     let malformed = || {
-        let message = "not a cursor of this request; with store: memory a restart also ends it: begin without one";
+        let message =
+            "not a cursor of this request; with `store.url: memory` a restart also ends it: begin without one";
         Invalid::field_error("cursor", message)
     };
     cursor.map(Some).ok_or_else(malformed)

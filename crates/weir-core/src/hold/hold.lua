@@ -3,7 +3,7 @@
 -- algorithm, `p` its parameters, `base` those without the request's factor, by which units are held, `s` its state or
 -- false, `ledger` its ledger, `phase` its phase, and `slots` whether the units held are slots.
 
--- MAX_HOLDS and MAX_TTL, in microseconds.
+-- As in Rust; the TTL in microseconds.
 local MAX_HOLDS, HOLD_TTL = 128, 60000000
 -- MAX_COST: no owner is granted more at once.
 local MAX_SPENT = 2 ^ 32

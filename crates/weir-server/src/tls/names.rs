@@ -147,7 +147,7 @@ impl TryFrom<String> for NamePattern {
             return Ok(Self(PatternKind::All));
         }
         if !(1..=MAX_NAME_BYTES).contains(&text.len()) || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(format!("a name has 1 to {MAX_NAME_BYTES} bytes and no space"));
+            return Err(format!("a name must have 1 to {MAX_NAME_BYTES} bytes and no space"));
         }
         if text.contains(SCHEME_END) {
             return match text.strip_suffix("/*") {

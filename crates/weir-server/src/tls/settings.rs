@@ -94,6 +94,6 @@ impl ListenerTls {
         holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes must be 1 to 100000")?;
         // Otherwise silent clients could take all connections.
         let room = !self.is_on() || self.max_handshakes < max_connections;
-        holds(room, "max_handshakes is less than max_connections of the port")
+        holds(room, "max_handshakes must be less than max_connections of the port")
     }
 }

@@ -74,7 +74,7 @@ pub enum Changes {
 #[derive(Debug, Error)]
 pub enum ChangeError {
     /// There are [`MAX_DOCUMENTS`].
-    #[error("{MAX_DOCUMENTS} exist, the maximum")]
+    #[error("there are {MAX_DOCUMENTS} documents, the maximum")]
     Full,
     /// It is unknown whether the store made the change.
     #[error(transparent)]

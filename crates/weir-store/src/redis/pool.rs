@@ -53,7 +53,7 @@ pub struct Pool {
 
 #[derive(Default)]
 struct Epochs {
-    /// Only the last one opens connections; the older ones have some still in use.
+    /// Only the last one opens connections; the older ones have some still in use or under way.
     list: Vec<Arc<Epoch>>,
     /// The number of switches of the master, by a majority of the Sentinels or an announced promotion, and the last such
     /// master.
@@ -190,12 +190,8 @@ impl Pool {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
         epochs.iter().for_each(|older| older.pool.close());
-        epochs.retain(|older| {
-            let is_in_use = older.is_in_use();
-            // Its first connection may be under way, which `disconnect_others` could not end.
-            older.is_over.fetch_or(!is_in_use && !older.is_of(address), Ordering::Relaxed);
-            is_in_use
-        });
+        // Those with a connection in use, or under way: `disconnect_others` must be able to end it.
+        epochs.retain(|older| Arc::strong_count(older) > 1);
         let epoch = Arc::new(self.new_epoch(address, secrets)?);
         epochs.push(Arc::clone(&epoch));
         Ok(epoch)
@@ -249,9 +245,9 @@ impl Pool {
         self.connector.connect(address, self.purpose.clone(), self.connector.deadline()).await.map(drop)
     }
 
-    /// Whether there are connections to another server.
+    /// Whether connections to another server are open, or may be under way.
     pub(crate) fn connects_to_other(&self, master: &Address) -> bool {
-        self.epochs.lock().list.iter().any(|epoch| epoch.connects_to_other(master))
+        self.epochs.lock().list.iter().any(|epoch| !epoch.is_over() && !epoch.is_of(master))
     }
 
     /// Whether there are connections, and none of them to one of these servers.
@@ -336,10 +332,6 @@ impl Epoch {
 
     fn is_in_use(&self) -> bool {
         self.pool.status().size > 0
-    }
-
-    fn connects_to_other(&self, master: &Address) -> bool {
-        !self.is_of(master) && !self.is_over() && self.is_in_use()
     }
 
     fn disconnections(&self) -> u64 {

@@ -73,7 +73,7 @@ pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     // Connects in advance, so that the first check does not wait for it.
     let first = match timeout(context.command_timeout, context.pool.get()).await {
         Ok(connection) => connection,
-        Err(_) => Err(Failure::Connect("no connection within store.redis.command_timeout".into())),
+        Err(_) => Err(Failure::Connect("not within store.redis.command_timeout".into())),
     };
     let mut held = first.inspect_err(|failure| context.breaker.trip(failure)).ok();
     let mut round_trip = Smoothed::default();
@@ -190,7 +190,7 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
         Err(_) => {}
     }
     // The connection may take longer than a check's timeout. Meanwhile checks fail without waiting for it.
-    let late = Failure::Connect("no connection within store.redis.command_timeout".into());
+    let late = Failure::Connect("not within store.redis.command_timeout".into());
     context.breaker.trip(&late);
     loop {
         queue.fail(&late);

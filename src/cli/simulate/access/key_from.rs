@@ -46,7 +46,7 @@ impl KeyFrom {
     pub fn parse(text: &str) -> Result<Self, String> {
         let segments: Vec<_> = text.split('/').collect();
         if segments.len() > MAX_SEGMENTS {
-            return Err(format!("a key has at most {MAX_SEGMENTS} segments, not {}", segments.len()));
+            return Err(format!("a key can have at most {MAX_SEGMENTS} segments, not {}", segments.len()));
         }
         let read = |(index, text): (usize, &str)| {
             Segment::parse(text).map_err(|why| format!("segment {} `{text}`: {why}", index + 1))
