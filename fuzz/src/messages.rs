@@ -12,7 +12,7 @@ use weir::{
     transport::{
         audit::Actor,
         fields::{Fields, Value},
-        grpc::call,
+        grpc::{batch, call},
         message::{self, CheckMessage, MAX_FIELDS},
     },
 };
@@ -44,7 +44,7 @@ pub fn batch(bytes: &[u8]) {
     let checks = read.unwrap_or_default();
     checks.iter().for_each(|check| compare(check));
     let service = fixture::checks();
-    let mut answers = pin!(call::check_batch(&service, Bytes::copy_from_slice(bytes)));
+    let mut answers = pin!(batch::check_batch(&service, Bytes::copy_from_slice(bytes)));
     // A large batch yields between its parts.
     let answers = (0..=checks.len()).find_map(|_| answers.as_mut().now_or_never());
     if let Ok(answers) = answers.expect("memory answers at once") {

@@ -3,16 +3,17 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
+use weir_server::max_open;
 
 /// File descriptors besides client connections: listeners, files being read, connections to a store.
 const BESIDE_CONNECTIONS: u64 = 256;
 
-/// Raises the soft limit to the hard limit, and warns if so many connections do not fit.
-pub(super) fn raise(connections: usize) {
+/// Raises the soft limit to the hard limit, and warns if the connections of ports with these maxima do not fit.
+pub(super) fn raise(max_connections: [usize; 3]) {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let most = if raised.is_ok() { limit.maximum } else { limit.current };
-    let needed = connections as u64 + BESIDE_CONNECTIONS;
+    let needed = max_connections.map(max_open).iter().sum::<usize>() as u64 + BESIDE_CONNECTIONS;
     if let Some(most) = most.filter(|most| *most < needed) {
         warn!(
             limit = most,

@@ -9,6 +9,7 @@ use axum::{
     response::IntoResponse,
 };
 use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 use weir_store::AnyStore;
 
 use super::AppError;
@@ -52,7 +53,36 @@ pub(super) fn pages(admin: HealthAndMetrics) -> Router {
 fn on_control(pages: Router) -> Router {
     let control = Handle::current();
     pages.layer(from_fn(move |request, next: Next| {
-        let page = control.spawn(next.run(request));
+        let page = AbortOnDropHandle::new(control.spawn(next.run(request)));
         async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::{body::Body, http::Request, routing::get};
+    use futures_util::poll;
+    use tokio::task::yield_now;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_that_nobody_waits_for_any_more_is_not_made() {
+        let made = Arc::new(AtomicBool::default());
+        let page = {
+            let made = Arc::clone(&made);
+            async move || made.store(true, Ordering::Relaxed)
+        };
+        let router = on_control(Router::new().route("/", get(page)));
+        let mut call = Box::pin(router.oneshot(Request::new(Body::empty())));
+        assert!(poll!(&mut call).is_pending());
+        drop(call);
+        for _ in 0..10 {
+            yield_now().await;
+        }
+        assert!(!made.load(Ordering::Relaxed));
+    }
 }

@@ -120,7 +120,7 @@ impl App {
                 "policy loaded"
             );
         }
-        fd_limit::raise(settings.grpc.max_connections + settings.http.max_connections + MAX_METRICS_CONNECTIONS);
+        fd_limit::raise([settings.grpc.max_connections, settings.http.max_connections, MAX_METRICS_CONNECTIONS]);
         let mut security = Security::open(&settings, &metrics)?;
         // Processes that reach one file by several links lock the same file.
         settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);

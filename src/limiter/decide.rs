@@ -3,10 +3,7 @@
 use weir_core::{domain::OnStoreFailure, hold::Idempotency, plan::Plan};
 use weir_store::{Decide, Remote, Store, StoreError, Verdict};
 
-use super::{
-    policy_handle::PolicyHandle,
-    request::{CheckError, Invalid},
-};
+use super::{CheckError, Invalid, policy_handle::PolicyHandle};
 
 /// A function that fills in an answer in place: moving an answer costs as much time as a part of the decision.
 pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}

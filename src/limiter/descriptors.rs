@@ -16,7 +16,7 @@ use weir_policy::{
     overrides::{Applied, Change},
 };
 
-use super::request::{Invalid, plan_in};
+use super::{Invalid, request::plan_in};
 
 /// Maximum number of descriptors in a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
@@ -286,8 +286,8 @@ impl Resolved<'_> {
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
         // Envoy cannot delay a request.
         let mut plan = plan_in(self.domain, levels, charge, Some(0));
-        // A ban refuses the whole request.
-        plan.dry_run = charge == Charge::AllOrNothing && self.banned().is_some();
+        // A ban refuses the whole request, which charges nothing.
+        plan.dry_run = self.banned().is_some();
         // With several descriptors, the path of one does not identify the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);

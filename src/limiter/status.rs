@@ -71,11 +71,12 @@ pub struct DisplayedLimit<'a> {
 
 impl DescriptorAnswers<'_> {
     /// Returns whether the request is allowed: no descriptor without a quota is over, and not all descriptors with a
-    /// quota are. With `quota_mode` every descriptor except unlimited ones counts as one with a quota.
+    /// quota are. With `quota_mode` every descriptor except unlimited and banned ones counts as one with a quota.
     pub fn allowed(&self, quota_mode: bool) -> bool {
         let (mut quotas, mut quotas_over) = (0, 0);
         for status in &self.statuses {
-            if status.quota || (quota_mode && !status.unlimited) {
+            let is_banned = status.overridden.is_some_and(|overridden| overridden.ban.is_some());
+            if status.quota || (quota_mode && !status.unlimited && !is_banned) {
                 quotas += 1;
                 quotas_over += usize::from(status.over);
             } else if status.over {

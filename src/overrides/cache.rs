@@ -6,6 +6,7 @@ use tracing::warn;
 use weir_core::{algorithm::Bounds, domain::Micros};
 use weir_policy::overrides::Override;
 use weir_store::documents::{ChangeId, Changes};
+use weir_telemetry::Causes;
 
 use super::document;
 
@@ -43,7 +44,7 @@ pub(super) enum Edit {
 }
 
 impl OverrideCache {
-    /// Returns all overrides that have not ended, by domain and pattern.
+    /// Returns all overrides that have not ended, in no particular order.
     pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &Arc<Override>> {
         self.by_name.values().map(|entry| &entry.value)
     }
@@ -97,7 +98,7 @@ impl OverrideCache {
             }
             None => self.by_name.remove(&name),
             Some((Err(error), _)) => {
-                warn!(name, error = &error as &dyn std::error::Error, "a stored override is not in force");
+                warn!(name, error = %Causes(&error), "a stored override is not in force");
                 self.by_name.remove(&name)
             }
         };

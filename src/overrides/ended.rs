@@ -6,6 +6,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use tracing::{info, warn};
 use weir_store::documents::{Change, ChangeError};
+use weir_telemetry::Causes;
 
 use super::{AUDIT, OverrideService};
 
@@ -22,8 +23,8 @@ impl OverrideService {
         if let Err(error) = self.remove_some().await
             && self.removal_warnings.allows(Instant::now())
         {
-            let error = &error as &dyn std::error::Error;
-            warn!(error, "ended overrides cannot be removed from the store: retried until they are");
+            let error = Causes(&error);
+            warn!(%error, "ended overrides cannot be removed from the store: retried until they are");
         }
     }
 

@@ -29,7 +29,7 @@ use weir_store::{
     documents::{Change as DocumentChange, ChangeError, ChangeId, Documents},
     platform::{OsPlatform, Platform},
 };
-use weir_telemetry::LogLimit;
+use weir_telemetry::{Causes, LogLimit};
 
 use crate::{limiter::Limiter, telemetry::OverrideMetrics};
 use cache::{Edit, OverrideCache};
@@ -139,8 +139,8 @@ impl OverrideService {
         if let Err(error) = self.read().await {
             self.metrics.failures.increment(1);
             if self.warnings.allows(Instant::now()) {
-                let error = &error as &dyn std::error::Error;
-                warn!(error, "overrides cannot be read: those known stay in force until their end");
+                let error = Causes(&error);
+                warn!(%error, "overrides cannot be read: those known stay in force until their end");
             }
         }
     }
@@ -252,7 +252,9 @@ impl OverrideService {
             prefix.iter().all(|segment| segments.next().is_some_and(|its| **its == **segment))
         };
         let is_wanted = |one: &&Arc<Override>| domain.is_none_or(|domain| *one.domain == *domain) && begins(one);
-        Ok(self.cache.lock().all().filter(is_wanted).cloned().collect())
+        let mut wanted: Vec<_> = self.cache.lock().all().filter(is_wanted).cloned().collect();
+        wanted.sort_by(|one, other| (&one.domain, &one.pattern).cmp(&(&other.domain, &other.pattern)));
+        Ok(wanted)
     }
 
     /// Returns changes before a position in the log, or the last ones; the newest first.

@@ -1,9 +1,6 @@
 //! Log lines in logfmt: `ts=… level=info target=weir::app msg="policy loaded" domains=1`.
 
-use std::{
-    error::Error,
-    fmt::{self, Write},
-};
+use std::fmt::{self, Write};
 
 use tracing::{
     Event, Level, Subscriber,
@@ -71,11 +68,6 @@ impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.pair(field, value);
     }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        let chain = std::iter::successors(Some(value), |error| (*error).source());
-        self.pair(field, &chain.map(ToString::to_string).collect::<Vec<_>>().join(": "));
-    }
 }
 
 /// A value, quoted and escaped as in JSON if logfmt requires it.
@@ -102,6 +94,7 @@ mod tests {
     use std::{io, sync::Arc};
 
     use parking_lot::Mutex;
+    use weir_telemetry::Causes;
 
     use super::*;
 
@@ -139,7 +132,7 @@ mod tests {
         let lines = logged(|| {
             tracing::info!(domains = 2, path = "/a b", absent = None::<u64>, empty = "", "policy loaded");
             tracing::warn!(ok = true, seconds = 1.5, text = "say \"it's\"\n\\=", key = %"user/ä", csi = "\u{9b}2J", "a {}", "b");
-            tracing::error!(error = &cause as &dyn Error, "failed");
+            tracing::error!(error = %Causes(&cause), "failed");
         });
         let line = |level, rest| format!("level={level} target={} {rest}", module_path!());
         assert_eq!(lines[0], line("info", r#"msg="policy loaded" domains=2 path="/a b" empty="""#));

@@ -1,6 +1,8 @@
 //! The check service: decides, counts and times checks for every surface, between decoding and encoding.
 
+mod check_all;
 mod leases;
+mod outcomes;
 mod reservations;
 
 use std::{
@@ -16,21 +18,16 @@ use weir_core::{
 };
 use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
-use weir_telemetry::request::{self, OTHER, Outcome};
+use weir_telemetry::request::{self, OTHER};
 
-use super::{
-    audit::Actor,
-    decode::{self, Message},
-    idempotency::IdempotencySettings,
-    message::CheckMessage,
-    status::Rejected,
-};
+use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
 use crate::{
-    limiter::{AllAnswers, Answer, CheckError, Fill, Invalid, Limiter, PendingCheck, PolicyHandle, Request},
+    limiter::{Answer, CheckError, Fill, Invalid, Limiter, PendingCheck, PolicyHandle, Request},
     telemetry::Transport,
 };
 
 pub use leases::LeaseAnswer;
+use outcomes::{by_itself, count, count_failed};
 pub use reservations::{CallContext, SettleCall, Settlement};
 
 /// Decides checks for the surfaces.
@@ -151,37 +148,6 @@ impl<S: Store> CheckService<S> {
         }))
     }
 
-    /// Decides checks together and counts their common outcome. `encode` makes the surface's answer from the decisions,
-    /// and from which checks want the summary only.
-    ///
-    /// # Errors
-    /// [`Rejected`] if one of them is invalid or the store fails.
-    pub async fn check_all<T>(
-        &self,
-        messages: Result<Vec<Message<'_>>, Invalid>,
-        transport: Transport,
-        encode: impl FnOnce(&AllAnswers<'_>, &[bool]) -> T,
-    ) -> Result<T, Rejected> {
-        let handle = self.limiter.policy_handle();
-        let read = messages.iter().flatten();
-        let summary_only: Vec<_> =
-            read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();
-        let failed = |error: Rejected, domain: Option<u32>| {
-            count_failed(&handle, domain, transport, self.is_observed);
-            error
-        };
-        let request = messages
-            .and_then(|messages| decode::check_all(messages, &self.bounds))
-            .map_err(|error| failed(error.into(), None))?;
-        let all = self.outcome(&handle, self.limiter.check_all(&handle, &request)).await;
-        let first = request.checks().first().and_then(|check| handle.policy.domain(&check.domain));
-        let all = all.map_err(|error| failed(error, first.map(|domain| domain.index)))?;
-        for (check, answer) in request.checks().iter().zip(&all.answers) {
-            count(&handle, transport, check, Some((answer, all.allowed)), self.is_observed);
-        }
-        Ok(encode(&all, &summary_only))
-    }
-
     /// Acquires a permit for a decision that waits for the store. Nothing else takes permits, so idle streams and calls
     /// whose message has not arrived cannot delay decisions.
     ///
@@ -252,53 +218,4 @@ impl<S: Store> CheckService<S> {
         let each = since.elapsed() / answers.max(1);
         self.limiter.metrics().check_duration(transport).record_times(each, answers);
     }
-}
-
-/// An answer, and whether the request may pass, which is the same for all checks that are decided together.
-type Concluded<'c, 'a> = Option<(&'c Answer<'a>, bool)>;
-
-fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c, 'a> {
-    answer.map(|answer| (answer, answer.summary.decision.allowed))
-}
-
-/// Counts a request that failed, by its domain if known, and reports it if `is_observed`.
-fn count_failed(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
-    handle.counters.check(domain, transport, Outcome::Error);
-    if is_observed {
-        request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
-    }
-}
-
-/// Counts a request by its answer, and reports it if `is_observed`.
-fn count(
-    handle: &PolicyHandle,
-    transport: Transport,
-    request: &Request<'_>,
-    answer: Concluded<'_, '_>,
-    is_observed: bool,
-) {
-    if is_observed {
-        summarize(handle, request, answer);
-    }
-    let (domain, outcome) = match answer {
-        Some((answer, _)) if request.dry_run => return handle.counters.dry_run(answer.domain),
-        Some((answer, true)) => (answer.domain, Outcome::Allowed),
-        Some((answer, false)) => (answer.domain, Outcome::Limited),
-        None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
-    };
-    handle.counters.check(domain, transport, outcome);
-}
-
-/// Reports a check to the request context, by names of the policy: nothing that the client sent is included.
-#[inline(never)]
-fn summarize(handle: &PolicyHandle, request: &Request<'_>, answer: Concluded<'_, '_>) {
-    let domain = handle.policy.domain(&request.domain).map(|domain| domain_label(&domain.name));
-    let (outcome, degraded) = match answer {
-        None => (Outcome::Error, false),
-        Some((answer, true)) => (Outcome::Allowed, answer.degraded),
-        Some((answer, false)) => (Outcome::Limited, answer.degraded),
-    };
-    let binding = answer.and_then(|(answer, _)| answer.levels.get(answer.summary.binding?));
-    let limit = binding.map(|level| if request.spec.is_some() { OTHER } else { &*level.limit.name });
-    request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
 }

@@ -2,6 +2,7 @@
 //! its bytes, so that decoding one allocates nothing.
 
 mod lease;
+mod reserve;
 
 use std::borrow::Cow;
 
@@ -16,6 +17,7 @@ use crate::{
 };
 
 pub use lease::LeaseMessage;
+pub use reserve::ReserveMessage;
 
 /// Maximum number of fields of a check on the wire, and of its `limit_spec`: twice as many as a valid one can have. Two
 /// bytes on the wire may become a few hundred in memory.
@@ -32,13 +34,6 @@ mod field {
     pub(super) const SUMMARY_ONLY: u32 = 7;
     pub(super) const REQUEST_ID: u32 = 8;
     pub(super) const DRY_RUN: u32 = 9;
-}
-
-/// The field numbers of `ReserveRequest`.
-mod reserve_field {
-    pub(super) const CHECK: u32 = 1;
-    pub(super) const TTL: u32 = 2;
-    pub(super) const ON_EXPIRY: u32 = 3;
 }
 
 /// The field number of the checks of `CheckBatchRequest`.
@@ -143,46 +138,6 @@ impl<'a> CheckMessage<'a> {
             }
         }
         Some(())
-    }
-}
-
-/// A `ReserveRequest`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ReserveMessage<'a> {
-    /// The check whose cost to reserve.
-    pub check: CheckMessage<'a>,
-    /// The TTL of the reservation.
-    pub ttl: Option<Duration>,
-    /// A `proto::OnExpiry`.
-    pub on_expiry: i32,
-}
-
-impl<'a> ReserveMessage<'a> {
-    /// Decodes all bytes. Unlike other fields, the check must not be split into several, each of which would be allowed
-    /// `MAX_FIELDS` fields.
-    ///
-    /// # Errors
-    /// [`Invalid`] with [`UNREADABLE`].
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
-        Self::parse(bytes).ok_or_else(unreadable)
-    }
-
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (mut message, mut check) = (Self::default(), None);
-        for (index, field) in Fields::new(bytes).enumerate() {
-            if index == MAX_FIELDS {
-                return None;
-            }
-            match field? {
-                (reserve_field::CHECK, Value::Bytes(bytes)) if check.is_none() => check = Some(bytes),
-                (reserve_field::TTL, Value::Bytes(ttl)) => message.ttl.get_or_insert_default().merge(ttl).ok()?,
-                (reserve_field::ON_EXPIRY, Value::Varint(number)) => message.on_expiry = number as i32,
-                (reserve_field::CHECK..=reserve_field::ON_EXPIRY, _) => return None,
-                _ => {}
-            }
-        }
-        message.check.merge(check.unwrap_or_default())?;
-        Some(message)
     }
 }
 

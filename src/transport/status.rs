@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
 use weir_server::{CloseReason, Overload};
 use weir_store::StoreError;
-use weir_telemetry::request;
+use weir_telemetry::{Causes, request};
 
 use crate::{
     auth::AuthError,
@@ -57,7 +57,7 @@ impl From<CheckError> for Rejected {
                 debug!(
                     request_id = request::request_id(),
                     trace_id = request::trace_id(),
-                    error = &cause as &dyn std::error::Error,
+                    error = %Causes(&cause),
                     "the store failed"
                 );
                 match cause {

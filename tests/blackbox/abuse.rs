@@ -88,8 +88,16 @@ fn reset_until_closed(address: &str, path: &str) -> (u32, Option<u32>) {
 async fn rapid_reset_closes_the_connection() {
     let server = server();
     // Including calls that are answered with headers only.
-    let mut ended = others_are_answered(&server, |address| reset_until_closed(address, CHECK)).await;
-    ended.extend(others_are_answered(&server, |address| reset_until_closed(address, "/weir.v1.Nobody/Call")).await);
+    let mut ended = Vec::new();
+    for path in [
+        CHECK,
+        "/weir.v1.Nobody/Call",
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas",
+    ] {
+        ended.extend(others_are_answered(&server, move |address| reset_until_closed(address, path)).await);
+    }
     assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
     let open = async || (server.metric("weir_connections{listener=\"grpc\"}") == 0.0).then_some(());
     eventually_async("no connection is open", open).await;

@@ -52,6 +52,29 @@ async fn pages_of_overrides_hold_each_that_lasts() {
     assert_eq!(third["nextCursor"], "");
 }
 
+#[tokio::test]
+async fn pages_of_overrides_go_by_pattern_and_hold_each_once() {
+    let server = Server::with_policy(POLICY);
+    let patterns = [json!([]), json!(["user"]), json!(["user", "a"]), json!(["user", "a", "b"]), json!(["user", "b"])];
+    for pattern in &patterns {
+        let set = json!({ "override": { "key": pattern, "shadow": true, "reason": "a test" } });
+        assert_eq!(post(&server, "/v1/admin/set_override", None, &set).status, 200);
+    }
+    for size in [1, 2, 3] {
+        let (mut listed, mut cursor) = (Vec::new(), json!(""));
+        for _ in 0..patterns.len() {
+            let query = json!({ "pageSize": size, "cursor": cursor });
+            let page = post(&server, "/v1/admin/list_overrides", None, &query).json();
+            listed.extend(page["overrides"].as_array().expect("a list").iter().map(|one| one["key"].clone()));
+            cursor = page["nextCursor"].clone();
+            if cursor == "" {
+                break;
+            }
+        }
+        assert_eq!(listed, patterns, "pages of {size}");
+    }
+}
+
 /// Returns the outcome of a call over gRPC and over HTTP.
 async fn list_replicas(server: &Server, token: Option<&str>) -> (Result<Vec<Replica>, Status>, Answer) {
     let mut client = AdminClient::new(server.channel().await);

@@ -305,6 +305,10 @@ async fn checks_above_the_concurrency_limit_are_shed_immediately() {
     assert_shed(&in_time("an answer", client.check(check(&["user", "alex"]))).await.expect_err("there is no place"));
     let batch = CheckBatchRequest { checks: vec![check(&["user", "alex"]); 3] };
     assert_shed(&client.check_batch(batch).await.expect_err("one place for all of it"));
+    let batch = CheckBatchRequest { checks: vec![check(&["free"]), check(&["user", "alex"]), check(&["free"])] };
+    let results = client.check_batch(batch).await.expect("its first check is decided").into_inner().results;
+    let codes: Vec<_> = results.iter().map(|result| result.error.as_ref().map_or(0, |error| error.code)).collect();
+    assert_eq!(codes, [0, Code::ResourceExhausted as i32, 0]);
     let reset = ResetRequest { key: vec!["user".to_owned()], ..Default::default() };
     assert_shed(&client.reset(reset).await.expect_err("a reset waits too"));
     let stream = client.check_stream(futures_util::stream::iter([check(&["user", "alex"]), check(&["free"])])).await;
@@ -315,7 +319,7 @@ async fn checks_above_the_concurrency_limit_are_shed_immediately() {
     client.check(check(&["free"])).await.expect("the same for a call");
     let mut health = HealthClient::new(server.channel().await);
     health.check(HealthCheckRequest::default()).await.expect("health is answered all the same");
-    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"concurrency\"}"), 5.0);
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"concurrency\"}"), 6.0);
     redis.resume();
     all_pass(held).await;
     client.check(check(&["user", "alex"])).await.expect("there is room again, as each gives its place back");

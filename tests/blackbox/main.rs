@@ -20,6 +20,7 @@ mod descriptors;
 mod domain_shadow;
 mod dry_run;
 mod envoy_json;
+mod envoy_overrides;
 mod exactness;
 mod explorer;
 mod explorer_access;

@@ -91,6 +91,18 @@ fn cases() -> Vec<Case> {
             [&[], &["REDIS_PERSECOND", "REDIS_PERSECOND_URL", "REDIS_PERSECOND_AUTH", "NEAR_LIMIT_RATIO"], &[]],
         ),
         case(
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1\nREDIS_TIMEOUT=0\nREDIS_OP_TIMEOUT=0s",
+            json!({
+                "store.url": "redis://h:1/0", "store.redis.connect_timeout": "1m", "store.redis.command_timeout": "1m",
+            }),
+            [&[]; 3],
+        ),
+        case(
+            "CONFIG_TYPE=GRPC_XDS_SOTW\nXDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=0\nBACKEND_TYPE=memcache",
+            json!({ "limits": "xds://localhost:18000" }),
+            [&["BACKEND_TYPE"], &[], &[]],
+        ),
+        case(
             "BACKEND_TYPE=redis\nLIMIT_RESPONSE_HEADERS_ENABLED=true\nLIMIT_LIMIT_HEADER=X-Limit\nLIMIT_REMAINING_HEADER=X-Left\n\
              LIMIT_RESET_HEADER=X-Reset\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1",
             json!({

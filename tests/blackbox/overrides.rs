@@ -10,9 +10,7 @@ use weir::proto::{
 };
 
 use crate::support::{
-    Folder, Server,
-    envoy::{descriptor, should_rate_limit},
-    eventually, finish,
+    Folder, Server, eventually, finish,
     http::Client,
     requests::{check, gcra, peek, refusal, short, with_limits},
     reservations::{commit, reserve, wanted},
@@ -30,12 +28,12 @@ schema:
 ";
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
 
-fn over(key: &[&str], change: Change) -> Override {
+pub fn over(key: &[&str], change: Change) -> Override {
     let key = key.iter().map(ToString::to_string).collect();
     Override { key, change: Some(change), reason: "a test".to_owned(), ..Default::default() }
 }
 
-async fn set(server: &Server, one: Override) -> SetOverrideResponse {
+pub async fn set(server: &Server, one: Override) -> SetOverrideResponse {
     let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
     AdminClient::new(server.channel().await).set_override(request).await.expect("an answer").into_inner()
 }
@@ -121,51 +119,6 @@ async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
         checked.out
     );
     assert!(server.metric("weir_overridden_checks_total{domain=\"default\",change=\"ban\"}") >= 8.0);
-}
-
-#[tokio::test]
-async fn envoys_descriptors_are_overridden_too() {
-    let rule = |key| format!("- {{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 3 }} }}\n");
-    let text = format!("domain: edge\ndescriptors:\n{}{}", rule("remote_address"), rule("user"));
-    let server = Server::with_policy(&text);
-    let ask = async |address: &str| {
-        let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
-            domain: "edge".to_owned(),
-            descriptors: vec![descriptor(&["remote_address", address], 0)],
-            ..Default::default()
-        };
-        let answer = should_rate_limit(server.channel().await, request).await.expect("an answer");
-        let status = &answer.statuses[0];
-        (
-            answer.overall_code,
-            status.current_limit.as_ref().map(|limit| limit.requests_per_unit),
-            status.limit_remaining,
-        )
-    };
-    let (ok, over_limit) = (1, 2);
-    assert_eq!(ask("10.0.0.1").await, (ok, Some(3), 3));
-    let one =
-        |address: &str, change| Override { domain: "edge".to_owned(), ..over(&["remote_address", address], change) };
-    set(&server, one("10.0.0.1", Change::Factor(0.5))).await;
-    assert_eq!(ask("10.0.0.1").await, (ok, Some(6), 6));
-    set(&server, one("10.0.0.1", Change::Ban(true))).await;
-    assert_eq!(ask("10.0.0.1").await, (over_limit, None, 0));
-    assert_eq!(ask("10.0.0.2").await, (ok, Some(3), 3));
-
-    // With this override the descriptors are in shadow mode.
-    let hit = async |hits| {
-        let request = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
-            domain: "edge".to_owned(),
-            descriptors: vec![descriptor(&["user", "alex"], hits)],
-            ..Default::default()
-        };
-        should_rate_limit(server.channel().await, request).await.expect("an answer").overall_code
-    };
-    assert_eq!([hit(3).await, hit(1).await], [ok, over_limit]);
-    set(&server, Override { domain: "edge".to_owned(), ..over(&["user", "alex"], Change::Shadow(true)) }).await;
-    assert_eq!(hit(1).await, ok);
-    let (_, metrics) = server.get("/metrics");
-    assert!(metrics.contains("outcome=\"shadow_limited\"} 1\n"), "{metrics}");
 }
 
 #[tokio::test]

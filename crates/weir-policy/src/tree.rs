@@ -1,12 +1,16 @@
 //! A compiled domain: a tree of nodes with limits, walked along a key.
 
+mod build;
+mod pattern;
+
 use std::{collections::HashMap, ops::Range};
 
 use super::descriptors::Descriptors;
+pub(crate) use pattern::Pattern;
 use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, OnStoreFailure, key::MAX_PLAIN_BYTES},
-    plan::{Level, Levels, Limit, identify},
+    plan::{Level, Levels, Limit},
 };
 
 /// Default number of leading segments that determine where states are stored.
@@ -51,32 +55,6 @@ struct Node {
     is_lifted: bool,
 }
 
-/// A segment with `*`, each of which matches any bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct Pattern(Box<str>);
-
-impl Pattern {
-    /// Makes a pattern from its text.
-    pub(crate) fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// Whether it matches the whole segment.
-    pub(crate) fn matches(&self, segment: &[u8]) -> bool {
-        let mut parts = self.0.as_bytes().split(|byte| *byte == b'*');
-        let Some(mut rest) = parts.next().and_then(|first| segment.strip_prefix(first)) else { return false };
-        let Some(last) = parts.next_back() else { return rest.is_empty() };
-        for part in parts {
-            match rest.windows(part.len().max(1)).position(|window| part.is_empty() || window == part) {
-                Some(at) => rest = &rest[at + part.len()..],
-                None if part.is_empty() => {}
-                None => return false,
-            }
-        }
-        rest.ends_with(last)
-    }
-}
-
 /// The way in which a segment matched a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -89,80 +67,6 @@ pub enum Found {
 }
 
 impl Domain {
-    /// Makes a domain without limits.
-    pub(crate) fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            index: 0,
-            charge: Charge::default(),
-            on_store_failure: OnStoreFailure::default(),
-            allows_spec: None,
-            anchor: DEFAULT_ANCHOR,
-            shadow: false,
-            retry_jitter: 0.0,
-            descriptors: None,
-            nodes: vec![Node::default()],
-            limits: Vec::new(),
-        }
-    }
-
-    /// Adds the child for a name, or for `*` the one for all other names. Returns an existing child unchanged.
-    pub(crate) fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
-        match segment {
-            "*" => self.add_any(parent),
-            _ => self.add_exact(parent, segment),
-        }
-    }
-
-    /// Adds the child for all names without a child of their own or a matching pattern. Returns an existing child
-    /// unchanged.
-    pub(crate) fn add_any(&mut self, parent: NodeId) -> NodeId {
-        let next = self.nodes.len() as NodeId;
-        let id = *self.nodes[parent as usize].any.get_or_insert(next);
-        self.grow_to(id)
-    }
-
-    /// Adds the child for exactly this name, also for `*`. Returns an existing child unchanged.
-    pub(crate) fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
-        let next = self.nodes.len() as NodeId;
-        let id = *self.nodes[parent as usize].children.entry(segment.as_bytes().into()).or_insert(next);
-        self.grow_to(id)
-    }
-
-    fn grow_to(&mut self, id: NodeId) -> NodeId {
-        if id as usize == self.nodes.len() {
-            self.nodes.push(Node::default());
-        }
-        id
-    }
-
-    /// Adds a child for the segments that match a pattern. Patterns are tried in the order in which they were added,
-    /// after exact names and before `*`.
-    pub(crate) fn add_pattern(&mut self, parent: NodeId, pattern: Pattern) -> NodeId {
-        let next = self.nodes.len() as NodeId;
-        self.nodes[parent as usize].patterns.push((pattern, next));
-        self.nodes.push(Node::default());
-        next
-    }
-
-    /// Whether a node has a child for this pattern.
-    pub(crate) fn has_pattern(&self, parent: NodeId, text: &str) -> bool {
-        self.nodes[parent as usize].patterns.iter().any(|(pattern, _)| &*pattern.0 == text)
-    }
-
-    /// Sets the limits of a node.
-    pub(crate) fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
-        let start = self.limits.len() as u32;
-        self.limits.extend(limits);
-        identify(&mut self.limits[start as usize..]);
-        self.nodes[node as usize].limits = start..self.limits.len() as u32;
-    }
-
-    /// Marks the limits of a node as lifted by a factor of 0.
-    pub(crate) fn lift(&mut self, node: NodeId) {
-        self.nodes[node as usize].is_lifted = true;
-    }
-
     /// Whether a factor of 0 lifts the limits of a node.
     pub fn is_lifted(&self, node: NodeId) -> bool {
         self.nodes[node as usize].is_lifted
@@ -171,10 +75,6 @@ impl Domain {
     /// Returns every limit.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.limits.iter()
-    }
-
-    pub(super) fn limits_mut(&mut self) -> impl Iterator<Item = &mut Limit> {
-        self.limits.iter_mut()
     }
 
     /// Returns the limits of one node.
@@ -328,20 +228,6 @@ impl Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_whole_segments() {
-        for (pattern, fits, fails) in [
-            ("img/*", &["img/", "img/a"][..], &["img", "ximg/a"][..]),
-            ("*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a"]),
-            ("a*a", &["aa", "aba"], &["a", "ab"]),
-            ("a**b", &["ab", "axb"], &["a"]),
-        ] {
-            let pattern = Pattern::new(pattern);
-            assert!(fits.iter().all(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
-            assert!(!fails.iter().any(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
-        }
-    }
 
     #[test]
     fn exact_beats_pattern_beats_any_without_backtracking() {

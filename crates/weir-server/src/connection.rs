@@ -13,10 +13,7 @@ use hyper::{
     header::{CONNECTION, HeaderValue},
     service::{Service, service_fn},
 };
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
+use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -28,11 +25,12 @@ use weir_core::domain::time::SECOND;
 
 use crate::{
     activity::Activity,
-    close::CloseSignal,
     connected::Connected,
     connection_slots::ConnectionSlot,
     drain::Drain,
+    ending::{FIRST_CALL_TIMEOUT, abuse, after_grace, count, force_close},
     fair_queue::{FairQueue, FairStream},
+    http::builder,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
     metrics::ListenerMetrics,
     rate::Rate,
@@ -42,33 +40,8 @@ use crate::{
     unread::Unread,
 };
 
-/// Timeout for the head of an HTTP/1 request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Grace period of a connection after GOAWAY.
-const GOAWAY_GRACE: Duration = Duration::from_secs(1);
-/// Time for which a connection without a request stays open while the service drains: its first call may be on its way
-/// from a delayed client, which cannot tell that a call sent to a closing connection was not carried out.
-const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a write while the socket has no room.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of a request's header list over HTTP/2.
-const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// Maximum read buffer over HTTP/1, in bytes; the head of a request must fit in it.
-const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
-/// Flow-control window of a connection, in bytes: held for streams that do not read their requests because their
-/// answers are not read. Four such streams block all others. For a distant client a large batch takes a round trip for
-/// each 64 KiB.
-pub const MAX_HELD_REQUEST_BYTES: u32 = 256 << 10;
-/// Flow-control window of a stream, in bytes: the default of HTTP/2.
-const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
-/// Bytes of answers that a stream buffers for a slow reader before it stops producing.
-const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
-/// Maximum number of reset calls of a connection that h2 holds before it reports them: more than fit in a turn, since
-/// [`Connected::count_rapid_reset`] counts those of all turns.
-const MAX_PENDING_RESETS: usize = 1_024;
-/// Maximum number of calls that are reset for protocol errors, in the lifetime of a connection. Correct clients cause
-/// none, except by requests that cross a GOAWAY.
-const MAX_RESETS_FOR_ERRORS: usize = 1_024;
 /// The header of the last HTTP/1 response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
@@ -225,19 +198,26 @@ impl<R: Serve> Connection<R> {
             return Ok(());
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
-        if why == CloseReason::Age && lifetime.requests().are_http1() {
+        let announced_for = match why {
             // A close between two requests might lose the second one, so the answer to the next request announces it.
+            CloseReason::Age if lifetime.requests().are_http1() => Some(grace),
+            // Without a byte of its first request hyper does not know the protocol, and would end the connection.
+            CloseReason::Drain if !settings.http2_only && !lifetime.requests().any() => Some(FIRST_CALL_TIMEOUT),
+            _ => None,
+        };
+        if let Some(time) = announced_for {
             lifetime.requests().end();
             tokio::select! {
                 biased;
                 result = connection.as_mut() => return result,
-                () = drain.begun() => why = CloseReason::Drain,
+                () = drain.begun(), if why != CloseReason::Drain => why = CloseReason::Drain,
+                () = drain.force_closing() => {}
                 () = revoked.as_mut() => why = CloseReason::Revoked,
                 why = abuse.as_mut() => {
                     count(why, &metrics);
                     return Ok(());
                 }
-                () = sleep(grace) => grace = Duration::ZERO,
+                () = sleep(time) => grace = Duration::ZERO,
             }
         }
         connection.as_mut().graceful_shutdown();
@@ -251,60 +231,6 @@ impl<R: Serve> Connection<R> {
             () = force_close(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
             () = after_grace(revoked), if why != CloseReason::Revoked => Ok(()),
         }
-    }
-}
-
-/// Waits until the connection exceeds a bound on abuse, and returns which.
-async fn abuse(unread: &Unread, rapid_resets: &CancellationToken) -> CloseReason {
-    tokio::select! {
-        () = unread.too_many().cancelled() => CloseReason::Unread,
-        () = rapid_resets.cancelled() => CloseReason::RapidReset,
-    }
-}
-
-fn count(why: CloseReason, metrics: &ListenerMetrics) {
-    match why {
-        CloseReason::Age => metrics.aged.increment(1),
-        CloseReason::Idle => metrics.idle.increment(1),
-        CloseReason::Evicted => metrics.evicted.increment(1),
-        CloseReason::Unread => metrics.left_unread.increment(1),
-        CloseReason::RapidReset => metrics.rapid_resets.increment(1),
-        CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
-    }
-}
-
-/// Waits for `end` and the grace period after GOAWAY.
-async fn after_grace(end: impl Future<Output = ()>) {
-    end.await;
-    sleep(GOAWAY_GRACE).await;
-}
-
-/// Waits until a connection must be closed after GOAWAY. Its streams are ended before.
-async fn force_close(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, requests: &Requests) {
-    // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
-    if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
-        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOAWAY_GRACE };
-        tokio::select! {
-            biased;
-            () = drain.force_closing() => return,
-            () = sleep(left_open) => {}
-        }
-        if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
-            return;
-        }
-    }
-    let alone = async {
-        if !matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) {
-            pending::<()>().await;
-        }
-        sleep(grace).await;
-        close.close();
-        sleep(GOAWAY_GRACE).await;
-    };
-    tokio::select! {
-        biased;
-        () = drain.force_closing() => {}
-        () = alone => {}
     }
 }
 
@@ -327,24 +253,4 @@ fn answering<R: Serve>(
             Ok(response)
         })
     })
-}
-
-fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
-    builder
-        .http2()
-        .max_concurrent_streams(settings.max_streams)
-        .max_header_list_size(MAX_HEADER_BYTES)
-        .initial_connection_window_size(MAX_HELD_REQUEST_BYTES)
-        .initial_stream_window_size(MAX_HELD_STREAM_BYTES)
-        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .max_local_error_reset_streams(MAX_RESETS_FOR_ERRORS);
-    if settings.http2_only {
-        // gRPC clients do not need the date.
-        builder.http2().auto_date_header(false);
-        builder = builder.http2_only();
-    }
-    builder
 }

@@ -29,7 +29,7 @@ use weir_core::{
     hold::{Grant, Idempotency, Renewal, Step},
     plan::{Level, Plan},
 };
-use weir_telemetry::{LogLimit, Registry, Render, request};
+use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
@@ -136,7 +136,7 @@ impl SharedStore {
             warn!(
                 request_id = request::request_id(),
                 trace_id = request::trace_id(),
-                error = &failure as &dyn std::error::Error,
+                error = %Causes(&failure),
                 "the shared store did not answer a request; such warnings come once a second at most"
             );
         }

@@ -3,6 +3,7 @@
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
+mod causes;
 mod counters;
 pub mod histogram;
 mod log_limit;
@@ -12,6 +13,7 @@ pub mod request;
 pub mod text;
 mod thread_shard;
 
+pub use causes::Causes;
 pub use counters::ShardedCounters;
 pub use histogram::Histogram;
 pub use log_limit::LogLimit;

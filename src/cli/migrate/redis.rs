@@ -228,7 +228,9 @@ fn behaviour(environment: &Environment, translation: &mut Translation) -> Result
         [("REDIS_TIMEOUT", "store.redis.connect_timeout"), ("REDIS_OP_TIMEOUT", "store.redis.command_timeout")]
     {
         if let Some(given) = times::given(environment, name)? {
-            times::set(translation, key, name, given, given.clamp(SHORTEST, LONGEST));
+            // There 0 is no bound.
+            let kept = if given == 0 { LONGEST } else { given.clamp(SHORTEST, LONGEST) };
+            times::set(translation, key, name, given, kept);
         }
     }
     if environment.is_on("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")? {

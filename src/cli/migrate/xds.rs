@@ -63,9 +63,12 @@ fn pauses(environment: &Environment, translation: &mut Translation) -> Result<()
     const BYTES: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
     if let Some(text) = environment.text(BYTES) {
         let bytes: usize = text.parse().map_err(|_| format!("{BYTES} is not a number of bytes"))?;
-        let kept = bytes.clamp(*MESSAGE_BYTES.start(), *MESSAGE_BYTES.end());
-        let bounded = if kept == bytes { "" } else { ", within the bounds here" };
-        translation.set("xds.max_message_bytes", kept.to_string(), format!("from {BYTES}{bounded}"));
+        // 0 is the default, there too.
+        if bytes > 0 {
+            let kept = bytes.clamp(*MESSAGE_BYTES.start(), *MESSAGE_BYTES.end());
+            let bounded = if kept == bytes { "" } else { ", within the bounds here" };
+            translation.set("xds.max_message_bytes", kept.to_string(), format!("from {BYTES}{bounded}"));
+        }
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use weir_store::{
     failure::ErrorCode,
     platform::{OsPlatform, Platform},
 };
+use weir_telemetry::Causes;
 
 use crate::{
     limiter::Limiter,
@@ -75,11 +76,11 @@ impl ReplicaRegistry {
             match &announced {
                 // An outage is logged elsewhere.
                 Err(error) if !failing && is_forbidden(error) => {
-                    let error = error as &dyn std::error::Error;
-                    warn!(error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
+                    let error = Causes(error);
+                    warn!(%error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
                 }
                 Err(error) => {
-                    debug!(error = error as &dyn std::error::Error, "the other replicas do not see this report")
+                    debug!(error = %Causes(error), "the other replicas do not see this report")
                 }
                 Ok(()) => {}
             }
@@ -140,7 +141,7 @@ impl ReplicaRegistry {
             Some(shared) => self.others(shared).await,
         };
         let others = others.unwrap_or_else(|error| {
-            debug!(error = &error as &dyn std::error::Error, "the other replicas are not known");
+            debug!(error = %Causes(&error), "the other replicas are not known");
             Vec::new()
         });
         others.into_iter().chain([own]).collect()

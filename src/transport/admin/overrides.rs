@@ -14,6 +14,7 @@ use weir_core::{
 };
 use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
 use weir_store::{Failure, StoreError, documents::ChangeError};
+use weir_telemetry::Causes;
 
 use super::AdminService;
 use crate::{
@@ -158,8 +159,8 @@ impl AdminService {
         let is_failure =
             matches!(error, SetError::Store(ChangeError::Store(StoreError::Unavailable(_)) | ChangeError::File(_)));
         if is_failure && self.override_warnings.allows(Instant::now()) {
-            let error = &error as &dyn std::error::Error;
-            warn!(error, "an override cannot be stored; such warnings come once a minute at most");
+            let error = Causes(&error);
+            warn!(%error, "an override cannot be stored; such warnings come once a minute at most");
         }
         match error {
             SetError::Invalid(error) => {

@@ -9,7 +9,10 @@ use weir_core::{
 };
 use weir_store::Store;
 
-use super::{CallContext, CheckService, by_itself, count, count_failed};
+use super::{
+    CallContext, CheckService,
+    outcomes::{by_itself, count, count_failed},
+};
 use crate::{
     limiter::{Answer, Invalid, Leased, Request},
     telemetry::LeaseCall,

@@ -7,7 +7,10 @@ use weir_core::{
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER};
 
-use super::{CheckService, by_itself, count, count_failed};
+use super::{
+    CheckService,
+    outcomes::{by_itself, count, count_failed},
+};
 use crate::{
     limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
     telemetry::{

@@ -1,8 +1,9 @@
-//! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `stream`) and health checks (`health`) pass
+//! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `batch`, `stream`) and health checks (`health`) pass
 //! through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message has not
 //! arrived are bounded (`incomplete_calls`), and so are unread answers (`counted`).
 
 pub mod answer;
+pub mod batch;
 pub mod call;
 pub mod codec;
 mod counted;
@@ -16,29 +17,27 @@ mod reflection;
 pub mod reservation;
 mod settings;
 mod stream;
+mod streaming;
 mod termination;
 
 use std::{
-    future::ready,
     pin::pin,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
 use hyper::{
     Request, Response, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
 };
-use tonic::{Status, Streaming, body::Body};
+use tonic::{Status, body::Body};
 use tonic_health::server::HealthReporter;
 use tower::service_fn;
 use tracing::warn;
 use weir_server::{
-    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, Pace, Permit, SMALL_ANSWER_BYTES,
-    metrics::ListenerMetrics,
+    AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, SMALL_ANSWER_BYTES, metrics::ListenerMetrics,
 };
 use weir_store::Store;
 use weir_telemetry::{LogLimit, request::Surface};
@@ -50,24 +49,19 @@ use super::{
     check_service::{CallContext, CheckService},
     message::ReserveMessage,
     observer::{given_id, return_id},
-    rlqs::{Quotas, Session},
+    rlqs::Quotas,
     rls::{EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Rejected,
 };
 use crate::{auth::Access, telemetry::Transport};
-use counted::CountedBody;
 use deadline::Deadline;
 use health::Health;
 use incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls};
 pub use messages::LARGE_MESSAGE_BYTES;
-use messages::Messages;
-use quota_stream::QuotaAnswers;
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;
 use reservation::Settling;
-use stream::{Answers, Checks};
-use termination::Termination;
 
 pub use settings::GrpcSettings;
 
@@ -209,8 +203,8 @@ impl<S: Store> Calls<S> {
         let context = CallContext::new(client.as_ref(), Transport::Grpc);
         Ok(match unary {
             Unary::Check => call::check(&self.service, message).await?,
-            Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
-            Unary::CheckAll => Box::pin(call::check_all(&self.service, message)).await?,
+            Unary::CheckBatch => Box::pin(batch::check_batch(&self.service, message)).await?,
+            Unary::CheckAll => Box::pin(batch::check_all(&self.service, message)).await?,
             Unary::Reserve => {
                 let message = ReserveMessage::read(&message);
                 Box::pin(reservation::reserve(&self.service, message, &context, |_, out| out)).await?
@@ -233,70 +227,6 @@ impl<S: Store> Calls<S> {
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
         let request = RateLimitRequest::read(&message).inspect_err(|_| self.rls.unreadable())?;
         Ok(call::encoded(&self.rls.answer(&request).await?))
-    }
-
-    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its
-    /// client.
-    async fn stream<A>(
-        &self,
-        request: Request<Incoming>,
-        end: Option<Deadline>,
-        answers: impl Fn(Messages<Streaming<Bytes>>, Permit, Option<HeaderValue>, Option<ClientName>) -> A + Sync,
-    ) -> Response<Body>
-    where
-        A: Stream<Item = Result<BytesMut, Status>> + Send + 'static,
-    {
-        let call = service_fn(|mut request: tonic::Request<Streaming<Bytes>>| {
-            let id = given_id(request.metadata().as_ref());
-            let (authorization, client) = (request.extensions_mut().remove(), request.extensions_mut().remove());
-            let termination = Termination::new(self.connected.close.clone(), end, authorization);
-            let pace = self.connected.rate.clone().map(Pace::new);
-            let messages = Messages::new(request.into_inner(), termination, pace);
-            let permit = self.streams.acquire().map_err(Rejected::from).map_err(Status::from);
-            ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, id, client))))
-        });
-        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
-        let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
-        response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
-    }
-
-    async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, id, _| {
-            let checks = Checks::new(self.service.clone(), permit);
-            Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline, id)
-        };
-        self.stream(request, None, answers).await
-    }
-
-    async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, id, client| {
-            let handler = lease::handler(self.service.clone(), client, permit);
-            Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline, id)
-        };
-        self.stream(request, None, answers).await
-    }
-
-    async fn stream_quotas(
-        &self,
-        quotas: &Arc<Quotas<S>>,
-        request: Request<Incoming>,
-        deadline: Option<Deadline>,
-    ) -> Response<Body> {
-        let answers = |messages, permit, id, _| {
-            let session = Session::new(Arc::clone(quotas), self.connected.peer);
-            QuotaAnswers::new(messages, session, self.connected.clone(), id, permit)
-        };
-        self.stream(request, deadline, answers).await
-    }
-
-    async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let permit = match self.watches.acquire() {
-            Ok(permit) => permit,
-            Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
-        };
-        let termination = Termination::new(self.connected.close.clone(), deadline, None);
-        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
-        self.health.watch(request, permit, termination).await
     }
 }
 
@@ -338,14 +268,9 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
                 path::CHECK_STREAM => return Box::pin(self.stream_checks(request, deadline)).await,
                 path::LEASE => return Box::pin(self.stream_leases(request, deadline)).await,
-                path::STREAM_QUOTAS => {
-                    return match &self.quotas {
-                        Some(quotas) => Box::pin(self.stream_quotas(quotas, request, deadline)).await,
-                        None => Status::unimplemented("the setting rlqs.domains is empty").into_http(),
-                    };
-                }
+                path::STREAM_QUOTAS => return Box::pin(self.stream_quotas(request, deadline)).await,
                 path::REFLECTION | path::REFLECTION_V1ALPHA => {
-                    return Box::pin(self.reflection.serve(request, deadline, &self.connected)).await;
+                    return Box::pin(self.reflection.serve(request, deadline, &self.incomplete_calls)).await;
                 }
                 other => match AdminCall::of_path(other) {
                     Some(call) => Unary::Admin(call),

@@ -12,10 +12,11 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_reflection::server::{Builder, Error};
 use tower::Service;
-use weir_server::{ConcurrencyLimit, Connected};
+use weir_server::ConcurrencyLimit;
 
 use super::{
     deadline::Deadline,
+    incomplete_calls::{ConnectionCalls, Expected},
     termination::{Side, TerminatedBody, Termination},
 };
 use crate::{proto, transport::status::Rejected};
@@ -67,11 +68,15 @@ impl Reflection {
         &self,
         request: Request<Incoming>,
         deadline: Option<Deadline>,
-        connected: &Connected,
+        calls: &Arc<ConnectionCalls>,
     ) -> Response<Body> {
+        let connected = calls.connected();
         let permit = match self.streams.acquire() {
             Ok(permit) => permit,
-            Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
+            Err(overload) => {
+                connected.answered_by_its_head(request);
+                return Status::from(Rejected::from(overload)).into_http();
+            }
         };
         let mut routes = match self.routes() {
             Ok(routes) => routes,
@@ -87,7 +92,8 @@ impl Reflection {
             left_unread.cancel();
         }));
         let termination = || Termination::new(connected.close.clone(), Some(end), None);
-        let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
+        let body = |body| TerminatedBody::new(calls.body(body, Expected::Stream), termination(), Side::Request);
+        let request = request.map(body);
         let Ok::<_, Infallible>(response) = routes.call(request).await;
         response
             .map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding((permit, overdue))))

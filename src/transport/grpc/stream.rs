@@ -21,7 +21,7 @@ use weir_server::Permit;
 use weir_store::Store;
 
 use super::{
-    answer, call,
+    answer, batch,
     codec::{FRAME_BYTES, PREFIX_BYTES},
     deadline::Deadline,
     messages::Messages,
@@ -71,7 +71,7 @@ impl<S: Store> MessageHandler for Checks<S> {
     fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
         let Self { service, out, .. } = self;
         let handle = service.limiter().current();
-        match call::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
+        match batch::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
             PendingAnswer::Ready(mut answers) => {
                 let answer = answers.split();
                 *out = answers;

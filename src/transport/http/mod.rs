@@ -35,7 +35,7 @@ use super::{
     check_service::{CallContext, CheckService},
     decode::{self, MAX_BATCH},
     grpc::{
-        answer, call,
+        answer, batch, call,
         reservation::{self, Settling},
     },
     headers::{self, HeaderStyle, Quota},
@@ -136,7 +136,7 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
-    let started = call::start_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
+    let started = batch::start_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
     drop(text);
     let answers = started.map_err(Rejected::from)?.answers().await;
     api.service.timed(Transport::HttpBatch, since);
@@ -252,7 +252,7 @@ impl<S: Store> Api<S> {
     /// Returns the response to checks that are decided together.
     fn all_answers(&self, all: &AllAnswers<'_>, summary_only: &[bool]) -> Response {
         let (bytes, levels) =
-            (call::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
+            (batch::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
         let ban = all.answers.iter().find_map(Answer::ban);
         self.decided(all.allowed, all.binding(), levels, ban, self.json(".weir.v1.CheckAllResponse", &bytes))
     }

@@ -148,14 +148,12 @@ impl<S: Store> Quotas<S> {
             return None;
         };
         let id = wire::id_of(&entries);
-        if let Some(number) = self.lock().find(domain, &id) {
-            return Some(number);
-        }
-        let path = self.path(domain, &entries)?;
         let mut state = self.lock();
         if let Some(number) = state.find(domain, &id) {
             return Some(number);
         }
+        // Locked before the limits are read: `follow_policy` finds the bucket if they change.
+        let path = self.path(domain, &entries)?;
         state.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
     }
 

@@ -9,15 +9,12 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 use foldhash::fast::RandomState;
 use futures_util::task::AtomicWaker;
 use weir_core::{
-    domain::Micros,
-    quota::{Assignment, BucketId, Change, Divider, MemberId, ReportOutcome, Steps, Usage},
+    domain::{Micros, OnStoreFailure},
+    quota::{BucketId, Change, Divider, MemberId, ReportOutcome, Steps, Usage},
 };
 use weir_store::memory::weight;
 
-use super::{
-    authority::HeldLevel,
-    wire::{self, Action},
-};
+use super::{authority::HeldLevel, wire::Action};
 use crate::limiter::quota::{QuotaLevel, QuotaPath};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -184,22 +181,23 @@ impl QuotaState {
         if path.levels.iter().any(|level| level.rate == 0) {
             return Rule::DenyAll;
         }
+        let on_store_failure = path.on_store_failure;
         let (mut parent, mut names) = (None, Vec::with_capacity(path.levels.len()));
         for level in path.levels {
             let name = level.name.clone();
             names.push(name.clone());
             parent = Some(match self.levels.get(&name).map(|held| held.id) {
                 Some(id) => {
-                    // Under another policy, the limits above it and its rate may differ.
+                    // Under another policy, the limits above it may differ.
                     self.divider.set_parent(id, parent, now);
-                    self.set_rate(level, now);
+                    self.update_level(level, on_store_failure, now);
                     id
                 }
                 None => {
                     let id = self.divider.add_level(parent, level.rate);
                     self.last_level += 1;
                     let hold = (self.owner, self.last_level);
-                    self.levels.insert(name, HeldLevel::new(id, Arc::new(level), path.on_store_failure, hold));
+                    self.levels.insert(name, HeldLevel::new(id, Arc::new(level), on_store_failure, hold));
                     id
                 }
             });
@@ -211,11 +209,14 @@ impl QuotaState {
         Rule::Divided(Division { bucket, steps, path: names, owners: Vec::new() })
     }
 
-    /// Changes the rate of a level, if it differs.
-    fn set_rate(&mut self, level: QuotaLevel, now: Micros) {
-        let Some(held) = self.levels.get_mut(&level.name).filter(|held| held.level.rate != level.rate) else { return };
-        self.divider.set_rate(held.id, level.rate, now);
-        (held.level, held.due) = (Arc::new(level), held.due.min(now));
+    /// Updates a level whose policy may have changed.
+    fn update_level(&mut self, level: QuotaLevel, on_store_failure: OnStoreFailure, now: Micros) {
+        let Some(held) = self.levels.get_mut(&level.name) else { return };
+        held.on_store_failure = on_store_failure;
+        if held.level.rate != level.rate {
+            self.divider.set_rate(held.id, level.rate, now);
+            (held.level, held.due) = (Arc::new(level), held.due.min(now));
+        }
     }
 
     /// Sets the limits of a bucket. Returns `true` if they differ, in which case its holders join again.
@@ -233,7 +234,7 @@ impl QuotaState {
             }
         };
         if stays {
-            path.levels.into_iter().for_each(|level| self.set_rate(level, now));
+            path.levels.into_iter().for_each(|level| self.update_level(level, path.on_store_failure, now));
             return false;
         }
         let rule = self.rule(number, path, now);
@@ -278,7 +279,7 @@ impl QuotaState {
         }
         match (&bucket.rule, holding.member) {
             (Rule::Divided(division), Some(member)) => match self.divider.report(division.bucket, member, usage, now) {
-                Some(ReportOutcome::Renewed(assignment)) => return Ok(Some(action(assignment, division.steps))),
+                Some(ReportOutcome::Renewed(assignment)) => return Ok(Some(Action::of(assignment, division.steps))),
                 Some(ReportOutcome::Waits) | None => return Ok(None),
                 Some(ReportOutcome::Abandoned) => {}
             },
@@ -301,7 +302,7 @@ impl QuotaState {
             let action = match (&bucket.rule, holding.member) {
                 (Rule::Divided(division), Some(member)) => {
                     let assignment = self.divider.renew(division.bucket, member, now);
-                    assignment.map_or(Action::DenyAll, |assignment| action(assignment, division.steps))
+                    assignment.map_or(Action::DenyAll, |assignment| Action::of(assignment, division.steps))
                 }
                 (rule, _) => rule.blanket().unwrap_or(Action::DenyAll),
             };
@@ -384,15 +385,6 @@ impl Stream {
         {
             self.pending.push(number);
             self.waker.wake();
-        }
-    }
-}
-
-fn action(assignment: Assignment, steps: Steps) -> wire::Action {
-    match steps.requests(assignment.rate) {
-        0 => Action::DenyAll,
-        tokens_per_fill => {
-            Action::TokenBucket { max_tokens: assignment.burst, tokens_per_fill, fill_seconds: steps.fill_seconds }
         }
     }
 }

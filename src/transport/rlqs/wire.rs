@@ -8,7 +8,10 @@ use prost::{
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint},
 };
 use prost_types::Duration;
-use weir_core::{domain::Micros, quota::Usage};
+use weir_core::{
+    domain::Micros,
+    quota::{Assignment, Steps, Usage},
+};
 use weir_envoy::envoy::{
     service::rate_limit_quota::v3::rate_limit_quota_response::{
         BucketAction,
@@ -78,6 +81,18 @@ pub enum Action {
     },
     /// Envoy drops the bucket.
     Abandon,
+}
+
+impl Action {
+    /// Returns the action for an assignment in these steps.
+    pub fn of(assignment: Assignment, steps: Steps) -> Self {
+        match steps.requests(assignment.rate) {
+            0 => Self::DenyAll,
+            tokens_per_fill => {
+                Self::TokenBucket { max_tokens: assignment.burst, tokens_per_fill, fill_seconds: steps.fill_seconds }
+            }
+        }
+    }
 }
 
 /// Decodes a message: its domain and its reports. The domain is empty if it is left out, since only the first message

@@ -17,6 +17,9 @@ use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterC
 
 use super::{TIMEOUT, eventually, http, pki, weir};
 
+/// Number of lines of the log that a failed test shows.
+const LINES_SHOWN: usize = 30;
+
 /// A service process, killed on drop.
 pub struct Server {
     child: Child,
@@ -337,5 +340,9 @@ impl Drop for Server {
         // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            eprintln!("--- the end of a service's log:\n{}", log[log.len().saturating_sub(LINES_SHOWN)..].join("\n"));
+        }
     }
 }

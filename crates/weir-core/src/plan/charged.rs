@@ -1,6 +1,6 @@
 //! The units that a decided plan has charged.
 
-use super::{Plan, decide::passes};
+use super::{Plan, step::passes};
 use crate::domain::{Charge, Decision};
 
 impl Plan<'_> {

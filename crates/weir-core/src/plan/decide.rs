@@ -2,47 +2,16 @@
 
 use smallvec::SmallVec;
 
-use super::{Plan, dry_run::dry_run};
-use crate::{
-    algorithm::{Params, State},
-    domain::{Charge, Decision, Micros, StepInput, time::SECOND},
-    hold::Outstanding,
+use super::{
+    Plan,
+    dry_run::dry_run,
+    independent::{independent, over_limit_only},
+    step::{Decisions, States, charges_anyway, no_room, passes, put_if_room, step},
 };
-
-/// The decisions of a plan's levels, in their order.
-pub type Decisions = SmallVec<[Decision; 4]>;
-
-/// Retry time of a request that is refused because the store is full. An estimate: room appears when something
-/// expires.
-const RETRY_WHEN_FULL: Micros = SECOND;
-
-/// The states that a plan needs, which must not change while it is decided. Indexes are those of [`Plan::state_of`].
-pub trait States {
-    /// Returns the stored state while it is valid: until its `reset_after` has passed, even if the limit has changed
-    /// since.
-    fn get(&self, index: usize) -> Option<&State>;
-
-    /// Returns the units that are held and not settled yet ([`crate::hold`]). Every decision counts them as charged
-    /// at its own time.
-    fn outstanding(&self, _index: usize) -> Outstanding {
-        Outstanding::default()
-    }
-
-    /// Whether the store has an entry for the state, even one that has expired.
-    fn has_entry(&self, index: usize) -> bool;
-
-    /// Whether there is room for `count` new states, as far as the store can determine without making any.
-    fn has_room(&self, _count: usize) -> bool {
-        true
-    }
-
-    /// Makes room for `count` new states. `false`: there is none, and the levels that need it refuse. A store that
-    /// allows requests when it is full returns `true`, and keeps only the states that fit.
-    fn reserve(&mut self, count: usize) -> bool;
-
-    /// Stores a state, which expires `reset_after` from now. Room for a new one must have been reserved.
-    fn put(&mut self, index: usize, state: State, reset_after: Micros);
-}
+use crate::{
+    algorithm::State,
+    domain::{Charge, Micros},
+};
 
 /// Decides a plan at `now`.
 pub fn decide(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
@@ -140,152 +109,4 @@ fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Dec
             *decision = step(plan, states, index, 0, now).0;
         }
     }
-}
-
-/// Decides the non-shadow levels first; each charges if it allows. Whether shadow levels are charged depends on the
-/// result, so they are decided afterwards: one of them may share its state with an earlier level.
-fn independent(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
-    decisions.extend(plan.levels.iter().map(|_| Decision::pass(0, 0, 0)));
-    let mut allowed = true;
-    for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| !level.limit.shadow) {
-        let (mut decision, next) = step(plan, states, index, level.cost, now);
-        if let Some(state) = next
-            && !put_if_room(plan, states, index, state, decision.reset_after)
-            && decision.allowed
-        {
-            decision = no_room(&decision);
-        }
-        allowed &= decision.allowed;
-        decisions[index] = decision;
-    }
-    for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| level.limit.shadow) {
-        let (mut decision, next) = step(plan, states, index, level.cost, now);
-        if allowed || !decision.allowed || charges_anyway(plan, index, level.cost) {
-            if let Some(state) = next {
-                put_if_room(plan, states, index, state, decision.reset_after);
-            }
-        } else {
-            decision = step(plan, states, index, 0, now).0;
-        }
-        decisions[index] = decision;
-    }
-}
-
-/// If levels refuse, only they charge, and the others report a preview. Each level is judged by its own cost, so
-/// among levels that share a state some may refuse only after the others have charged.
-fn over_limit_only(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl States, now: Micros) {
-    let judged = plan.levels.iter().enumerate();
-    let judged: Decisions = judged.map(|(index, level)| step(plan, states, index, level.cost, now).0).collect();
-    if passes(plan, &judged) {
-        return independent(decisions, plan, states, now);
-    }
-    for (index, (level, judged)) in plan.levels.iter().zip(&judged).enumerate() {
-        let (decision, next) = step(plan, states, index, if judged.allowed { 0 } else { level.cost }, now);
-        if let Some(state) = next {
-            put_if_room(plan, states, index, state, decision.reset_after);
-        }
-        decisions.push(decision);
-    }
-}
-
-/// Whether a level charges `cost` even when another level refuses.
-fn charges_anyway(plan: &Plan<'_>, index: usize, cost: i64) -> bool {
-    cost > 0 && plan.levels[index].params().charges_denied()
-}
-
-fn step(plan: &Plan<'_>, states: &impl States, index: usize, cost: i64, now: Micros) -> (Decision, Option<State>) {
-    step_by(plan.levels[index].params(), plan, states, index, cost, now)
-}
-
-#[inline]
-fn step_by(
-    params: &Params,
-    plan: &Plan<'_>,
-    states: &impl States,
-    index: usize,
-    cost: i64,
-    now: Micros,
-) -> (Decision, Option<State>) {
-    let (input, state_index) = (plan.step_input(index, cost, now), plan.state_of(index));
-    let state = states.get(state_index);
-    match states.outstanding(state_index) {
-        Outstanding { units: 0, .. } => params.step(state, &input),
-        held => step_with_outstanding(params, &plan.levels[index].limit.params, state, held, &input),
-    }
-}
-
-/// Returns the time until a level's state and its outstanding units no longer matter, whatever the factor of the
-/// request.
-pub(crate) fn lifetime(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
-    step_by(&plan.levels[index].limit.params, plan, states, index, 0, now).0.reset_after
-}
-
-/// Returns a preview of a level.
-pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Decision {
-    step(plan, states, index, 0, now).0
-}
-
-/// Decides a level with outstanding units: judged as if they were spent now, but the next state does not include
-/// them. They are held by `base`, the limit without the request's factor.
-#[cold]
-fn step_with_outstanding(
-    params: &Params,
-    base: &Params,
-    state: Option<&State>,
-    held: Outstanding,
-    input: &StepInput,
-) -> (Decision, Option<State>) {
-    let under = |state: Option<&State>, input: &StepInput| {
-        let all = base.charge(state, held.units, input.now, input.phase);
-        params.step(all.as_ref().or(state), input)
-    };
-    let (mut decision, next) = if input.cost < 0 {
-        // Outstanding units cannot be refunded.
-        let (refunded, next) = params.step(state, input);
-        let stands = under(next.as_ref().or(state), &StepInput { cost: 0, ..*input }).0;
-        let Decision { remaining, reset_after, next_after, .. } = stands;
-        (Decision { remaining, reset_after, next_after, ..refunded }, next)
-    } else {
-        let (decision, next) = under(state, input);
-        // A refusal stores a state that was clamped.
-        let units = if decision.allowed { input.cost.unsigned_abs() } else { 0 };
-        let charged = || params.charge(state, units, input.now, input.phase);
-        let next = next.and_then(|_| if input.cost > 0 { charged() } else { params.step(state, input).1 });
-        (decision, next)
-    };
-    // Outstanding units may count as spent as late as at their deadline, on top of the state at that time, if that
-    // has not expired. A window may begin in between.
-    let (late, left) = (held.until.max(input.now), next.as_ref().or(state));
-    let peek = StepInput { now: late, cost: 0, ..*input };
-    let lifetime = |state: Option<&State>| {
-        let all = base.charge(state, held.units, late, input.phase);
-        late - input.now + base.step(all.as_ref().or(state), &peek).0.reset_after
-    };
-    decision.reset_after = decision.reset_after.max(lifetime(left)).max(lifetime(None));
-    (decision, next)
-}
-
-/// Whether all non-shadow levels allow.
-pub(crate) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
-    plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
-}
-
-pub(crate) fn put_if_room(
-    plan: &Plan<'_>,
-    states: &mut impl States,
-    index: usize,
-    state: State,
-    reset_after: Micros,
-) -> bool {
-    let state_index = plan.state_of(index);
-    let room = states.has_entry(state_index) || states.reserve(1);
-    if room {
-        states.put(state_index, state, reset_after);
-    }
-    room
-}
-
-pub(crate) fn no_room(decision: &Decision) -> Decision {
-    let next_after = Some(RETRY_WHEN_FULL);
-    Decision { next_after, ..Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0) }
 }

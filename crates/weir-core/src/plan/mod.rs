@@ -5,18 +5,22 @@ mod charged;
 mod decide;
 mod dry_run;
 mod duplicates;
+mod independent;
 mod limit;
+mod outstanding;
+mod step;
 #[cfg(test)]
 mod tests;
 
 use smallvec::SmallVec;
 
-pub use decide::{Decisions, States, decide, decide_into};
-pub(crate) use decide::{lifetime, no_room, passes, peek, put_if_room};
+pub use decide::{decide, decide_into};
 pub(crate) use dry_run::dry_run;
 pub use duplicates::firsts;
 use duplicates::{find_duplicates_of_many, totals};
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
+pub use step::{Decisions, States};
+pub(crate) use step::{lifetime, no_room, passes, peek, put_if_room};
 
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},

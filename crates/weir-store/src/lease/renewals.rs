@@ -13,6 +13,7 @@ use weir_core::{
     domain::{Clock as _, Micros},
     hold::Renewal,
 };
+use weir_telemetry::Causes;
 
 /// Interval of the renewal task: less than half of the shortest hold, as [`weir_core::hold`] requires.
 const TICK: Duration = Duration::from_millis(20);
@@ -34,7 +35,7 @@ impl Shared {
             }
             Err(error) => {
                 self.metrics.lost();
-                tracing::debug!(error = &error as &dyn std::error::Error, "a lease was not renewed");
+                tracing::debug!(error = %Causes(&error), "a lease was not renewed");
                 lease.lost(&renewal);
             }
         }

@@ -1,5 +1,7 @@
 //! The locked plan: the states of one plan while its shards are locked for the decision.
 
+mod holds;
+
 use std::{hint::spin_loop, sync::atomic::Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -7,15 +9,15 @@ use smallvec::SmallVec;
 
 use super::{
     MemorySettings, MemoryStore, WhenFull,
+    capacity::request_mark_bytes,
     locate::{StateLocation, hash, locate_all, shard_of},
     name::Name,
-    request_mark_bytes,
     shard::Shard,
 };
 use weir_core::{
     algorithm::State,
     domain::{Clock, Micros, request::MAX_LEVELS},
-    hold::{Ledger, Ledgers, Outstanding, Record, Reservations},
+    hold::{Ledger, Outstanding},
     plan::{Plan, States},
 };
 
@@ -156,23 +158,12 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
         self.store.change(&mut self.guards[guard].1, taken, change)
     }
 
-    /// Returns the shard of a level, and the two parts of its state's name.
-    fn place(&mut self, index: usize) -> (&mut Shard, &[u8], &[u8]) {
-        let level = &self.plan.levels()[index];
-        (&mut self.guards[self.located[index].guard].1, level.path(), level.limit.ident())
-    }
-
     fn shards(&self, records: Option<usize>) -> impl Iterator<Item = usize> {
         self.located.iter().map(|found| found.location.shard).chain(records)
     }
 
     fn records_shard(&self) -> Option<usize> {
         self.plan.record_path().map(|path| shard_of(hash(&self.store.hasher, path), self.store.shards.len()))
-    }
-
-    /// Returns the location of the plan's records: the index of the shard's guard, and the anchor path.
-    fn record_place(&self) -> Option<(usize, &'p [u8])> {
-        Some((self.records?, self.plan.record_path()?))
     }
 
     /// Evicts live states until `count` more fit. On `false` they do not fit, and the capacity reserved so far is
@@ -285,70 +276,5 @@ impl<C: Clock> States for LockedPlan<'_, '_, C> {
             self.located[index].slot = Some(slot);
             self.added += 1;
         }
-    }
-}
-
-impl<C: Clock> Ledgers for LockedPlan<'_, '_, C> {
-    fn take_ledger(&mut self, index: usize) -> Ledger {
-        let (shard, path, ident) = self.place(index);
-        if shard.holds().is_some() { shard.holds_mut().take_ledger(path, ident) } else { Ledger::default() }
-    }
-
-    fn put_ledger(&mut self, index: usize, ledger: Ledger) {
-        let (level, guard) = (&self.plan.levels()[index], self.located[index].guard);
-        if !ledger.holds().is_empty() || self.guards[guard].1.holds().is_some() {
-            self.change(guard, 0, |shard| shard.holds_mut().put_ledger(level.path(), level.limit.ident(), ledger));
-            self.added += 1;
-        }
-    }
-
-    fn force_room(&mut self) {
-        self.store.keys.fetch_add(1, Ordering::Relaxed);
-        self.reserved += 1;
-    }
-
-    fn keep_ledger(&mut self, index: usize, reset_after: Micros) {
-        let expires = self.now + reset_after;
-        let (shard, path, ident) = self.place(index);
-        if shard.holds().is_some() {
-            shard.holds_mut().keep_ledger(path, ident, expires);
-            self.store.next_expiry.report(expires);
-        }
-    }
-}
-
-impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
-    fn record(&self, name: &[u8]) -> Option<Record> {
-        let (guard, anchor_path) = self.record_place()?;
-        self.guards[guard].1.holds()?.record(anchor_path, name).cloned()
-    }
-
-    fn make_room(&mut self, levels: &[usize]) -> bool {
-        let has_ledger = |index: &&usize| {
-            let (level, shard) = (&self.plan.levels()[**index], &self.guards[self.located[**index].guard].1);
-            shard.holds().is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
-        };
-        let count = 1 + levels.len() - levels.iter().filter(has_ledger).count();
-        // Only checked: each entry counts when it is stored. Concurrent plans may together exceed the capacity
-        // slightly.
-        let fits = |keys: usize| keys + count <= self.store.settings.max_keys;
-        if fits(self.store.keys.load(Ordering::Relaxed)) {
-            return true;
-        }
-        self.lacks_capacity = true;
-        // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
-        let is_made = self.store.settings.when_full == WhenFull::Evict && self.evict(count);
-        if is_made {
-            self.reserved -= count;
-            self.store.keys.fetch_sub(count, Ordering::Relaxed);
-        }
-        is_made
-    }
-
-    fn put_record(&mut self, name: &[u8], record: Record) {
-        let Some((guard, anchor_path)) = self.record_place() else { return };
-        self.store.next_expiry.report(record.expires());
-        self.change(guard, 0, |shard| shard.holds_mut().put_record(anchor_path, name, record));
-        self.added += 1;
     }
 }

@@ -1,6 +1,7 @@
 //! The memory store: states sharded by anchor, each plan decided while its shards are locked, without waiting for
 //! anything else.
 
+mod capacity;
 mod chunked_vec;
 mod eviction;
 mod locate;
@@ -11,6 +12,7 @@ mod scan;
 mod shard;
 mod shard_holds;
 pub mod snapshot;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -21,62 +23,21 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::{Decide, ResetDone, Store, StoreError, Verdict};
+pub use capacity::{MemorySettings, WEIGHT_BYTES, weight};
 pub use eviction::WhenFull;
 use locate::hash;
 use locked_plan::LockedPlan;
-use name::Name;
 use next_expiry::NextExpiry;
 use shard::Shard;
-use shard_holds::ShardHolds;
-use snapshot::Parts;
 use weir_core::{
-    algorithm::State,
     domain::{Clock, Key, Micros},
     hold::{self, Grant, Renewal, Reservations, decide_with_holds},
-    plan::{Limit, Plan, decide_into, is_ident_of_policy},
+    plan::{Plan, decide_into},
 };
 
 /// Planned number of states per shard: few enough for a full scan within microseconds, and just below the 3,584 at
 /// which its hash table doubles.
 const STATES_A_SHARD: usize = 3_300;
-/// States that a sweep examines while it holds a shard's lock.
-const SWEEP_SLICE: usize = 1_024;
-
-/// Bytes per additional unit of [`MemorySettings::max_keys`]. A state counts as one, and one more for every
-/// `WEIGHT_BYTES` of client-chosen data: its name, and the marks that a limit in the request allows.
-pub const WEIGHT_BYTES: usize = 256;
-
-/// Bytes of a mark.
-const WORD_BYTES: usize = 8;
-
-/// Returns the capacity used by an entry with this many client-chosen bytes.
-pub fn weight(bytes: usize) -> u32 {
-    1 + (bytes / WEIGHT_BYTES) as u32
-}
-
-/// Returns the most bytes of marks for a limit that the request brought; 0 for a limit of the policy.
-#[inline]
-fn request_mark_bytes(limit: &Limit) -> usize {
-    if limit.is_of_policy() { 0 } else { limit.params.marks_max() as usize * WORD_BYTES }
-}
-
-/// The settings of a memory store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemorySettings {
-    /// Most states: one for each limit and actual key. A state with a long name, or with many marks for a limit that
-    /// the request brought, counts as several ([`WEIGHT_BYTES`]).
-    pub max_keys: usize,
-    /// Behavior once `max_keys` is reached.
-    pub when_full: WhenFull,
-}
-
-impl Default for MemorySettings {
-    /// A million states, about 100 MB; requests beyond that are refused.
-    fn default() -> Self {
-        Self { max_keys: 1_000_000, when_full: WhenFull::default() }
-    }
-}
-
 /// A store in this process.
 pub struct MemoryStore<C> {
     shards: Box<[Mutex<Shard>]>,
@@ -161,29 +122,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Drops expired states in the next `shards` shards, in slices, so that no lock is held for more than microseconds.
-    /// Called periodically to free the memory of unused keys.
-    pub fn sweep(&self, shards: usize) {
-        let now = self.clock.now();
-        for _ in 0..shards.min(self.shards.len()) {
-            let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            // Two rounds: the first one finds the next expiry, on which the second one relies.
-            let slices = 2 * (self.shards[index].lock().len() / SWEEP_SLICE + 1);
-            for _ in 0..slices {
-                let mut shard = self.shards[index].lock();
-                self.sweep_shard(&mut shard, SWEEP_SLICE, now);
-                if shard.next_expiry() > now {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Returns the number of shards, for [`MemoryStore::sweep`].
-    pub fn shard_count(&self) -> usize {
-        self.shards.len()
-    }
-
     /// Decides a plan.
     #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
@@ -248,48 +186,6 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         done
-    }
-
-    /// Restores a state from a snapshot; `words` is the length of its encoding. Of two with the same name, the later
-    /// expiry wins. Returns `false` if the store is full.
-    fn put_back(&self, parts: &Parts<'_>, state: State, words: usize, expires: Micros) -> bool {
-        let Parts { path, anchor_end, ident } = *parts;
-        let mark_bytes = if is_ident_of_policy(ident) { 0 } else { words * WORD_BYTES };
-        let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
-        let mut shard = self.shards[location.shard].lock();
-        match shard.find(location.state, path, ident) {
-            Some(slot) if shard.expires(slot) > expires => return true,
-            Some(slot) => {
-                shard.replace(slot, state, expires);
-                self.change(&mut shard, 0, |shard| shard.resize(slot, mark_bytes));
-            }
-            None if self.reserve_capacity(1) => {
-                let name = Name::new(path, ident);
-                self.change(&mut shard, 1, |shard| shard.insert(location.state, name, state, expires, mark_bytes));
-            }
-            None => return false,
-        }
-        self.next_expiry.report(expires);
-        true
-    }
-
-    /// Restores a ledger or a record from a snapshot by `put`. Returns `false` if the store is full.
-    fn put_back_holds(&self, anchor_path: &[u8], expires: Micros, put: impl FnOnce(&mut ShardHolds)) -> bool {
-        let mut shard = self.shards[locate::shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
-        let is_room = self.reserve_capacity(1);
-        if is_room {
-            self.change(&mut shard, 1, |shard| put(shard.holds_mut()));
-            self.next_expiry.report(expires);
-        }
-        is_room
-    }
-
-    /// Examines `count` states of a shard and drops the expired ones.
-    fn sweep_shard(&self, shard: &mut Shard, count: usize, now: Micros) {
-        let dropped = self.change(shard, 0, |shard| shard.sweep(count, now));
-        if dropped > 0 {
-            self.expired.fetch_add(dropped, Ordering::Relaxed);
-        }
     }
 
     /// Changes a shard and updates the capacity in use, of which `taken` is already reserved. The rest is added without

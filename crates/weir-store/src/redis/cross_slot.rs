@@ -11,7 +11,7 @@ use weir_core::{
     hold::Idempotency,
     plan::{Decisions, Level, Plan, firsts},
 };
-use weir_telemetry::request;
+use weir_telemetry::{Causes, request};
 
 use super::{
     Fate, Mode, RedisStore, Undecided,
@@ -123,7 +123,7 @@ impl RedisStore {
                     tracing::debug!(
                         request_id = request::request_id(),
                         trace_id = request::trace_id(),
-                        error = &failure as &dyn std::error::Error,
+                        error = %Causes(&failure),
                         "a charge could not be taken back"
                     );
                 }

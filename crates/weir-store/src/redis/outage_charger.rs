@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 use tokio::time::sleep;
 use tracing::debug;
+use weir_telemetry::Causes;
 
 use super::{encode::Part, io::Io};
 use crate::{
@@ -55,7 +56,7 @@ impl OutageCharger {
     }
 
     fn failed(&self, due: Due, failure: &Failure) {
-        debug!(error = failure as &dyn std::error::Error, "units admitted during an outage are not charged yet");
+        debug!(error = %Causes(failure), "units admitted during an outage are not charged yet");
         if failure.is_without_effect() {
             self.charges.put_back(due);
         } else {

@@ -17,7 +17,7 @@ use super::{
     servers::Servers,
 };
 use weir_core::domain::{Key, Micros};
-use weir_telemetry::request;
+use weir_telemetry::{Causes, request};
 
 use crate::{Failure, ResetDone, failure::ErrorCode};
 
@@ -121,7 +121,7 @@ pub(super) async fn delete_by_prefix(servers: &Servers, node: &Node, prefix: &[u
                     request_id = request::request_id(),
                     trace_id = request::trace_id(),
                     server = %node.address(),
-                    error = &failure as &dyn std::error::Error,
+                    error = %Causes(&failure),
                     "a page of a scan failed"
                 );
                 if !is_of_the_same_server(&failure) {

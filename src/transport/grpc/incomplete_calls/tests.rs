@@ -1,14 +1,17 @@
-use std::{future::poll_fn, task::Waker};
+use std::{future::poll_fn, sync::atomic::Ordering, task::Waker, time::Duration};
 
 use tokio::{
     task::yield_now,
     time::{Instant, timeout},
 };
 use tonic::Code;
-use weir_server::Drain;
+use weir_server::{Connected, Drain, metrics::ListenerMetrics};
 use weir_telemetry::Registry;
 
-use super::*;
+use super::{
+    wait::{CALL_BYTES, END_TIMEOUT, MAX_ENDING_BYTES, MAX_WAITING_BYTES},
+    *,
+};
 
 /// The data that a body yields; once it is empty, the body is pending.
 struct Coming(Vec<Bytes>);

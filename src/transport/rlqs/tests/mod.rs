@@ -97,6 +97,19 @@ async fn during_an_outage_shares_follow_on_store_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reload_changes_what_shares_follow_in_an_outage() {
+    for (before, after, stays) in [("local", "deny", false), ("error", "allow", true)] {
+        let mut simulation = simulation(before, &[&[900.0]]).await;
+        simulation.reload(&policy(after));
+        simulation.pass(3, LIMIT).await;
+        let rates = simulation.rates();
+        simulation.cut(0, true);
+        simulation.pass(30, LIMIT).await;
+        assert_eq!(simulation.rates(), if stays { rates } else { vec![0.0] }, "{before}, then {after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_cut_off_from_the_store_withdraws_its_shares_before_another_one_gets_them() {
     for rule in ["deny", "error"] {
         let mut simulation = simulation(rule, &[&[900.0], &[900.0]]).await;

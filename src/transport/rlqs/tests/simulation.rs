@@ -87,6 +87,7 @@ impl Store for StoreConnection {
 }
 
 struct Replica {
+    limiter: Arc<Limiter<StoreConnection>>,
     quotas: Arc<Quotas<StoreConnection>>,
     is_cut: Arc<AtomicBool>,
     running: JoinHandle<()>,
@@ -138,9 +139,17 @@ impl Simulation {
         let is_cut = Arc::clone(&store.is_cut);
         let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
         let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
-        let quotas = Quotas::new(limiter, &RlqsSettings { domains, ..RlqsSettings::default() }, true);
+        let quotas = Quotas::new(Arc::clone(&limiter), &RlqsSettings { domains, ..RlqsSettings::default() }, true);
         let running = tokio::spawn(Arc::clone(&quotas).run());
-        self.replicas[number] = Some(Replica { quotas, is_cut, running });
+        self.replicas[number] = Some(Replica { limiter, quotas, is_cut, running });
+    }
+
+    /// Reloads the policy on all replicas.
+    pub fn reload(&mut self, policy: &str) {
+        policy.clone_into(&mut self.policy);
+        for replica in self.replicas.iter().flatten() {
+            replica.limiter.replace_policy(weir_policy::parse(policy, &Bounds::default()).expect("a policy"));
+        }
     }
 
     /// Adds an Envoy that reports to a replica.

@@ -21,6 +21,7 @@ mod file;
 mod holds;
 mod lock;
 mod read;
+mod restore;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -32,7 +33,6 @@ use thiserror::Error;
 
 pub use file::{Saved, check_writable, save, set_aside};
 pub use lock::SnapshotLock;
-pub(super) use read::Parts;
 pub use read::{Loaded, Snapshot};
 
 use weir_core::domain::{

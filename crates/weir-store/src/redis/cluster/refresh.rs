@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    error::Error,
     pin::pin,
     sync::{
         Arc,
@@ -17,6 +16,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{info, warn};
+use weir_telemetry::Causes;
 
 use super::Shared;
 use crate::{
@@ -69,7 +69,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         match &failure {
             // Logged only when it changes.
             Some(now) if logged.as_ref() != Some(now) => {
-                warn!(error = now as &dyn Error, "the Cluster's slot map is incomplete or cannot be refreshed");
+                warn!(error = %Causes(now), "the Cluster's slot map is incomplete or cannot be refreshed");
             }
             None if logged.is_some() => info!("the Cluster's slot map is complete again"),
             _ => {}

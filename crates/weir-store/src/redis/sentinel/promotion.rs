@@ -10,6 +10,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 use tracing::warn;
+use weir_telemetry::Causes;
 
 use super::Sentinels;
 use crate::{
@@ -136,7 +137,7 @@ impl Sentinels {
             match promoted {
                 Ok(()) => self.switch_to(&promotion, pool),
                 Err(failure) => warn!(
-                    master = self.master, to = %promotion.to, error = &failure as &dyn std::error::Error,
+                    master = self.master, to = %promotion.to, error = %Causes(&failure),
                     "a Sentinel promotes a replica that does not accept checks: the previous master stays in use"
                 ),
             }

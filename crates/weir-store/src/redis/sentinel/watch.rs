@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::sleep};
 use tracing::{info, warn};
+use weir_telemetry::Causes;
 
 use super::{Sentinels, promotion::Promotion};
 use crate::{
@@ -74,7 +75,7 @@ impl Sentinels {
             && logged.as_ref() != Some(&failure)
         {
             warn!(
-                master = self.master, %sentinel, error = &failure as &dyn std::error::Error,
+                master = self.master, %sentinel, error = %Causes(&failure),
                 "a failover of a living master loses charges for about a second: the Sentinel does not announce promotions"
             );
             *logged = Some(failure);

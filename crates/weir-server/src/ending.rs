@@ -1,0 +1,80 @@
+//! The end of a connection: what closes it, and how long it stays open after GOAWAY.
+
+use std::{future::pending, time::Duration};
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    close::CloseSignal,
+    drain::Drain,
+    lifetime::{CloseReason, Requests},
+    metrics::ListenerMetrics,
+    unread::Unread,
+};
+
+/// Grace period of a connection after GOAWAY.
+const GOAWAY_GRACE: Duration = Duration::from_secs(1);
+/// Time for which a connection without a request stays open while the service drains: its first call may be on its way
+/// from a delayed client, which cannot tell that a call sent to a closing connection was not carried out.
+pub(crate) const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Waits until the connection exceeds a bound on abuse, and returns which.
+pub(crate) async fn abuse(unread: &Unread, rapid_resets: &CancellationToken) -> CloseReason {
+    tokio::select! {
+        () = unread.too_many().cancelled() => CloseReason::Unread,
+        () = rapid_resets.cancelled() => CloseReason::RapidReset,
+    }
+}
+
+pub(crate) fn count(why: CloseReason, metrics: &ListenerMetrics) {
+    match why {
+        CloseReason::Age => metrics.aged.increment(1),
+        CloseReason::Idle => metrics.idle.increment(1),
+        CloseReason::Evicted => metrics.evicted.increment(1),
+        CloseReason::Unread => metrics.left_unread.increment(1),
+        CloseReason::RapidReset => metrics.rapid_resets.increment(1),
+        CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
+    }
+}
+
+/// Waits for `end` and the grace period after GOAWAY.
+pub(crate) async fn after_grace(end: impl Future<Output = ()>) {
+    end.await;
+    sleep(GOAWAY_GRACE).await;
+}
+
+/// Waits until a connection must be closed after GOAWAY. Its streams are ended before.
+pub(crate) async fn force_close(
+    why: CloseReason,
+    grace: Duration,
+    drain: &Drain,
+    close: &CloseSignal,
+    requests: &Requests,
+) {
+    // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
+    if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
+        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOAWAY_GRACE };
+        tokio::select! {
+            biased;
+            () = drain.force_closing() => return,
+            () = sleep(left_open) => {}
+        }
+        if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
+            return;
+        }
+    }
+    let alone = async {
+        if !matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) {
+            pending::<()>().await;
+        }
+        sleep(grace).await;
+        close.close();
+        sleep(GOAWAY_GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        () = drain.force_closing() => {}
+        () = alone => {}
+    }
+}

@@ -1,0 +1,60 @@
+//! Counts what became of checks, and reports them to the request context.
+
+use weir_core::domain::key::domain_label;
+use weir_telemetry::request::{self, OTHER, Outcome};
+
+use crate::{
+    limiter::{Answer, PolicyHandle, Request},
+    telemetry::Transport,
+};
+
+/// An answer, and whether the request may pass, which is the same for all checks that are decided together.
+pub(super) type Concluded<'c, 'a> = Option<(&'c Answer<'a>, bool)>;
+
+#[inline]
+pub(super) fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c, 'a> {
+    answer.map(|answer| (answer, answer.summary.decision.allowed))
+}
+
+/// Counts a request that failed, by its domain if known, and reports it if `is_observed`.
+pub(super) fn count_failed(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
+    handle.counters.check(domain, transport, Outcome::Error);
+    if is_observed {
+        request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
+    }
+}
+
+/// Counts a request by its answer, and reports it if `is_observed`.
+#[inline]
+pub(super) fn count(
+    handle: &PolicyHandle,
+    transport: Transport,
+    request: &Request<'_>,
+    answer: Concluded<'_, '_>,
+    is_observed: bool,
+) {
+    if is_observed {
+        summarize(handle, request, answer);
+    }
+    let (domain, outcome) = match answer {
+        Some((answer, _)) if request.dry_run => return handle.counters.dry_run(answer.domain),
+        Some((answer, true)) => (answer.domain, Outcome::Allowed),
+        Some((answer, false)) => (answer.domain, Outcome::Limited),
+        None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
+    };
+    handle.counters.check(domain, transport, outcome);
+}
+
+/// Reports a check to the request context, by names of the policy: nothing that the client sent is included.
+#[inline(never)]
+fn summarize(handle: &PolicyHandle, request: &Request<'_>, answer: Concluded<'_, '_>) {
+    let domain = handle.policy.domain(&request.domain).map(|domain| domain_label(&domain.name));
+    let (outcome, degraded) = match answer {
+        None => (Outcome::Error, false),
+        Some((answer, true)) => (Outcome::Allowed, answer.degraded),
+        Some((answer, false)) => (Outcome::Limited, answer.degraded),
+    };
+    let binding = answer.and_then(|(answer, _)| answer.levels.get(answer.summary.binding?));
+    let limit = binding.map(|level| if request.spec.is_some() { OTHER } else { &*level.limit.name });
+    request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
+}

@@ -1,0 +1,92 @@
+//! The streaming calls: checks, leases, quotas and health watches.
+
+use std::{future::ready, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use hyper::{Request, Response, body::Incoming, header::HeaderValue};
+use tonic::{Status, Streaming, body::Body};
+use tower::service_fn;
+use weir_server::{Pace, Permit};
+use weir_store::Store;
+
+use super::{
+    Calls, codec,
+    counted::CountedBody,
+    deadline::Deadline,
+    incomplete_calls::Expected,
+    lease,
+    messages::Messages,
+    quota_stream::QuotaAnswers,
+    stream::{Answers, Checks},
+    termination::Termination,
+};
+use crate::transport::{authentication::ClientName, observer::given_id, rlqs::Session, status::Rejected};
+
+impl<S: Store> Calls<S> {
+    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its
+    /// client.
+    async fn stream<A>(
+        &self,
+        request: Request<Incoming>,
+        end: Option<Deadline>,
+        answers: impl Fn(Messages<Streaming<Bytes>>, Permit, Option<HeaderValue>, Option<ClientName>) -> A + Sync,
+    ) -> Response<Body>
+    where
+        A: Stream<Item = Result<BytesMut, Status>> + Send + 'static,
+    {
+        let call = service_fn(|mut request: tonic::Request<Streaming<Bytes>>| {
+            let id = given_id(request.metadata().as_ref());
+            let (authorization, client) = (request.extensions_mut().remove(), request.extensions_mut().remove());
+            let termination = Termination::new(self.connected.close.clone(), end, authorization);
+            let pace = self.connected.rate.clone().map(Pace::new);
+            let messages = Messages::new(request.into_inner(), termination, pace);
+            let permit = self.streams.acquire().map_err(Rejected::from).map_err(Status::from);
+            ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, id, client))))
+        });
+        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
+        let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
+        response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
+    }
+
+    pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let answers = |messages: Messages<_>, permit, id, _| {
+            let checks = Checks::new(self.service.clone(), permit);
+            Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline, id)
+        };
+        self.stream(request, None, answers).await
+    }
+
+    pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let answers = |messages: Messages<_>, permit, id, client| {
+            let handler = lease::handler(self.service.clone(), client, permit);
+            Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline, id)
+        };
+        self.stream(request, None, answers).await
+    }
+
+    pub(super) async fn stream_quotas(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let Some(quotas) = &self.quotas else {
+            self.connected.answered_by_its_head(request);
+            return Status::unimplemented("the setting rlqs.domains is empty").into_http();
+        };
+        let answers = |messages, permit, id, _| {
+            let session = Session::new(Arc::clone(quotas), self.connected.peer);
+            QuotaAnswers::new(messages, session, self.connected.clone(), id, permit)
+        };
+        self.stream(request, deadline, answers).await
+    }
+
+    pub(super) async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let permit = match self.watches.acquire() {
+            Ok(permit) => permit,
+            Err(overload) => {
+                self.connected.answered_by_its_head(request);
+                return Status::from(Rejected::from(overload)).into_http();
+            }
+        };
+        let termination = Termination::new(self.connected.close.clone(), deadline, None);
+        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
+        self.health.watch(request, permit, termination).await
+    }
+}
