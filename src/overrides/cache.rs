@@ -11,9 +11,8 @@ use weir_telemetry::Causes;
 use super::document;
 
 /// The overrides as of the last read of the store.
-#[derive(Default)]
 pub(super) struct OverrideCache {
-    /// The position in the log up to which all changes have been read.
+    /// The position in the log up to which all changes have been read; `None`: the log was empty.
     pub since: Option<ChangeId>,
     by_name: BTreeMap<String, Entry>,
     /// Overrides that have ended and may still be in the store. At most as many as the store has.
@@ -41,6 +40,20 @@ impl Entry {
 pub(super) enum Edit {
     Put(Arc<Override>),
     Removed(Arc<Override>),
+}
+
+impl Default for OverrideCache {
+    /// Nothing is read yet, not even of an empty log, since the store may have lost the log alone.
+    fn default() -> Self {
+        Self {
+            since: Some(ChangeId::default()),
+            by_name: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            read_at: 0,
+            applied_at: 0,
+            next_transition: None,
+        }
+    }
 }
 
 impl OverrideCache {

@@ -95,6 +95,51 @@ fn replicas_share_overrides_on_a_cluster() {
     replicas_share_overrides(&cluster.url());
 }
 
+/// A change during a move is in force and in the log afterwards, or refused.
+#[test]
+fn a_change_while_the_slot_of_the_overrides_moves_is_not_lost() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let impatient = patient(&cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "500ms").policy(POLICY).start();
+    let other = patient(&cluster.url()).policy(POLICY).start();
+    let slot = cluster.slot(b"weir:{overrides}");
+    let master = cluster.masters().into_iter().find(|node| *node != cluster.owner(slot)).expect("another");
+    runtime().block_on(async {
+        set(&impatient, "a", Change::Ban(true), None).await;
+        let migration = cluster.begin_migration(slot, master);
+        assert_eq!(migration.move_some("1"), 1, "of two keys");
+        let refused = try_set(&impatient, "b", Change::Ban(true), None).await.expect_err("half of it has moved");
+        assert_eq!(refused.code(), Code::Unavailable);
+        while migration.move_some("1") > 0 {}
+        migration.finish();
+        set(&impatient, "b", Change::Ban(true), None).await;
+        for service in [&impatient, &other] {
+            for user in ["a", "b"] {
+                eventually_async("it is in force", async || is_banned(service, user).await.then_some(())).await;
+            }
+        }
+        let log = AdminClient::new(other.channel().await).list_audit(ListAuditRequest::default()).await;
+        assert_eq!(log.expect("an answer").into_inner().events.len(), 2);
+    });
+}
+
+/// The log alone is lost, as by an eviction or a restore of a part.
+#[test]
+fn overrides_without_their_log_are_in_force_on_a_replica_that_starts() {
+    let redis = Redis::start(Options::socket());
+    let first = patient(&redis.url()).policy(POLICY).start();
+    runtime().block_on(async {
+        set(&first, "a", Change::Ban(true), None).await;
+        redis.command(&["DEL", "weir:{overrides}:log"]);
+        let second = patient(&redis.url()).policy(POLICY).start();
+        assert!(is_banned(&second, "a").await);
+        set(&second, "b", Change::Ban(true), None).await;
+        for service in [&first, &second] {
+            eventually_async("it is in force", async || is_banned(service, "b").await.then_some(())).await;
+            assert!(is_banned(service, "a").await);
+        }
+    });
+}
+
 #[test]
 fn overrides_stay_and_end_in_time_while_the_store_is_away() {
     let redis = Redis::start(Options::socket());

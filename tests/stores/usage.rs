@@ -293,3 +293,22 @@ fn without_the_store_a_replica_lists_itself() {
     });
     assert_no_panic(&service);
 }
+
+/// No check and no override meets the failover: each listing must find it by itself.
+#[test]
+fn listings_recover_after_a_failover_that_no_check_meets() {
+    let mut cluster = Cluster::start(&ClusterOptions { replicas: 1, ..ClusterOptions::default() });
+    let service = patient(&cluster.url()).env("WEIR_STORE__REDIS__WAIT_REPLICAS", "1").policy(&policy()).start();
+    runtime().block_on(async {
+        let channel = service.channel().await;
+        spend(&channel, (0..100).map(user)).await;
+        for master in cluster.masters() {
+            cluster.fail_over(master);
+            eventually_async("all are listed", async || {
+                let page = AdminClient::new(channel.clone()).list_keys(prefix(&["user"], 1_000)).await.ok()?;
+                (page.into_inner().keys.len() == 2 * 100).then_some(())
+            })
+            .await;
+        }
+    });
+}

@@ -105,7 +105,7 @@ impl AnyStore {
     /// [`FileError`] when the file cannot be used.
     pub fn documents(&self, name: &str, file: Option<&Path>) -> Result<Documents, FileError> {
         match (self, file) {
-            (Self::Shared(shared), _) => Ok(Documents::Redis(shared.redis().documents(name))),
+            (Self::Shared(shared), _) => Ok(shared.redis().documents(name)),
             (Self::Memory(_), None) => Ok(Documents::Memory(Arc::new(MemoryDocuments::new(self.clock())))),
             (Self::Memory(_), Some(file)) => {
                 Ok(Documents::Memory(Arc::new(MemoryDocuments::open(file, self.clock())?)))

@@ -6,7 +6,7 @@ use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::RenewalKind};
 use crate::{
     algorithm::State,
     domain::{Decision, Micros, StepInput},
-    plan::{Decisions, Plan, States, decide, lifetime, put_if_room},
+    plan::{Decisions, Plan, States, decide, lifetime},
 };
 
 /// States whose units may be held. Indexes are those of [`Plan::state_of`].
@@ -164,9 +164,10 @@ pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, stat
     let level = &plan.levels()[index];
     let peek = StepInput { now, cost: 0, max_wait: None, phase: level.phase() };
     let reset_after = level.limit.params.step(Some(&state), &peek).0.reset_after;
-    if !put_if_room(plan, states, index, state.clone(), reset_after) {
-        // The units were granted, so they must count.
+    let state_index = plan.state_of(index);
+    if !states.has_entry(state_index) {
+        // The units were granted, so they must count, also in a full store.
         states.force_room();
-        states.put(plan.state_of(index), state, reset_after);
     }
+    states.put(state_index, state, reset_after);
 }

@@ -92,7 +92,7 @@ pub(crate) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 
-pub(crate) fn put_if_room(
+pub(super) fn put_if_room(
     plan: &Plan<'_>,
     states: &mut impl States,
     index: usize,

@@ -17,15 +17,21 @@ use super::{Changed, MAX_LOG};
 /// Most recent changes that a rewritten file keeps besides those that documents need.
 const KEPT: usize = MAX_LOG / 10;
 
-/// The largest file that is read. It grows by a few hundred bytes with each change, until a restart compacts it.
+/// The largest file that is read. It grows by a few hundred bytes with each change, until it is compacted.
 const MAX_BYTES: u64 = 4 << 30;
 const MODE: u32 = 0o600;
 
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
-    /// Offset of the next line. An incomplete line after it is overwritten.
+    /// Offset of the next line.
     end: u64,
+    /// Whether a line whose write failed may be left after it.
+    has_torn_line: bool,
+    /// Number of lines.
+    lines: usize,
+    /// Number of lines at which it is compacted.
+    max_lines: usize,
 }
 
 /// Errors of a log file.
@@ -88,15 +94,32 @@ impl LogFile {
     /// Opens the file, whose changes are `log`. A file with [`MAX_LOG`] or more is rewritten with the last [`KEPT`] and
     /// those that are `needed`.
     pub(super) fn open(path: &Path, log: &[Changed], needed: impl Fn(&&Changed) -> bool) -> Result<Self, FileError> {
-        if log.len() >= MAX_LOG {
-            let first = log.len() - KEPT;
+        let mut lines = log.len();
+        if lines >= MAX_LOG {
+            let first = lines - KEPT;
             let kept = log.iter().enumerate().filter(|(index, changed)| *index >= first || needed(changed));
-            let lines: Vec<u8> = kept.flat_map(|(_, changed)| line(changed)).collect();
-            file::replace(path, &lines).map_err(at(path))?;
+            let kept: Vec<_> = kept.map(|(_, changed)| line(changed)).collect();
+            file::replace(path, &kept.concat()).map_err(at(path))?;
+            lines = kept.len();
         }
         let file = open(path).map_err(at(path))?;
         let end = end_of_lines(&file::read(path, MAX_BYTES).map_err(at(path))?) as u64;
-        Ok(Self { path: path.to_owned(), file, end })
+        file.set_len(end).map_err(at(path))?;
+        Ok(Self { path: path.to_owned(), file, end, has_torn_line: false, lines, max_lines: lines + MAX_LOG })
+    }
+
+    /// Rewrites the file, as [`Self::open`] does, once it has grown by [`MAX_LOG`] lines.
+    pub(super) fn compact(&mut self, needed: impl Fn(&&Changed) -> bool) {
+        if self.lines < self.max_lines {
+            return;
+        }
+        match Self::read(&self.path).and_then(|log| Self::open(&self.path, &log, needed)) {
+            Ok(compacted) => *self = compacted,
+            Err(error) => {
+                warn!(%error, "the file cannot be compacted: tried again after {MAX_LOG} further changes");
+                self.max_lines += MAX_LOG;
+            }
+        }
     }
 
     /// Appends a change; it is on disk when this returns.
@@ -105,15 +128,18 @@ impl LogFile {
         if !self.is_in_place()? {
             self.put_back()?;
         }
-        self.file.seek(SeekFrom::Start(self.end))?;
-        self.file.set_len(self.end)?;
-        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
-        if written.is_err() {
-            // The change failed, so a restart must not apply it.
-            let _ = self.file.set_len(self.end);
+        if self.has_torn_line {
+            self.file.set_len(self.end)?;
+        } else if self.file.metadata()?.len() != self.end {
+            return Err(io::Error::other("another process has changed the file: restart Weir to use it"));
         }
+        self.file.seek(SeekFrom::Start(self.end))?;
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        // A failed change must not be applied by a restart.
+        self.has_torn_line = written.is_err() && self.file.set_len(self.end).is_err();
         written?;
         self.end += line.len() as u64;
+        self.lines += 1;
         Ok(())
     }
 
@@ -166,4 +192,35 @@ fn line(changed: &Changed) -> Vec<u8> {
     let mut line = serde_json::to_vec(&line).unwrap_or_default();
     line.push(b'\n');
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::ChangeId, *};
+
+    #[test]
+    fn a_file_that_has_grown_is_compacted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let changed = |number: u64| Changed {
+            id: ChangeId { millis: number, number: 0 },
+            previous: None,
+            name: "a".to_owned(),
+            before: None,
+            after: Some(number.to_string()),
+            actor: "me".to_owned(),
+        };
+        let log: Vec<_> = (0..MAX_LOG as u64 - 1).map(changed).collect();
+        fs::write(&path, log.iter().flat_map(line).collect::<Vec<_>>()).unwrap();
+        let mut file = LogFile::open(&path, &log, |_| false).unwrap();
+        file.max_lines = MAX_LOG;
+        let lines = || fs::read_to_string(&path).unwrap().lines().count();
+        file.compact(|_| false);
+        assert_eq!(lines(), MAX_LOG - 1);
+        file.append(&changed(MAX_LOG as u64)).unwrap();
+        file.compact(|changed| changed.id.millis == 0);
+        assert_eq!((lines(), file.lines, file.max_lines), (KEPT + 1, KEPT + 1, KEPT + 1 + MAX_LOG));
+        file.append(&changed(MAX_LOG as u64 + 1)).unwrap();
+        assert_eq!(LogFile::read(&path).unwrap().len(), KEPT + 2);
+    }
 }

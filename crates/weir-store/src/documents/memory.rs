@@ -43,9 +43,7 @@ impl MemoryDocuments {
         let mut kept = Kept::default();
         let log = LogFile::read(path)?;
         log.iter().for_each(|changed| kept.add(changed.clone()));
-        let needed =
-            |changed: &&Changed| changed.after.is_some() && kept.documents.get(&changed.name) == changed.after.as_ref();
-        let file = LogFile::open(path, &log, needed)?;
+        let file = LogFile::open(path, &log, |changed| kept.needs(changed))?;
         Ok(Self { kept: Mutex::new(kept), file: Mutex::new(Some(file)), clock })
     }
 
@@ -75,6 +73,9 @@ impl MemoryDocuments {
             file.append(&changed).map_err(ChangeError::File)?;
         }
         self.kept.lock().add(changed.clone());
+        if let Some(file) = &mut *file {
+            file.compact(|changed| self.kept.lock().needs(changed));
+        }
         Ok(Some(changed))
     }
 
@@ -89,7 +90,7 @@ impl MemoryDocuments {
     pub(super) fn changes(&self, since: Option<ChangeId>) -> Changes {
         let kept = self.kept.lock();
         let last = kept.log.back().map(|changed| changed.id);
-        if since.is_some() && since == last {
+        if since == last {
             return Changes::Some(Vec::new());
         }
         let place = since.and_then(|since| kept.log.binary_search_by_key(&since, |changed| changed.id).ok());
@@ -108,6 +109,11 @@ impl MemoryDocuments {
 }
 
 impl Kept {
+    /// Whether a document is as this change made it.
+    fn needs(&self, changed: &Changed) -> bool {
+        changed.after.is_some() && self.documents.get(&changed.name) == changed.after.as_ref()
+    }
+
     fn add(&mut self, changed: Changed) {
         match &changed.after {
             Some(document) => drop(self.documents.insert(changed.name.clone(), document.clone())),

@@ -110,7 +110,8 @@ impl Documents {
         }
     }
 
-    /// Returns the changes since a position in the log; with `None`, all documents.
+    /// Returns the changes since a position in the log, `None` for that of an empty log; all documents if the log does
+    /// not reach back to it, as to the default one.
     ///
     /// # Errors
     /// [`StoreError`] when the store has no answer.

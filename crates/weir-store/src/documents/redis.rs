@@ -9,10 +9,10 @@ use weir_core::domain::{Micros, time::SECOND};
 use super::{Change, ChangeError, ChangeId, Changed, Changes, MAX_DOCUMENTS, MAX_LOG};
 use crate::{
     Failure, StoreError,
-    redis::{Io, documents_call, reply::Answers},
+    redis::{Io, documents_call, read_hash, reply::Answers},
 };
 
-/// Most changes per read, and the `COUNT` of `HSCAN`.
+/// Most changes per read.
 const PAGE: &[u8] = b"1000";
 /// Results of the script: the current document is not the expected one, or [`MAX_DOCUMENTS`] is reached.
 const UNEXPECTED: &str = "";
@@ -43,11 +43,11 @@ impl RedisDocuments {
             &MAX_DOCUMENTS.to_string(),
             &MAX_LOG.to_string(),
         ];
-        let call = documents_call(&self.log, &texts);
-        let hash = Arc::clone(&self.hash);
-        let answer = self
-            .io
-            .run(move |io| async move { Answers::change(&io.servers.script(&hash, &call, io.deadline()).await?.0) });
+        let call = documents_call(&texts);
+        let (hash, log) = (Arc::clone(&self.hash), Arc::clone(&self.log));
+        let answer = self.io.run(move |io| async move {
+            Answers::change(&io.servers.script(&[&hash, &log], &call, io.deadline()).await?.0)
+        });
         let [id, previous, before] = answer.await.map_err(ChangeError::Store)?;
         match id.as_str() {
             UNEXPECTED => return Ok(None),
@@ -86,17 +86,7 @@ impl RedisDocuments {
                 }
             }
             // Changes made during the scan come after `last` in the log, so the next call reads them.
-            let (mut documents, mut cursor) = (HashMap::new(), "0".to_owned());
-            loop {
-                let args = [&b"HSCAN"[..], &hash, cursor.as_bytes(), b"COUNT", PAGE];
-                let page = io.servers.command(&hash, &args, io.deadline()).await?;
-                let (next, fields): (String, Fields) = from_redis_value(page).map_err(|_| unreadable())?;
-                documents.extend(fields);
-                cursor = next;
-                if cursor == "0" {
-                    return Ok(Changes::All(documents.into_iter().collect(), last));
-                }
-            }
+            Ok(Changes::All(read_hash(&io, &hash).await?.into_iter().collect(), last))
         });
         answer.await
     }

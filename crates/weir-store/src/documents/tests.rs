@@ -15,7 +15,8 @@ fn put(name: &str, document: Option<&str>) -> Change {
 }
 
 fn all(documents: &MemoryDocuments) -> Vec<(String, String)> {
-    let Changes::All(all, _) = documents.changes(None) else { panic!("all are wanted") };
+    let unknown = ChangeId { millis: u64::MAX, number: 0 };
+    let Changes::All(all, _) = documents.changes(Some(unknown)) else { panic!("all are wanted") };
     all
 }
 
@@ -110,6 +111,28 @@ fn reads_do_not_wait_for_a_change_that_is_being_made() {
         assert!(changing.join().unwrap().unwrap().is_some());
     });
     assert_eq!(all(&documents).len(), 1);
+}
+
+#[test]
+fn a_file_that_another_process_has_written_to_is_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let open = || MemoryDocuments::open(&path, Arc::default() as Arc<ManualClock>).unwrap();
+    let documents = open();
+    documents.change(&put("a", Some("1"))).unwrap();
+    let backup = fs::read_to_string(&path).unwrap();
+    documents.change(&put("a", Some("2"))).unwrap();
+    let longer = backup.repeat(3);
+    for content in [&backup, &longer, ""] {
+        fs::write(&path, content).unwrap();
+        let error = documents.change(&put("b", Some("1"))).unwrap_err();
+        assert!(
+            matches!(&error, ChangeError::File(cause) if cause.to_string().contains("another process")),
+            "{error:?}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        assert_eq!(open().log(None, 9).len(), content.lines().count());
+    }
 }
 
 #[test]

@@ -195,6 +195,26 @@ fn evict_removes_the_earliest_expiry_of_a_sample() {
 }
 
 #[test]
+fn granted_units_are_charged_in_a_full_store_under_every_rule() {
+    for when_full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict] {
+        let (limit, held) = (per_second("1", "31d"), key(&["held", "a"]));
+        let settings = MemorySettings { max_keys: MOST, when_full };
+        let store = MemoryStore::new(settings, Arc::new(ManualClock::new(0)));
+        let level = Level::new(&held, 2, 2, &limit, 0);
+        let plan = Plan::new([level].into_iter().collect(), Charge::AllOrNothing, None);
+        let id = HoldId { owner: 1, number: 1 };
+        let renewal = |sequence, spent, want| Renewal { id, sequence, spent, kept: 0, want, ttl: SECOND };
+        assert_eq!(store.renew_now(&plan, &renewal(1, 0, 1)).units, 1);
+        for user in 0..MOST {
+            ask(&store, &limit, &key(&["user", &user.to_string()]), &[2]);
+        }
+        assert_eq!(store.stats().keys, MOST);
+        store.renew_now(&plan, &renewal(2, 1, 0));
+        assert!(is_spent(&store, &limit, &held), "{when_full:?}");
+    }
+}
+
+#[test]
 fn evict_never_displaces_states_of_the_same_plan() {
     let limit = per_second("3", "1h");
     let settings = MemorySettings { max_keys: 2, when_full: WhenFull::Evict };

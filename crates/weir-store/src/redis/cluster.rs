@@ -91,6 +91,11 @@ impl Cluster {
         Ok(self.masters())
     }
 
+    /// Triggers a refresh of the slot map.
+    pub(super) fn refresh(&self) {
+        self.shared.refresh.request();
+    }
+
     /// Whether the slot map is complete and the circuit breakers of all masters are closed.
     pub(super) fn is_up(&self) -> bool {
         self.shared.is_up()
@@ -182,9 +187,13 @@ impl Shared {
         self.importer(&address, slot).map(Some)
     }
 
-    /// Triggers a refresh, because an outdated map may have caused the failure.
+    /// Triggers a refresh, if an outdated map may have caused the failure: not for overload, nor for what a state or
+    /// the call's arguments caused.
     fn refresh_after(&self, failure: Failure) -> Failure {
-        self.refresh.request();
+        use Failure::{Corrupt, Late, QueueFull, Rejected, Shed};
+        if !matches!(failure, QueueFull | Shed | Late | Corrupt(_) | Rejected { code: ErrorCode::Clock, .. }) {
+            self.refresh.request();
+        }
         failure
     }
 

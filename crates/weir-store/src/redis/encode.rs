@@ -358,10 +358,9 @@ pub(crate) fn holds_call(now: Option<Micros>, plan: &Plan<'_>, indexes: &[usize]
     body.into_vec()
 }
 
-/// Encodes a call that changes a document with this log; see `change_document` in `script/tasks.lua`.
-pub(crate) fn documents_call(log: &[u8], texts: &[&str]) -> Vec<u8> {
-    let mut body = ByteBuf::from_vec(call_head(None, 0, Task::ChangeDocument, 1 + texts.len()));
-    text(&mut body, log);
+/// Encodes a call that changes a document; see `change_document` in `script/tasks.lua`.
+pub(crate) fn documents_call(texts: &[&str]) -> Vec<u8> {
+    let mut body = ByteBuf::from_vec(call_head(None, 0, Task::ChangeDocument, texts.len()));
     texts.iter().for_each(|part| text(&mut body, part.as_bytes()));
     body.into_vec()
 }

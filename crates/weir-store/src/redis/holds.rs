@@ -28,7 +28,7 @@ impl RedisStore {
             let (call, levels) = (holds_call(now, plan, &group), group.len());
             let deadline = self.io.deadline();
             let read = self.io.run(move |io| async move {
-                Answers::holds(&io.servers.script(&hash, &call, deadline).await?.0, levels)
+                Answers::holds(&io.servers.script(&[&hash], &call, deadline).await?.0, levels)
             });
             for (index, held) in group.into_iter().zip(read.await?) {
                 holds[index] = by_owner(held);

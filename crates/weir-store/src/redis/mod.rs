@@ -22,6 +22,7 @@ mod outage_charger;
 pub mod pool;
 pub mod probe;
 mod queue;
+mod read_hash;
 pub mod reply;
 mod reserve;
 mod reset;
@@ -57,10 +58,10 @@ use self::{
     settings::RedisSettings,
     slots::slot_of,
 };
-pub(crate) use self::{encode::RenewalPlan, io::Io};
+pub(crate) use self::{encode::RenewalPlan, io::Io, read_hash::read_hash};
 use super::{
     Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
-    documents::RedisDocuments,
+    documents::{Documents, RedisDocuments},
     outage_charges::OutageCharges,
     platform::{OsPlatform, Platform},
     url::RedisUrl,
@@ -264,12 +265,12 @@ impl RedisStore {
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, 0, Task::Probe, 0);
-        self.io.run(move |io| async move { io.servers.script(&key, &call, deadline).await.map(drop) }).await
+        self.io.run(move |io| async move { io.servers.script(&[&key], &call, deadline).await.map(drop) }).await
     }
 
     /// Returns the documents of this name.
-    pub(crate) fn documents(&self, name: &str) -> RedisDocuments {
-        RedisDocuments::new(self.io.clone(), &self.prefix, name)
+    pub fn documents(&self, name: &str) -> Documents {
+        Documents::Redis(RedisDocuments::new(self.io.clone(), &self.prefix, name))
     }
 
     /// Returns an estimate of its servers' clock, for decisions made elsewhere.

@@ -121,8 +121,8 @@ impl Node {
     ///
     /// # Errors
     /// [`Failure`] when there is no reply, or an error reply.
-    pub(crate) async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
-        self.run(|connection| script::run(connection, key, call, asking)).await
+    pub(crate) async fn script(&self, keys: &[&[u8]], call: &[u8], asking: bool) -> Result<Value, Failure> {
+        self.run(|connection| script::run(connection, keys, call, asking)).await
     }
 
     async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>

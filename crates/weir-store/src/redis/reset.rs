@@ -13,7 +13,7 @@ use super::{
     node::Node,
     reply::Answers,
     retry::retried,
-    scan::id_of,
+    scan::{ServerId, server_id},
     servers::Servers,
 };
 use weir_core::domain::{Key, Micros};
@@ -74,7 +74,7 @@ pub(super) async fn reset_hash(io: &Io, now: Option<Micros>, scope: &ResetScope)
     let (mut server, mut tries) = (None::<(Arc<Node>, ServerId)>, 0);
     loop {
         let call = reset_call(now, &scope.field_prefix, scope.subtree, &cursor);
-        let (reply, node) = io.servers.script(&scope.hash, &call, io.deadline()).await?;
+        let (reply, node) = io.servers.script(&[&scope.hash], &call, io.deadline()).await?;
         let (next, found) = Answers::reset(&reply)?;
         done.existed |= found.existed;
         done.removed |= found.removed;
@@ -91,14 +91,6 @@ pub(super) async fn reset_hash(io: &Io, now: Option<Micros>, scope: &ResetScope)
             }
         }
     }
-}
-
-/// Identifies the server behind a name: changes of the connections' target, and the server process.
-type ServerId = (u64, u64);
-
-async fn server_id(node: &Node) -> Result<ServerId, Failure> {
-    let changes = node.changes();
-    Ok((changes, id_of(node).await?))
 }
 
 /// Deletes all keys of one server whose names start with `prefix`, and returns how many there were.

@@ -25,6 +25,10 @@ const MAX_LOOKED_AT: usize = 16 * MAX_PAGE;
 const COUNT: (usize, usize) = (10, 1_000);
 /// Most hashes read in one round trip.
 const HASHES: usize = 64;
+/// Planned bytes of the reply to one round trip. The connection allows four times as many.
+const REPLY_BYTES: usize = 4 << 20;
+/// Bytes of a field and its value that the first round trip of a page plans with: half of a full `sliding_log`.
+const FIELD_BYTES: usize = 32 << 10;
 /// Longest search for the server of a key.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// First byte of a record's field: see `RECORDS` in `script/plan.lua`.
@@ -49,9 +53,12 @@ impl RedisStore {
             cursor,
             page: Page::default(),
             looked_at: 0,
+            field_bytes: FIELD_BYTES,
             now: self.clock().now(),
         };
-        let page = self.io.run(move |io| async move { paging.read(&io.servers).await });
+        // A failed check triggers a refresh too, but there may be none.
+        let page =
+            self.io.run(move |io| async move { paging.read(&io.servers).await.inspect_err(|_| io.servers.refresh()) });
         Ok(page.await.map_err(|error: StoreError| error)?)
     }
 }
@@ -66,6 +73,8 @@ struct Paging {
     cursor: Cursor,
     page: Page,
     looked_at: usize,
+    /// Mean bytes of a field and its value in the last round trip.
+    field_bytes: usize,
     now: Micros,
 }
 
@@ -97,6 +106,16 @@ impl Paging {
         missing.max(self.looked_at / 4).clamp(COUNT.0, COUNT.1)
     }
 
+    /// Returns how many of the pending hashes to read in the next round trip, and the `COUNT` for each. A hash that is
+    /// not read completely goes on alone.
+    fn next_read(&self) -> (usize, usize) {
+        let fields = self.next_count().min(REPLY_BYTES / self.field_bytes).max(COUNT.0);
+        let is_alone = self.cursor.is_first_elsewhere || self.cursor.hashes.first().is_some_and(|(_, at)| *at != 0);
+        let most = if is_alone { 1 } else { HASHES.min(fields) };
+        let hashes = (REPLY_BYTES / (self.field_bytes * COUNT.0)).clamp(1, most);
+        (hashes, (fields / hashes).max(COUNT.0))
+    }
+
     /// Finds hashes on a server.
     async fn scan_keys(&mut self, node: &Node, at: u64) -> Result<(), Failure> {
         let pattern = [&escaped(&self.name_prefix)[..], b"*"].concat();
@@ -124,10 +143,10 @@ impl Paging {
         nodes: &[std::sync::Arc<Node>],
         ids: &[u64],
     ) -> Result<(), Failure> {
-        let count = self.next_count().to_string();
-        let has_moved = self.cursor.is_first_elsewhere;
-        let hashes = if has_moved { 1 } else { HASHES };
+        let (hashes, count) = self.next_read();
+        let (count, has_moved) = (count.to_string(), self.cursor.is_first_elsewhere);
         let asked: Vec<_> = self.cursor.hashes.iter().take(hashes).cloned().collect();
+        let (mut fields_read, mut bytes_read) = (0, 0);
         let mut replies = match self.cursor.server(ids) {
             Some((index, _)) if !has_moved => {
                 let mut commands = Pipeline::with_capacity(asked.len());
@@ -155,12 +174,15 @@ impl Paging {
             };
             let next = number(&next)?;
             self.looked_at += 1 + fields.len() / 2;
+            fields_read += fields.len() / 2;
+            bytes_read += fields.iter().map(Vec::len).sum::<usize>();
             self.tell(&hash, &fields);
             self.cursor.read_hash(next);
             if self.page.len() >= self.count && self.cursor.fits() || next != 0 {
                 break;
             }
         }
+        self.field_bytes = bytes_read.checked_div(fields_read).map_or(self.field_bytes, |mean: usize| mean.max(1));
         Ok(())
     }
 
@@ -199,7 +221,7 @@ impl Paging {
     }
 }
 
-fn hscan<'w>(hash: &'w [u8], at: &'w [u8], count: &'w [u8]) -> [&'w [u8]; 5] {
+pub(super) fn hscan<'w>(hash: &'w [u8], at: &'w [u8], count: &'w [u8]) -> [&'w [u8]; 5] {
     [b"HSCAN", hash, at, b"COUNT", count]
 }
 
@@ -213,7 +235,7 @@ fn is_elsewhere(failure: &Failure) -> bool {
 
 /// Returns an id of the server process: after a restart it differs, because the keys are iterated in a different order.
 /// Derived from the address if `INFO` is unavailable or not permitted.
-pub(super) async fn id_of(node: &Node) -> Result<u64, Failure> {
+async fn id_of(node: &Node) -> Result<u64, Failure> {
     let name = match node.command(&command(&[b"INFO", b"server"]), false).await {
         Ok(Value::VerbatimString { text, .. }) => run_id(&text),
         Ok(Value::BulkString(bytes)) => run_id(&String::from_utf8_lossy(&bytes)),
@@ -224,6 +246,15 @@ pub(super) async fn id_of(node: &Node) -> Result<u64, Failure> {
     };
     let name = name.unwrap_or_else(|| node.address().to_string());
     Ok(blake3::hash(name.as_bytes()).as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+}
+
+/// A server behind a name: changes of the connections' target, and the server process.
+pub(super) type ServerId = (u64, u64);
+
+/// Identifies the server that a node leads to.
+pub(super) async fn server_id(node: &Node) -> Result<ServerId, Failure> {
+    let changes = node.changes();
+    Ok((changes, id_of(node).await?))
 }
 
 fn run_id(info: &str) -> Option<String> {

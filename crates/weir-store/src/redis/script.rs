@@ -100,18 +100,19 @@ pub(super) async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
     query(connection, &command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
 }
 
-/// Runs the script outside the pipelines of checks, with one key. With `asking`, its hash slot is migrating to this
+/// Runs the script outside the pipelines of checks, with keys of one hash slot. With `asking`, it is migrating to this
 /// server. After `NOSCRIPT` it loads the script and retries once.
 ///
 /// # Errors
 /// The connection failed before the reply arrived, or the server replied with an error.
 pub(super) async fn run(
     connection: MultiplexedConnection,
-    key: &[u8],
+    keys: &[&[u8]],
     call: &[u8],
     asking: bool,
 ) -> RedisResult<Value> {
-    let command = command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]);
+    let count = keys.len().to_string();
+    let command = command(&[&[b"EVALSHA", sha().as_bytes(), count.as_bytes()], keys, &[call]].concat());
     match query(connection.clone(), &command, asking).await {
         Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
             load(connection.clone()).await?;

@@ -167,21 +167,21 @@ impl Servers {
         }
     }
 
-    /// Runs the script outside the pipelines of checks, with one key. Returns the reply and the node that sent it. Must
+    /// Runs the script outside the pipelines of checks, with keys of the hash slot of the first one. Returns the reply and the node that sent it. Must
     /// be called on the store's runtime.
     ///
     /// # Errors
     /// The last [`Failure`].
     pub(crate) async fn script(
         &self,
-        key: &[u8],
+        keys: &[&[u8]],
         call: &[u8],
         deadline: Instant,
     ) -> Result<(Value, Arc<Node>), Failure> {
-        let script = |node: Arc<Node>, asking| async move { Ok((node.script(key, call, asking).await?, node)) };
+        let script = |node: Arc<Node>, asking| async move { Ok((node.script(keys, call, asking).await?, node)) };
         match &self.kind {
             Kind::One(node) => retried(deadline, || script(Arc::clone(node), false)).await,
-            Kind::Cluster(cluster) => cluster.route(slot_of(key), deadline, script).await,
+            Kind::Cluster(cluster) => cluster.route(keys.first().map_or(0, |key| slot_of(key)), deadline, script).await,
         }
     }
 
@@ -197,7 +197,15 @@ impl Servers {
         let _turn = turn.map_err(|_| Failure::Closed)?;
         let deadline = Instant::now() + MAX_SCAN_TIME;
         let late = |_| Failure::Lost(format!("not all keys were looked at within {MAX_SCAN_TIME:?}").into());
-        timeout_at(deadline, self.scan(prefix, deadline)).await.map_err(late)?
+        let removed = timeout_at(deadline, self.scan(prefix, deadline)).await.map_err(late)?;
+        removed.inspect_err(|_| self.refresh())
+    }
+
+    /// Triggers a refresh of a Cluster's slot map: a command for all servers failed, which no check may notice.
+    pub(crate) fn refresh(&self) {
+        if let Kind::Cluster(cluster) = &self.kind {
+            cluster.refresh();
+        }
     }
 
     async fn scan(&self, prefix: &[u8], deadline: Instant) -> Result<usize, Failure> {
@@ -224,12 +232,23 @@ impl Servers {
     /// # Errors
     /// The last [`Failure`], also for an error reply.
     pub(crate) async fn command(&self, key: &[u8], args: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
+        Ok(self.command_of(key, args, deadline).await?.0)
+    }
+
+    /// Like [`Self::command`], but also returns the node that replied.
+    ///
+    /// # Errors
+    /// As for [`Self::command`].
+    pub(crate) async fn command_of(
+        &self,
+        key: &[u8],
+        args: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<(Value, Arc<Node>), Failure> {
+        let send = |node: Arc<Node>, asking| async move { Ok((node.command(&command(args), asking).await?, node)) };
         match &self.kind {
-            Kind::One(node) => node.command(&command(args), false).await,
-            Kind::Cluster(cluster) => {
-                let send = |node: Arc<Node>, asking| async move { node.command(&command(args), asking).await };
-                cluster.route(slot_of(key), deadline, send).await
-            }
+            Kind::One(node) => send(Arc::clone(node), false).await,
+            Kind::Cluster(cluster) => cluster.route(slot_of(key), deadline, send).await,
         }
     }
 

@@ -18,6 +18,7 @@ mod memory;
 mod outage_charges;
 mod redis;
 mod resets;
+mod scans;
 mod store_under_test;
 mod tally;
 mod together;

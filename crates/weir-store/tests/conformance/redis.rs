@@ -58,6 +58,11 @@ impl<'s> OnRedis<'s> {
         Arc::clone(&self.clock)
     }
 
+    /// Returns the store.
+    pub fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
     /// Makes later charges until the returned guard is dropped.
     pub fn charge_outages(&self, charges: &Arc<OutageCharges>) -> impl Drop + use<> {
         self.store.charge_outages(Arc::clone(charges))

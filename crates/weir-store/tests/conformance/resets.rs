@@ -55,8 +55,8 @@ impl Scene {
     }
 }
 
-/// Returns the number of pages that the server has served.
-fn pages(server: &Server) -> u64 {
+/// Returns the number of `HSCAN` commands that the server has served.
+pub fn pages(server: &Server) -> u64 {
     let Reply::BulkString(stats) = server.command(&["INFO", "commandstats"]) else { panic!("no text") };
     let stats = String::from_utf8(stats).expect("a text");
     let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hscan:calls=")?.split(',').next());

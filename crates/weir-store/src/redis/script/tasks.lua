@@ -88,13 +88,13 @@ end
 -- preceding change, and the content before; instead of the position '' if the content was not the expected one, or
 -- 'full'.
 local function change_document()
-  local hash, log, name, document, expected, actor = KEYS[1], input[4], input[5], input[6], input[7], input[8]
+  local hash, log, name, document, expected, actor = KEYS[1], KEYS[2], input[4], input[5], input[6], input[7]
   local before = call('HGET', hash, name) or ''
   if (expected ~= '' and before ~= expected) or before == document then return {'', '', ''} end
-  if before == '' and call('HLEN', hash) >= tonumber(input[9]) then return {'full', '', ''} end
+  if before == '' and call('HLEN', hash) >= tonumber(input[8]) then return {'full', '', ''} end
   local last = call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
   local previous = last and last[1] or ''
-  local id = call('XADD', log, 'MAXLEN', '~', input[10], '*', 'previous', previous, 'name', name, 'before', before,
+  local id = call('XADD', log, 'MAXLEN', '~', input[9], '*', 'previous', previous, 'name', name, 'before', before,
     'after', document, 'actor', actor)
   if document == '' then call('HDEL', hash, name) else call('HSET', hash, name, document) end
   return {id, previous, before}
