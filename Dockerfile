@@ -54,9 +54,10 @@ COPY --from=build /links/ /bin/
 COPY --from=build --chown=65532:65532 /state /var/lib/weir
 # By number, so that Kubernetes can verify that it is not root.
 USER 65532:65532
-# A container has its own network, so its loopback is unreachable from outside.
-ENV WEIR_GRPC__LISTEN=0.0.0.0:8081 \
-    WEIR_HTTP__LISTEN=0.0.0.0:8080 \
+# A container has its own network, so its loopback is unreachable from outside. `[::]` also accepts IPv4, and is 0.0.0.0 where there is
+# no IPv6.
+ENV WEIR_GRPC__LISTEN=[::]:8081 \
+    WEIR_HTTP__LISTEN=[::]:8080 \
     WEIR_LIMITS=/etc/weir/limits
 EXPOSE 8080 8081
 STOPSIGNAL SIGTERM

@@ -31,6 +31,8 @@ with open(sys.argv[1], encoding="utf-8") as file:
 read = json.loads(encoder.JSONEncoder().encode(dashboard.Dashboard.from_json(written)))
 ids = [panel["id"] for panel in written["panels"]]
 problems = [f"{path} means nothing to Grafana" for path in lost(written, read)]
+# The variable `job` has the jobs of Weir; a value of its own for "All" would be every target of Prometheus.
+problems += [f"the variable {v['name']} is not limited to Weir" for v in written["templating"]["list"] if v["name"] == "job" and v.get("allValue")]
 problems += ["two panels have one id"] if len(set(ids)) != len(ids) else []
 print(f"{len(ids)} panels" if not problems else "\n".join(problems))
 sys.exit(bool(problems))
