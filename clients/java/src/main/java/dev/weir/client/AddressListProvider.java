@@ -18,11 +18,15 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Executor;
+import java.util.regex.Pattern;
 
 /** Resolves {@code weir:///host:port,host:port}, the addresses of several replicas. gRPC loads it as a service provider. */
 public final class AddressListProvider extends NameResolverProvider {
     private static final String SCHEME = "weir";
     private static final int DEFAULT_PORT = 8081;
+    /** Not parsed as a URI: {@link URI} accepts no {@code _} in a host name, as Compose and Active Directory have. */
+    private static final Pattern ADDRESS =
+            Pattern.compile("(?<host>[\\w.-]+|\\[[0-9A-Fa-f:.]+(%[\\w.-]+)?])(:(?<port>\\d{1,5}))?");
 
     /** Called by {@link java.util.ServiceLoader}. */
     public AddressListProvider() {}
@@ -32,12 +36,29 @@ public final class AddressListProvider extends NameResolverProvider {
         if (!target.contains(",")) {
             return target;
         }
+        entries(target).forEach(AddressListProvider::address);
         try {
             // URI quotes the brackets of IPv6 addresses, which are not allowed in a path.
             return new URI(SCHEME, "", "/" + target, null, null).toString();
         } catch (URISyntaxException malformed) {
             throw new IllegalArgumentException(malformed);
         }
+    }
+
+    private static List<String> entries(String list) {
+        return Arrays.stream(list.split(",", -1)).map(String::strip).toList();
+    }
+
+    /** Returns the host and the port of an entry. */
+    static InetSocketAddress address(String entry) {
+        var parts = ADDRESS.matcher(entry);
+        if (parts.matches()) {
+            var port = parts.group("port") == null ? DEFAULT_PORT : Integer.parseInt(parts.group("port"));
+            if (port > 0 && port <= 0xFFFF) {
+                return InetSocketAddress.createUnresolved(parts.group("host"), port);
+            }
+        }
+        throw new IllegalArgumentException("\"" + entry + "\" in the list of addresses is not host:port or [IPv6 address]:port");
     }
 
     @Override
@@ -65,8 +86,7 @@ public final class AddressListProvider extends NameResolverProvider {
         if (!SCHEME.equals(target.getScheme())) {
             return null;
         }
-        var addresses = Arrays.stream(target.getPath().substring(1).split(",")).map(String::strip).toList();
-        return new AddressListResolver(addresses, args.getOffloadExecutor());
+        return new AddressListResolver(entries(target.getPath().substring(1)), args.getOffloadExecutor());
     }
 
     private static final class AddressListResolver extends NameResolver {
@@ -102,14 +122,13 @@ public final class AddressListProvider extends NameResolverProvider {
         private StatusOr<List<EquivalentAddressGroup>> resolve() {
             var groups = new ArrayList<EquivalentAddressGroup>();
             for (var address : addresses) {
-                var uri = URI.create("weir://" + address);
-                var port = uri.getPort() < 0 ? DEFAULT_PORT : uri.getPort();
+                var parsed = address(address);
                 var authority = Attributes.newBuilder()
                         .set(EquivalentAddressGroup.ATTR_AUTHORITY_OVERRIDE, address)
                         .build();
                 try {
-                    for (var host : InetAddress.getAllByName(uri.getHost())) {
-                        groups.add(new EquivalentAddressGroup(new InetSocketAddress(host, port), authority));
+                    for (var host : InetAddress.getAllByName(parsed.getHostString())) {
+                        groups.add(new EquivalentAddressGroup(new InetSocketAddress(host, parsed.getPort()), authority));
                     }
                 } catch (UnknownHostException unknown) {
                     continue;

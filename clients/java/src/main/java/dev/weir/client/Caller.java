@@ -41,18 +41,28 @@ final class Caller {
 
     /** Sends a call that is already inside {@link #protect}. */
     <Q, A> CompletableFuture<A> attempt(MethodDescriptor<Q, A> method, Q request, Deadline deadline, boolean repeatable) {
-        return attempt(method, request, deadline, repeatable ? retries : 0);
+        var answer = connection.call(method, request, Connection.until(deadline));
+        return repeatable
+                ? answer.exceptionallyCompose(failure -> retryIfLost(method, request, deadline, retries, failure))
+                : answer;
     }
 
-    /** Sends a call that is already inside {@link #protect}, with that many retries. */
-    <Q, A> CompletableFuture<A> attempt(MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft) {
-        var answer = connection.call(method, request, Connection.until(deadline));
-        if (retriesLeft == 0) {
-            return answer;
-        }
-        return answer.exceptionallyCompose(failure -> isLost(failure) && !deadline.isExpired()
-                ? attempt(method, request, deadline, retriesLeft - 1)
-                : CompletableFuture.failedFuture(failure));
+    private <Q, A> CompletableFuture<A> retryIfLost(
+            MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft, Throwable failure) {
+        return retriesLeft > 0 && isLost(failure) && !deadline.isExpired()
+                ? retry(method, request, deadline, retriesLeft - 1, failure)
+                : CompletableFuture.failedFuture(failure);
+    }
+
+    /** Repeats a call inside {@link #protect} that ended with this failure. That many further retries may follow. */
+    <Q, A> CompletableFuture<A> retry(
+            MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft, Throwable failure) {
+        // What ended the first attempt has often ended the connection too, so a retry waits for one.
+        return connection.call(method, request, Connection.until(deadline).withWaitForReady())
+                // The first attempt's error says more than that no connection came in time.
+                .exceptionallyCompose(again -> error(again).kind() == WeirException.Kind.DEADLINE_EXCEEDED
+                        ? CompletableFuture.failedFuture(failure)
+                        : retryIfLost(method, request, deadline, retriesLeft, again));
     }
 
     /** Returns whether a retry on another replica or connection may succeed. */

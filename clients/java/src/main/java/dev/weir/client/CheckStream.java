@@ -47,6 +47,8 @@ final class CheckStream {
         final Deadline deadline;
         final CompletableFuture<CheckResponse> answer = new CompletableFuture<>();
         int retriesLeft;
+        /** The error of the attempt before, if this is a retry; otherwise null. */
+        WeirException failed;
 
         Entry(CheckRequest request, Deadline deadline, int retries) {
             this.request = request;
@@ -150,8 +152,10 @@ final class CheckStream {
             timer.schedule(this::sweep, SWEEP_MS, TimeUnit.MILLISECONDS);
         }
         for (var entry : expired) {
-            entry.answer.completeExceptionally(new WeirException(
-                    WeirException.Kind.DEADLINE_EXCEEDED, "no answer on the stream before the deadline"));
+            // The first attempt's error says more than that no time was left for a retry.
+            entry.answer.completeExceptionally(entry.failed != null
+                    ? entry.failed
+                    : new WeirException(WeirException.Kind.DEADLINE_EXCEEDED, "no answer on the stream before the deadline"));
         }
         stalled.forEach(stream -> stream.requests.cancel("the stream is stalled", null));
     }
@@ -161,8 +165,11 @@ final class CheckStream {
         var again = Caller.isLost(error) && !entry.answer.isDone() && entry.retriesLeft-- > 0 && !entry.deadline.isExpired();
         if (!again) {
             entry.answer.completeExceptionally(error);
-        } else if (!send(entry)) {
-            caller.attempt(RateLimiterGrpc.getCheckMethod(), entry.request, entry.deadline, entry.retriesLeft)
+            return;
+        }
+        entry.failed = error;
+        if (!send(entry)) {
+            caller.retry(RateLimiterGrpc.getCheckMethod(), entry.request, entry.deadline, entry.retriesLeft, error)
                     .whenComplete((answer, failure) -> {
                         if (failure == null) {
                             entry.answer.complete(answer);

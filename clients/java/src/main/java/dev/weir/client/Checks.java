@@ -102,6 +102,10 @@ final class Checks {
                 .handle((response, failure) -> {
                     var results = results(checks, failure == null ? response.getResultsList() : List.of(), failure);
                     observation.end(results);
+                    if (checks.isEmpty() && failure != null) {
+                        // No result carries the error.
+                        return new JointDecision(undecided(onFailure, Caller.error(failure)).orElseThrow().allowed(), List.of());
+                    }
                     var decisions = results.stream().map(CheckResult::orElseThrow).toList();
                     return new JointDecision(decisions.stream().allMatch(Decision::allowed), decisions);
                 });
@@ -136,15 +140,14 @@ final class Checks {
 
     private CheckResult result(Check check, CheckResponse response, Throwable failure) {
         if (failure != null) {
-            return undecided(check, Caller.error(failure));
+            return undecided(check.onFailure().orElse(onFailure), Caller.error(failure));
         }
         return response.hasError()
-                ? undecided(check, WeirException.of(response.getError()))
+                ? undecided(check.onFailure().orElse(onFailure), WeirException.of(response.getError()))
                 : new CheckResult.Decided(Wire.decision(response));
     }
 
-    private CheckResult undecided(Check check, WeirException error) {
-        var action = check.onFailure().orElse(onFailure);
+    private static CheckResult undecided(OnFailure action, WeirException error) {
         if (action == OnFailure.ERROR || !error.kind().isOutage()) {
             return new CheckResult.Failed(error);
         }

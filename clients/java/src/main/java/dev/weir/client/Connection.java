@@ -4,6 +4,7 @@ import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ChannelCredentials;
 import io.grpc.ClientInterceptors;
+import io.grpc.Context;
 import io.grpc.Deadline;
 import io.grpc.Grpc;
 import io.grpc.ManagedChannel;
@@ -67,7 +68,7 @@ final class Connection implements AutoCloseable {
 
     <Q, A> CompletableFuture<A> call(MethodDescriptor<Q, A> method, Q request, CallOptions options) {
         var answer = new CompletableFuture<A>();
-        ClientCalls.asyncUnaryCall(calls.newCall(method, options), request, new StreamObserver<A>() {
+        var observer = new StreamObserver<A>() {
             private A received;
 
             @Override
@@ -84,7 +85,11 @@ final class Connection implements AutoCloseable {
             public void onCompleted() {
                 answer.complete(received);
             }
-        });
+        };
+        // In a gRPC server the current context has the deadline and the cancellation of the server call. They must not bound
+        // this call: users of the server could open the circuit breaker, or keep a slot from being released. A fork keeps only
+        // the values, such as the parent of a trace.
+        Context.current().fork().run(() -> ClientCalls.asyncUnaryCall(calls.newCall(method, options), request, observer));
         return answer;
     }
 

@@ -84,6 +84,7 @@ public final class WeirClient implements AutoCloseable {
      * @param target {@code host:port}, {@code unix:PATH}, {@code dns:///host:port}, or several {@code host:port} with
      *     commas; calls are balanced over all addresses
      * @return the client
+     * @throws IllegalArgumentException if the target is malformed
      */
     public static WeirClient connect(String target) {
         return builder(target).build();

@@ -85,8 +85,9 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Sets how often an idempotent call is retried after UNAVAILABLE. With retries a check that charges or refunds carries a
-     * request id, whose answer the service remembers. Default: 1; 0 turns retries off.
+     * Sets how often an idempotent call is retried after UNAVAILABLE. A retry waits for a connection until the deadline. With
+     * retries a check that charges or refunds carries a request id, whose answer the service remembers. Default: 1; 0 turns
+     * retries off.
      *
      * @param times 0 or above
      * @return this
@@ -179,6 +180,7 @@ public final class WeirClientBuilder {
      * Creates the client, which connects without waiting for the connection.
      *
      * @return the client
+     * @throws IllegalArgumentException if the target is malformed
      */
     public WeirClient build() {
         return new WeirClient(this);

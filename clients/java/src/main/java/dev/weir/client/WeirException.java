@@ -43,7 +43,7 @@ public final class WeirException extends RuntimeException {
         INTERNAL,
         /** The call was not sent: the circuit breaker is open after earlier outages. */
         CIRCUIT_OPEN,
-        /** The calling thread was interrupted, or the call was cancelled, for instance with its gRPC context. */
+        /** The calling thread was interrupted, or the call was cancelled, for instance by a proxy. */
         CANCELLED,
         /** Any other gRPC status, such as UNKNOWN. */
         OTHER;

@@ -60,12 +60,24 @@ class BatchTest {
 
     @Test
     void eachCheckOfABatchFailsAsItSays() {
-        try (var nowhere = Weir.client("127.0.0.1:1").build()) {
+        try (var nowhere = Weir.nowhere().build()) {
             var results = nowhere.checkBatch(List.of(
                     ALEX, ALEX.withOnFailure(OnFailure.ALLOW), ALEX.withOnFailure(OnFailure.DENY)));
             assertInstanceOf(CheckResult.Failed.class, results.get(0));
             assertTrue(results.get(1).orElseThrow().allowed());
             assertFalse(results.get(2).orElseThrow().allowed());
+        }
+    }
+
+    @Test
+    void noChecksTogetherFailAsTheClientSays() {
+        assertEquals(Kind.INVALID_REQUEST, assertThrows(WeirException.class, () -> weir.checkAll(List.of())).kind());
+        try (var nowhere = Weir.nowhere().build();
+                var denying = Weir.nowhere().onFailure(OnFailure.DENY).build();
+                var allowing = Weir.nowhere().onFailure(OnFailure.ALLOW).build()) {
+            assertEquals(Kind.UNAVAILABLE, assertThrows(WeirException.class, () -> nowhere.checkAll(List.of())).kind());
+            assertEquals(new JointDecision(false, List.of()), denying.checkAll(List.of()));
+            assertEquals(new JointDecision(true, List.of()), allowing.checkAll(List.of()));
         }
     }
 

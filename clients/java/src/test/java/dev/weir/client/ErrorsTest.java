@@ -28,9 +28,6 @@ import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
 class ErrorsTest {
-    /** No process listens there. */
-    private static final String NOWHERE = "127.0.0.1:1";
-
     @TempDir
     private static Path directory;
 
@@ -109,10 +106,10 @@ class ErrorsTest {
 
     @Test
     void withoutAServiceItIsUnavailable() {
-        try (var client = Weir.client(NOWHERE).build()) {
+        try (var client = Weir.nowhere().build()) {
             error(Kind.UNAVAILABLE, () -> client.check("user", "alex"));
         }
-        try (var client = Weir.client(NOWHERE + "," + NOWHERE).build()) {
+        try (var client = Weir.client("127.0.0.1:1,127.0.0.1:1").build()) {
             error(Kind.UNAVAILABLE, () -> client.checkAll(List.of(Check.of("user", "alex"))));
         }
     }
@@ -160,7 +157,7 @@ class ErrorsTest {
 
     @Test
     void outagesAreDecidedByTheClientWhereItSaysSo() {
-        try (var client = Weir.client(NOWHERE).onFailure(OnFailure.ALLOW).build()) {
+        try (var client = Weir.nowhere().onFailure(OnFailure.ALLOW).build()) {
             var alex = Check.of("user", "alex");
             var allowed = client.check(alex);
             assertTrue(allowed.allowed());

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
@@ -140,6 +141,7 @@ class OutageTest {
         };
         try (var server = Weir.start(directory);
                 var weir = server.client()
+                        .retries(0)
                         .breaker(3, Duration.ofMillis(100))
                         .telemetry(telemetry)
                         .build()) {
@@ -156,6 +158,33 @@ class OutageTest {
             assertEquals(List.of(BreakerState.OPEN, BreakerState.HALF_OPEN), states.subList(0, 2));
             assertEquals(BreakerState.CLOSED, states.get(states.size() - 1));
         }
+    }
+
+    @Test
+    void aRetryWaitsForAConnection() throws Exception {
+        try (var server = Weir.start(directory)) {
+            server.kill();
+            try (var weir = server.client().build()) {
+                disconnected(weir);
+                // Its first attempt fails at once.
+                var check = weir.checkAsync(CHECK);
+                server.start();
+                assertTrue(check.get(20, TimeUnit.SECONDS).allowed());
+            }
+        }
+    }
+
+    @Test
+    void aRetryThatWaitsInVainFailsWithTheFirstError() {
+        try (var weir = WeirClient.builder("127.0.0.1:1").deadline(Duration.ofSeconds(1)).build()) {
+            disconnected(weir);
+            assertEquals(Kind.UNAVAILABLE, error(weir));
+        }
+    }
+
+    /** Waits until the client has failed to connect, by a call that is not retried. */
+    private static void disconnected(WeirClient weir) {
+        assertThrows(WeirException.class, () -> weir.checkAll(List.of(CHECK)));
     }
 
     private static Kind error(WeirClient weir) {

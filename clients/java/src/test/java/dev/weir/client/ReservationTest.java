@@ -109,7 +109,7 @@ class ReservationTest {
 
     @Test
     void withoutAServiceItIsAsTheCheckSays() {
-        try (var nowhere = Weir.client("127.0.0.1:1").onFailure(OnFailure.ALLOW).build();
+        try (var nowhere = Weir.nowhere().onFailure(OnFailure.ALLOW).build();
                 var reservation = nowhere.reserve(ten("frida"), TTL)) {
             assertEquals(Source.FALLBACK, reservation.decision().source());
             assertTrue(reservation.commit(3).degraded());
@@ -119,7 +119,7 @@ class ReservationTest {
     @Test
     void aCommitThatFailedIsNotCancelledAtTheEndOfTheBlock(@TempDir Path other) {
         var settings = Map.of("WEIR_STORE__SNAPSHOT__PATH", other.resolve("snapshot").toString());
-        try (var restarted = Weir.start(other, settings); var client = restarted.client().build()) {
+        try (var restarted = Weir.start(other, settings); var client = restarted.client().retries(0).build()) {
             try (var reservation = client.reserve(ten("gustav"), TTL)) {
                 restarted.stop();
                 assertThrows(WeirException.class, () -> reservation.commit(4));

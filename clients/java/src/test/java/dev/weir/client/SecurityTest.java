@@ -218,13 +218,13 @@ class SecurityTest {
             }
             // The name of each address is verified: localhost is not in the certificate.
             var named = twice.replace("127.0.0.1", "localhost");
-            try (var weir = Weir.client(named).tls(trusting.withIdentity(client, key("client"))).build()) {
+            try (var weir = Weir.client(named).retries(0).tls(trusting.withIdentity(client, key("client"))).build()) {
                 assertEquals(Kind.UNAVAILABLE, error(weir));
             }
-            try (var weir = service.client().tls(trusting).build()) {
+            try (var weir = service.client().retries(0).tls(trusting).build()) {
                 assertEquals(Kind.UNAVAILABLE, error(weir));
             }
-            try (var weir = service.client().tls(Tls.system()).build()) {
+            try (var weir = service.client().retries(0).tls(Tls.system()).build()) {
                 assertEquals(Kind.UNAVAILABLE, error(weir));
             }
         }

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.Context;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -46,6 +47,21 @@ class SlotTest {
             try (var slot = weir.slot(exports)) {
                 assertTrue(slot.isHeld());
                 throw new IllegalStateException("the export has failed");
+            }
+        });
+        try (var slot = weir.slot(exports)) {
+            assertTrue(slot.isHeld());
+        }
+    }
+
+    @Test
+    void aServerCallThatIsCancelledGivesItsSlotBack() {
+        var exports = Check.of("exports", "frida");
+        var serverCall = Context.current().withCancellation();
+        serverCall.run(() -> {
+            try (var slot = weir.slot(exports)) {
+                assertTrue(slot.isHeld());
+                serverCall.cancel(null);
             }
         });
         try (var slot = weir.slot(exports)) {
@@ -102,7 +118,7 @@ class SlotTest {
 
     @Test
     void withoutAServiceItIsAsTheCheckSays() {
-        try (var nowhere = Weir.client("127.0.0.1:1").build();
+        try (var nowhere = Weir.nowhere().build();
                 var slot = nowhere.slot(Check.of("exports", "dora").withOnFailure(OnFailure.ALLOW))) {
             assertTrue(slot.isHeld());
         }

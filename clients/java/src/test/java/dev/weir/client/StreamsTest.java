@@ -25,12 +25,15 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
+import weir.v1.Weir.Error;
 import weir.v1.Weir.LeaseRequest;
 import weir.v1.Weir.LeaseResponse;
 
@@ -110,6 +113,39 @@ class StreamsTest {
         });
         try (var weir = client(server).coalesce().build()) {
             Wait.until(LONG, () -> weir.check(ALEX).allowed() && ended.isDone());
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    @Test
+    void aRetryWithoutAnAnswerFailsWithTheFirstError() throws Exception {
+        var first = new AtomicBoolean(true);
+        var server = serve(new Service() {
+            @Override
+            public StreamObserver<CheckRequest> checkStream(StreamObserver<CheckResponse> answers) {
+                return new Requests<>(
+                        () -> {
+                            if (first.getAndSet(false)) {
+                                answers.onNext(CheckResponse.newBuilder()
+                                        .setError(Error.newBuilder().setCode(Status.Code.UNAVAILABLE.value()))
+                                        .build());
+                            }
+                        },
+                        () -> {});
+            }
+        });
+        try (var weir = client(server).coalesce().build()) {
+            var error = new AtomicReference<WeirException>();
+            Wait.until(LONG, () -> {
+                try {
+                    weir.check(ALEX.withDeadline(Duration.ofSeconds(2)));
+                } catch (WeirException failed) {
+                    error.set(failed);
+                }
+                return !first.get();
+            });
+            assertEquals(WeirException.Kind.UNAVAILABLE, error.get().kind());
         } finally {
             server.shutdownNow();
         }

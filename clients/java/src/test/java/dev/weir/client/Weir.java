@@ -144,6 +144,11 @@ public final class Weir implements AutoCloseable {
         return WeirClient.builder(target).deadline(Duration.ofSeconds(20));
     }
 
+    /** Returns a client of an address where no process listens. A retry would wait for one until the deadline. */
+    public static WeirClientBuilder nowhere() {
+        return client("127.0.0.1:1").retries(0);
+    }
+
     /** Returns whether a client is connected. */
     public boolean isConnected() {
         return hasConnections(1);

@@ -5,15 +5,21 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.rpc.RetryInfo;
+import dev.weir.client.BreakerState;
 import dev.weir.client.Check;
 import dev.weir.client.Guard;
 import dev.weir.client.Weir;
+import io.grpc.Context;
+import io.grpc.Contexts;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.InsecureServerCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.Server;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerInterceptor;
 import io.grpc.ServerInterceptors;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
@@ -22,11 +28,17 @@ import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.StreamObserver;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.ResetRequest;
 import weir.v1.Weir.ResetResponse;
@@ -105,9 +117,40 @@ class GuardInterceptorTest {
         }
     }
 
+    /** Ends the context of each call, as its client does by cancelling it, or by a deadline that is over when it arrives. */
+    private record Ending(boolean byDeadline, ScheduledExecutorService timer) implements ServerInterceptor {
+        @Override
+        public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
+            var context = byDeadline
+                    ? Context.current().withDeadlineAfter(0, TimeUnit.NANOSECONDS, timer)
+                    : Context.current().withCancellation();
+            context.cancel(null);
+            return Contexts.interceptCall(context, call, headers, next);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void theClientOfACallCannotEndItsCheck(boolean byDeadline) throws Exception {
+        var timer = Executors.newSingleThreadScheduledExecutor();
+        try (var limiter = Weir.start(directory);
+                var weir = limiter.client().retries(0).breaker(1, Duration.ofHours(1)).build()) {
+            var interceptor = new GuardInterceptor(
+                    Guard.failingOpen(weir), (call, headers) -> Optional.of(Check.of("user", "alex", "trade")));
+            connect(Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+                    .addService(ServerInterceptors.intercept(new Orders(), interceptor, new Ending(byDeadline, timer)))
+                    .build()
+                    .start());
+            assertTrue(String.valueOf(call("alex").get(key("ratelimit"))).contains(";r=2"), "it is decided");
+            assertEquals(BreakerState.CLOSED, weir.breakerState());
+        } finally {
+            timer.shutdownNow();
+        }
+    }
+
     @Test
     void withoutADecisionCallsPassOrFailAsTheGuardSays() throws Exception {
-        try (var nowhere = Weir.client("127.0.0.1:1").build()) {
+        try (var nowhere = Weir.nowhere().build()) {
             connect(serve(Guard.failingClosed(nowhere)));
             var refused = assertThrows(StatusRuntimeException.class, () -> call("alex"));
             assertEquals(Status.Code.UNAVAILABLE, refused.getStatus().getCode());
@@ -121,7 +164,7 @@ class GuardInterceptorTest {
     @Test
     void withoutACertificateTheCallerIsAnonymous() throws Exception {
         var principal = new AtomicReference<String>();
-        try (var nowhere = Weir.client("127.0.0.1:1").build()) {
+        try (var nowhere = Weir.nowhere().build()) {
             var interceptor = new GuardInterceptor(Guard.failingOpen(nowhere), (call, headers) -> {
                 principal.set(CallKeys.principal(call) + " " + CallKeys.header(headers, "x-missing"));
                 return Optional.empty();
