@@ -45,7 +45,8 @@ func (c *Client) Guard(ctx context.Context, key Key, options ...CheckOption) Ver
 		mode = Allow
 	}
 	all := append([]CheckOption{Levels()}, options...)
-	decision, err := c.Check(context.WithoutCancel(ctx), repaired(key), append(all, OnFailure(mode))...)
+	// ReturnError, so that the metrics count an outcome "error": alerts rest on it.
+	decision, err := c.Check(context.WithoutCancel(ctx), repaired(key), append(all, OnFailure(ReturnError))...)
 	if err != nil {
 		decision = Decision{Allowed: mode == Allow, Source: Fallback, Err: err}
 	}

@@ -3,11 +3,13 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	weir "github.com/OWNER/weir/clients/go"
+	"github.com/OWNER/weir/clients/go/internal/weirtest"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -75,6 +77,18 @@ func TestMetrics(t *testing.T) {
 		equal(t, name, got[name], want)
 	}
 	equal(t, "series", len(got), 7)
+}
+
+func TestMetricsOfGuardsWithoutADecision(t *testing.T) {
+	reader := metric.NewManualReader()
+	client := connect(t, weirtest.FreeAddress(t), weir.WithDeadline(50*time.Millisecond), weir.WithLogger(slog.New(slog.DiscardHandler)),
+		weir.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	for _, mode := range []weir.FailureMode{weir.Allow, weir.Deny, weir.ReturnError} {
+		equal(t, "pass", client.Guard(ctx, trade, weir.OnFailure(mode)).Pass, mode != weir.Deny)
+	}
+	got := series(t, reader)
+	equal(t, "errors", got["weir.client.checks{domain=default,outcome=error,source=service}"], 3)
+	equal(t, "series", len(got), 3)
 }
 
 func TestSpans(t *testing.T) {

@@ -42,8 +42,8 @@ export class Client implements Disposable, AsyncDisposable {
   readonly #log: FailureLog;
 
   constructor(target: string, options: ClientOptions = {}) {
-    const { tls = false, deadlineMs = 50, onFailure = "error", retries = 1, breaker = {}, coalesce = false } = options;
-    const credentials = credentialsOf(options);
+    const { tls = false, deadlineMs = 50, onFailure = "error", retries = 1, breaker = {}, coalesce = false, logger = console } = options;
+    const credentials = credentialsOf(options, logger);
     this.#channel = openChannel(target, tls);
     this.#breaker = new CircuitBreaker(breaker === false ? { failures: 0 } : breaker);
     const coalescer =
@@ -56,7 +56,7 @@ export class Client implements Disposable, AsyncDisposable {
     this.#mayRetry = retries > 0;
     this.#leases = new Leases(this.#rpc);
     this.#isLeasing = options.lease ?? false;
-    this.#log = new FailureLog(options.logger ?? console);
+    this.#log = new FailureLog(logger);
   }
 
   /** The state of the circuit breaker. `open`: calls fail at once after several outages in a row. */

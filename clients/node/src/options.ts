@@ -17,6 +17,7 @@ export interface ClientOptions {
   token?: string;
   /**
    * A file with the bearer token. A call looks for a changed file at most once a second, so a new token is used without a restart.
+   * While the file holds none, the last token is used.
    */
   tokenFile?: string;
   /** The deadline of a call, retries included. Default 50. */
@@ -33,7 +34,7 @@ export interface ClientOptions {
   lease?: boolean;
   /** Metrics and traces: `openTelemetry()` of `weir-client/opentelemetry`. Default: none. */
   telemetry?: Telemetry;
-  /** The logger for failures of `guard`. Default: the console. */
+  /** The logger for failures of `guard`, and for a `tokenFile` without a token. Default: the console. */
   logger?: Logger;
 }
 

@@ -1,12 +1,9 @@
 import type { Client, ClientDuplexStream, Metadata, ServiceError } from "@grpc/grpc-js";
-import { fromEntry, fromServiceError, WeirError, type ErrorCode } from "./errors.js";
+import { fromEntry, fromServiceError, WeirError } from "./errors.js";
 import type { Error as EntryError } from "./generated/weir/v1/weir.js";
 
 /** The pause after the service rejected the stream. */
 const REOPEN_AFTER_MS = 1_000;
-
-/** Codes with which a stream ends that the service has neither accepted nor rejected: it may accept another one at once. */
-const LOST: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["UNAVAILABLE", "CANCELLED"]);
 
 /** The service has rejected the stream, for instance because of `grpc.max_open_streams`, and carried out none of its requests. */
 export class StreamRejected extends Error {
@@ -102,8 +99,9 @@ export class OrderedStream<Response> {
     this.#call.end();
   }
 
+  /** Ends the stream at once, since the client is closed. */
   cancel(): void {
-    this.#isOpen = false;
+    this.#fail(new WeirError("CANCELLED", "the client is closed"));
     this.#call.cancel();
   }
 
@@ -122,9 +120,15 @@ export class OrderedStream<Response> {
     this.#call.cancel();
   }
 
+  /**
+   * Returns the error of the requests in flight. The status of an accepted stream is never the answer to a request: the service
+   * ends a stream whose token is not valid any more with UNAUTHENTICATED, while a retry may carry another token.
+   */
   #reason(error: WeirError): WeirError | StreamRejected {
-    const isRejected = error.code === "UNIMPLEMENTED" || (!this.#isAccepted && !LOST.has(error.code));
-    if (!isRejected) return error;
+    if (error.code === "UNAVAILABLE") return error;
+    if (this.#isAccepted) return new WeirError("UNAVAILABLE", `the stream ended: ${error.message}`, { cause: error });
+    // Neither accepted nor rejected: the service may accept another stream at once.
+    if (error.code === "CANCELLED") return error;
     this.#reopenAtMs = performance.now() + REOPEN_AFTER_MS;
     return new StreamRejected(error.message, { cause: error });
   }

@@ -74,7 +74,7 @@ export class Slot implements AsyncDisposable {
       if (this.#timer !== timer) return;
       this.#failure = extended;
       if (typeof extended === "number" && extended > 0) this.#heldFor(extended, sentAtMs);
-      else if (extended instanceof WeirError && !extended.isOutage) this.#lose(extended);
+      else if (extended instanceof WeirError && extended.code === "NOT_FOUND") this.#lose(extended);
       else this.#extendAfter(retryMs, retryMs);
     }, waitMs);
     this.#timer = timer.unref();

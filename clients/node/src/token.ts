@@ -1,5 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import { Metadata } from "@grpc/grpc-js";
+import type { Logger } from "./failure-log.js";
 
 const RECHECK_MS = 1_000;
 
@@ -9,9 +10,9 @@ export interface Credentials {
   metadata(): Metadata;
 }
 
-export function credentialsOf({ token, tokenFile }: { token?: string; tokenFile?: string }): Credentials {
+export function credentialsOf({ token, tokenFile }: { token?: string; tokenFile?: string }, logger: Logger): Credentials {
   if (token !== undefined && tokenFile !== undefined) throw new TypeError("a token or a tokenFile, not both");
-  if (tokenFile !== undefined) return new TokenFile(tokenFile);
+  if (tokenFile !== undefined) return new TokenFile(tokenFile, logger);
   const metadata = token === undefined ? new Metadata() : bearer(token);
   return { metadata: () => metadata };
 }
@@ -19,12 +20,16 @@ export function credentialsOf({ token, tokenFile }: { token?: string; tokenFile?
 /** A bearer token in a file. Calls look for a changed file at most once a second, and read it again then. */
 class TokenFile implements Credentials {
   readonly #path: string;
+  readonly #logger: Logger;
   #version: string;
   #metadata: Metadata;
   #recheckAtMs: number;
+  /** The file had no token when it was last looked at, and this is logged. */
+  #isUnusable = false;
 
-  constructor(path: string) {
+  constructor(path: string, logger: Logger) {
     this.#path = path;
+    this.#logger = logger;
     this.#version = versionOf(path);
     this.#metadata = bearer(readFileSync(path, "utf8"));
     this.#recheckAtMs = performance.now() + RECHECK_MS;
@@ -42,11 +47,16 @@ class TokenFile implements Credentials {
   #reload(): void {
     try {
       const version = versionOf(this.#path);
-      if (version === this.#version) return;
-      this.#metadata = bearer(readFileSync(this.#path, "utf8"));
-      this.#version = version;
-    } catch {
-      // The file may be in the middle of a replacement: the last token is used until the file can be read.
+      if (version !== this.#version) {
+        this.#metadata = bearer(readFileSync(this.#path, "utf8"));
+        this.#version = version;
+      }
+      this.#isUnusable = false;
+    } catch (error) {
+      if (this.#isUnusable) return;
+      this.#isUnusable = true;
+      const why = error instanceof Error ? error.message : String(error);
+      this.#logger.warn(`the token file ${this.#path} cannot be used, the last token stays in use: ${why}`);
     }
   }
 }
@@ -58,7 +68,8 @@ function versionOf(path: string): string {
 
 function bearer(token: string): Metadata {
   const trimmed = token.trim();
-  if (!trimmed) throw new TypeError("the token is empty");
+  // The error of gRPC for any other character quotes the token.
+  if (!/^[ -~]+$/.test(trimmed)) throw new TypeError("a token must be printable ASCII, and not empty");
   const metadata = new Metadata();
   metadata.set("authorization", `Bearer ${trimmed}`);
   return metadata;

@@ -1,9 +1,14 @@
 import assert from "node:assert/strict";
+import { EventEmitter } from "node:events";
 import { test } from "node:test";
+import { Metadata, status } from "@grpc/grpc-js";
 import { WeirError, type CheckOptions, type Client, type Decision, type Key } from "weir-client";
 import { setTimeout as sleep } from "node:timers/promises";
+import { startStandIn } from "./support/stand-in.js";
 import { connect, startReplicas, startWeir, streaming } from "./support/weir.js";
 
+/** A CheckResponse. */
+const ALLOWED = Buffer.from([0x08, 1]);
 const CHECKS: [Key, CheckOptions][] = [
   [["user", "alex", "trade"], { levels: true }],
   [["user", "alex", "trade"], { cost: 2 }],
@@ -97,6 +102,39 @@ test("a stream that breaks is opened again", async (t) => {
     weir = await weir.restart();
     await waiting;
   }
+});
+
+test("the status of a stream that the service had accepted is not the answer to its check", async (t) => {
+  let streamed = 0;
+  const address = await startStandIn(t, (reply) => reply(null, ALLOWED), {
+    CheckStream: (stream) => {
+      stream.sendMetadata(new Metadata());
+      stream.once("data", () => {
+        streamed += 1;
+        stream.emit("error", { code: status.UNAUTHENTICATED, details: "the token is not valid any more" });
+      });
+    },
+  });
+  const client = await connect(t, address, { coalesce: true });
+  while (streamed === 0) assert.equal((await client.check(["many"])).allowed, true);
+});
+
+test("a check on the stream of a client that closes fails", async (t) => {
+  const received = new EventEmitter();
+  const address = await startStandIn(t, (reply) => reply(null, ALLOWED), {
+    CheckStream: (stream) => {
+      stream.sendMetadata(new Metadata());
+      stream.once("data", () => received.emit("check"));
+    },
+  });
+  const client = await connect(t, address, { coalesce: true });
+  received.once("check", () => void client.close());
+  await assert.rejects(
+    (async () => {
+      for (;;) await client.check(["many"]);
+    })(),
+    { code: "CANCELLED", message: "the client is closed" },
+  );
 });
 
 test("a stream that does not answer is replaced by one to another replica", async (t) => {

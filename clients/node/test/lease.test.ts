@@ -4,7 +4,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { status } from "@grpc/grpc-js";
+import { Metadata, status } from "@grpc/grpc-js";
 import type { Client, Decision } from "weir-client";
 import { scratch } from "./support/process.js";
 import { startStandIn } from "./support/stand-in.js";
@@ -236,18 +236,38 @@ test("a check whose stream is rejected keeps its deadline", async (t) => {
       leftMs = Number(call.getDeadline()) - Date.now();
       reply(null, Buffer.from([0x08, 1]));
     },
-    (stream) => {
-      // The latency of a rejection over a long distance.
-      setTimeout(() => {
-        isRejected = true;
-        stream.emit("error", { code: status.RESOURCE_EXHAUSTED, details: "too many streams" });
-      }, rejectsAfterMs);
+    {
+      Lease: (stream) => {
+        // The latency of a rejection over a long distance.
+        setTimeout(() => {
+          isRejected = true;
+          stream.emit("error", { code: status.RESOURCE_EXHAUSTED, details: "too many streams" });
+        }, rejectsAfterMs);
+      },
     },
   );
   const client = await connect(t, address, { lease: true });
   while (!isRejected) assert.equal((await client.check(KEY, { deadlineMs })).source, "service");
   // gRPC sends rounded deadlines.
   assert.ok(leftMs < deadlineMs - rejectsAfterMs + 200, `${leftMs}`);
+});
+
+test("the status of a stream that the service had accepted is not the answer to its check", async (t) => {
+  let streams = 0;
+  const address = await startStandIn(t, (reply) => reply(null, Buffer.from([0x08, 1])), {
+    Lease: (stream) => {
+      streams += 1;
+      stream.sendMetadata(new Metadata());
+      // The decision of a LeaseResponse: allowed, with 7 remaining.
+      const answer = () => stream.write(Buffer.from([0x1a, 4, 0x08, 1, 0x18, 7]));
+      const end = () => stream.emit("error", { code: status.UNAUTHENTICATED, details: "the token is not valid any more" });
+      stream.once("data", streams === 1 ? end : answer);
+    },
+  });
+  const client = await connect(t, address, { lease: true, retries: 0 });
+  let decision = await client.check(KEY);
+  while (streams === 0) decision = await client.check(KEY);
+  assert.deepEqual([decision.remaining, streams], [7, 2]);
 });
 
 test("while the service rejects the stream of leases, calls decide", async (t) => {

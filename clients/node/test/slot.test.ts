@@ -1,7 +1,7 @@
 // Extension and loss of a slot, in virtual time.
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
-import { WeirError } from "weir-client";
+import { WeirError, type ErrorCode } from "weir-client";
 import type * as SlotModule from "../node_modules/weir-client/dist/slot.js";
 
 // Not exported by the package.
@@ -72,6 +72,19 @@ test("no attempt to extend a slot lasts longer than the slot", async (t) => {
   await clock.until(HELD_MS);
   assert.equal(slot.lost.aborted, true);
   assert.deepEqual(deadlines, [1_000, 1_000, 1_000, 500]);
+});
+
+test("only NOT_FOUND loses a slot at once", async (t) => {
+  const clock = new Clock(t);
+  const codes = ["UNAUTHENTICATED", "CANCELLED", "NOT_FOUND"] as const;
+  const { slot, deadlines } = hold(async () => {
+    throw new WeirError(codes[deadlines.length - 1] as ErrorCode, "why");
+  });
+  // The attempts are at 2,000, 3,000 and 4,000.
+  await clock.until(4_000 - STEP_MS);
+  assert.deepEqual([slot.lost.aborted, deadlines.length], [false, 2]);
+  await clock.until(4_000);
+  assert.deepEqual([slot.lost.aborted, slot.lost.reason?.code], [true, "NOT_FOUND"]);
 });
 
 test("an extension counts from when it was sent", async (t) => {

@@ -89,19 +89,24 @@ def test_a_token_file_that_cannot_be_read_leaves_the_last_token_in_use(
     assert token.metadata() == (("authorization", "Bearer first"),)
     now = 1.0
     assert token.metadata() == (("authorization", "Bearer second"),)
-    file.write_text("")
-    now = 2.0
-    assert token.metadata() == (("authorization", "Bearer second"),)
-    file.unlink()
-    now = 3.0
-    assert token.metadata() == (("authorization", "Bearer second"),)
-    assert "cannot be read" in caplog.text
+    hidden = tmp_path / "hidden"
+    for times in (1, 2):
+        file.rename(hidden)
+        for _ in range(2):
+            now += 1.0
+            assert token.metadata() == (("authorization", "Bearer second"),)
+        assert caplog.text.count("cannot be used, the last token stays in use") == times
+        assert len(caplog.records) == times
+        hidden.rename(file)
+        now += 1.0
+        assert token.metadata() == (("authorization", "Bearer second"),)
     assert "second" not in caplog.text
+    file.unlink()
     with pytest.raises(FileNotFoundError):
         TokenFile(file)
 
 
-@pytest.mark.parametrize("content", ["third\nfourth", "thírd", "thi\x00rd"])
+@pytest.mark.parametrize("content", ["", " \n", "third\nfourth", "thírd", "thi\x00rd"])
 def test_a_token_file_without_a_valid_token_leaves_the_last_one_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:

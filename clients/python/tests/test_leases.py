@@ -287,6 +287,37 @@ def test_a_check_whose_stream_is_rejected_keeps_its_deadline(connect: Callable[.
         server.stop(None).wait()
 
 
+def test_the_status_of_a_stream_that_was_accepted_is_not_the_answer_to_its_check(connect: Callable[..., Any]) -> None:
+    streams: list[int] = []
+
+    def check(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return pb.CheckResponse(allowed=True).SerializeToString()
+
+    def lease(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        streams.append(1)
+        context.send_initial_metadata(())
+        for answered, _ in enumerate(requests):
+            if len(streams) == 1 and answered == 1:
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+            yield pb.LeaseResponse(decision=pb.CheckResponse(allowed=True, remaining=7)).SerializeToString()
+
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(check),
+            "Lease": grpc.stream_stream_rpc_method_handler(lease),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weir.v1.RateLimiter", handlers),))
+        client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", lease=True)
+        server.start()
+        # A key requests a lease once it is hot. These answers grant none, so another key sends the second request.
+        eventually(lambda: bool(client.check(["api", "alex"]).remaining == 7))
+        eventually(lambda: bool(client.check(["api", "berta"]).remaining == 7))
+        assert len(streams) == 2
+        client.close()
+        server.stop(None).wait()
+
+
 def test_while_the_service_rejects_the_stream_calls_decide(
     serve: Callable[..., Service], connect: Callable[..., Any]
 ) -> None:

@@ -35,6 +35,8 @@ class TokenFile(Token):
         self._seen = self._look()
         self._metadata = _header(self._read())
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
+        # The file had no token when it was last looked at, and this is logged.
+        self._is_unusable = False
 
     def metadata(self) -> Metadata:
         """Returns the metadata of each call."""
@@ -57,26 +59,20 @@ class TokenFile(Token):
     def _read_again(self) -> None:
         try:
             seen = self._look()
-            if seen == self._seen:
-                return
-            token = self._read()
-        except OSError as error:
-            log.warning("the token file %s cannot be read, the last token stays in use: %s", self._path, error)
-            return
-        # An empty file is in the middle of a replacement.
-        if not token:
-            return
-        # A file without a valid token is not read again before it changes, so this is logged once.
-        self._seen = seen
-        try:
-            self._metadata = _header(token)
-        except ValueError as error:
-            log.warning("the token file %s cannot be used, the last token stays in use: %s", self._path, error)
+            if seen != self._seen:
+                self._metadata = _header(self._read())
+                self._seen = seen
+        except (OSError, ValueError) as error:
+            if not self._is_unusable:
+                log.warning("the token file %s cannot be used, the last token stays in use: %s", self._path, error)
+            self._is_unusable = True
+        else:
+            self._is_unusable = False
 
 
 def _header(token: str) -> Metadata:
     token = token.strip()
     # gRPC fails each call whose metadata has any other character.
     if not (token and token.isascii() and token.isprintable()):
-        raise ValueError("a token must be printable ASCII")
+        raise ValueError("a token must be printable ASCII, and not empty")
     return (("authorization", f"Bearer {token}"),)

@@ -71,6 +71,7 @@ class Flow:
         self.token = token
         self.waiting: deque[Request] = deque()
         self.stream: Stream
+        # Whether the stream has answered, so the service had accepted it.
         self.is_used = False
         self._requests = requests
 
@@ -82,6 +83,16 @@ class Flow:
             return
         is_error = message.HasField("decision") and message.decision.HasField("error")
         request.done(errors.of_entry(message.decision.error) if is_error else message)
+
+    def error_of(self, status: WeirError) -> WeirError:
+        """Returns the error of the requests that the stream leaves unanswered.
+
+        The status of an accepted stream is never the answer to a request: the service ends a stream whose token is not
+        valid any more with UNAUTHENTICATED, while a repeated request may carry another token.
+        """
+        if isinstance(status, Unavailable) or not self.is_used:
+            return status
+        return Unavailable(f"the stream of leases has ended: {status}")
 
     def ended(self, error: WeirError) -> list[Request]:
         """To be called when the stream has ended.

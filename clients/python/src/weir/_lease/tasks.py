@@ -124,9 +124,8 @@ class TaskStream:
                 self._flow.answered(message)
         except grpc.aio.AioRpcError as failure:
             is_lost = (failure.code(), failure.details()) == _STATUS_LOST
-            error = (
-                Unavailable("the stream of leases ended while it was written") if is_lost else errors.of_rpc(failure)
-            )
+            lost = Unavailable("the stream of leases ended while it was written")
+            error = self._flow.error_of(lost if is_lost else errors.of_rpc(failure))
         except asyncio.CancelledError:
             self._call.cancel()
             self._flow.ended(errors.of_status(grpc.StatusCode.CANCELLED, "the stream of leases is closed"))

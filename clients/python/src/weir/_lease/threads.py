@@ -97,7 +97,7 @@ class ThreadStream:
             for message in self._call:
                 self._flow.answered(message)
         except grpc.RpcError as failure:
-            error = errors.of_rpc(failure)
+            error = self._flow.error_of(errors.of_rpc(failure))
         self.end()
         again = self._flow.ended(error)
         if again:
