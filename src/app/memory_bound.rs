@@ -194,7 +194,6 @@ fn megabytes(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::algorithm::Bounds;
     use weir_policy::parse;
 
     use super::*;
@@ -244,7 +243,7 @@ mod tests {
     fn a_state_has_room_for_every_mark_of_the_largest_limit() {
         let bytes = |limits: &str| {
             let text = format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{limits}] }} }} }} }}");
-            state_bytes(Some(&parse(&text, &Bounds::default()).unwrap()))
+            state_bytes(Some(&parse(&text, &weir_policy::Rules::default()).unwrap()))
         };
         assert_eq!(bytes("[9, 10, 1]"), STATE_BYTES);
         assert_eq!(bytes("[9, 10, 1], { sliding_log: { count: 101, period: 1m } }"), STATE_BYTES + 100 * MARK_BYTES);
@@ -258,7 +257,7 @@ mod tests {
                 "lease: {lease}\nschema: {{ user: {{ limits: [[9, 10, 1]], children: {{ a: {{ limits: [[9, 10, 1], [9, 10, 60]] }}, \
                  b: {{ limits: [[9, 10, 1]] }} }} }} }}"
             );
-            MemoryBound::of(&settings, Some(&parse(&text, &Bounds::default()).unwrap())).bytes()
+            MemoryBound::of(&settings, Some(&parse(&text, &weir_policy::Rules::default()).unwrap())).bytes()
         };
         assert_eq!(bytes("true") - bytes("false"), MAX_LEASES * (LEASE_BYTES + 3 * LEASE_LIMIT_BYTES));
     }

@@ -159,8 +159,9 @@ impl App {
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let quotas = (!settings.rlqs.domains.is_empty())
             .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
-        let explorer =
-            ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.bounds(), sites.clone()));
+        let explorer = ui
+            .enabled
+            .then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.policy_rules(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_metrics);
         let grpc_listener = listen("grpc.listen", &settings.grpc.listen).await?;
         let replicas = Arc::new(ReplicaRegistry::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));

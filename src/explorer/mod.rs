@@ -22,7 +22,7 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::{sync::Semaphore, time::Instant};
-use weir_core::algorithm::Bounds;
+use weir_policy::Rules;
 use weir_store::AnyStore;
 
 use crate::{
@@ -85,7 +85,7 @@ struct Service {
     limiter: Arc<Limiter<AnyStore>>,
     /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<AnyStore>>>,
-    bounds: Bounds,
+    rules: Rules,
     sites: Sites,
     started: Instant,
     /// Permits one simulation at a time.
@@ -94,15 +94,15 @@ struct Service {
 
 impl Explorer {
     /// Returns an explorer of the policy in force, the counters of `limiter`, and the assignments of `quotas`. Drafts
-    /// of policies must stay within `bounds`; `sites` are the sites that may host its page.
+    /// of policies are read by `rules`; `sites` are the sites that may host its page.
     pub fn new(
         limiter: Arc<Limiter<AnyStore>>,
         quotas: Option<Arc<Quotas<AnyStore>>>,
-        bounds: Bounds,
+        rules: Rules,
         sites: Sites,
     ) -> Self {
         let (started, simulating) = (Instant::now(), Arc::new(Semaphore::new(1)));
-        Self(Arc::new(Service { limiter, quotas, bounds, sites, started, simulating }))
+        Self(Arc::new(Service { limiter, quotas, rules, sites, started, simulating }))
     }
 
     /// Returns the routes of the page and of the endpoints that it reads.

@@ -218,7 +218,6 @@ fn marks(domain: &Domain, node: NodeId) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::algorithm::Bounds;
 
     #[test]
     fn shallow_nodes_are_listed_first_and_hidden_ones_are_counted() {
@@ -226,7 +225,7 @@ mod tests {
         let text = format!(
             "schema:\n  a:\n    children:\n{many}  b: {{ children: {{ '*': {{ limits: [[1, 1, 1], [2, 2, 2]] }}, c: {{}} }} }}\n"
         );
-        let policy = weir_policy::parse(&text, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(&text, &weir_policy::Rules::default()).unwrap();
         let domain = policy.domain("").unwrap();
         let all = nodes(domain, 0, None, &|_| true);
         assert_eq!(all.len(), MAX_NODES);
@@ -246,7 +245,7 @@ mod tests {
                   Alex: { limits: [[1, 1, 1]], children: { trade: { limits: [[1, 1, 1]] }, other: {} } }
                   '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: per-user }] }
               site: { children: { alexandria: {} } }";
-        let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(text, &weir_policy::Rules::default()).unwrap();
         let domain = policy.domain("").unwrap();
         for (filter, count, expected) in [
             ("alex", 2, &[("site", 0), ("user", 1), ("alexandria", 0), ("Alex", 2)][..]),
@@ -265,7 +264,7 @@ mod tests {
     #[test]
     fn a_factor_of_0_is_marked_with_all_below() {
         let text = "schema: { a: { factor: 0, limits: [[1, 1, 1]], children: { b: { limits: [[1, 1, 1]] } } }, c: { limits: [[1, 1, 1]] } }";
-        let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(text, &weir_policy::Rules::default()).unwrap();
         let nodes = nodes(policy.domain("").unwrap(), 0, None, &|_| true);
         let shown: Vec<_> = nodes.iter().map(|node| (node.segment, node.limits.len(), &*node.marks)).collect();
         let unlimited = &["unlimited: factor 0"][..];

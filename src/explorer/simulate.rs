@@ -11,11 +11,8 @@ use axum::{
     http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
-use weir_core::{
-    algorithm::Bounds,
-    domain::{Charge, Micros, time::SECOND},
-};
-use weir_policy::{Policy, RequestLimits, limits::read_limits};
+use weir_core::domain::{Charge, Micros, time::SECOND};
+use weir_policy::{Policy, RequestLimits, Rules, limits::read_limits};
 use weir_settings::{
     Problems,
     document::{self, Node, Value},
@@ -91,7 +88,7 @@ struct Timeline {
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
-    let run = move |explorer: &Service| wanted.run(&explorer.limiter.policy_handle().policy, &explorer.bounds);
+    let run = move |explorer: &Service| wanted.run(&explorer.limiter.policy_handle().policy, &explorer.rules);
     run_exclusively(explorer, run).await.map(|timeline| json_reply(&timeline))
 }
 
@@ -111,19 +108,19 @@ pub(super) async fn run_exclusively<T: Send + 'static>(
     run.await.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?
 }
 
-/// Parses a draft that must be a policy file with limits within `bounds`.
-pub(super) fn parse_policy(draft: &str, bounds: &Bounds) -> Result<Policy, Problem> {
+/// Parses a draft that must be a policy file.
+pub(super) fn parse_policy(draft: &str, rules: &Rules) -> Result<Policy, Problem> {
     let message = "a draft for recorded checks is a policy file, with `schema` or `descriptors`";
-    parse(draft, bounds)?.0.ok_or_else(|| invalid("draft", message))
+    parse(draft, rules)?.0.ok_or_else(|| invalid("draft", message))
 }
 
 /// Parses a draft: a policy file, otherwise a list of limits, if any.
-fn parse(draft: &str, bounds: &Bounds) -> Result<(Option<Policy>, Option<Node>), Problem> {
+fn parse(draft: &str, rules: &Rules) -> Result<(Option<Policy>, Option<Node>), Problem> {
     // `weir_policy::parse` alone would allow a draft as large as an operator's file.
     let document = document::parse_within(draft, MAX_DRAFT).map_err(draft_error)?;
     match document {
         Some(Node { value: Value::Map(_), .. }) => {
-            Ok((Some(weir_policy::parse(draft, bounds).map_err(draft_error)?), None))
+            Ok((Some(weir_policy::parse(draft, rules).map_err(draft_error)?), None))
         }
         limits => Ok((None, limits)),
     }
@@ -164,8 +161,8 @@ impl Wanted {
         Ok(())
     }
 
-    fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Timeline, Problem> {
-        let (drafted, limits) = parse(&self.draft, bounds)?;
+    fn run(&self, in_force: &Policy, rules: &Rules) -> Result<Timeline, Problem> {
+        let (drafted, limits) = parse(&self.draft, rules)?;
         // A draft applies whatever its domain is named.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
         let name = name.unwrap_or_else(|| self.domain.clone());
@@ -174,7 +171,7 @@ impl Wanted {
         let empty = Policy::empty();
         if let Some(limits) = &limits {
             let mut problems = Problems::default();
-            let written = read_limits(limits, "limits", true, bounds, &mut problems);
+            let written = read_limits(limits, "limits", true, &rules.bounds, &mut problems);
             if !problems.0.is_empty() {
                 return Err(draft_error(problems));
             }
@@ -257,7 +254,7 @@ mod tests {
     }
 
     fn run(wanted: &Wanted) -> Timeline {
-        wanted.run(&Policy::empty(), &Bounds::default()).map_err(|_| "a problem").unwrap()
+        wanted.run(&Policy::empty(), &Rules::default()).map_err(|_| "a problem").unwrap()
     }
 
     #[test]
@@ -304,7 +301,7 @@ mod tests {
             assert!(wanted.check().is_err());
         }
         assert!(wanted("").check().is_ok());
-        assert!(wanted("[{ gcra: {} }]").run(&Policy::empty(), &Bounds::default()).is_err());
-        assert!(wanted("schema: 7").run(&Policy::empty(), &Bounds::default()).is_err());
+        assert!(wanted("[{ gcra: {} }]").run(&Policy::empty(), &Rules::default()).is_err());
+        assert!(wanted("schema: 7").run(&Policy::empty(), &Rules::default()).is_err());
     }
 }

@@ -72,7 +72,7 @@ impl Wanted {
             "" => None,
             // With the overrides of the policy in force.
             _ => {
-                Some(parse_policy(&self.draft, &explorer.bounds)?.overridden(handle.policy.overrides().without_cache()))
+                Some(parse_policy(&self.draft, &explorer.rules)?.overridden(handle.policy.overrides().without_cache()))
             }
         };
         let Some(recent_checks) = explorer.limiter.recent_checks() else { return Ok(json!({ "recorded": false })) };

@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
     use crate::telemetry::Metrics;
-    use weir_core::{algorithm::Bounds, domain::ManualClock};
+    use weir_core::domain::ManualClock;
     use weir_store::{MemoryStore, memory::MemorySettings};
 
     const POLICY: &str = "
@@ -96,7 +96,7 @@ mod tests {
         charge: independent";
 
     fn limiter(clock: &Arc<ManualClock>) -> Limiter<MemoryStore<Arc<ManualClock>>> {
-        let policy = weir_policy::parse(POLICY, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(POLICY, &weir_policy::Rules::default()).unwrap();
         Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::clone(clock)), policy, Metrics::new())
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn a_closed_level_is_added_once_per_anchor() {
         let shared = "domain: d\ndescriptors: [{ key: f, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 3 } }]";
         for (text, domain, key, places) in [(POLICY, "", &["a", "x", "b"][..], 2), (shared, "d", &["f", "ab"][..], 1)] {
-            let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
+            let policy = weir_policy::parse(text, &weir_policy::Rules::default()).unwrap();
             let request = Request::new(domain, key).unwrap();
             let mut levels = request.levels(policy.domain(domain).unwrap()).unwrap();
             let count = levels.len();

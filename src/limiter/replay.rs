@@ -77,10 +77,7 @@ fn request<'a>(domain: &'a str, check: &RecordedCheck) -> Request<'a> {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{
-        algorithm::Bounds,
-        domain::{Key, time::SECOND},
-    };
+    use weir_core::domain::{Key, time::SECOND};
 
     use super::*;
     use crate::telemetry::Terms;
@@ -88,7 +85,7 @@ mod tests {
     #[test]
     fn a_policy_decides_recorded_checks_at_their_times() {
         let policy = "schema: { user: { children: { '*': { limits: [{ name: l, fixed_window: { count: 2, period: 1s } }] } } } }";
-        let policy = weir_policy::parse(policy, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(policy, &weir_policy::Rules::default()).unwrap();
         let check = |at, name| {
             let name = Key::new("", &["user", name]).unwrap().prefix(2).to_vec();
             let key = Key::of_name(&[&name[..], &[weir_core::domain::key::END]].concat()).unwrap();

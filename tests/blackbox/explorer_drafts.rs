@@ -50,6 +50,21 @@ fn a_simulation_runs_the_policy_or_a_draft() {
 }
 
 #[test]
+fn a_draft_of_descriptors_is_charged_as_the_settings_say() {
+    let text = "domain: d\ndescriptors: [{ key: user, rate_limit: [{ unit: day, requests_per_unit: 2 }, { unit: month, \
+                requests_per_unit: 1 }] }]";
+    // A request that the month refuses is not charged to the day.
+    for (charge, refused_by_the_day) in [("independent", true), ("all_or_nothing", false)] {
+        let server = setup().policy(POLICY).env("WEIR_ENVOY__CHARGE", charge).start();
+        let mut wanted = simulation();
+        wanted["draft"] = json!(text);
+        wanted["key"] = json!(["user", "alex"]);
+        let course = query(&server, "simulate", wanted);
+        assert_eq!(course["limits"][0]["refused"] != json!(0), refused_by_the_day, "{charge}: {}", course["limits"]);
+    }
+}
+
+#[test]
 fn a_draft_is_compared_by_the_checks_of_the_last_minutes() {
     let policy = "schema: { user: { children: { '*': { limits: [{ name: per-user, fixed_window: { count: 4, period: 31d } }] } } } }";
     let server = setup().policy(policy).start();

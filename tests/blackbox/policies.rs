@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use weir_core::algorithm::Bounds;
-
 use crate::support::{Folder, Run, Server, eventually, finish, requests::check, requests::short, server::Setup, weir};
 
 /// Tries to serve a policy that must be rejected.
@@ -83,7 +81,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     assert!(run.err.contains(empty), "{}", run.err);
     for (number, (yaml, expected)) in cases.iter().enumerate() {
         // The file alone is an error too, not only a warning.
-        assert!(weir_policy::parse(yaml, &Bounds::default()).is_err(), "{yaml}");
+        assert!(weir_policy::parse(yaml, &weir_policy::Rules::default()).is_err(), "{yaml}");
         let file = format!("/{number:02}.yaml");
         let is_reported = |line: &str| line.split_once(&file).is_some_and(|(_, error)| error.contains(expected));
         assert!(run.err.lines().any(is_reported), "{expected} is missing for\n{yaml}\n{}", run.err);

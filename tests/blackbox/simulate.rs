@@ -36,6 +36,20 @@ fn a_decision_has_all_its_fields() {
 }
 
 #[test]
+fn policies_are_read_by_the_same_rules_as_in_the_service() {
+    let dir = Folder::new();
+    for (file, key) in [("a.yaml", "user"), ("b.yaml", "group")] {
+        let rule = "rate_limit: { unit: day, requests_per_unit: 1 }";
+        dir.write(file, format!("domain: d\ndescriptors: [{{ key: {key}, {rule} }}]\n"));
+    }
+    let limits = dir.path(".");
+    let lines = format!("{}\n", json!({ "at_us": 0, "domain": "d", "key": ["user", "a"] }));
+    let simulate = |args: &[&str]| run_with(&[&["simulate", "--limits", &limits], args].concat(), &lines);
+    assert!(simulate(&[]).err.contains("domain `d` is also defined"));
+    assert_eq!(simulate(&["--merge-domains"]).json_lines()[0]["limit"], 1);
+}
+
+#[test]
 fn without_a_limit_the_numbers_are_null() {
     let decisions = lines(&story(POLICY, &[json!({ "at_us": 0, "key": ["group"] })], &[]));
     assert_eq!(

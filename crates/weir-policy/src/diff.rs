@@ -127,13 +127,12 @@ impl fmt::Display for Diff {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::algorithm::Bounds;
 
     use super::*;
     use crate::parse;
 
     fn diff(old: &str, new: &str) -> String {
-        let [old, new] = [old, new].map(|text| parse(text, &Bounds::default()).unwrap());
+        let [old, new] = [old, new].map(|text| parse(text, &crate::Rules::default()).unwrap());
         let diff = Diff::between(&old, &new);
         assert_eq!(Diff::between(&old, &old), Diff::default());
         diff.to_string()

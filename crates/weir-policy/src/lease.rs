@@ -60,13 +60,13 @@ pub(crate) fn read(node: &Node, field: &str, problems: &mut Problems) -> Lease {
 #[cfg(test)]
 mod tests {
     use crate::parse;
-    use weir_core::{algorithm::Bounds, domain::Key};
+    use weir_core::domain::Key;
 
     /// Returns the lease TTLs of the levels of `a/b`.
     fn leases(head: &str, own: &str) -> Vec<Option<i64>> {
         let limit = |own: &str| format!("limits: [{{ gcra: {{ burst: 1, count: 1, period: 1s }}{own} }}]");
         let schema = format!("schema: {{ a: {{ {}, children: {{ b: {{ {} }} }} }} }}", limit(""), limit(own));
-        let policy = parse(&format!("{head}\n{schema}"), &Bounds::default()).unwrap();
+        let policy = parse(&format!("{head}\n{schema}"), &crate::Rules::default()).unwrap();
         let key = Key::new("", &["a", "b"]).unwrap();
         let levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
         levels.iter().map(|level| level.limit.lease()).collect()
@@ -88,7 +88,7 @@ mod tests {
             ("{ ttl: 1ms }", "ttl must be a time from 50ms to 1m"),
             ("{ tll: 1s }", "ttl"),
         ] {
-            let error = parse(&format!("lease: {text}"), &Bounds::default()).unwrap_err().to_string();
+            let error = parse(&format!("lease: {text}"), &crate::Rules::default()).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
     }

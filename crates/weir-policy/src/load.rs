@@ -150,13 +150,10 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
 ///
 /// # Errors
 /// All problems, each with its position.
-pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
+pub fn parse(text: &str, rules: &Rules) -> Result<Policy, Problems> {
     match document_of(text)? {
         None => Ok(Policy::empty()),
-        Some(document) => {
-            let rules = Rules { bounds: *bounds, ..Rules::default() };
-            Ok(Policy::new([domain_of(&document, &rules)?]))
-        }
+        Some(document) => Ok(Policy::new([domain_of(&document, rules)?]).under(rules)),
     }
 }
 

@@ -156,7 +156,6 @@ fn distance(word: &str, known: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::algorithm::Bounds;
 
     const POLICY: &str = "
         schema:
@@ -166,7 +165,7 @@ mod tests {
           ours: { factor: 0, children: { '*': { limits: [1, 1, 1] } } }";
 
     fn policy(text: &str) -> Policy {
-        crate::parse(text, &Bounds::default()).unwrap()
+        crate::parse(text, &crate::Rules::default()).unwrap()
     }
 
     fn is_matched<T: AsRef<str>>(domain: &Domain, key: &[T]) -> bool {

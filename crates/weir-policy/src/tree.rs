@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_key_is_matched_by_a_limit_or_by_what_lifts_it() {
         let text = "schema: { user: { limits: [1, 1, 1] }, internal: { factor: 0, limits: [1, 1, 1] }, open: { children: { a: } } }";
-        let policy = crate::parse(text, &weir_core::algorithm::Bounds::default()).unwrap();
+        let policy = crate::parse(text, &crate::Rules::default()).unwrap();
         let domain = policy.domain("").unwrap();
         let matched = |key: &[&str]| domain.is_matched(&Key::new("", key).unwrap());
         assert!(matched(&["user"]) && matched(&["user", "alex"]) && matched(&["internal", "any"]));

@@ -20,10 +20,7 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
-use weir_core::{
-    algorithm::Bounds,
-    domain::{ManualClock, time::parse_duration},
-};
+use weir_core::{algorithm::Bounds, domain::ManualClock};
 use weir_policy::{Policy, Rules};
 use weir_server::cli::Signals;
 use weir_store::{StoreSettings, StoreUrl};
@@ -35,7 +32,7 @@ use self::{
     source::Source,
     store::{SimulationStore, in_memory, open_redis},
 };
-use super::{CommandResult, EXIT_NO, Failure, block_on, out::Out, variables};
+use super::{CommandResult, EXIT_NO, Failure, block_on, out::Out, rules::RulesArgs, variables};
 use crate::config::{Flags, Settings};
 
 /// Replay a trace against a policy in virtual time, or compare two policies
@@ -66,9 +63,8 @@ pub struct Simulate {
     config: Option<PathBuf>,
     #[command(flatten)]
     source: Source,
-    /// Longest period that is allowed, as in the setting max_period
-    #[arg(long, value_name = "TIME", default_value = "31d")]
-    max_period: String,
+    #[command(flatten)]
+    rules: RulesArgs,
     /// Print totals for each limit instead of every decision
     #[arg(long, group = "report")]
     summary: bool,
@@ -97,8 +93,8 @@ struct Setup {
 impl Simulate {
     pub(super) fn run(self) -> CommandResult {
         let store = self.store_settings()?;
-        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let policies = self.policies(&bounds)?;
+        let rules = self.rules.rules()?;
+        let (bounds, policies) = (rules.bounds, self.policies(&rules)?);
         let is_alone = self.is_quiet() || !io::stdout().is_terminal();
         let replay = self.source.open(self.progress, is_alone)?;
         let scene = Setup { clock: Arc::default(), bounds, policies };
@@ -131,9 +127,8 @@ impl Simulate {
         Ok(Settings::load(self.config.as_deref(), of_redis, &flags)?.store)
     }
 
-    fn policies(&self, bounds: &Bounds) -> Result<Vec<(String, Policy)>, Failure> {
-        let rules = Rules { bounds: *bounds, ..Rules::default() };
-        let load = |path: &Path| Ok((path.display().to_string(), weir_policy::load(path, &rules)?.policy));
+    fn policies(&self, rules: &Rules) -> Result<Vec<(String, Policy)>, Failure> {
+        let load = |path: &Path| Ok((path.display().to_string(), weir_policy::load(path, rules)?.policy));
         match (&self.compare, &self.limits) {
             (Some(paths), _) => paths.iter().map(|path| load(path)).collect(),
             (None, Some(path)) => Ok(vec![load(path)?]),

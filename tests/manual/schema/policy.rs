@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use weir_core::{
-    algorithm::{Bounds, Entry, Form, LIST},
+    algorithm::{Entry, Form, LIST},
     domain::key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
 };
 use weir_policy::{
@@ -45,7 +45,8 @@ fn text() -> Value {
 
 /// Returns the schema of a key with fixed values, as the reader's error lists them.
 fn choice(key: &str) -> Value {
-    let error = weir_policy::parse(&format!("{key}: '?'"), &Bounds::default()).expect_err("no value").to_string();
+    let error =
+        weir_policy::parse(&format!("{key}: '?'"), &weir_policy::Rules::default()).expect_err("no value").to_string();
     json!({ "enum": choices(&error, key).unwrap_or_else(|| panic!("{error}")) })
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 use weir::config::{Flags, Settings};
-use weir_core::algorithm::{Bounds, LIST};
+use weir_core::algorithm::LIST;
 use weir_settings::document::{self, Node, Value as Document};
 
 use super::{policy, settings, validator::accepts};
@@ -34,7 +34,7 @@ fn plain(text: &str) -> Value {
 }
 
 fn is_policy(text: &str) -> bool {
-    weir_policy::parse(text, &Bounds::default()).is_ok()
+    weir_policy::parse(text, &weir_policy::Rules::default()).is_ok()
 }
 
 fn is_settings(text: &str) -> bool {
@@ -89,7 +89,7 @@ fn examples_of_every_algorithm_are_valid_and_unknown_parameters_are_not() {
             let rest: Vec<_> =
                 parameters.iter().filter(|text| !text.starts_with(&format!("{missing}:"))).cloned().collect();
             let text = format!("schema: {{ a: {{ limits: [{{ {}: {{ {} }} }}] }} }}", entry.name, rest.join(", "));
-            let error = weir_policy::parse(&text, &Bounds::default()).err().map(|error| error.to_string());
+            let error = weir_policy::parse(&text, &weir_policy::Rules::default()).err().map(|error| error.to_string());
             let is_missing = error.is_some_and(|error| error.contains("is missing"));
             assert_eq!(accepts(&schema, &json(&text)), !is_missing, "{text}");
         }

@@ -92,8 +92,16 @@ impl<const MIN: u64, const MAX: u64> Kind for Units<MIN, MAX> {
 
     /// A result that is too large saturates above every bound.
     fn scaled(value: u64, factor: f64) -> u64 {
-        ((value as f64 / factor).ceil() as u64).max(MIN)
+        (divided(value as f64, factor) as u64).max(MIN)
     }
+}
+
+/// Returns a number of units divided by a factor, rounded up. A quotient that is whole but for the rounding of factors,
+/// as of 1/49, is not rounded up further.
+pub(crate) fn divided(units: f64, factor: f64) -> f64 {
+    let quotient = units / factor;
+    let whole = quotient.round();
+    if (quotient - whole).abs() <= whole * 1e-12 { whole } else { quotient.ceil() }
 }
 
 impl<const MIN: u64, const MAX: u64> Units<MIN, MAX> {
@@ -278,5 +286,24 @@ choice! {
         Refuse = "refuse",
         /// Whether a slot is free.
         Peek = "peek",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_rounds_up_what_is_not_whole() {
+        for times in 1..=10_000_u32 {
+            for units in [1, 5, 7, 1_000] {
+                assert_eq!(Units::<1>::scaled(units, 1.0 / f64::from(times)), units * u64::from(times), "{times}");
+            }
+        }
+        for (units, factor, expected) in
+            [(7, 0.1 * 0.7, 100), (10, 3.0, 4), (1, 1e6, 1), (3, 0.999_999, 4), (10, 1.0, 10)]
+        {
+            assert_eq!(Units::<1>::scaled(units, factor), expected, "{units} / {factor}");
+        }
     }
 }

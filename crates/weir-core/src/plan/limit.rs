@@ -129,10 +129,15 @@ impl Limit {
     }
 
     /// Returns the limit with other parameters of its algorithm, to which no factor of the policy applies. It keeps
-    /// its states unless the time base changes.
+    /// its states unless the time base changes, and shares them with no other limit of its node.
     pub fn with_params(&self, params: Params) -> Self {
         let before = ident_of(self.origin, self.written(), "");
-        let discriminator = self.ident.strip_prefix(&*before).map(String::from_utf8_lossy).unwrap_or_default();
+        let mut discriminator = self.ident.strip_prefix(&*before).map(String::from_utf8_lossy).unwrap_or_default();
+        let (base, new_base) = (self.written().time_base(), params.time_base());
+        if !self.is_named && base != new_base {
+            // Unnamed limits of one algorithm may differ by their time bases alone.
+            discriminator.to_mut().extend(["@", &*base]);
+        }
         let ident = ident_of(self.origin, &params, &discriminator);
         self.changed(|limit| (limit.params, limit.ident, limit.written) = (params, ident, None))
     }

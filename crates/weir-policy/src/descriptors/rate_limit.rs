@@ -120,13 +120,22 @@ impl<'a> Reader<'a> {
     }
 
     fn keys(&mut self) {
-        let parameters = self.named().map_or(&[][..], |named| named.fields);
+        // `requests_per_unit` is the count.
+        let fields = self.named().map_or(&[][..], |named| named.fields).iter().copied();
+        let parameters: Vec<_> = fields.filter(|field| *field != "count").collect();
         for entry in self.entries {
             let key = entry.key.as_str();
-            if KEYS.contains(&key) || is_envoy_key(key) || parameters.contains(&key) {
+            if KEYS.contains(&key) || is_envoy_key(key) {
                 continue;
             }
-            let known = [KEYS, parameters].concat();
+            if parameters.contains(&key) {
+                if !matches!(entry.value.value, Value::Null) && scalar(&entry.value).is_none() {
+                    let message = format!("{key} must be a single value, not {}", entry.value.kind());
+                    self.problems.add(entry.value.mark, key, message);
+                }
+                continue;
+            }
+            let known = [KEYS, &parameters].concat();
             let is_parameter = algorithm::LIST.iter().any(|algorithm| algorithm.fields.contains(&key));
             let message = match self.entry("algorithm") {
                 None if is_parameter => format!("`{key}` is for an algorithm; name it, as in `algorithm: gcra`"),

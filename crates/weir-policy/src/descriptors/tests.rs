@@ -168,6 +168,11 @@ fn errors_have_the_line_number() {
             one("{ unit: day, requests_per_unit: 1, algorithm: gcra, brst: 1 }"),
             "4: unknown key `brst`; did you mean `burst`?",
         ),
+        (one("{ unit: day, requests_per_unit: 1, algorithm: gcra, count: 2 }"), "4: unknown key `count`"),
+        (
+            one("{ unit: day, requests_per_unit: 1, algorithm: gcra, burst: [5] }"),
+            "4: burst must be a single value, not a list",
+        ),
         (one("{ unit: day, algorithm: gcra, burst: 1 }"), "4: gcra needs requests_per_unit"),
         (one("{ unit: day, requests_per_unit: 0, algorithm: gcra, burst: 1 }"), "4: gcra: count must be 1 to 2^32"),
         (one("{ unlimited: true, algorithm: gcra }"), "4: an unlimited rate_limit has no algorithm"),

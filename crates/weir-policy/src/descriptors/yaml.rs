@@ -95,7 +95,6 @@ pub(super) fn truth(text: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use weir_core::algorithm::Bounds;
 
     use crate::descriptors::tests::{limits, read, rule};
 
@@ -133,7 +132,7 @@ descriptors:
         assert!(read(text).unwrap_err().contains("duplicate descriptor `a without a value`"));
         for text in ["domain: d\nschema: { a: {}, a: {} }", "domain: d\ncharge: independent\ncharge: independent"] {
             assert!(
-                crate::parse(text, &Bounds::default()).unwrap_err().to_string().contains("duplicate key"),
+                crate::parse(text, &crate::Rules::default()).unwrap_err().to_string().contains("duplicate key"),
                 "{text}"
             );
         }

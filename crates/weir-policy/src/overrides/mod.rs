@@ -209,6 +209,19 @@ impl LimitChanges {
                 parsed.len()
             )));
         }
+        for (index, limit) in parsed.iter().enumerate() {
+            let is_for_the_same = |before: &&ParsedLimit| {
+                before.params.name() == limit.params.name() && (before.name.is_none() || before.name == limit.name)
+            };
+            let problem = if limit.shadow || limit.lease.is_some() {
+                "changes parameters alone, not `shadow` or `lease`".to_owned()
+            } else if let Some(before) = parsed[..index].iter().position(|before| is_for_the_same(&before)) {
+                format!("never applies, since limits[{before}] is for the same limits: name them")
+            } else {
+                continue;
+            };
+            return Err(OverrideError::Limits(format!("limits[{index}] {problem}")));
+        }
         let change = |limit: ParsedLimit| LimitChange { name: limit.name.map(Into::into), params: limit.params };
         Ok(Self { text: text.into(), changes: parsed.into_iter().map(change).collect() })
     }

@@ -21,7 +21,7 @@ schema:
 ";
 
 fn policy() -> Policy {
-    crate::parse(POLICY, &Bounds::default()).unwrap()
+    crate::parse(POLICY, &crate::Rules::default()).unwrap()
 }
 
 fn one(pattern: &str, change: Change) -> Override {
@@ -222,10 +222,27 @@ fn any_segment_is_every_child_of_the_policy() {
         "schema: {{ user: {{ children: {{ alex: {{ {limits}, children: {{ trade: {{ {limits} }} }} }}, sam: {{ {limits} }}, '*': {{ \
          children: {{ trade: {{ {limits} }} }} }} }} }} }}"
     );
-    let policy = crate::parse(&policy, &Bounds::default()).unwrap();
+    let policy = crate::parse(&policy, &crate::Rules::default()).unwrap();
     for (pattern, expected) in [("user/*", 4), ("user/*/trade", 2), ("*/alex", 2), ("user/tom", 1), ("*/*/*/*", 0)] {
         assert_eq!(effects(&policy, &one(pattern, Change::Unlimited)).len(), expected, "{pattern}");
     }
+}
+
+#[test]
+fn changed_limits_share_no_state() {
+    let text = "schema: { a: { limits: [{ fixed_window: { count: 5, period: 1s } }, { fixed_window: { count: 9, period: 1m } }] } }";
+    let mut compiled = Overrides::new(Arc::new(ManualClock::new(0)));
+    compiled.put(Arc::new(one("", limits("{ fixed_window: { count: 50, period: 1s } }"))));
+    let policy = crate::parse(text, &crate::Rules::default()).unwrap().overridden(compiled);
+    let key = Key::new("", &["a"]).unwrap();
+    let idents =
+        |levels: &SmallVec<[Level<'_>; 4]>| -> Vec<_> { levels.iter().map(|it| it.limit.ident().to_vec()).collect() };
+    let mut levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
+    let before = idents(&levels);
+    policy.overrides().active("", key.segments()).unwrap().change(&mut levels, 1.0, false);
+    let after = idents(&levels);
+    assert_eq!(before[0], after[0], "a limit of the same period keeps its state");
+    assert!(!before.contains(&after[1]), "{after:?}");
 }
 
 #[test]
@@ -248,5 +265,16 @@ fn bounds_name_the_field() {
         ["", "[]", "7", "{ gcra: { burst: 5 } }", "{ name: x }", "{ gcra: [1], depth: 2 }", "{", &"[".repeat(20_000)]
     {
         assert_eq!(LimitChanges::parse(text, &Bounds::default()).unwrap_err().field(), "limits", "{text}");
+    }
+    let gcra = "gcra: { burst: 0, count: 1, period: 1s }";
+    let never = "limits[1] never applies, since limits[0] is for the same limits: name them";
+    for (text, expected) in [
+        (format!("{{ {gcra}, shadow: true }}"), "limits[0] changes parameters alone, not `shadow` or `lease`"),
+        (format!("[{{ {gcra} }}, {{ {gcra}, name: a }}]"), never),
+        (format!("[{{ {gcra}, name: a }}, {{ {gcra}, name: a }}]"), never),
+        (format!("[{{ {gcra}, name: a }}, {{ {gcra} }}]"), ""),
+    ] {
+        let error = LimitChanges::parse(&text, &Bounds::default()).err();
+        assert_eq!(error.map(|error| error.to_string()).unwrap_or_default(), expected, "{text}");
     }
 }

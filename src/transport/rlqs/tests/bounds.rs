@@ -5,7 +5,6 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use prost::Message;
 use tokio::time::sleep;
-use weir_core::algorithm::Bounds;
 use weir_envoy::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
@@ -21,7 +20,7 @@ type Store = MemoryStore<SystemClock>;
 
 /// Starts quotas with room for `max_buckets`.
 fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
-    let policy = weir_policy::parse(&super::policy("local"), &Bounds::default()).expect("a policy");
+    let policy = weir_policy::parse(&super::policy("local"), &weir_policy::Rules::default()).expect("a policy");
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
     let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
     let domains = vec!["api=user".to_owned().try_into().expect("a domain")];

@@ -14,7 +14,6 @@ use prost::Message;
 use prost_types::Duration as WireDuration;
 use tokio::{task::JoinHandle, time::Instant};
 use weir_core::{
-    algorithm::Bounds,
     domain::{Clock, Key, Micros, time::SECOND},
     hold::{Grant, Renewal},
     plan::Plan,
@@ -134,7 +133,7 @@ impl Simulation {
 
     /// Starts a replica, without the state of an earlier one.
     pub fn start(&mut self, number: usize) {
-        let policy = weir_policy::parse(&self.policy, &Bounds::default()).expect("a policy");
+        let policy = weir_policy::parse(&self.policy, &weir_policy::Rules::default()).expect("a policy");
         let store = StoreConnection { store: Arc::clone(&self.store), is_cut: Arc::default() };
         let is_cut = Arc::clone(&store.is_cut);
         let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
@@ -148,7 +147,9 @@ impl Simulation {
     pub fn reload(&mut self, policy: &str) {
         policy.clone_into(&mut self.policy);
         for replica in self.replicas.iter().flatten() {
-            replica.limiter.replace_policy(weir_policy::parse(policy, &Bounds::default()).expect("a policy"));
+            replica
+                .limiter
+                .replace_policy(weir_policy::parse(policy, &weir_policy::Rules::default()).expect("a policy"));
         }
     }
 

@@ -6,7 +6,7 @@ pub(crate) mod spec;
 use super::{
     Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, UndoRule, checked,
     fields::{FieldSet as _, fields},
-    kinds::{Flag, Period, Real},
+    kinds::{Flag, Period, Real, divided},
     params::{CHARGES_DENIED, MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
     state::{moment, real},
 };
@@ -223,7 +223,7 @@ impl Algorithm for Decay {
 
     /// Rounds up to at least 1, like integer counts; but a factor of 1 or more never gives more than before.
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let max = (self.fields.max / factor).ceil().max(1.0);
+        let max = divided(self.fields.max, factor).max(1.0);
         let max = if factor < 1.0 { max } else { max.min(self.fields.max) };
         checked(Fields { max, ..self.fields }, &Bounds { max_period: MAX_PERIOD })
     }
