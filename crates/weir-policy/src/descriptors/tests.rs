@@ -35,6 +35,7 @@ fn one(rate_limit: &str) -> String {
 #[test]
 fn errors_have_the_line_number() {
     let minute = "{ unit: minute, requests_per_unit: 1 }";
+    let with = |keys: &str| one(&format!("{{ unit: day, requests_per_unit: 1, {keys} }}"));
     let nested = |depth: usize| {
         let open: String = (0..depth)
             .map(|level| format!("{}- key: k\n{}  descriptors:\n", "  ".repeat(level), "  ".repeat(level)))
@@ -78,21 +79,12 @@ fn errors_have_the_line_number() {
             "4: a rate_limit has a unit (second, minute, hour, day, week, month, year), a period",
         ),
         (one("{ unlimited: true, unit: day }"), "4: an unlimited rate_limit has no unit"),
-        (one("{ unit: day, requests_per_unit: 1, replaces: [{ name: '' }] }"), "4: an entry of replaces needs a name"),
-        (one("{ unit: day, requests_per_unit: 1, replaces: [{ }] }"), "4: an entry of replaces needs a name"),
-        (
-            one("{ unit: day, requests_per_unit: 1, replaces: [{ nam: a }] }"),
-            "4: unknown key `nam`; did you mean `name`?",
-        ),
-        (
-            one("{ unit: day, requests_per_unit: 1, replaces: [a] }"),
-            "4: an entry of replaces must be a map with a name",
-        ),
-        (one("{ unit: day, requests_per_unit: 1, replaces: a }"), "4: replaces must be a list of maps"),
-        (
-            one("{ unit: day, requests_per_unit: 1, name: a, replaces: [{ name: a }] }"),
-            "4: a limit cannot replace one of its own descriptor",
-        ),
+        (with("replaces: [{ name: '' }]"), "4: an entry of replaces needs a name"),
+        (with("replaces: [{ }]"), "4: an entry of replaces needs a name"),
+        (with("replaces: [{ nam: a }]"), "4: unknown key `nam`; did you mean `name`?"),
+        (with("replaces: [a]"), "4: an entry of replaces must be a map with a name"),
+        (with("replaces: a"), "4: replaces must be a list of maps"),
+        (with("name: a, replaces: [{ name: a }]"), "4: a limit cannot replace one of its own descriptor"),
         (
             "domain: d\ndescriptors:\n  - { key: k, share_threshold: true }".to_owned(),
             "3: share_threshold is for values with a `*`",
@@ -135,44 +127,26 @@ fn errors_have_the_line_number() {
             one("[{ unit: day, requests_per_unit: 1, name: a }, { unit: hour, requests_per_unit: 1, name: a }]"),
             "4: duplicate limit name `a` in one descriptor",
         ),
-        (
-            one("{ unit: day, requests_per_unit: 1, name: \"a\\tb\" }"),
-            "4: a name must be 1 to 4096 bytes without control characters",
-        ),
-        (
-            one("{ unit: day, requests_per_unit: 1, unit_multiplier: 0 }"),
-            "4: unit_multiplier must be a whole number from 1",
-        ),
+        (with("name: \"a\\tb\""), "4: a name must be 1 to 4096 bytes without control characters"),
+        (with("unit_multiplier: 0"), "4: unit_multiplier must be a whole number from 1"),
         (
             one("{ unit: year, requests_per_unit: 1, unit_multiplier: 2 }"),
             "4: unit_multiplier must be a whole number from 1",
         ),
-        (one("{ unit: day, requests_per_unit: 1, period: 1d }"), "4: period and unit exclude each other"),
+        (with("period: 1d"), "4: period and unit exclude each other"),
         (
             one("{ unit_multiplier: 2, requests_per_unit: 1, period: 1d }"),
             "4: period and unit_multiplier exclude each other",
         ),
         (one("{ requests_per_unit: 1, period: soon }"), "4: `soon` is not a duration"),
         (one("{ requests_per_unit: 1, period: 32d }"), "4: period must be 1us to 31d (the setting max_period"),
-        (one("{ unit: day, requests_per_unit: 1, burst: 5 }"), "4: `burst` is for an algorithm; name it"),
-        (
-            one("{ unit: day, requests_per_unit: 1, algorithm: gcr }"),
-            "4: unknown algorithm `gcr`; did you mean `gcra`?",
-        ),
-        (one("{ unit: day, requests_per_unit: 1, algorithm: [gcra] }"), "4: unknown algorithm ``"),
-        (
-            one("{ unit: day, requests_per_unit: 1, algorithm: sliding_buckets }"),
-            "4: sliding_buckets: resolution is missing",
-        ),
-        (
-            one("{ unit: day, requests_per_unit: 1, algorithm: gcra, brst: 1 }"),
-            "4: unknown key `brst`; did you mean `burst`?",
-        ),
-        (one("{ unit: day, requests_per_unit: 1, algorithm: gcra, count: 2 }"), "4: unknown key `count`"),
-        (
-            one("{ unit: day, requests_per_unit: 1, algorithm: gcra, burst: [5] }"),
-            "4: burst must be a single value, not a list",
-        ),
+        (with("burst: 5"), "4: `burst` is for an algorithm; name it"),
+        (with("algorithm: gcr"), "4: unknown algorithm `gcr`; did you mean `gcra`?"),
+        (with("algorithm: [gcra]"), "4: unknown algorithm ``"),
+        (with("algorithm: sliding_buckets"), "4: sliding_buckets: resolution is missing"),
+        (with("algorithm: gcra, brst: 1"), "4: unknown key `brst`; did you mean `burst`?"),
+        (with("algorithm: gcra, count: 2"), "4: unknown key `count`"),
+        (with("algorithm: gcra, burst: [5]"), "4: burst must be a single value, not a list"),
         (one("{ unit: day, algorithm: gcra, burst: 1 }"), "4: gcra needs requests_per_unit"),
         (one("{ unit: day, requests_per_unit: 0, algorithm: gcra, burst: 1 }"), "4: gcra: count must be 1 to 2^32"),
         (one("{ unlimited: true, algorithm: gcra }"), "4: an unlimited rate_limit has no algorithm"),
