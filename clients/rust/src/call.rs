@@ -61,9 +61,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The stream that carried the call has ended.
-    pub(crate) fn stream_ended() -> Self {
-        Self { error: Error::Unavailable("the stream has ended".to_owned()), unsent: false, lost: false }
+    /// The stream that carried the call, and that the service had accepted, has ended, with this status if not OK.
+    pub(crate) fn stream_ended(status: Option<Status>) -> Self {
+        let lost = status.is_some_and(|status| Self::from(status).lost);
+        Self { error: Error::Unavailable("the stream has ended".to_owned()), unsent: false, lost }
     }
 
     /// Whether a stream that ended without headers was rejected by the service, which then processed nothing of it.
@@ -111,9 +112,11 @@ impl Caller {
     ) -> Result<T, Error> {
         let permit = self.breaker.permit()?;
         let until = Instant::now() + deadline;
-        let attempts = self.attempts(message, until, repeat, attempt);
-        let late = |_| Err(Error::DeadlineExceeded(format!("no answer within {deadline:?}")));
-        let result = timeout_at(until, attempts).await.unwrap_or_else(late);
+        let mut failed = None;
+        let result = timeout_at(until, self.attempts(message, until, repeat, attempt, &mut failed)).await;
+        // The error of the attempt before says more than that no time was left for a retry.
+        let late = || failed.unwrap_or_else(|| Error::DeadlineExceeded(format!("no answer within {deadline:?}")));
+        let result = result.unwrap_or_else(|_| Err(late()));
         permit.record(result.as_ref().err());
         result
     }
@@ -125,16 +128,27 @@ impl Caller {
         }
     }
 
+    /// Makes attempts. During a retry `failed` is the error of the attempt before.
     async fn attempts<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
         &self,
         message: M,
         until: Instant,
         repeat: Repeat,
         attempt: impl Fn(Connection, Request<M>) -> F,
+        failed: &mut Option<Error>,
     ) -> Result<T, Error> {
         let (mut left, mut avoid) = (self.retries, None);
         loop {
-            let connection = self.pool.ready(avoid.as_ref()).await?;
+            let connection = match self.pool.ready(avoid.as_ref(), failed.is_some()).await {
+                Ok(connection) => connection,
+                // Nothing was sent. A retry waits for a connection, and fails only when the client is closed.
+                Err(error) if left > 0 && failed.is_none() => {
+                    left -= 1;
+                    *failed = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let mut request = Request::new(message.clone());
             request.set_timeout(until.saturating_duration_since(Instant::now()));
             self.authorize(&mut request);
@@ -147,7 +161,56 @@ impl Caller {
                 return Err(error);
             }
             left -= 1;
+            *failed = Some(error);
             avoid = Some(Avoid { connection, lost });
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::{
+        Client,
+        fake_service::{serve, virtual_time},
+        proto::CheckResponse,
+    };
+
+    const DEADLINE: Duration = Duration::from_secs(2);
+
+    fn client(socket: &std::path::Path, retries: u32) -> Client {
+        let target = format!("unix:{}", socket.display());
+        Client::builder(target).deadline(DEADLINE).retries(retries).build().expect("a client")
+    }
+
+    #[tokio::test]
+    async fn a_retry_waits_for_a_service_that_starts() {
+        virtual_time();
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("weir.sock");
+        let weir = client(&socket, 1);
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(200)).await;
+            let mut calls = serve(&socket);
+            while let Some(call) = calls.recv().await {
+                call.answer(&CheckResponse { allowed: true, ..CheckResponse::default() });
+            }
+        });
+        assert!(weir.check(["api"]).await.expect("an answer").allowed);
+    }
+
+    #[tokio::test]
+    async fn without_a_service_the_first_error_is_returned() {
+        virtual_time();
+        let dir = tempfile::tempdir().expect("a directory");
+        for (retries, waits) in [(0, false), (1, true), (3, true)] {
+            let began = Instant::now();
+            let error = client(&dir.path().join("weir.sock"), retries).check(["api"]).await.expect_err("no service");
+            assert!(matches!(&error, Error::Unavailable(why) if why.contains("No such file")), "{error:?}");
+            assert_eq!(began.elapsed() >= DEADLINE, waits, "{retries}: {:?}", began.elapsed());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Handle, task::JoinSet};
+use tokio::{runtime::Handle, task::JoinSet, time::timeout};
 use tonic::Request;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     breaker::Breaker,
     call::{Caller, Failure, Repeat, unary},
     check::charges,
-    lease::{Leases, Route},
+    lease::{self, Leases, Route},
     net::{Connection, Dialer, Pool},
     proto::{CheckAllRequest, CheckBatchRequest, CheckRequest, CheckResponse},
     telemetry::Telemetry,
@@ -97,8 +97,9 @@ impl Builder {
         self
     }
 
-    /// Sets how often an unanswered call is retried within its deadline. With 0, checks carry no `request_id`, which
-    /// saves the service a record for each. Default: 1.
+    /// Sets how often an unanswered call is retried within its deadline. A retry waits for a connection; with 0, a call
+    /// without one fails at once, and checks carry no `request_id`, which saves the service a record for each.
+    /// Default: 1.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
@@ -219,11 +220,14 @@ impl Client {
             let answer = match route {
                 Route::Requested(answer) => {
                     let since = Instant::now();
-                    match answer.await.unwrap_or_else(|_| Err(Error::closed())) {
-                        Ok(None) => {
-                            let deadline = check.deadline.unwrap_or(inner.deadline);
-                            self.ordinary(check.deadline(deadline.saturating_sub(since.elapsed()))).await
-                        }
+                    let deadline = check.deadline.unwrap_or(inner.deadline);
+                    // The stream of leases may wait for earlier requests with longer deadlines.
+                    let answer = match timeout(deadline, answer).await {
+                        Ok(answer) => answer.unwrap_or_else(|_| Err(Error::closed())),
+                        Err(_) => Err(lease::late()),
+                    };
+                    match answer {
+                        Ok(None) => self.ordinary(check.deadline(deadline.saturating_sub(since.elapsed()))).await,
                         Ok(Some(answer)) => Ok(answer),
                         Err(error) => Err(error),
                     }

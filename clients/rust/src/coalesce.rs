@@ -52,7 +52,7 @@ impl Connection {
         let (answer, answered) = oneshot::channel();
         // The channel has room; an ended stream drops the check.
         let _ = checks.try_send((request.into_inner(), Waiting { answer, _in_flight: in_flight }));
-        answered.await.unwrap_or_else(|_| Err(Failure::stream_ended()))
+        answered.await.unwrap_or_else(|_| Err(Failure::stream_ended(None)))
     }
 
     /// Reserves room on the stream, and opens it if needed; `None` if it is full, or the service has not accepted it.

@@ -122,8 +122,11 @@ pub struct Together {
 }
 
 impl Together {
-    /// Returns the time after which all checks pass, if they are refused.
+    /// Returns the time after which all checks pass; `None` if they are allowed or waiting does not help.
     pub fn retry_after(&self) -> Option<Duration> {
+        if self.decisions.iter().any(|decision| decision.never) {
+            return None;
+        }
         self.decisions.iter().filter_map(|decision| decision.retry_after).max()
     }
 }
@@ -177,5 +180,22 @@ impl From<CheckAllResponse> for Together {
     fn from(response: CheckAllResponse) -> Self {
         let decisions = response.results.into_iter().map(Decision::from).collect();
         Self { allowed: response.allowed, decisions, source: Source::Service }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_pass_together_after_the_longest_retry_unless_one_never_passes() {
+        let refused = |seconds: u64, never| {
+            let retry_after = Some(Duration::from_secs(seconds)).filter(|_| seconds > 0);
+            Decision { retry_after, never, ..CheckResponse::default().into() }
+        };
+        let retry_after = |decisions| Together { allowed: false, decisions, source: Source::Service }.retry_after();
+        assert_eq!(retry_after(vec![refused(1, false), refused(3, false)]), Some(Duration::from_secs(3)));
+        assert_eq!(retry_after(vec![refused(1, false), refused(0, true)]), None);
+        assert_eq!(retry_after(vec![]), None);
     }
 }

@@ -26,6 +26,9 @@ mod client;
 mod coalesce;
 mod decision;
 mod error;
+#[cfg(test)]
+#[cfg(unix)]
+mod fake_service;
 mod guard;
 #[cfg(feature = "tower")]
 mod layer;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::{
     runtime::Handle,
     sync::{oneshot, watch},
-    time::{Instant, sleep},
+    time::{Instant, sleep_until},
 };
 
 use crate::{Acquired, Client, Error, Reservation, Reserve, Settlement};
 
-/// Retry interval after a failed extension; shorter if the slot would expire before.
+/// Retry interval after a failed extension; shorter for a slot that expires soon.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// A slot, held while this value lives: it is extended in the background at a third of its `ttl`. Give it back with
@@ -29,11 +29,13 @@ impl Client {
     pub async fn slot(&self, reserve: impl Into<Reserve>) -> Result<Acquired<Slot>, Error> {
         let reserve = reserve.into();
         let ttl = reserve.ttl;
+        // The service counts the `ttl` from a later moment.
+        let asked = Instant::now();
         Ok(self.reserve(reserve).await?.map(|reservation| {
             let (lost_sender, lost) = watch::channel(false);
             let (release, released) = oneshot::channel();
             // This future is polled, so there is a runtime.
-            Handle::current().spawn(hold(reservation, ttl, lost_sender, released));
+            Handle::current().spawn(hold(reservation, asked, ttl, lost_sender, released));
             Slot { lost, release: Some(release) }
         }))
     }
@@ -67,14 +69,15 @@ impl Slot {
     }
 }
 
-/// Extends a reservation until it is released or lost.
+/// Extends a reservation, which was asked for at this time, until it is released or lost.
 async fn hold(
     mut reservation: Reservation,
+    asked: Instant,
     ttl: Option<Duration>,
     lost: watch::Sender<bool>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<Settlement, Error>>>,
 ) {
-    let mut expires = Instant::now() + reservation.expires_after();
+    let mut expires = asked + reservation.expires_after();
     let mut next = reservation.expires_after() / 3;
     // After an attempt that times out there is time for two more.
     let mut sixth = reservation.expires_after() / 6;
@@ -89,21 +92,111 @@ async fn hold(
                 }
                 return;
             }
-            () = sleep(next), if !reservation.is_fallback() => {}
+            () = sleep_until(expires.min(Instant::now() + next)), if !reservation.is_fallback() => {}
         }
-        match reservation.extend_within(sixth, ttl).await {
+        let asked = Instant::now();
+        let left = expires.saturating_duration_since(asked);
+        let extended = if left.is_zero() {
+            Err(Error::NotFound("the slot has expired".to_owned()))
+        } else {
+            reservation.extend_within(sixth.min(left), ttl).await
+        };
+        match extended {
             Ok(()) => {
-                expires = Instant::now() + reservation.expires_after();
+                expires = asked + reservation.expires_after();
                 next = reservation.expires_after() / 3;
                 sixth = reservation.expires_after() / 6;
             }
-            Err(error) if !error.is_outage() || Instant::now() >= expires => {
+            Err(error) if matches!(error, Error::NotFound(_)) || Instant::now() >= expires => {
                 tracing::warn!(%error, "the slot is lost");
                 lost.send_replace(true);
                 reservation.forget();
                 return;
             }
-            Err(_) => next = RETRY_EVERY.min(sixth).min(expires.saturating_duration_since(Instant::now())),
+            Err(_) => next = RETRY_EVERY.min(sixth),
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+    use crate::{
+        fake_service::{Call, serve, virtual_time},
+        limit::duration,
+        proto::{CheckResponse, ExtendResponse, ReserveResponse},
+    };
+
+    const TTL: Duration = Duration::from_secs(6);
+
+    /// Takes a slot from a service that needs 1.5 s for it, and then answers extensions by `extend`. Returns it with
+    /// the time before.
+    async fn slot(mut extend: impl FnMut(Call) + Send + 'static) -> (Slot, Instant) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("weir.sock");
+        let mut calls = serve(&socket);
+        tokio::spawn(async move {
+            let _dir = dir;
+            while let Some(call) = calls.recv().await {
+                if call.method == "Extend" {
+                    extend(call);
+                    continue;
+                }
+                tokio::time::sleep(Duration::from_millis(1_500)).await;
+                let decision = Some(CheckResponse { allowed: true, ..CheckResponse::default() });
+                call.answer(&ReserveResponse { decision, hold: "1".to_owned(), expires_after: duration(TTL) });
+            }
+        });
+        let target = format!("unix:{}", socket.display());
+        let weir = Client::builder(target).deadline(TTL).build().expect("a client");
+        let asked = Instant::now();
+        let acquired = weir.slot(Reserve::new(["exports"]).ttl(TTL)).await.expect("an answer");
+        (acquired.into_result().expect("a slot"), asked)
+    }
+
+    /// Waits until the slot is lost. Returns the whole tenths of a second since it was asked for.
+    async fn lost_after(slot: &Slot, asked: Instant) -> u128 {
+        slot.lost().await;
+        assert!(slot.is_lost());
+        asked.elapsed().as_millis() / 100
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_is_not_extended_is_lost_when_it_expires() {
+        virtual_time();
+        let mut unanswered = Vec::new();
+        let (held, asked) = slot(move |call| unanswered.push(call)).await;
+        assert_eq!(lost_after(&held, asked).await, 60);
+    }
+
+    #[tokio::test]
+    async fn a_slot_is_lost_at_once_only_if_the_service_does_not_know_it() {
+        virtual_time();
+        for code in [Code::Unauthenticated, Code::PermissionDenied, Code::Unimplemented, Code::Unavailable] {
+            let (held, asked) = slot(move |call| call.fail(code)).await;
+            assert_eq!(lost_after(&held, asked).await, 60, "{code:?}");
+        }
+        let (held, asked) = slot(|call| call.fail(Code::NotFound)).await;
+        // After 1.5 s for the slot, and a third of its time.
+        assert_eq!(lost_after(&held, asked).await, 35);
+    }
+
+    #[tokio::test]
+    async fn a_slot_outlives_the_rotation_of_a_token() {
+        virtual_time();
+        let mut failures = 2;
+        let (held, asked) = slot(move |call| {
+            if failures > 0 {
+                failures -= 1;
+                return call.fail(Code::Unauthenticated);
+            }
+            call.answer(&ExtendResponse { expires_after: duration(TTL), ..ExtendResponse::default() });
+        })
+        .await;
+        sleep_until(asked + 3 * TTL).await;
+        assert!(!held.is_lost());
     }
 }

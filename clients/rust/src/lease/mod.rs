@@ -6,6 +6,9 @@
 mod entry;
 mod message;
 mod stream;
+#[cfg(test)]
+#[cfg(unix)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -38,6 +41,10 @@ const MIN_DEADLINE: Duration = Duration::from_millis(100);
 /// The answer to the check that a request carries; `None`: the service rejects the stream, and a unary call must
 /// decide.
 pub(crate) type Answer = Result<Option<CheckResponse>, Error>;
+
+pub(crate) fn late() -> Error {
+    Error::DeadlineExceeded("no answer about the lease in time".to_owned())
+}
 
 pub(crate) struct Leases {
     begun: Instant,

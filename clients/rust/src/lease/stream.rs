@@ -14,7 +14,7 @@ use weir_core::{
     hold::{LeaseAnswer, LeaseRequest},
 };
 
-use super::{Answer, Leases, entry::Entry, message};
+use super::{Answer, Leases, entry::Entry, late, message};
 use crate::{
     Error,
     breaker::Permit,
@@ -138,10 +138,6 @@ fn replaced() -> Failure {
     Error::Unavailable("the stream did not answer in time, and is replaced".to_owned()).into()
 }
 
-fn late() -> Error {
-    Error::DeadlineExceeded("no answer about the lease in time".to_owned())
-}
-
 fn first_deadline(flights: &Flights<'_>) -> Option<Instant> {
     flights.iter().map(|flight| flight.job.until).min()
 }
@@ -191,10 +187,8 @@ impl Leases {
                 biased;
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
-                    Ok(None) => return Failure::stream_ended().into(),
-                    // A replica of an earlier version without leases.
-                    Err(status) if status.code() == Code::Unimplemented => return End::Rejected,
-                    Err(status) => return Failure::from(status).into(),
+                    // Whatever the status: after a rotation of the token the next stream has the new one.
+                    ended => return Failure::stream_ended(ended.err()).into(),
                 },
                 Some(job) = queue.recv(), if flights.len() < MAX_IN_FLIGHT => {
                     if let Some(flight) = self.admit(job) {
@@ -214,7 +208,8 @@ impl Leases {
         flights: &Flights<'_>,
         avoid: &mut Option<Avoid>,
     ) -> Result<(mpsc::Sender<proto::LeaseRequest>, Streaming<LeaseResponse>), End> {
-        let connection = self.caller.pool.ready(avoid.as_ref()).await.map_err(Failure::from)?;
+        let is_retry = flights.iter().any(|flight| flight.retries < self.caller.retries);
+        let connection = self.caller.pool.ready(avoid.as_ref(), is_retry).await.map_err(Failure::from)?;
         *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
         let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
         for flight in flights {
@@ -240,8 +235,49 @@ impl Leases {
         let answer = message::answer(response);
         let now = self.now();
         let give_back = job.entry.lease().answered(&job.entry.balance, &answer, now);
-        job.entry.decided_by_service(job.request.cost, &decision, now);
+        // A renewal without a check that grants nothing does not tell that checks pass again.
+        if job.request.cost > 0 || answer.grant.is_none_or(|grant| grant.units > 0) {
+            job.entry.decided_by_service(job.request.cost, &decision, now);
+        }
         give_back.into_iter().for_each(|request| self.renew(&job.entry, request));
         job.reply(Ok(Some(decision)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::{
+        Client,
+        lease::entry::ByKey,
+        limit::duration,
+        proto::{CheckRequest, CheckResponse, LeaseGrant},
+        telemetry::Telemetry,
+    };
+
+    #[tokio::test]
+    async fn a_renewal_that_grants_nothing_leaves_the_retry_of_a_refusal() {
+        let hour = Duration::from_secs(3600);
+        let client = Client::new("127.0.0.1:1").expect("a client");
+        let caller = Arc::clone(&client.inner.caller);
+        let leases = Leases::start(caller, Arc::new(Telemetry::new()), hour, &mut JoinSet::new());
+        let entry = Entry::new(&ByKey(Arc::new(CheckRequest::default())));
+        let answered = |cost, decision, units| {
+            let request = LeaseRequest { lease: 1, sequence: 1, spent: 0, kept: 0, want: 1, generation: 1, cost };
+            let permit = client.inner.caller.breaker.permit().expect("closed");
+            let flight = Flight { job: Job::new(&entry, request, hour), permit, retries: 0 };
+            let grant = Some(LeaseGrant { units, ..LeaseGrant::default() });
+            leases.answered(flight, &LeaseResponse { decision: Some(decision), grant, ..LeaseResponse::default() });
+            entry.refuse(1, 0, 0).retry_after.expect("a time")
+        };
+        let allowed = || CheckResponse { allowed: true, ..CheckResponse::default() };
+        let refused = CheckResponse { retry_after: duration(hour), ..CheckResponse::default() };
+        assert!(answered(1, refused.clone(), 0) >= hour);
+        assert!(answered(0, allowed(), 0) >= hour);
+        assert_eq!(answered(0, allowed(), 1), Duration::ZERO);
+        assert!(answered(1, refused, 0) >= hour);
+        assert_eq!(answered(1, allowed(), 0), Duration::ZERO);
     }
 }

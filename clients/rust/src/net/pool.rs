@@ -61,16 +61,18 @@ impl Pool {
         Self { peers, turn: AtomicUsize::new(0) }
     }
 
-    /// Returns a connection for a call, preferably not the one to avoid. Waits while all are being opened.
-    pub(crate) async fn ready(&self, avoid: Option<&Avoid>) -> Result<Connection, Error> {
-        if let Some(picked) = self.pick(&self.peers.borrow(), avoid, true) {
+    /// Returns a connection for a call, preferably not the one to avoid. Waits while all are being opened. If none can
+    /// be opened, a first attempt fails, and a retry waits for one.
+    pub(crate) async fn ready(&self, avoid: Option<&Avoid>, is_retry: bool) -> Result<Connection, Error> {
+        let is_final = |picked: &Result<Connection, Error>| picked.is_ok() || !is_retry;
+        if let Some(picked) = self.pick(&self.peers.borrow(), avoid, true).filter(is_final) {
             return picked;
         }
         let until = Instant::now() + AVOID_FOR;
         let mut peers = self.peers.clone();
         let mut is_patient = true;
         loop {
-            if let Some(picked) = self.pick(&peers.borrow_and_update(), avoid, is_patient) {
+            if let Some(picked) = self.pick(&peers.borrow_and_update(), avoid, is_patient).filter(is_final) {
                 return picked;
             }
             let changed = if is_patient { timeout_at(until, peers.changed()).await } else { Ok(peers.changed().await) };

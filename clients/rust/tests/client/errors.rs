@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use weir_client::{Check, Client, Error, duration, proto::Gcra};
 
-use crate::support::{POLICY, Setup, TRADE, Weir, dir, started};
+use crate::support::{POLICY, Setup, TRADE, Weir, dir, patient, started};
 
 #[tokio::test]
 async fn invalid_requests_name_the_field() {
@@ -34,7 +34,7 @@ async fn limits_of_the_request_may_be_forbidden() {
 #[tokio::test]
 async fn a_service_that_is_not_there_is_unavailable() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let weir = Client::builder(free.to_string()).deadline(crate::support::TIMEOUT).build().unwrap();
+    let weir = patient(&free.to_string()).retries(0).build().unwrap();
     let error = weir.check(TRADE).await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable(why) if why.contains(&free.to_string())), "{error:?}");
     assert!(error.is_outage());

@@ -1,6 +1,6 @@
 use weir_client::{Check, OnFailure, Refusal, Verdict};
 
-use crate::support::{TRADE, Weir, dir, started};
+use crate::support::{TRADE, Weir, dir, patient, started};
 
 fn refused(verdict: Verdict) -> Refusal {
     match verdict {
@@ -52,7 +52,7 @@ async fn users_cannot_make_a_check_invalid() {
 async fn without_a_decision_it_fails_open_or_closed() {
     let dir = dir();
     let service = Weir::start(&dir);
-    let weir = service.client();
+    let weir = patient(&service.address).retries(0).build().unwrap();
     let login = Check::new(["user", "alex", "login"]).on_failure(OnFailure::Deny);
     passed(weir.guard(login.clone()).await);
     // A configuration error is not the user's fault.

@@ -9,7 +9,7 @@ use crate::support::{POLICY, Setup, TIMEOUT, TRADE, Weir, dir, eventually, patie
 async fn on_failure_decides_outages_alone() {
     let dir = dir();
     let service = Setup::new(&dir, POLICY).socket("weir.sock").start();
-    let weir = patient(&service.address).on_failure(OnFailure::Allow).breaker(NEVER).build().unwrap();
+    let weir = patient(&service.address).on_failure(OnFailure::Allow).retries(0).breaker(NEVER).build().unwrap();
     weir.check(TRADE).await.unwrap();
     drop(service);
     let decision = weir.check(TRADE).await.unwrap();
@@ -53,7 +53,8 @@ async fn the_circuit_breaker_opens_and_closes() {
 async fn a_service_that_starts_late_is_found() {
     let dir = dir();
     let setup = Setup::new(&dir, POLICY).socket("weir.sock");
-    let weir = patient(&format!("unix:{}", dir.path().join("weir.sock").display())).breaker(NEVER).build().unwrap();
+    let target = format!("unix:{}", dir.path().join("weir.sock").display());
+    let weir = patient(&target).retries(0).breaker(NEVER).build().unwrap();
     weir.check(TRADE).await.unwrap_err();
     let _service = setup.start();
     eventually("an answer", async || weir.check(TRADE).await.ok()).await;

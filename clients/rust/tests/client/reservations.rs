@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use weir_client::{Acquired, Check, Client, Error, OnExpiry, OnFailure, Reservation, Reserve, Source};
 
-use crate::support::{POLICY, Redis, Setup, dir, eventually, patient, started};
+use crate::support::{POLICY, Redis, Setup, Weir, dir, eventually, patient, started};
 
 const USER: [&str; 2] = ["user", "alex"];
 const LONG: Duration = Duration::from_secs(60);
@@ -67,7 +67,8 @@ async fn a_reservation_is_extended_until_it_ends() {
 #[tokio::test]
 async fn without_a_service_on_failure_decides() {
     let dir = dir();
-    let (service, weir) = started(&dir);
+    let service = Weir::start(&dir);
+    let weir = patient(&service.address).retries(0).build().unwrap();
     let reservation = held(&weir, 60).await;
     drop(service);
     let failed = reservation.commit(1).await;

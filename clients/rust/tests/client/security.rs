@@ -86,7 +86,7 @@ async fn both_sides_have_certificates() {
     let service = setup.env("WEIR_GRPC__TLS__CERT", text(&cert)).env("WEIR_GRPC__TLS__KEY", text(&key)).start();
     let [cert, key] = authority.sign(dir.path(), "shop.test");
 
-    let weir = |tls| patient(&service.address).tls(tls).build().unwrap();
+    let weir = |tls| patient(&service.address).tls(tls).retries(0).build().unwrap();
     let tls = Tls::new().ca(&ca).server_name("weir.test");
     weir(tls.clone().identity(&cert, &key)).check(TRADE).await.unwrap();
     for wrong in
@@ -118,7 +118,8 @@ async fn a_self_signed_certificate_is_its_own_authority() {
         let [cert, key] = self_signed(dir.path(), not_after);
         let setup = Setup::new(&dir, POLICY).env("WEIR_GRPC__TLS__CERT", text(&cert));
         let service = setup.env("WEIR_GRPC__TLS__KEY", text(&key)).start();
-        let weir = patient(&service.address).tls(Tls::new().ca(&cert).server_name(name)).build().unwrap();
+        let tls = Tls::new().ca(&cert).server_name(name);
+        let weir = patient(&service.address).tls(tls).retries(0).build().unwrap();
         let answer = weir.check(TRADE).await;
         assert_eq!(answer.is_ok(), passes, "{answer:?}");
     }

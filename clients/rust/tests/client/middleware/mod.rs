@@ -16,7 +16,7 @@ use tonic_types::StatusExt as _;
 use tower::ServiceExt as _;
 use weir_client::{Client, GuardLayer, key};
 
-use crate::support::{POLICY, Setup, dir, started};
+use crate::support::{POLICY, Setup, Weir, dir, patient};
 
 async fn get(app: &::axum::Router, path: &str, user: &str) -> Response<Body> {
     let request = http::Request::get(path).header("x-user", user).body(Body::empty()).unwrap();
@@ -26,8 +26,8 @@ async fn get(app: &::axum::Router, path: &str, user: &str) -> Response<Body> {
 #[tokio::test]
 async fn axum_answers_by_decisions() {
     let dir = dir();
-    let (service, weir) = started(&dir);
-    let app = axum::app(weir);
+    let service = Weir::start(&dir);
+    let app = axum::app(patient(&service.address).retries(0).build().unwrap());
     for left in [2, 1] {
         let response = get(&app, "/trade", "alex").await;
         assert_eq!(
