@@ -43,7 +43,7 @@ pub(super) enum Edit {
 }
 
 impl Default for OverrideCache {
-    /// Nothing is read yet, not even of an empty log, since the store may have lost the log alone.
+    /// At a position that no log has, so that the first read returns all overrides, also if the log is missing.
     fn default() -> Self {
         Self {
             since: Some(ChangeId::default()),

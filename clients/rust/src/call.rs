@@ -63,8 +63,10 @@ pub(crate) struct Failure {
 impl Failure {
     /// The stream that carried the call, and that the service had accepted, has ended, with this status if not OK.
     pub(crate) fn stream_ended(status: Option<Status>) -> Self {
-        let lost = status.is_some_and(|status| Self::from(status).lost);
-        Self { error: Error::Unavailable("the stream has ended".to_owned()), unsent: false, lost }
+        let ended = status.map(Self::from);
+        let why = ended.as_ref().map(|ended| format!(": {}", ended.error)).unwrap_or_default();
+        let lost = ended.is_some_and(|ended| ended.lost);
+        Self { error: Error::Unavailable(format!("the stream has ended{why}")), unsent: false, lost }
     }
 
     /// Whether a stream that ended without headers was rejected by the service, which then processed nothing of it.
@@ -142,7 +144,7 @@ impl Caller {
             let connection = match self.pool.ready(avoid.as_ref(), failed.is_some()).await {
                 Ok(connection) => connection,
                 // Nothing was sent. A retry waits for a connection, and fails only when the client is closed.
-                Err(error) if left > 0 && failed.is_none() => {
+                Err(error) if left > 0 && repeat == Repeat::Safe && failed.is_none() => {
                     left -= 1;
                     *failed = Some(error);
                     continue;

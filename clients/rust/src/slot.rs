@@ -78,7 +78,7 @@ async fn hold(
     mut released: oneshot::Receiver<oneshot::Sender<Result<Settlement, Error>>>,
 ) {
     let mut expires = asked + reservation.expires_after();
-    let mut next = reservation.expires_after() / 3;
+    let mut next = (reservation.expires_after() / 3).saturating_sub(asked.elapsed());
     // After an attempt that times out there is time for two more.
     let mut sixth = reservation.expires_after() / 6;
     loop {
@@ -180,8 +180,8 @@ mod tests {
             assert_eq!(lost_after(&held, asked).await, 60, "{code:?}");
         }
         let (held, asked) = slot(|call| call.fail(Code::NotFound)).await;
-        // After 1.5 s for the slot, and a third of its time.
-        assert_eq!(lost_after(&held, asked).await, 35);
+        // After a third of its time, counted from the request.
+        assert_eq!(lost_after(&held, asked).await, 20);
     }
 
     #[tokio::test]

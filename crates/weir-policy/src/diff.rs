@@ -127,7 +127,6 @@ impl fmt::Display for Diff {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::parse;
 

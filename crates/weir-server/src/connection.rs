@@ -217,7 +217,12 @@ impl<R: Serve> Connection<R> {
                     count(why, &metrics);
                     return Ok(());
                 }
-                () = sleep(time) => grace = Duration::ZERO,
+                () = sleep(time) => {
+                    if !lifetime.requests().any() {
+                        return Ok(());
+                    }
+                    grace = Duration::ZERO;
+                }
             }
         }
         connection.as_mut().graceful_shutdown();

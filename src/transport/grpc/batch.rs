@@ -96,7 +96,7 @@ pub async fn start_batch<S: Store, M: AsRef<[u8]>>(
                     batch.waiting.push_back(answer.into_future());
                 }
                 Err(overload) if batch.out.is_empty() => return Err(overload),
-                // Checks before it are charged, so the call must not fail.
+                // Checks before it may be charged, so the call must not fail.
                 Err(overload) => {
                     let mut error = BytesMut::new();
                     answer::write_error(overload.into(), &mut error);

@@ -1,6 +1,6 @@
-//! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `batch`, `stream`) and health checks (`health`) pass
-//! through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message has not
-//! arrived are bounded (`incomplete_calls`), and so are unread answers (`counted`).
+//! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `batch`, `stream`) and health checks
+//! (`health`) pass through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message
+//! has not arrived are bounded (`incomplete_calls`), and so are unread answers (`counted`).
 
 pub mod answer;
 pub mod batch;

@@ -32,7 +32,7 @@ impl<'a> ReserveMessage<'a> {
     /// `MAX_FIELDS` fields.
     ///
     /// # Errors
-    /// [`Invalid`] with [`UNREADABLE`].
+    /// [`Invalid`] with [`UNREADABLE`](super::UNREADABLE).
     pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
         Self::parse(bytes).ok_or_else(unreadable)
     }

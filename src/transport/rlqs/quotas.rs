@@ -115,7 +115,7 @@ impl<S: Store> Quotas<S> {
         let number = match state.find(domain, report.bucket) {
             Some(number) => number,
             None => {
-                // The policy is read without the lock.
+                // `add` takes the lock itself.
                 drop(state);
                 let Some(number) = self.add(domain, report.bucket) else { return };
                 state = self.lock();

@@ -144,8 +144,13 @@ fn first_deadline(flights: &Flights<'_>) -> Option<Instant> {
 
 impl Leases {
     fn admit(&self, job: Job) -> Option<Flight<'_>> {
-        let permit = if job.until <= Instant::now() { Err(late()) } else { self.caller.breaker.permit() };
-        match permit {
+        match self.caller.breaker.permit() {
+            Ok(permit) if job.until <= Instant::now() => {
+                // It has waited for a connection: a sign of an outage too.
+                permit.record(Some(&late()));
+                job.fail(late(), self.now());
+                None
+            }
             Ok(permit) => Some(Flight { job, permit, retries: self.caller.retries }),
             Err(error) => {
                 job.fail(error, self.now());

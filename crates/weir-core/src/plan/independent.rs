@@ -1,4 +1,4 @@
-//! The rules under which levels charge by themselves: [`Charge::Independent`](crate::domain::Charge::Independent) and [`Charge::OverLimitOnly`](crate::domain::Charge::OverLimitOnly).
+//! The rules under which levels charge by themselves: `independent` and `over_limit_only`.
 
 use super::{
     Plan,

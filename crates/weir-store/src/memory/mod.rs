@@ -38,6 +38,7 @@ use weir_core::{
 /// Planned number of states per shard: few enough for a full scan within microseconds, and just below the 3,584 at
 /// which its hash table doubles.
 const STATES_A_SHARD: usize = 3_300;
+
 /// A store in this process.
 pub struct MemoryStore<C> {
     shards: Box<[Mutex<Shard>]>,

@@ -73,7 +73,7 @@ struct Paging {
     cursor: Cursor,
     page: Page,
     looked_at: usize,
-    /// Mean bytes of a field and its value in the last round trip.
+    /// Mean bytes of a field and its value in the hash of the last round trip where they were largest.
     field_bytes: usize,
     now: Micros,
 }
@@ -146,7 +146,7 @@ impl Paging {
         let (hashes, count) = self.next_read();
         let (count, has_moved) = (count.to_string(), self.cursor.is_first_elsewhere);
         let asked: Vec<_> = self.cursor.hashes.iter().take(hashes).cloned().collect();
-        let (mut fields_read, mut bytes_read) = (0, 0);
+        let mut field_bytes = None;
         let mut replies = match self.cursor.server(ids) {
             Some((index, _)) if !has_moved => {
                 let mut commands = Pipeline::with_capacity(asked.len());
@@ -174,15 +174,15 @@ impl Paging {
             };
             let next = number(&next)?;
             self.looked_at += 1 + fields.len() / 2;
-            fields_read += fields.len() / 2;
-            bytes_read += fields.iter().map(Vec::len).sum::<usize>();
+            // The largest mean, since a hash of large fields goes on alone.
+            field_bytes = field_bytes.max(fields.iter().map(Vec::len).sum::<usize>().checked_div(fields.len() / 2));
             self.tell(&hash, &fields);
             self.cursor.read_hash(next);
             if self.page.len() >= self.count && self.cursor.fits() || next != 0 {
                 break;
             }
         }
-        self.field_bytes = bytes_read.checked_div(fields_read).map_or(self.field_bytes, |mean: usize| mean.max(1));
+        self.field_bytes = field_bytes.unwrap_or(self.field_bytes).max(1);
         Ok(())
     }
 

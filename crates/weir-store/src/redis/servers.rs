@@ -167,8 +167,8 @@ impl Servers {
         }
     }
 
-    /// Runs the script outside the pipelines of checks, with keys of the hash slot of the first one. Returns the reply and the node that sent it. Must
-    /// be called on the store's runtime.
+    /// Runs the script outside the pipelines of checks, with keys of one hash slot. Returns the reply and the node that
+    /// sent it. Must be called on the store's runtime.
     ///
     /// # Errors
     /// The last [`Failure`].

@@ -1,5 +1,7 @@
 //! Resets of more states than one page, with concurrent changes.
 
+use std::time::{Duration, Instant};
+
 use tokio::task::yield_now;
 use weir_core::domain::Key;
 
@@ -44,14 +46,21 @@ impl Scene {
     /// to its result.
     async fn reset_while(&self, store: &mut OnRedis<'_>, server: &Server, then: impl FnOnce() -> bool) -> bool {
         let after_two_pages = async {
-            while pages(server) < 2 {
-                yield_now().await;
-            }
+            two_pages(server).await;
             then()
         };
         let (done, in_time) = tokio::join!(store.reset(&self.key, ANCHOR, true, START), after_two_pages);
         assert!(done.removed, "{done:?}");
         in_time
+    }
+}
+
+/// Waits until the server has served two pages.
+pub async fn two_pages(server: &Server) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while pages(server) < 2 {
+        assert!(Instant::now() < until, "no second page");
+        yield_now().await;
     }
 }
 

@@ -1,14 +1,15 @@
 //! Pages of stored states, and reads of documents, that are larger than one reply.
 
-use tokio::task::yield_now;
 use weir_core::domain::Key;
 use weir_store::{
     documents::{ChangeId, Changes},
     scan::{MAX_PAGE, Scan, Wanted},
 };
 
-use super::redis::{OnRedis, PREFIX};
-use super::resets::pages;
+use super::{
+    redis::{OnRedis, PREFIX},
+    resets::{pages, two_pages},
+};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// Number of fields of each hash.
@@ -31,13 +32,15 @@ const FILL_DOCUMENTS: &str =
 async fn states_of_any_size_are_listed() {
     let server = Server::start(Options::socket());
     let store = OnRedis::new("Redis", &server.url(), vec![&server]);
-    for (hashes, fields) in [(3, FIELDS), (FIELDS, 3)] {
+    // Only one hash is large in the last case, between many small ones.
+    for (hashes, fields, large) in [(3, FIELDS, 3), (FIELDS, 3, FIELDS), (200, FIELDS, 1)] {
         server.command(&["FLUSHALL"]);
         for number in 0..hashes {
+            let value = if number < large { VALUE } else { 1 };
             let key = Key::new("", &["user", &number.to_string()]).expect("a key");
             let (hash, begin) =
                 ([PREFIX.as_bytes(), key.prefix(2)].concat(), &key.prefix(key.depth())[key.prefix(2).len()..]);
-            let numbers = [fields.to_string(), VALUE.to_string()];
+            let numbers = [fields.to_string(), value.to_string()];
             server.command(&[
                 b"EVAL",
                 FILL.as_bytes(),
@@ -83,9 +86,7 @@ async fn documents_are_read_completely_or_not_at_all_while_their_slot_moves() {
         cluster.nodes[owner].command(&["EVAL", FILL_DOCUMENTS, "1", &hash, &DOCUMENTS.to_string()]);
         let migration = cluster.begin_migration(slot, other);
         let move_after_two_pages = async {
-            while pages(&cluster.nodes[owner]) < 2 {
-                yield_now().await;
-            }
+            two_pages(&cluster.nodes[owner]).await;
             let before = pages(&cluster.nodes[owner]);
             migration.move_some("1") == 1 && before < (DOCUMENTS / 1_000) as u64
         };

@@ -31,9 +31,9 @@ public final class AddressListProvider extends NameResolverProvider {
     /** Called by {@link java.util.ServiceLoader}. */
     public AddressListProvider() {}
 
-    /** Returns the gRPC target: a list of addresses becomes a name for this resolver. */
+    /** Returns the gRPC target: a list of addresses, or a host name that gRPC rejects, becomes a name for this resolver. */
     static String target(String target) {
-        if (!target.contains(",")) {
+        if (!target.contains(",") && !(target.contains("_") && ADDRESS.matcher(target).matches())) {
             return target;
         }
         entries(target).forEach(AddressListProvider::address);

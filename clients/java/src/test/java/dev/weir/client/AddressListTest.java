@@ -25,6 +25,12 @@ class AddressListTest {
     }
 
     @ParameterizedTest
+    @CsvSource({"weir_1:9000, true", "weir_1, true", "weir-1:9000, false", "dns:///weir_1:9000, false", "unix:weir_1, false"})
+    void aHostNameThatGrpcRejectsIsResolvedHere(String target, boolean isResolvedHere) {
+        assertEquals(isResolvedHere, AddressListProvider.target(target).startsWith("weir:"));
+    }
+
+    @ParameterizedTest
     @ValueSource(strings = {"", ":1", "h:", "h:x", "h:0", "h:65536", "::1:1", "[::1", "[h]:1", "dns:///h:1", "u@h:1", "h h:1"})
     void aMalformedAddressFailsTheBuild(String malformed) {
         var error = assertThrows(IllegalArgumentException.class, () -> Weir.client("127.0.0.1:1," + malformed).build());
