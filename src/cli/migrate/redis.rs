@@ -228,7 +228,7 @@ fn behaviour(environment: &Environment, translation: &mut Translation) -> Result
         [("REDIS_TIMEOUT", "store.redis.connect_timeout"), ("REDIS_OP_TIMEOUT", "store.redis.command_timeout")]
     {
         if let Some(given) = times::given(environment, name)? {
-            // There 0 is no bound.
+            // In envoyproxy/ratelimit 0 means no timeout.
             let kept = if given == 0 { LONGEST } else { given.clamp(SHORTEST, LONGEST) };
             times::set(translation, key, name, given, kept);
         }

@@ -194,7 +194,7 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new(
         "REDIS_TIMEOUT",
         Setting("store.redis.connect_timeout"),
-        "there only for connecting; the time of a check is `store.redis.command_timeout`, 100ms. 0, no bound there, is 1m",
+        "there only for connecting; the time of a check is `store.redis.command_timeout`, 100ms. 0 (no timeout) becomes 1m",
     ),
     Variable::new("REDIS_OP_TIMEOUT", Setting("store.redis.command_timeout"), "proposed there, never released"),
     Variable::new(

@@ -63,7 +63,7 @@ fn pauses(environment: &Environment, translation: &mut Translation) -> Result<()
     const BYTES: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
     if let Some(text) = environment.text(BYTES) {
         let bytes: usize = text.parse().map_err(|_| format!("{BYTES} is not a number of bytes"))?;
-        // 0 is the default, there too.
+        // In envoyproxy/ratelimit too, 0 means the default.
         if bytes > 0 {
             let kept = bytes.clamp(*MESSAGE_BYTES.start(), *MESSAGE_BYTES.end());
             let bounded = if kept == bytes { "" } else { ", within the bounds here" };
