@@ -49,12 +49,12 @@ pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
 /// on none. The plan must be [`Plan::is_holdable`].
 pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> (Decisions, Grant) {
     expire(plan, states, now);
-    let kind = settle(plan, states, now, renewal);
+    let (kind, has_settled) = settle(plan, states, now, renewal);
     let decisions = decide(plan, states, now);
     let settled = match kind {
         RenewalKind::New => Settled { burnt: renewal.kept, ..Settled::default() },
         RenewalKind::Next { settled, .. } => settled,
-        RenewalKind::Repeated { .. } | RenewalKind::Stale => Settled::default(),
+        RenewalKind::Idle | RenewalKind::Repeated { .. } | RenewalKind::Stale => Settled::default(),
     };
     let nothing = Grant {
         sequence: renewal.sequence,
@@ -68,15 +68,18 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
     let grant = match kind {
         RenewalKind::Stale => Grant { is_kept: false, ..nothing },
         RenewalKind::Repeated { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
-        RenewalKind::New | RenewalKind::Next { .. } => {
+        RenewalKind::New | RenewalKind::Next { .. } | RenewalKind::Idle => {
             let free = decisions.iter().map(|decision| decision.remaining).min().unwrap_or(0);
             let units = grant(plan, states, free, now, renewal);
-            (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
+            // A state may have been charged under a factor, for a longer time than the limit itself would keep it.
+            if has_settled || units > 0 {
+                (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
+            }
             Grant {
                 units,
                 free: free - units,
                 settled: Settled { granted: units, ..settled },
-                is_kept: matches!(kind, RenewalKind::Next { is_kept: true, .. }),
+                is_kept: matches!(kind, RenewalKind::Next { is_kept: true, .. } | RenewalKind::Idle),
                 is_recalled: renewal.kept > 0 && decisions.iter().any(is_above),
                 refused_for: refused_for(states, &decisions, renewal),
                 ..nothing
@@ -87,20 +90,21 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
 }
 
 /// Settles the renewal on all levels. They are renewed together, so the result of the first applies to all, unless
-/// one of them was full when the hold began.
-fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> RenewalKind {
-    let mut first = None;
+/// one of them was full when the hold began. Returns also whether any ledger has changed.
+fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> (RenewalKind, bool) {
+    let (mut first, mut has_settled) = (None, false);
     for index in 0..plan.levels().len() {
         let mut ledger = states.take_ledger(index);
         let kind = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
+        has_settled |= matches!(kind, RenewalKind::Next { .. });
         if let RenewalKind::Next { settled: Settled { spent: spent @ 1.., .. }, .. } = kind {
             let state = charged(plan, index, states.get(index).cloned(), spent, now);
             put(plan, states, index, state, now);
         }
         first.get_or_insert(kind);
     }
-    first.unwrap_or(RenewalKind::Stale)
+    (first.unwrap_or(RenewalKind::Stale), has_settled)
 }
 
 /// Grants at most a share of what is free, to leave units for later requests, but at least one unit if any is free.

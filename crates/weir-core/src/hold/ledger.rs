@@ -43,6 +43,8 @@ pub(super) enum RenewalKind {
     /// The next renewal of its hold: the units spent since the last one must be charged. The kept units are no longer
     /// held if they are more than were left.
     Next { settled: Settled, is_kept: bool },
+    /// The next renewal of a hold without units, of which nothing was spent: the hold stays unchanged.
+    Idle,
     /// The last renewal repeated, with the units granted then. As the first time, kept units may not be held any
     /// more.
     Repeated { granted: u64, is_kept: bool },
@@ -101,7 +103,7 @@ impl Ledger {
         }
         let spent = renewal.spent.saturating_sub(hold.spent).min(MAX_COST.unsigned_abs());
         if (hold.units, spent, renewal.kept) == (0, 0, 0) {
-            return RenewalKind::Next { settled: Settled::default(), is_kept: true };
+            return RenewalKind::Idle;
         }
         let left = hold.units.saturating_sub(spent);
         let is_kept = renewal.kept <= left;

@@ -50,7 +50,7 @@ impl Limits {
     }
 
     /// Makes the plan of a request with a factor; `None` if it puts a limit out of bounds.
-    fn plan_under(&self, factor: f64, key: usize, cost: i64) -> Option<Plan<'_>> {
+    pub fn plan_under(&self, factor: f64, key: usize, cost: i64) -> Option<Plan<'_>> {
         let level = |depth: u8| {
             let level = Level::new(&self.keys[key], depth, 1, &self.limits[usize::from(depth) - 1], cost);
             level.under_factor(factor).ok().flatten()
@@ -200,8 +200,8 @@ async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
     let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
-    // A factor changes the drip rate of a leaky bucket, so the lifetime of its state depends on the last request that
-    // wrote it. A renewal without a change writes the state here, but not in Redis.
+    // A factor changes the drip rate of a leaky bucket: one that is empty for the limit itself may hold units under the
+    // factor. Beside holds Redis keeps its state, which is forgotten here.
     let drips = limits.limits.iter().any(|limit| matches!(limit.params, Params::LeakyBucket(_)));
     let factors: &[f64] = if drips { &[1.0] } else { &FACTORS };
     store.forget(clock).await;
@@ -316,33 +316,6 @@ async fn a_cluster_grants_what_the_reference_grants() {
 async fn memory_holds_what_the_reference_holds() {
     let clock = Arc::new(ManualClock::default());
     traces(&mut Authority::Memory(in_memory(&clock)), &clock).await;
-}
-
-/// The limit itself holds and burns units; a request's own cost is charged under its own factor.
-#[tokio::test]
-async fn a_factor_changes_nothing_of_what_is_held() {
-    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
-    let fields: &[(&str, &str)] = &[("capacity", "100"), ("count", "10"), ("period", "10d")];
-    let params = (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default());
-    let params = params.expect("a limit");
-    for store in [on_redis(&server.url(), &clock), Authority::Memory(in_memory(&clock))] {
-        clock.set(START);
-        let limits = Limits::new(&[params.clone(), params.clone()]);
-        let mut reserve = limits.plan(0, 50);
-        let step = Step::Reserve { ttl: 1_000_000, on_expiry: OnExpiry::Keep };
-        reserve.reservation = Some(Reservation { name: b"one", step });
-        assert!(store.verdict(&reserve).await.decisions[1].allowed);
-        let left = async |factor, cost| {
-            let plan = limits.plan_under(factor, 0, cost).expect("a limit under a factor");
-            store.verdict(&plan).await.decisions[1].remaining
-        };
-        // Half of the 1,000 units under this factor are held.
-        assert_eq!((left(0.1, 10).await, left(1.0, 0).await), (490, 49));
-        assert_eq!((left(10.0, 1).await, left(1.0, 0).await), (3, 39));
-        // A preview under a factor burns them.
-        clock.set(START + 2_000_000);
-        assert_eq!((left(0.1, 0).await, left(1.0, 0).await), (390, 39));
-    }
 }
 
 /// However full the store is: its count equals its contents, so it is 0 after all has expired.

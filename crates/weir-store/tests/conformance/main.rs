@@ -13,6 +13,7 @@ mod fixture;
 mod generator;
 mod holds;
 mod holds_together;
+mod holds_under_factors;
 mod layout;
 mod memory;
 mod outage_charges;

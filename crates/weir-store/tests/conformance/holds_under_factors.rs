@@ -1,0 +1,65 @@
+//! A request's factor changes neither what is held nor for how long the limit's states last.
+
+use std::sync::Arc;
+
+use super::holds::{Authority, Limits, Reference, START, in_memory, on_redis};
+use weir_core::{
+    algorithm::{Bounds, find},
+    domain::ManualClock,
+    hold::{HoldId, OnExpiry, Renewal, Reservation, Step, decide_with_holds, renew},
+};
+use weir_test_redis::{Options, Server};
+
+/// A state charged under a factor may last longer than the limit itself would keep one.
+#[tokio::test]
+async fn a_renewal_without_units_shortens_no_state() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    let fields: &[(&str, &str)] = &[("capacity", "1"), ("count", "10"), ("period", "1s")];
+    let params = (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default());
+    let params = params.expect("a limit");
+    let limits = Limits::new(&[params.clone(), params]);
+    let (Authority::Redis(store), mut reference) = (on_redis(&server.url(), &clock), Reference::default()) else {
+        panic!("a Redis")
+    };
+    clock.set(START);
+    let charge = limits.plan_under(3.0, 0, 1).expect("a limit under a factor");
+    let (ours, ..) = decide_with_holds(&charge, &mut reference.view(&charge, START), START);
+    assert_eq!((ours[0].reset_after, &ours), (250_000, &store.verdict(&charge).await.expect("a verdict").decisions));
+    let peek = limits.plan(0, 0);
+    let id = HoldId { owner: 2, number: 1 };
+    let renewal = Renewal { id, sequence: 1, spent: 0, kept: 0, want: 1, ttl: 1_000 };
+    for now in [START + 10_000, START + 150_000] {
+        clock.set(now);
+        let (ours, grant) = renew(&peek, &mut reference.view(&peek, now), now, &renewal);
+        let (verdict, theirs) = store.verdict_and_grant(&peek, &renewal).await.expect("a verdict");
+        assert_eq!((ours[1].remaining, grant.units), (0, 0), "{} µs later", now - START);
+        assert_eq!((ours, grant), (verdict.decisions, theirs));
+    }
+}
+
+/// The limit itself holds and burns units; a request's own cost is charged under its own factor.
+#[tokio::test]
+async fn a_factor_changes_nothing_of_what_is_held() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    let fields: &[(&str, &str)] = &[("capacity", "100"), ("count", "10"), ("period", "10d")];
+    let params = (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default());
+    let params = params.expect("a limit");
+    for store in [on_redis(&server.url(), &clock), Authority::Memory(in_memory(&clock))] {
+        clock.set(START);
+        let limits = Limits::new(&[params.clone(), params.clone()]);
+        let mut reserve = limits.plan(0, 50);
+        let step = Step::Reserve { ttl: 1_000_000, on_expiry: OnExpiry::Keep };
+        reserve.reservation = Some(Reservation { name: b"one", step });
+        assert!(store.verdict(&reserve).await.decisions[1].allowed);
+        let left = async |factor, cost| {
+            let plan = limits.plan_under(factor, 0, cost).expect("a limit under a factor");
+            store.verdict(&plan).await.decisions[1].remaining
+        };
+        // Half of the 1,000 units under this factor are held.
+        assert_eq!((left(0.1, 10).await, left(1.0, 0).await), (490, 49));
+        assert_eq!((left(10.0, 1).await, left(1.0, 0).await), (3, 39));
+        // A preview under a factor burns them.
+        clock.set(START + 2_000_000);
+        assert_eq!((left(0.1, 0).await, left(1.0, 0).await), (390, 39));
+    }
+}
