@@ -38,6 +38,8 @@ pub(super) struct LockedPlan<'s, 'p, C> {
     records: Option<usize>,
     /// Number of new states for which capacity is reserved.
     reserved: usize,
+    /// Number of new ledgers and records for which capacity is reserved.
+    room: usize,
     added: usize,
     /// There may be holds on the plan's states.
     is_held: bool,
@@ -65,6 +67,7 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
             located,
             records: None,
             reserved: 0,
+            room: 0,
             added: 0,
             is_held: false,
             lacks_capacity: false,
@@ -166,8 +169,8 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
         self.plan.record_path().map(|path| shard_of(hash(&self.store.hasher, path), self.store.shards.len()))
     }
 
-    /// Evicts live states until `count` more fit. On `false` they do not fit, and the capacity reserved so far is
-    /// released.
+    /// Evicts live states until capacity for `count` more entries is reserved. On `false` they do not fit, and the
+    /// capacity reserved so far is released.
     fn evict(&mut self, count: usize) -> bool {
         let mut taken = self.store.reserve_up_to(count);
         while taken < count && self.store.evict(&mut self.guards, &self.located) {
@@ -177,14 +180,20 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
         }
         if taken < count {
             self.store.keys.fetch_sub(taken, Ordering::Relaxed);
-            return false;
         }
-        self.reserved += count;
-        true
+        taken == count
+    }
+
+    /// Releases the capacity reserved for ledgers and records.
+    pub(super) fn release_room(&mut self) {
+        self.store.keys.fetch_sub(std::mem::take(&mut self.room), Ordering::Relaxed);
     }
 
     /// Sweeps a few states of the shards that grew, so that inserts pay for cleaning up.
     pub(super) fn finish(&mut self) {
+        if self.room > 0 {
+            self.release_room();
+        }
         if self.lacks_capacity {
             self.store.capacity_misses.fetch_add(1, Ordering::Relaxed);
         }
@@ -238,19 +247,21 @@ impl<C: Clock> States for LockedPlan<'_, '_, C> {
     }
 
     fn reserve(&mut self, count: usize) -> bool {
-        if self.store.reserve_capacity(count) {
-            self.reserved += count;
-            return true;
-        }
-        self.lacks_capacity = true;
-        match self.store.settings.when_full {
-            WhenFull::Deny => false,
-            WhenFull::Allow => {
-                self.reserved += self.store.reserve_up_to(count);
-                true
+        let reserved = if self.store.reserve_capacity(count) {
+            count
+        } else {
+            self.lacks_capacity = true;
+            match self.store.settings.when_full {
+                WhenFull::Allow => self.store.reserve_up_to(count),
+                WhenFull::Evict => match self.evict(count) {
+                    true => count,
+                    false => return false,
+                },
+                WhenFull::Deny => return false,
             }
-            WhenFull::Evict => self.evict(count),
-        }
+        };
+        self.reserved += reserved;
+        true
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {

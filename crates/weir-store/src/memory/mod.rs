@@ -88,6 +88,8 @@ fn decide_and_renew<C: Clock>(
     let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
     // New units need room for the hold on each level; earlier holds are settled in any case.
     let want = if renewal.want == 0 || locked_plan.make_room(&levels) { renewal.want } else { 0 };
+    // The check itself needs no more room than without a lease.
+    locked_plan.release_room();
     let (decisions, grant) = hold::renew(plan, locked_plan, verdict.at, &Renewal { want, ..*renewal });
     (verdict.decisions, verdict.grant) = (decisions, Some(Box::new(grant)));
 }

@@ -16,6 +16,19 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
         (&mut self.guards[self.located[index].guard].1, level.path(), level.limit.ident())
     }
 
+    /// Whether a level has a ledger, which may be empty.
+    fn has_ledger(&self, index: usize) -> bool {
+        let (level, shard) = (&self.plan.levels()[index], &self.guards[self.located[index].guard].1);
+        shard.holds().is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
+    }
+
+    /// Takes the room of one entry, if any is reserved.
+    fn take_room(&mut self) -> usize {
+        let taken = self.room.min(1);
+        self.room -= taken;
+        taken
+    }
+
     /// Returns the location of the plan's records: the index of the shard's guard, and the anchor path.
     fn record_place(&self) -> Option<(usize, &'p [u8])> {
         Some((self.records?, self.plan.record_path()?))
@@ -31,7 +44,8 @@ impl<C: Clock> Ledgers for LockedPlan<'_, '_, C> {
     fn put_ledger(&mut self, index: usize, ledger: Ledger) {
         let (level, guard) = (&self.plan.levels()[index], self.located[index].guard);
         if !ledger.holds().is_empty() || self.guards[guard].1.holds().is_some() {
-            self.change(guard, 0, |shard| shard.holds_mut().put_ledger(level.path(), level.limit.ident(), ledger));
+            let taken = if ledger.holds().is_empty() || self.has_ledger(index) { 0 } else { self.take_room() };
+            self.change(guard, taken, |shard| shard.holds_mut().put_ledger(level.path(), level.limit.ident(), ledger));
             self.added += 1;
         }
     }
@@ -58,31 +72,23 @@ impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
     }
 
     fn make_room(&mut self, levels: &[usize]) -> bool {
-        let has_ledger = |index: &&usize| {
-            let (level, shard) = (&self.plan.levels()[**index], &self.guards[self.located[**index].guard].1);
-            shard.holds().is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
-        };
-        let count = 1 + levels.len() - levels.iter().filter(has_ledger).count();
-        // Only checked: each entry counts when it is stored. Concurrent plans may together exceed the capacity
-        // slightly.
-        let fits = |keys: usize| keys + count <= self.store.settings.max_keys;
-        if fits(self.store.keys.load(Ordering::Relaxed)) {
-            return true;
+        let count = 1 + levels.iter().filter(|index| !self.has_ledger(**index)).count();
+        if !self.store.reserve_capacity(count) {
+            self.lacks_capacity = true;
+            // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
+            if self.store.settings.when_full != WhenFull::Evict || !self.evict(count) {
+                return false;
+            }
         }
-        self.lacks_capacity = true;
-        // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
-        let is_made = self.store.settings.when_full == WhenFull::Evict && self.evict(count);
-        if is_made {
-            self.reserved -= count;
-            self.store.keys.fetch_sub(count, Ordering::Relaxed);
-        }
-        is_made
+        self.room += count;
+        true
     }
 
     fn put_record(&mut self, name: &[u8], record: Record) {
         let Some((guard, anchor_path)) = self.record_place() else { return };
         self.store.next_expiry.report(record.expires());
-        self.change(guard, 0, |shard| shard.holds_mut().put_record(anchor_path, name, record));
+        let taken = self.take_room();
+        self.change(guard, taken, |shard| shard.holds_mut().put_record(anchor_path, name, record));
         self.added += 1;
     }
 }
