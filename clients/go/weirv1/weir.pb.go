@@ -547,7 +547,7 @@ type LeaseResponse struct {
 	Lease uint64 `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	// As in the request.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The decision on `check`; for a cost of 0, a preview, absent if there is a `grant`. `error`: the request failed, and
+	// The decision on `check`; for a cost of 0 a preview, absent without a `grant`. `error`: the request failed, and
 	// no part of it is known to be applied.
 	Decision *CheckResponse `protobuf:"bytes,3,opt,name=decision,proto3" json:"decision,omitempty"`
 	// Absent if nothing was settled or granted: the terms have changed, the key cannot be leased, or the store did not
