@@ -121,7 +121,7 @@ YAML
     [[ $told == 1 ]] || { echo "no attack $only: ${attacks[*]}" >&2; return 1; }
 }
 
-# Without bodies and batches: they take the core that all share here.
+# Without bodies, batches and answers that are not read: they take the core that all share here.
 soak() {
     harm "${DRILL_SECONDS:-1200}" check stream health watch reflection silent
 }

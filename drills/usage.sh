@@ -14,7 +14,7 @@ pages() {
     for _ in {1..21}; do
         # A shared store is left alone for a while after each page.
         sleep 0.3
-        curl -sf --json "{\"prefix\":[$1],\"pageSize\":$2}" -o /dev/null -w '%{time_total}\n' "http://$http/v1/admin/list_keys"
+        curl -sf --json "{\"prefix\":[$1],\"pageSize\":$2}" -o /dev/null -w '%{time_total}\n' "http://$http/v1/admin/list_keys" || return 1
     done | sort -n
 }
 
@@ -40,7 +40,8 @@ list_all() {
     done
     for rows in 100 1000; do
         for at in '' '"user"'; do
-            pages "$at" "$rows" >"$dir/pages"
+            # In a condition, no command ends a function by failing.
+            pages "$at" "$rows" >"$dir/pages" || { echo "no page is served" >&2; return 1; }
             first=$(sed -n 11p "$dir/pages")
             printf '%-8s first page of %4d rows, %-10s median %5.1f ms, worst of 21 %5.1f ms\n' "$name" "$rows" \
                 "${at:+of a prefix}" "$(awk -v s="$first" 'BEGIN { print s * 1e3 }')" "$(awk 'END { print $1 * 1e3 }' "$dir/pages")"
@@ -49,7 +50,7 @@ list_all() {
     done
     # What the store takes for good traffic alone.
     before=$(keepers_time)
-    good 5 "$dir/quiet"
+    good 5 "$dir/quiet" || failed=1
     idle=$(($(keepers_time) - before))
     good 7200 "$dir/beside" &
     traffic=$!

@@ -6,20 +6,24 @@ use prost::Message as _;
 use prost_build::Config;
 use protox::Compiler;
 
-const RATE_LIMIT_SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
-const OTHERS: [&str; 3] = [
-    "envoy/service/discovery/v3/ads.proto",
-    "envoy/service/rate_limit_quota/v3/rlqs.proto",
-    "ratelimit/config/ratelimit/v3/rls_conf.proto",
+/// The services that are served, each with the file for its descriptors.
+const SERVED: [(&str, &str); 2] = [
+    ("envoy/service/ratelimit/v3/rls.proto", "rate_limit_service.binpb"),
+    ("envoy/service/rate_limit_quota/v3/rlqs.proto", "rate_limit_quota_service.binpb"),
 ];
+const OTHERS: [&str; 2] = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    for (file, descriptors) in SERVED {
+        let mut compiler = Compiler::new(["proto"])?;
+        compiler.include_imports(true).open_file(file)?;
+        fs::write(out.join(descriptors), compiler.file_descriptor_set().encode_to_vec())?;
+    }
     let mut compiler = Compiler::new(["proto"])?;
-    compiler.include_imports(true).open_file(RATE_LIMIT_SERVICE)?;
-    let descriptors = compiler.file_descriptor_set().encode_to_vec();
-    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("rate_limit_service.binpb"), descriptors)?;
-    for file in OTHERS {
+    compiler.include_imports(true);
+    for file in SERVED.map(|(file, _)| file).into_iter().chain(OTHERS) {
         compiler.open_file(file)?;
     }
     let mut config = Config::new();

@@ -9,7 +9,7 @@ use weir::{
         check_service::CallContext,
         fields::{Fields, Value},
         grpc::reservation::{self, Settling},
-        message::{MAX_FIELDS, ReserveMessage},
+        message::{CheckMessage, MAX_FIELDS, read_with_check},
     },
 };
 
@@ -24,14 +24,14 @@ const CHECK: u32 = 1;
 /// A `ReserveRequest` is read as prost reads it, unless it exceeds the bounds, and answered. A reservation is settled
 /// once.
 pub fn reserve(bytes: &[u8]) {
-    let read = ReserveMessage::read(bytes).ok();
-    let read = read.and_then(|mut read| limits(&mut read.check).map(|limits| (read, limits)));
+    let read = read_with_check::<ReserveRequest>(bytes).ok();
+    let read = read.and_then(|(mut check, message)| limits(&mut check).map(|limits| ((check, message), limits)));
     match (read, ReserveRequest::decode(bytes)) {
         (Some((read, limits)), Ok(known)) => {
-            let mut check = known.check.unwrap_or_default();
+            let mut check = known.check.clone().unwrap_or_default();
             // Compared as text, since there may be a NaN among the numbers.
             assert_eq!(format!("{limits:?}"), format!("{:?}", check.limit_spec.take()));
-            let known = ReserveMessage { check: (&check).into(), ttl: known.ttl, on_expiry: known.on_expiry };
+            let known = (CheckMessage::from(&check), known);
             assert_eq!(format!("{read:?}"), format!("{known:?}"));
         }
         (Some((read, _)), Err(error)) => panic!("{read:?} is read, but: {error}"),
@@ -39,7 +39,7 @@ pub fn reserve(bytes: &[u8]) {
         (None, Err(_)) => {}
     }
     let (service, context) = (fixture::checks(), CallContext::new(None, Transport::Grpc));
-    let answer = reservation::reserve(&service, ReserveMessage::read(bytes), &context, |_, answer| answer);
+    let answer = reservation::reserve(&service, read_with_check(bytes), &context, |_, answer| answer);
     let Ok(answer) = answer.now_or_never().expect("memory answers at once") else { return };
     let ReserveResponse { decision, hold, .. } = ReserveResponse::decode(&answer[..]).expect("an answer");
     assert_eq!(decision.expect("a decision").allowed, !hold.is_empty());

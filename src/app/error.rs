@@ -38,7 +38,7 @@ pub enum AppError {
     #[error("auth.file: {0}")]
     Auth(Problems),
     /// The overrides file cannot be used.
-    #[error("the overrides in {0}")]
+    #[error("the overrides in {0}{hint}", hint = overrides_hint(.0))]
     Overrides(FileError),
     /// The snapshot cannot be loaded.
     #[error("the snapshot {path} {cause}; `weir serve --start-empty` sets it aside and starts without it")]
@@ -64,8 +64,8 @@ pub enum AppError {
         /// Its path.
         path: String,
     },
-    /// The snapshot cannot be set aside.
-    #[error("the snapshot {path} cannot be set aside: {cause}")]
+    /// The snapshot or the overrides file cannot be set aside.
+    #[error("the file {path} cannot be set aside: {cause}")]
     SetAside {
         /// Its path.
         path: String,
@@ -86,4 +86,14 @@ pub enum AppError {
     /// The protobuf descriptors in this binary are damaged.
     #[error(transparent)]
     Descriptors(#[from] Damaged),
+}
+
+/// Returns what helps if the overrides file is damaged.
+fn overrides_hint(error: &FileError) -> &'static str {
+    match error {
+        FileError::Io { .. } => "",
+        FileError::Line { .. } => {
+            "; correct or remove the line, or start without counts: `weir serve --start-empty` sets this file and the snapshot aside"
+        }
+    }
 }

@@ -26,7 +26,7 @@ use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMetrics,
 };
-use weir_settings::file::{follow_links, is_set};
+use weir_settings::file::follow_links;
 use weir_store::{AnyStore, memory::MemoryStats};
 
 pub use check::{Certificates, check};
@@ -40,7 +40,7 @@ use policy::PolicyInForce;
 use readiness::Readiness;
 use reload::Reload;
 use security::Security;
-use snapshots::{Snapshots, open_store};
+use snapshots::{Snapshots, open_overrides, open_store};
 use source::Source;
 
 use crate::{
@@ -48,7 +48,7 @@ use crate::{
     config::{ResetRule, Settings},
     explorer::Explorer,
     limiter::Limiter,
-    overrides::{self, OverrideService},
+    overrides::OverrideService,
     telemetry::{HotKeys, Metrics},
     transport::{
         Guarded, HttpRoutes,
@@ -96,7 +96,7 @@ pub struct App {
 
 impl App {
     /// Loads the policy and the snapshot, wires the parts, and listens. With `start_empty` the snapshot is set aside
-    /// instead of loaded.
+    /// instead of loaded, and the file of overrides if it is damaged.
     ///
     /// # Errors
     /// [`AppError`] names the cause.
@@ -131,7 +131,8 @@ impl App {
         let limiter =
             if ui.enabled { limiter.sampling(HotKeys::new(ui.max_hot_keys), ui.recent_checks()) } else { limiter };
         let limiter = Arc::new(limiter);
-        let overrides = overrides(&settings, &limiter)?;
+        let documents = open_overrides(&settings.store, limiter.store(), start_empty)?;
+        let overrides = Arc::new(OverrideService::new(documents, Arc::clone(&limiter), settings.bounds()));
         let admin = HealthAndMetrics::new(Arc::clone(&metrics), settings.store.redis.required_for_readiness, {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
@@ -171,9 +172,8 @@ impl App {
         let (routes, health) = {
             let envoy = settings.envoy.clone();
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
-            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_metrics).await
+            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, quotas.clone(), &grpc_metrics).await
         };
-        let routes = routes.dividing(quotas.clone());
         // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
@@ -353,19 +353,6 @@ impl App {
             (false, false) => RunOutcome::NotSaved,
         }
     }
-}
-
-/// Creates the service of the overrides. They are kept in the shared store; without one, in a file beside the snapshot,
-/// if there is one.
-fn overrides(settings: &Settings, limiter: &Arc<Limiter<AnyStore>>) -> Result<Arc<OverrideService>, AppError> {
-    let snapshot = Some(&settings.store.snapshot.path).filter(|path| is_set(path));
-    let file = snapshot.map(|path| {
-        let mut file = path.clone().into_os_string();
-        file.push(".overrides");
-        PathBuf::from(file)
-    });
-    let documents = limiter.store().documents(overrides::DOCUMENTS, file.as_deref()).map_err(AppError::Overrides)?;
-    Ok(Arc::new(OverrideService::new(documents, Arc::clone(limiter), settings.bounds())))
 }
 
 /// Starts the serving threads; a count of 0 means one for each core.

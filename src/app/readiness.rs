@@ -10,10 +10,9 @@ use std::{
 };
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use tonic_health::server::HealthReporter;
 use weir_store::{AnyStore, redis::RedisStore};
 
-use crate::{admin::HealthAndMetrics, limiter::Limiter, transport::grpc::report_serving};
+use crate::{admin::HealthAndMetrics, limiter::Limiter, transport::grpc::ServingReporter};
 
 /// Interval between polls of the circuit breaker, and between attempts to reach the store after the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -28,7 +27,7 @@ const DOWN: &str = "the store does not answer\n";
 #[derive(Clone)]
 pub(super) struct Readiness {
     pub admin: HealthAndMetrics,
-    pub health: HealthReporter,
+    pub health: ServingReporter,
     /// Whether readiness fails while the store is unhealthy.
     pub requires_store: bool,
     /// Held while health is reported, so that the last report is of the latest state.
@@ -88,7 +87,7 @@ impl Readiness {
     /// Reports in the health service the same readiness as `/readyz`.
     async fn report(&self) {
         let _reporting = self.reporting.lock().await;
-        report_serving(&self.health, self.admin.is_ready()).await;
+        self.health.report(self.admin.is_ready()).await;
     }
 
     /// Fails readiness permanently.

@@ -1,8 +1,8 @@
-//! The snapshot: loaded before serving, written periodically and at shutdown.
+//! The snapshot: loaded before serving, written periodically and at shutdown. Beside it is the file of overrides.
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -19,11 +19,12 @@ use weir_policy::{Policy, tree::DEFAULT_ANCHOR};
 use weir_settings::file::is_set;
 use weir_store::{
     AnyStore, MemoryStore, StoreSettings, SystemClock,
+    documents::{Documents, FileError},
     memory::snapshot::{self, Snapshot, SnapshotLock, SnapshotSettings},
 };
 
 use super::error::AppError;
-use crate::limiter::Limiter;
+use crate::{limiter::Limiter, overrides};
 
 /// Largest lag of the wall clock behind a snapshot that is not logged: usual clock adjustments.
 const MAX_UNLOGGED_CLOCK_LAG: Micros = SECOND;
@@ -95,6 +96,33 @@ fn load(
         warn!(left_out = loaded.left_out, max_keys, "the snapshot holds more than store.max_keys: the rest is dropped");
     }
     Ok(Some(store))
+}
+
+/// Opens the overrides. They are in the shared store; without one, in a file beside the snapshot, if there is one. With
+/// `start_empty` a damaged file is set aside. A valid one stays in use, so that no ban is lifted.
+pub(super) fn open_overrides(
+    settings: &StoreSettings,
+    store: &AnyStore,
+    start_empty: bool,
+) -> Result<Documents, AppError> {
+    let snapshot = Some(&settings.snapshot.path).filter(|path| is_set(path));
+    let file = snapshot.map(|path| {
+        let mut file = path.clone().into_os_string();
+        file.push(".overrides");
+        PathBuf::from(file)
+    });
+    let open = || store.documents(overrides::DOCUMENTS, file.as_deref());
+    let opened = match (open(), &file) {
+        (Err(error @ FileError::Line { .. }), Some(path)) if start_empty => {
+            let place = path.display().to_string();
+            let aside = snapshot::set_aside(path).map_err(|cause| AppError::SetAside { path: place, cause })?;
+            let aside = aside.map(|aside| aside.display().to_string());
+            warn!(%error, aside, "starting without overrides and bans: their file was renamed");
+            open()
+        }
+        (opened, _) => opened,
+    };
+    opened.map_err(AppError::Overrides)
 }
 
 /// Writes the snapshots of a service.

@@ -18,8 +18,9 @@ const SOON: Duration = Duration::from_secs(30 * 86_400);
 
 /// Validate settings, policy, certificates and credentials without serving
 ///
-/// Opens no port and no connection to the store. Prints when certificates expire, with a warning if that is within 30 days.
-/// Prints the most memory that these settings allow, without the policy and overrides.
+/// Opens no port and no connection to the store, and reads neither the snapshot nor the overrides. Prints when certificates
+/// expire, with a warning if that is within 30 days. Prints the most memory that these settings allow, without the policy and
+/// overrides.
 ///
 /// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem found, with file, line and column; of values
 /// out of range it is the first.

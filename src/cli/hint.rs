@@ -11,6 +11,8 @@ use crate::proto::{SuggestRequest, SuggestResponse, rate_limiter_client::RateLim
 
 /// Maximum number of hidden files of a directory that are skipped.
 const MAX_HIDDEN: usize = 100;
+/// Maximum number of domains in a hint: one less than a suggestion has at most, which reveals that there are more.
+const MAX_DOMAINS: usize = 9;
 
 /// Warns on standard error if no limit applies to a key, with a suggestion of the service. An older service, or one
 /// that does not permit this client to ask, makes none.
@@ -75,7 +77,11 @@ pub(super) fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
         [] => String::new(),
         [only] => format!("; did you mean {}?", name(only)),
         [near, ..] if suggest::distance(domain, near.as_ref()).is_some() => format!("; did you mean {}?", name(near)),
-        all => format!("; there are {}", all.iter().map(name).collect::<Vec<_>>().join(", ")),
+        all => {
+            let names: Vec<_> = all.iter().take(MAX_DOMAINS).map(name).collect();
+            let others = if all.len() > MAX_DOMAINS { ", and others" } else { "" };
+            format!("; there are {}{others}", names.join(", "))
+        }
     }
 }
 
@@ -122,5 +128,17 @@ mod tests {
     fn a_key_is_shown_as_it_is_typed() {
         let key = ["a/b", "", "it's", "x y", "*", "ü"].map(str::to_owned);
         assert_eq!(shown(&key), r"a/b '' 'it'\''s' 'x y' '*' ü");
+    }
+
+    #[test]
+    fn a_hint_says_if_there_are_more_domains() {
+        let names: Vec<_> = (0..MAX_DOMAINS + 1).map(|n| format!("d{n:02}")).collect();
+        let hint = domains("elsewhere", &names);
+        assert!(
+            hint.starts_with("; there are --domain d00, ") && hint.ends_with(", --domain d08, and others"),
+            "{hint}"
+        );
+        let hint = domains("elsewhere", &names[..MAX_DOMAINS]);
+        assert!(hint.ends_with(", --domain d08"), "{hint}");
     }
 }

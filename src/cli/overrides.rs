@@ -42,13 +42,24 @@ impl Override {
 /// Which keys.
 #[derive(Args)]
 struct Pattern {
-    /// The first segments of the keys, root first, where `*` is any segment; or one argument with `/` between them, in which `\/` is a
-    /// slash. None: all keys of the domain
-    #[arg(value_name = "KEY")]
-    key: Vec<String>,
+    #[command(flatten)]
+    keys: Keys,
     /// The domain
     #[arg(long, default_value = "")]
     domain: String,
+}
+
+/// A key, or explicitly all: a shell omits an unquoted variable that is empty.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Keys {
+    /// The first segments of the keys, root first, where `*` is any segment; or one argument with `/` between them, in which `\/` is a
+    /// slash
+    #[arg(value_name = "KEY")]
+    key: Vec<String>,
+    /// All keys of the domain
+    #[arg(long)]
+    all_keys: bool,
 }
 
 /// Why, and for how long.
@@ -187,7 +198,7 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
     let Terms { reason, ttl, until, from, dry_run, json } = terms;
     let one = OverrideMessage {
         domain: pattern.domain,
-        key: segments(pattern.key)?,
+        key: segments(pattern.keys.key)?,
         change: Some(change),
         reason,
         start: from,
@@ -212,7 +223,7 @@ fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -
 
 impl End {
     pub(super) fn run(self) -> CommandResult {
-        let request = EndOverrideRequest { domain: self.pattern.domain, key: segments(self.pattern.key)? };
+        let request = EndOverrideRequest { domain: self.pattern.domain, key: segments(self.pattern.keys.key)? };
         let shown = print::pattern(&request.domain, &request.key);
         let ended = self.client.call(async |service| AdminClient::new(service).end_override(request).await)?.ended;
         match (&ended, self.json) {
@@ -248,7 +259,7 @@ impl List {
 impl Audit {
     pub(super) fn run(self) -> CommandResult {
         let (mut left, mut cursor) = (self.limit, String::new());
-        while left > 0 {
+        loop {
             // One more than is shown reveals whether there are more.
             let request = ListAuditRequest { page_size: left.saturating_add(1).min(PAGE as usize) as u32, cursor };
             let page = self.client.call(async |service| AdminClient::new(service).list_audit(request).await)?;
@@ -258,12 +269,11 @@ impl Audit {
             if page.events.len() > left && !self.json {
                 eprintln!("weir: there are more: --limit COUNT");
             }
-            (cursor, left) = (page.next_cursor, left - page.events.len().min(left));
-            if cursor.is_empty() {
-                break;
+            if page.events.len() > left || page.next_cursor.is_empty() {
+                return Ok(ExitCode::SUCCESS);
             }
+            (cursor, left) = (page.next_cursor, left - page.events.len());
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 

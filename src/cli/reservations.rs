@@ -28,7 +28,8 @@ const NOT_HELD: &str = "nothing is held: reserved without the shared store, whic
 /// Reserve units until their real cost is known
 ///
 /// Decides as `weir check` does. Where it is allowed, the cost is charged and held, and the last line is the hold: give it to
-/// `weir commit`, `weir cancel` or `weir extend`.
+/// `weir commit`, `weir cancel` or `weir extend`. A reservation that no limit applies to holds nothing, with a warning on standard
+/// error.
 ///
 /// Exit codes: 0: reserved; 1: refused; 2: an error.
 #[derive(Args)]
@@ -123,10 +124,15 @@ impl Reserve {
         let request = ReserveRequest { check, ttl, on_expiry: on_expiry.into() };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
-            match service.reserve(request).await {
-                Ok(answer) => Ok(answer.into_inner()),
-                Err(status) => Err(self.charged.failure(&status, &self.client, &mut service).await),
+            let answer = match service.reserve(request).await {
+                Ok(answer) => answer.into_inner(),
+                Err(status) => return Err(self.charged.failure(&status, &self.client, &mut service).await),
+            };
+            let decision = answer.decision.as_ref();
+            if decision.is_some_and(|decision| decision.levels.is_empty() && decision.r#override.is_empty()) {
+                hint::warn_of_unlimited(&mut service, &self.charged.domain, &self.charged.key).await;
             }
+            Ok(answer)
         })?;
         let decided = RenderedDecision::from(answer.decision.unwrap_or_default());
         let is_allowed = decided.summary.decision.allowed;

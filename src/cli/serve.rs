@@ -38,7 +38,7 @@ const PANICKED: u8 = 5;
 pub(super) struct Serve {
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Rename the snapshot to PATH.rejected, and start without it
+    /// Rename the snapshot to PATH.rejected, and start without it; also a damaged file of overrides
     #[arg(long)]
     start_empty: bool,
 }

@@ -111,7 +111,28 @@ impl<'n> CheckAll<'n> {
             plan.enforce_as_written();
         }
         ensure_checkable(&plan)?;
+        self.ensure_same_limits(&plan, &parts)?;
         Ok((plan, parts))
+    }
+
+    /// Rejects checks that share a state under limits that differ: their sum has no price.
+    fn ensure_same_limits(&self, plan: &Plan<'_>, parts: &Parts<'_>) -> Result<(), Invalid> {
+        let levels = plan.levels();
+        let differs = |index: &usize| {
+            let (level, first) = (&levels[*index], &levels[plan.state_of(*index)]);
+            level.params() != first.params() || level.limit.shadow != first.limit.shadow
+        };
+        let Some(place) = (0..levels.len()).find(differs) else { return Ok(()) };
+        let mut end = 0;
+        let check = parts.iter().position(|(count, _)| {
+            end += count;
+            place < end
+        });
+        let check = check.unwrap_or_default();
+        let field = if self.checks[check].spec.is_some() { "limit_spec" } else { "factor" };
+        let name = &levels[place].limit.name;
+        let message = format!("the limit `{name}` differs from that of an earlier check of the same key");
+        Err(Invalid::field_error(field, message).in_check(check))
     }
 }
 

@@ -234,9 +234,10 @@ impl<'a> ResolvedDescriptor<'a> {
     }
 
     /// Returns whether a limit is in shadow mode. In a policy file with `descriptors` the rule decides that, not the
-    /// limit's `shadow` in the plan.
+    /// limit's `shadow` in the plan. A limit given in the descriptor is never.
     pub(super) fn is_shadow(&self, matched: &MatchedLimit<'_>) -> bool {
-        matched.shadowed || self.rule.map_or(matched.limit.shadow, |rule| rule.shadow)
+        let own = || matched.limit.shadow && !self.is_override();
+        matched.shadowed || self.rule.map_or_else(own, |rule| rule.shadow)
     }
 
     pub(super) fn is_override(&self) -> bool {
@@ -250,11 +251,12 @@ impl<'a> ResolvedDescriptor<'a> {
 
 impl DescriptorLimit {
     /// Returns the limit: a fixed window of one unit. It charges refused requests, unless the domain charges all or
-    /// nothing.
+    /// nothing; there, as one with `quota_mode`, it refuses no request on its own.
     fn limit(self, domain: &Domain) -> Limit {
         let charge_denied = domain.charge != Charge::AllOrNothing;
         let window = FixedWindow::in_unit(self.requests_per_unit, self.unit.micros(), charge_denied);
-        Limit::new(Origin::Override, None, "override", 0, false, Params::FixedWindow(window))
+        let shadow = !charge_denied && domain.is_in_quota_mode();
+        Limit::new(Origin::Override, None, "override", 0, shadow, Params::FixedWindow(window))
     }
 }
 

@@ -31,8 +31,6 @@ const MAX_DEMANDS: u64 = 1 << 12;
 pub struct QuotaLevel {
     /// The name of the limit's state for the key, unique among all states.
     pub name: Vec<u8>,
-    /// The limit's name.
-    pub limit: Box<str>,
     /// The limit's rate in units, [`UNITS_PER_REQUEST`] for each request per second.
     pub rate: u64,
     key: Key,
@@ -45,8 +43,6 @@ pub struct QuotaLevel {
 /// The limits of a bucket, root first, without limits in shadow mode and concurrency limits, which have no rate.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaPath {
-    /// The index of the domain in its policy; `None` if no policy defines it.
-    pub domain: Option<u32>,
     /// The limits.
     pub levels: Vec<QuotaLevel>,
     /// The decision while the store is unavailable.
@@ -78,7 +74,6 @@ impl QuotaLevel {
         };
         Some(Self {
             name,
-            limit: limit.name.clone(),
             rate,
             key: key.clone(),
             depth,
@@ -86,6 +81,11 @@ impl QuotaLevel {
             of_rate: bucket("rate", rate.max(1))?,
             of_demand: bucket("demand", WHOLE_DEMAND * MAX_DEMANDS)?,
         })
+    }
+
+    /// Whether what is held of one level is held of the other one.
+    pub fn is_held_as(&self, other: &Self) -> bool {
+        (self.rate, self.anchor) == (other.rate, other.anchor)
     }
 
     /// Returns the demand of all replicas if `free` units of the demand bucket are free.
@@ -123,7 +123,7 @@ impl<S: Store> Limiter<S> {
         let banned = resolved.banned().map(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
         let levels = enforced.map(|(key, matched)| QuotaLevel::new(key, matched.depth, domain.anchor, matched.limit));
         let levels = banned.into_iter().chain(levels).flatten().collect();
-        Ok(QuotaPath { domain: Some(domain.index), levels, on_store_failure: domain.on_store_failure })
+        Ok(QuotaPath { levels, on_store_failure: domain.on_store_failure })
     }
 
     /// Serves a renewal of a part of a level.

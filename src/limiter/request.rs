@@ -63,8 +63,9 @@ impl<'n> Request<'n> {
     }
 
     /// Adds to `levels`, which must be empty, the limits that the request meets under the policy and its overrides,
-    /// root first. With `keep_removed`, limits that an override removes stay, so that reservations can settle them.
-    /// Returns the effect of a refusal by one limit on the others, and the override that acts on the request.
+    /// root first. With `keep_removed`, limits that an override removes, or whose state it replaces, stay, so that
+    /// reservations can settle them. Returns the effect of a refusal by one limit on the others, and the override that
+    /// acts on the request.
     #[inline]
     pub(super) fn resolve<'a>(
         &'a self,
@@ -115,8 +116,7 @@ impl<'n> Request<'n> {
         }
     }
 
-    /// Builds the plan under the policy of this version. With `keep_removed`, limits that an override removes stay, so
-    /// that reservations can settle them.
+    /// Builds the plan under the policy of this version. `keep_removed`: see [`Self::resolve`].
     pub(super) fn plan<'a>(
         &'a self,
         policy: &'a Policy,

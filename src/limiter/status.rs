@@ -25,6 +25,8 @@ pub struct DescriptorAnswers<'a> {
     pub statuses: Vec<DescriptorAnswer<'a>>,
     /// Whether it was decided without the shared store.
     pub degraded: bool,
+    /// Whether every descriptor except unlimited and banned ones counts as one with a quota.
+    pub quota_mode: bool,
 }
 
 /// The answer to one descriptor.
@@ -71,12 +73,12 @@ pub struct DisplayedLimit<'a> {
 
 impl DescriptorAnswers<'_> {
     /// Returns whether the request is allowed: no descriptor without a quota is over, and not all descriptors with a
-    /// quota are. With `quota_mode` every descriptor except unlimited and banned ones counts as one with a quota.
-    pub fn allowed(&self, quota_mode: bool) -> bool {
+    /// quota are.
+    pub fn allowed(&self) -> bool {
         let (mut quotas, mut quotas_over) = (0, 0);
         for status in &self.statuses {
             let is_banned = status.overridden.is_some_and(|overridden| overridden.ban.is_some());
-            if status.quota || (quota_mode && !status.unlimited && !is_banned) {
+            if status.quota || (self.quota_mode && !status.unlimited && !is_banned) {
                 quotas += 1;
                 quotas_over += usize::from(status.over);
             } else if status.over {
@@ -98,9 +100,7 @@ impl<'a> DescriptorAnswer<'a> {
         let rule = found.rule;
         let level = |((level, decision), matched): (&(&Level<'a>, &Decision), MatchedLimit<'_>)| {
             let mut answer = LevelAnswer::new(plan, level, decision);
-            if rule.is_some() {
-                answer.shadow = found.is_shadow(&matched);
-            }
+            answer.shadow = found.is_shadow(&matched);
             answer
         };
         let levels: SmallVec<[_; 2]> = decided.iter().zip(found.limits()).map(level).collect();
@@ -224,6 +224,7 @@ impl<S: Store> Limiter<S> {
                 handle.counters.unmatched(plan.domain);
             }
             answer.degraded = verdict.degraded;
+            answer.quota_mode = request.domain.is_some_and(|domain| domain.is_in_quota_mode());
         };
         decide(&self.store, Ok(request.plan(handle.version)), fill)
     }

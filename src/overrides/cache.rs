@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tracing::warn;
+use tracing::{info, warn};
 use weir_core::{algorithm::Bounds, domain::Micros};
 use weir_policy::overrides::Override;
 use weir_store::documents::{ChangeId, Changes};
 use weir_telemetry::Causes;
 
-use super::document;
+use super::{AUDIT, document};
 
 /// The overrides as of the last read of the store.
 pub(super) struct OverrideCache {
@@ -110,8 +110,10 @@ impl OverrideCache {
                 return;
             }
             None => self.by_name.remove(&name),
-            Some((Err(error), _)) => {
-                warn!(name, error = %Causes(&error), "a stored override is not in force");
+            Some((Err(error), document)) => {
+                // Both the name and what JSON reports contain the keys, which only the audit log may.
+                warn!(id = document::id(&document), %error, "a stored override is not in force");
+                info!(target: AUDIT, name, error = %Causes(&error), "override not in force");
                 self.by_name.remove(&name)
             }
         };

@@ -106,6 +106,12 @@ pub fn read(text: &str, bounds: &Bounds) -> Result<Arc<Override>, StoredOverride
     Ok(Arc::new(one))
 }
 
+/// Returns the id of a stored override, also of one that cannot be read otherwise.
+pub(super) fn id(text: &str) -> Option<String> {
+    let stored: serde_json::Value = serde_json::from_str(text).ok()?;
+    Some(stored.get("id")?.as_str()?.to_owned())
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }

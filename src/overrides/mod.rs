@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 use weir_core::{
     algorithm::Bounds,
-    domain::{Clock, Micros},
+    domain::{Clock, Micros, time::SECOND},
 };
 use weir_policy::{
     Overrides,
@@ -37,6 +37,8 @@ pub use document::{StoredOverrideError, read};
 
 /// The name of the documents in the store.
 pub const DOCUMENTS: &str = "overrides";
+/// The last moment of the year 9999, and of the timestamps of protobuf.
+pub const LAST_MOMENT: Micros = 253_402_300_800 * SECOND - 1;
 /// Interval between polls of the store: a change is in force on every replica within a second.
 const POLL_EVERY: Duration = Duration::from_millis(250);
 /// Minimum interval between two warnings.
@@ -195,6 +197,9 @@ impl OverrideService {
             OverrideEnd::At(end) => end,
             OverrideEnd::After(length) => start.saturating_add(length),
         });
+        if end.is_some_and(|end| end > LAST_MOMENT) {
+            return Err(OverrideError::LateEnd.into());
+        }
         let value = Override {
             id: format!("{:012x}", OsPlatform.random() & 0xffff_ffff_ffff).into(),
             domain: domain.into(),

@@ -98,6 +98,9 @@ impl Metrics {
         registry.add(Arc::clone(&check_durations) as Arc<dyn Render>);
         registry.add(Arc::clone(&policy) as Arc<dyn Render>);
         registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        let reload_successful = registry.gauge(RELOAD_SUCCESSFUL, &[]);
+        // While the first policy is awaited, none has been invalid.
+        reload_successful.set(1.0);
         Arc::new(Self {
             named: Mutex::default(),
             max_named: settings.max_limit_series,
@@ -115,7 +118,7 @@ impl Metrics {
             reloaded: registry.counter(RELOADS, &[("result", "success")]),
             not_reloaded: registry.counter(RELOADS, &[("result", "error")]),
             last_reload: registry.gauge(LAST_RELOAD, &[]),
-            reload_successful: registry.gauge(RELOAD_SUCCESSFUL, &[]),
+            reload_successful,
             registry: Arc::new(registry),
         })
     }

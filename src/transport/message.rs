@@ -1,9 +1,6 @@
 //! Decodes the messages of clients. Bounds are enforced before memory is allocated for the bytes. A check borrows from
 //! its bytes, so that decoding one allocates nothing.
 
-mod lease;
-mod reserve;
-
 use std::borrow::Cow;
 
 use prost::Message;
@@ -15,9 +12,6 @@ use crate::{
     limiter::Invalid,
     proto::{self, LimitSpec},
 };
-
-pub use lease::LeaseMessage;
-pub use reserve::ReserveMessage;
 
 /// Maximum number of fields of a check on the wire, and of its `limit_spec`: twice as many as a valid one can have. Two
 /// bytes on the wire may become a few hundred in memory.
@@ -36,7 +30,7 @@ mod field {
     pub(super) const DRY_RUN: u32 = 9;
 }
 
-/// The field number of the checks of `CheckBatchRequest`.
+/// The field number of the checks of `CheckBatchRequest`, and of the check of other messages.
 const CHECKS: u32 = 1;
 
 /// The error for a message that cannot be decoded.
@@ -151,7 +145,7 @@ pub(super) fn unreadable() -> Invalid {
     Invalid::field_error("", UNREADABLE)
 }
 
-/// Returns the checks of a `CheckBatchRequest`, still encoded.
+/// Returns the checks of a message whose first field they are, as `CheckBatchRequest`, still encoded.
 ///
 /// # Errors
 /// [`Invalid`] with [`UNREADABLE`] if the bytes are not a message.
@@ -173,6 +167,17 @@ pub fn read<M: Message + Default>(bytes: &[u8]) -> Result<M, Invalid> {
     let bounded = Fields::new(bytes).count_up_to(MAX_FIELDS).is_some_and(|fields| fields <= MAX_FIELDS);
     let read = if bounded { M::decode(bytes).ok() } else { None };
     read.ok_or_else(unreadable)
+}
+
+/// Decodes a message whose first field is a check: the check, and the message with all its fields. Unlike other fields,
+/// the check must not be split into several, each of which would be allowed [`MAX_FIELDS`] fields.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn read_with_check<M: Message + Default>(bytes: &[u8]) -> Result<(CheckMessage<'_>, M), Invalid> {
+    let mut checks = batch(bytes)?;
+    let check = CheckMessage::read(checks.next().unwrap_or_default())?;
+    if checks.next().is_some() { Err(unreadable()) } else { Ok((check, read(bytes)?)) }
 }
 
 #[cfg(test)]
@@ -228,10 +233,10 @@ mod tests {
         let ttl = Some(Duration { seconds: 3, nanos: 5_000 });
         let message = ReserveRequest { check: Some(check(2, 1)), ttl, on_expiry: 2 };
         let bytes = message.encode_to_vec();
-        let expected = ReserveMessage { check: message.check.as_ref().unwrap().into(), ttl, on_expiry: 2 };
-        assert_eq!(ReserveMessage::read(&bytes).unwrap(), expected);
-        assert_eq!(ReserveMessage::read(b"").unwrap(), ReserveMessage::default());
-        let reads = |bytes: &[u8]| ReserveMessage::read(bytes).is_ok();
+        let expected = (message.check.as_ref().unwrap().into(), message.clone());
+        assert_eq!(read_with_check(&bytes).unwrap(), expected);
+        assert_eq!(read_with_check(b"").unwrap(), (CheckMessage::default(), ReserveRequest::default()));
+        let reads = |bytes: &[u8]| read_with_check::<ReserveRequest>(bytes).is_ok();
         assert!(!reads(&[&bytes[..], &bytes[..]].concat()), "two checks, each with all its fields");
         assert!(!reads(&ReserveRequest { check: Some(check(1_000, 0)), ..message.clone() }.encode_to_vec()));
         assert!(!reads(&ReserveRequest { check: Some(check(1, 1_000)), ..message }.encode_to_vec()));
@@ -289,7 +294,7 @@ mod tests {
             }
             let _ = batch(&bytes).map(Iterator::count);
             let _ = super::read::<ResetRequest>(&bytes);
-            let _ = ReserveMessage::read(&bytes);
+            let _ = read_with_check::<ReserveRequest>(&bytes);
         }
     }
 }

@@ -138,6 +138,11 @@ async fn errors_name_the_check_and_charge_nothing() {
         (vec![own, independent], "checks[1].limit_spec.charge"),
         (vec![good(), with_limits(good(), vec![gcra(0, 0, 60)])], "checks[1].limit_spec.limits[0].gcra.count"),
         (vec![good(), CheckRequest { factor: Some(1e-12), ..good() }], "checks[1].factor"),
+        (vec![good(), trade("b", "berta", 1), CheckRequest { factor: Some(2.0), ..good() }], "checks[2].factor"),
+        (
+            vec![with_limits(good(), vec![gcra(5, 1, 60)]), with_limits(good(), vec![gcra(9, 1, 60)])],
+            "checks[1].limit_spec",
+        ),
     ] {
         let status = server.client().await.check_all(CheckAllRequest { checks }).await.expect_err(field);
         assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())));

@@ -67,6 +67,8 @@ fn an_unmatched_key_is_a_warning_with_a_suggestion() {
         for more in [&[][..], &["--json"]] {
             let checked = server.run(&[&["check"], key, more].concat());
             assert_eq!((checked.code, checked.err), (0, format!("weir: warning: no limit applies to {hint}")));
+            let reserved = server.run(&[&["reserve"], key, more].concat());
+            assert_eq!((reserved.code, reserved.err), (0, format!("weir: warning: no limit applies to {hint}")));
         }
         let reset = server.run(&[&["reset"], key].concat());
         assert_eq!((reset.code, reset.out), (0, format!("nothing to reset: {} had no state\n", key.join(" / "))));
@@ -257,6 +259,11 @@ fn invalid_arguments_are_explained() {
             &["override", "set", "a", "--reason", "x", "--times", "1e7"],
             "--times must be 0.000001 to 1000000, not `1e7`",
         ),
+        (&["ban", "--reason", "x"], "<KEY|--all-keys>"),
+        (&["unban"], "<KEY|--all-keys>"),
+        (&["override", "set", "--reason", "x", "--shadow"], "<KEY|--all-keys>"),
+        (&["override", "end", "--domain", "shop"], "<KEY|--all-keys>"),
+        (&["ban", "user", "--all-keys", "--reason", "x"], "cannot be used with '--all-keys'"),
         (&["ban", r"user/a\", "--reason", "x"], r"the key `user/a\` ends with a `\` that escapes nothing"),
         (&["check", "a", "--addr", "localhost"], "`localhost` has no port; write localhost:8081"),
         (&["check", "a", "--addr", "grpc://localhost:8081"], "`grpc://` is not a scheme"),

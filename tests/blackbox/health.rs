@@ -9,7 +9,14 @@ use tonic::{Code, transport::Channel};
 
 use weir::transport::grpc::MAX_REFLECTIONS;
 
-use crate::support::{Server, plain::Plain};
+use crate::support::{Server, plain::Plain, server::Setup};
+
+const QUOTAS: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
+
+/// Starts a service that divides limits among Envoys.
+fn dividing() -> Server {
+    Setup::new().policy("domain: api\nschema: {}").env("WEIR_RLQS__DOMAINS", "api=user").start()
+}
 
 #[test]
 fn the_health_command_prints_the_serving_status() {
@@ -18,8 +25,11 @@ fn the_health_command_prints_the_serving_status() {
     assert_eq!((output.code, output.out.as_str()), (0, "SERVING\n"));
     let output = server.run(&["health", "--service", "weir.v1.RateLimiter", "--json"]);
     assert_eq!((output.code, output.out.as_str()), (0, "{\"status\":\"SERVING\"}\n"));
-    let unknown = server.run(&["health", "--service", "other"]);
-    assert!(unknown.code == 2 && unknown.err.contains("NOT_FOUND"), "{unknown:?}");
+    for service in ["other", QUOTAS] {
+        let unknown = server.run(&["health", "--service", service]);
+        assert!(unknown.code == 2 && unknown.err.contains("NOT_FOUND"), "{unknown:?}");
+    }
+    assert_eq!(dividing().run(&["health", "--service", QUOTAS]).out, "SERVING\n");
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
     let gone = server.run(&["health"]);
@@ -52,7 +62,7 @@ macro_rules! reflection {
                 files.file_descriptor_proto.into_iter().map(read).collect()
             }
 
-            pub async fn lists_services_and_returns_their_files(channel: &Channel) {
+            pub async fn lists_services_and_returns_their_files(channel: &Channel, has_quotas: bool) {
                 let MessageResponse::ListServicesResponse(services) =
                     ask(channel, MessageRequest::ListServices(String::new())).await
                 else {
@@ -62,6 +72,7 @@ macro_rules! reflection {
                 for service in ["weir.v1.RateLimiter", "weir.v1.Admin", "grpc.health.v1.Health"] {
                     assert!(services.contains(service), "{services:?}");
                 }
+                assert_eq!(services.contains(QUOTAS), has_quotas, "{services:?}");
 
                 let mut known = BTreeSet::new();
                 let symbol = MessageRequest::FileContainingSymbol("weir.v1.RateLimiter".to_owned());
@@ -89,10 +100,11 @@ reflection!(reflection_v1alpha, v1alpha);
 
 #[tokio::test]
 async fn reflection_lists_services_and_returns_their_files() {
-    let server = Server::with_policy("schema: {}");
-    let channel = server.channel().await;
-    reflection_v1::lists_services_and_returns_their_files(&channel).await;
-    reflection_v1alpha::lists_services_and_returns_their_files(&channel).await;
+    for (server, has_quotas) in [(Server::with_policy("schema: {}"), false), (dividing(), true)] {
+        let channel = server.channel().await;
+        reflection_v1::lists_services_and_returns_their_files(&channel, has_quotas).await;
+        reflection_v1alpha::lists_services_and_returns_their_files(&channel, has_quotas).await;
+    }
 }
 
 #[tokio::test]

@@ -132,6 +132,31 @@ fn a_limit_that_never_refuses_is_a_warning() {
 }
 
 #[test]
+fn a_factor_that_divides_no_limit_is_a_warning() {
+    let users = |alex: &str| {
+        let any = "'*': { limits: [[9, 1, 1]], children: { trade: { limits: [[3, 1, 1]] } } }";
+        format!("schema: {{ user: {{ limits: [[99, 1, 1]], children: {{ {any}, alex: {{ {alex} }} }} }} }}")
+    };
+    for (alex, warned) in [
+        ("factor: 0.1", true),
+        ("factor: 0.1, children: { trade: {} }", true),
+        // What it would divide is lifted.
+        ("factor: 2, children: { trade: { factor: 0, limits: [[3, 1, 1]] } }", true),
+        ("factor: 0.1, limits: [[9, 1, 1]]", false),
+        ("factor: 0.1, children: { trade: { limits: [[3, 1, 1]] } }", false),
+        // These lift the limits, and change nothing on purpose.
+        ("factor: 0", false),
+        ("factor: 1", false),
+        ("", false),
+    ] {
+        let dir = Folder::of(&[("limits.yaml", &users(alex))]);
+        let linted = run(&["limits", "lint", &dir.path("limits.yaml")]);
+        let warning = "warning: default domain: the factor of `user/alex` changes nothing: ";
+        assert_eq!((linted.code, linted.out.matches(warning).count()), (0, usize::from(warned)), "{alex}: {linted:?}");
+    }
+}
+
+#[test]
 fn lint_warns_of_slots_that_cannot_be_taken() {
     let (slots, units) = ("concurrency: { max: 1, ttl: 1s }", "gcra: { burst: 9, count: 1, period: 1s }");
     let queue = "leaky_queue: { count: 1, period: 1s, burst: 9 }";

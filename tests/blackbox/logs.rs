@@ -109,7 +109,10 @@ async fn an_outage_logs_its_effect_and_its_end() {
     let setup = Setup::new().env("WEIR_STORE__URL", &redis.url()).policy("schema: { '*': { limits: [9, 1, 86400] } }");
     let server = setup.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "200ms").start();
     let mut client = server.client().await;
-    assert!(!client.check(peek(&["a"])).await.expect("an answer").into_inner().degraded);
+    eventually_async("the store answers", async || {
+        (!client.check(peek(&["a"])).await.expect("an answer").into_inner().degraded).then_some(())
+    })
+    .await;
     redis.pause();
     let began = eventually_async("the outage is logged", async || {
         assert!(client.check(check(&["a"])).await.expect("an answer").into_inner().degraded);

@@ -3,22 +3,21 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::json;
-use tonic::Code;
 use weir::proto::{
-    CheckAllRequest, CheckBatchRequest, CheckResponse, EndOverrideRequest, ListAuditRequest, Override,
-    SetOverrideRequest, SetOverrideResponse, admin_client::AdminClient, r#override::Change,
+    CheckAllRequest, CheckBatchRequest, CheckResponse, EndOverrideRequest, Override, SetOverrideRequest,
+    SetOverrideResponse, admin_client::AdminClient, r#override::Change,
 };
 
 use crate::support::{
     Folder, Server, eventually, finish,
     http::Client,
-    requests::{check, gcra, peek, refusal, short, with_limits},
-    reservations::{commit, reserve, wanted},
+    requests::{check, gcra, peek, short, with_limits},
+    reservations::{reserve, wanted},
     server::Setup,
     weir,
 };
 
-const POLICY: &str = "
+pub const POLICY: &str = "
 schema:
   user:
     children:
@@ -26,7 +25,7 @@ schema:
         limits: [{ fixed_window: { count: 10, period: 1d }, name: per-user }]
         children: { trade: { limits: [{ fixed_window: { count: 4, period: 1d }, name: trades }] } }
 ";
-const TRADE: [&str; 3] = ["user", "alex", "trade"];
+pub const TRADE: [&str; 3] = ["user", "alex", "trade"];
 
 pub fn over(key: &[&str], change: Change) -> Override {
     let key = key.iter().map(ToString::to_string).collect();
@@ -38,7 +37,7 @@ pub async fn set(server: &Server, one: Override) -> SetOverrideResponse {
     AdminClient::new(server.channel().await).set_override(request).await.expect("an answer").into_inner()
 }
 
-async fn end(server: &Server, key: &[&str]) -> bool {
+pub async fn end(server: &Server, key: &[&str]) -> bool {
     let request = EndOverrideRequest { key: key.iter().map(ToString::to_string).collect(), ..Default::default() };
     let answer = AdminClient::new(server.channel().await).end_override(request).await.expect("an answer");
     answer.into_inner().ended.is_some()
@@ -122,29 +121,15 @@ async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_reservation_is_settled_under_any_override() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    for change in [Change::Ban(true), Change::Unlimited(true), Change::Factor(0.5)] {
-        let hold = reserve(&mut client, wanted(&TRADE, 2, 60_000)).await.hold;
-        assert!(!hold.is_empty());
-        set(&server, over(&["user", "alex"], change.clone())).await;
-        commit(&mut client, &hold, Some(1)).await.expect("settled");
-        assert!(end(&server, &["user", "alex"]).await);
-    }
-    assert_eq!(server.check(peek(&TRADE)).await.remaining, 1, "one was used of each");
-}
-
-#[tokio::test]
 async fn an_override_starts_and_ends_by_itself_and_both_are_in_the_audit_log() {
     let server = Server::with_policy(POLICY);
     let moment = |seconds: i64| {
         let now = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds.unsigned_abs());
         Some(prost_types::Timestamp::from(now))
     };
-    let one = Override { start: moment(1), end: moment(2), ..over(&["user", "alex"], Change::Ban(true)) };
+    let one = Override { start: moment(3), end: moment(8), ..over(&["user", "alex"], Change::Ban(true)) };
     set(&server, one).await;
-    assert!(server.check(peek(&TRADE)).await.allowed, "it begins in a second");
+    assert!(server.check(peek(&TRADE)).await.allowed, "it begins in three seconds");
     let is_allowed = || server.run(&["check", "--cost", "0", "user", "alex"]).code == 0;
     eventually("it begins", || (!is_allowed()).then_some(()));
     eventually("it ends", || is_allowed().then_some(()));
@@ -184,6 +169,20 @@ async fn commands_set_list_and_end() {
         assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&line), "{}", dry.out);
     }
 
+    let unmet = "no limit of the policy is at the pattern or below: compare domain and key with those of checks";
+    for (ban, is_unmet) in [
+        (&["user", "mallory"][..], false),
+        (&["--all-keys"], false),
+        (&["usr/mallory"], true),
+        (&["user", "mallory", "--domain", "shpo"], true),
+    ] {
+        let dry = server.run(&[&["ban", "--reason", "x", "--dry-run"], ban].concat());
+        assert_eq!((dry.code, dry.out.contains(unmet)), (0, is_unmet), "{ban:?}: {dry:?}");
+    }
+    let banned = server.run(&["ban", "--all-keys", "--reason", "x"]);
+    assert!(banned.code == 0 && banned.out.contains("  all keys: banned, until it is ended"), "{banned:?}");
+    assert_eq!(server.run(&["check", "user", "sam", "--cost", "0"]).code, 1);
+    assert_eq!(server.run(&["unban", "--all-keys"]).code, 0);
     let banned = server.run(&["ban", "user", "mallory", "--reason", "abuse"]);
     assert_eq!(banned.code, 0, "{}", banned.err);
     let listed = server.run(&["overrides", "user", "mallory"]);
@@ -194,7 +193,7 @@ async fn commands_set_list_and_end() {
     assert_eq!((again.code, &*again.out), (1, "there is no override for user / mallory\n"));
     let first = server.run(&["audit", "--limit", "2"]);
     assert_eq!((first.out.lines().count(), &*first.err), (2, "weir: there are more: --limit COUNT\n"));
-    assert_eq!(server.run(&["audit", "--limit", "3"]).err, "");
+    assert_eq!(server.run(&["audit", "--limit", "5"]).err, "");
     for (name, why) in
         [("nope", "no limit at the pattern or below is called `nope`"), ("trades", "`trades` is a fixed_window")]
     {
@@ -282,35 +281,6 @@ descriptors:
 }
 
 #[tokio::test]
-async fn requests_out_of_bounds_name_the_field() {
-    let server = Server::with_policy(POLICY);
-    let mut client = AdminClient::new(server.channel().await);
-    let ttl = Some(prost_types::Duration { seconds: 9, nanos: 1 });
-    let both = Override {
-        end: Some(prost_types::Timestamp { seconds: 1 << 33, nanos: 0 }),
-        ..over(&["a"], Change::Ban(true))
-    };
-    for (one, ttl, field) in [
-        (None, None, "override"),
-        (Some(Override { change: None, ..over(&["a"], Change::Ban(true)) }), None, "override.change"),
-        (Some(over(&["a"], Change::Ban(false))), None, "override.change"),
-        (Some(over(&["a"; 33], Change::Ban(true))), None, "override.key"),
-        (Some(over(&["a"], Change::Factor(f64::INFINITY))), None, "override.factor"),
-        (Some(over(&["a"], Change::Ban(true))), ttl, "ttl"),
-        (Some(both), Some(prost_types::Duration { seconds: 9, nanos: 0 }), "ttl"),
-    ] {
-        let request = SetOverrideRequest { r#override: one, ttl, dry_run: false };
-        let status = client.set_override(request).await.expect_err("it is refused");
-        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status}");
-    }
-    let request = SetOverrideRequest { r#override: Some(over(&["a"], Change::Ban(true))), ttl, dry_run: false };
-    let status = client.set_override(request).await.expect_err("it is refused");
-    assert_eq!(status.message(), "ttl must be 1us to 2^53us (285 years), in whole microseconds");
-    let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
-    assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
-}
-
-#[tokio::test]
 async fn overrides_in_memory_survive_a_kill() {
     let dir = Folder::new();
     let start = || Setup::new().policy(POLICY).snapshot(dir.path("weir.snapshot")).start();
@@ -350,4 +320,33 @@ async fn overrides_in_memory_survive_a_kill() {
     assert_eq!(server.run(&["audit", "--limit", "99"]).out.lines().count(), 23);
     let torn = server.log_lines("an incomplete last line is ignored: its change was never confirmed");
     assert_eq!((torn.len(), torn[0]["path"].as_str()), (1, Some(&*file)));
+}
+
+#[test]
+fn start_empty_sets_aside_a_damaged_file_and_keeps_a_valid_one() {
+    let dir = Folder::new();
+    let setup = || Setup::new().policy(POLICY).snapshot(dir.path("weir.snapshot"));
+    let server = setup().start();
+    assert_eq!(server.run(&["ban", "user/mallory", "--reason", "abuse"]).code, 0);
+    drop(server);
+    let server = setup().arg("--start-empty").start();
+    assert_eq!(server.run(&["check", "user", "mallory"]).code, 1, "the ban stays in force");
+    drop(server);
+    let file = dir.path("weir.snapshot.overrides");
+    let damaged = [&fs::read(&file).expect("read")[..], b"nothing\n"].concat();
+    fs::write(&file, &damaged).expect("written");
+    let mut serve = weir();
+    serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", dir.path("weir.snapshot"));
+    let refused = finish(serve.env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0"));
+    assert_eq!((refused.code, fs::read(&file).expect("left alone")), (2, damaged.clone()));
+    for expected in [&format!("the overrides in {file}, line 2: not a change"), "`weir serve --start-empty`"] {
+        assert!(refused.err.contains(expected), "{expected} is missing: {}", refused.err);
+    }
+    let server = setup().arg("--start-empty").start();
+    assert_eq!(server.log_lines("starting without overrides and bans: their file was renamed").len(), 1);
+    assert_eq!(fs::read(dir.path("weir.snapshot.overrides.rejected")).expect("set aside"), damaged);
+    assert_eq!(server.run(&["check", "user", "mallory"]).code, 0);
+    assert_eq!(server.run(&["ban", "user/mallory", "--reason", "abuse"]).code, 0);
+    drop(server);
+    assert_eq!(setup().start().run(&["overrides"]).out.lines().count(), 1);
 }

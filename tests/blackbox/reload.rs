@@ -162,11 +162,15 @@ async fn a_log_that_is_not_read_any_more_holds_up_no_reload_and_no_shutdown() {
     let snapshot = setup.path("snapshot");
     let mut server = setup.snapshot(&snapshot).start();
     server.close_log();
-    for most in 6..10 {
+    for most in 6.. {
         write_at_once(&server.dir.path().join("limits.yaml"), &policy(most));
         wait_for_limit(&server, most).await;
+        // The reader may not have closed the pipe yet.
+        if most >= 9 && server.metric("weir_log_lines_lost_total") > 0.0 {
+            break;
+        }
+        assert!(most < 1_000, "no line is lost");
     }
-    assert!(server.metric("weir_log_lines_lost_total") > 0.0);
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
     assert!(snapshot.exists());

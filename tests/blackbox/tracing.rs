@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tonic::{Code, Request};
 use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir_test_redis::{Options, Server as Redis};
+use weir_test_redis::{Options, Server as Redis, free_port};
 
 use crate::support::{
     Server,
@@ -165,7 +165,7 @@ async fn the_parent_sampling_decision_overrides_the_ratio() {
 
 #[test]
 fn an_unreachable_collector_loses_spans_but_fails_no_checks() {
-    let endpoint = Collector::start().endpoint.clone();
+    let endpoint = format!("http://127.0.0.1:{}", free_port());
     let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__OTLP_ENDPOINT", &endpoint);
     let mut server = setup.env("WEIR_TRACING__MAX_QUEUE", "4").start();
     let lost = |result| server.metric(&format!("weir_trace_spans_total{{result=\"{result}\"}}"));

@@ -245,8 +245,8 @@ async fn the_first_page_of_many_keys_is_fast() {
     }
     let since = std::time::Instant::now();
     assert_eq!(page(&channel, prefix(&["long"])).await.keys.len(), 100);
-    // Far above the normal duration, for busy machines; a scan of all keys would take longer still.
-    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    // Far above the normal duration, for busy machines. Rows of all keys would take longer still.
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
 }
 
 #[tokio::test]

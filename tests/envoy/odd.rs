@@ -103,7 +103,7 @@ proptest! {
                 prop_assert!(shown.until_reset >= 0 && shown.remaining <= shown.requests_per_unit, "{shown:?}");
             }
         }
-        prop_assert!(answer.allowed(false) || answer.statuses.iter().any(|status| status.over));
+        prop_assert!(answer.allowed() || answer.statuses.iter().any(|status| status.over));
         prop_assert!(!limiter.metrics().render().is_empty());
     }
 }
@@ -142,11 +142,11 @@ fn a_request_is_decided_up_to_the_maximum_number_of_limits() {
     let request = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |number| number.to_string()) };
     let handle = limiter.policy_handle();
     let resolved = request.resolve(&handle.policy).expect("not too many");
-    let answer = ask(&limiter, &handle, &resolved);
+    let answer = DescriptorAnswers { quota_mode: true, ..ask(&limiter, &handle, &resolved) };
     let limits: usize = answer.statuses.iter().map(|status| status.levels.len()).sum();
     // Three limits each: one of `k`, two of its value.
     assert_eq!(limits, MAX_LIMITS / 3 * 3);
-    assert!(answer.statuses[999].displayed.is_none() && answer.allowed(true));
+    assert!(answer.statuses[999].displayed.is_none() && answer.allowed());
 }
 
 /// Decides the maximum number of descriptors at once: on separate keys, and all on one.
@@ -163,7 +163,7 @@ async fn ask_for_many<S: Store>(store: S) {
     let all_at_once = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |_| "one".to_owned()) };
     let resolved = all_at_once.resolve(&handle.policy).expect("not too many");
     let answer = limiter.check_descriptors(&handle, &resolved).outcome(&handle).await.expect("an answer");
-    assert!(!answer.degraded && !answer.allowed(false));
+    assert!(!answer.degraded && !answer.allowed());
 }
 
 #[tokio::test]

@@ -255,13 +255,16 @@ fn a_reset_keeps_charged_what_clients_hold() {
     const QUOTA: u64 = 5_000;
     let redis = Redis::start(Options::socket());
     let (services, runtime) = (two(&redis.url(), &policy(&window(QUOTA))), runtime());
-    let (seen, clients) = start(&runtime, &services, |seen| seen.refused.load(Relaxed) > 1_000);
+    let most_refused = Arc::new(AtomicU64::new(u64::MAX));
+    let most = Arc::clone(&most_refused);
+    let (seen, clients) = start(&runtime, &services, move |seen| seen.refused.load(Relaxed) > most.load(Relaxed));
     wait_until("a part is spent", || seen.leased.load(Relaxed) > QUOTA / 4);
     let before = seen.admitted();
     let key = TRADE.iter().map(|segment| (*segment).to_owned()).collect();
     let reset = ResetRequest { key, ..ResetRequest::default() };
     runtime.block_on(async { services[0].client().await.reset(reset).await }).expect("a reset");
     let at_most = seen.admitted() + QUOTA;
+    most_refused.store(seen.refused.load(Relaxed) + 1_000, Relaxed);
     wait(&runtime, clients);
     println!("{seen:?}, {before} before the reset");
     assert!(seen.admitted() > QUOTA, "the reset gave nothing: {seen:?}");

@@ -211,6 +211,50 @@ fn store_errors_are_reported_and_an_end_is_stored_later() {
     });
 }
 
+/// The replies of Redis are bounded to 16 MiB.
+#[test]
+fn the_audit_log_of_large_overrides_is_read_in_parts() {
+    let redis = Redis::start(Options::socket());
+    let service = patient(&redis.url()).policy(POLICY).start();
+    runtime().block_on(async {
+        // A quotation mark takes two bytes in the stored form.
+        let long = |number: usize| vec![format!("{number:03}{}", "\"".repeat(1_021)); 32];
+        const COUNT: usize = 150;
+        let mut admin = AdminClient::new(service.channel().await);
+        for number in 0..COUNT {
+            let (key, change, reason) = (long(number), Some(Change::Ban(true)), "a test".to_owned());
+            let one = Override { key, change, reason, ..Default::default() };
+            let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
+            admin.set_override(request).await.expect("it is set");
+        }
+        let (mut numbers, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let request = ListAuditRequest { page_size: 1_000, cursor };
+            let page = admin.list_audit(request).await.expect("a page").into_inner();
+            let keys = page.events.into_iter().filter_map(|event| event.after).map(|after| after.key);
+            numbers.extend(keys.map(|key| key[0][..3].parse::<usize>().expect("a number")));
+            cursor = page.next_cursor;
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        assert!(numbers.into_iter().eq((0..COUNT).rev()));
+    });
+}
+
+#[test]
+fn a_stored_override_that_cannot_be_read_is_logged_without_its_keys() {
+    let redis = Redis::start(Options::socket());
+    let document =
+        r#"{"id":"0123456789ab","key":"geheim","ban":true,"reason":"","author":"","set_at_us":0,"start_us":0}"#;
+    redis.command(&["HSET", "weir:{overrides}", r#"["",["geheim"]]"#, document]);
+    let service = patient(&redis.url()).policy(POLICY).start();
+    let warning = service.wait_for_log("a stored override is not in force");
+    assert_eq!((&warning["id"], &warning["level"]), (&"0123456789ab".into(), &"WARN".into()), "{warning}");
+    let with_key: Vec<_> = service.log().into_iter().filter(|line| line.contains("geheim")).collect();
+    assert!(with_key.len() == 1 && with_key[0].contains("weir::audit"), "{with_key:#?}");
+}
+
 async fn overrides_or_none(server: &Server) -> Option<Vec<Override>> {
     let answer = AdminClient::new(server.channel().await).list_overrides(ListOverridesRequest::default()).await;
     Some(answer.ok()?.into_inner().overrides)

@@ -1,7 +1,10 @@
 //! Reservations in a shared store: made on one replica, settled on another.
 
 use tonic::Code;
-use weir::proto::{OnExpiry, ReserveRequest, ResetRequest};
+use weir::proto::{
+    EndOverrideRequest, OnExpiry, Override, ReserveRequest, ResetRequest, SetOverrideRequest,
+    admin_client::AdminClient, r#override::Change,
+};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
@@ -78,6 +81,62 @@ async fn a_shadow_tells_beside_a_refusal(url: &str) {
         let decision = reserve(&mut client, wanted(&TENANT, cost, HOUR)).await.decision.expect("a decision");
         assert_eq!(decision.levels.iter().map(|level| level.allowed).collect::<Vec<_>>(), allowed, "{decision:?}");
     }
+}
+
+/// An override with another period gives each limit another state. What is reserved is settled where it is held.
+async fn reservations_are_settled_under_another_period(url: &str) {
+    // With the replaced limits a plan has 32 levels, twice as many as a path can have.
+    let limits: Vec<_> = (0..8).map(|number| format!("{{ name: limit-{number}, {} }}", window(10))).collect();
+    let limits = limits.join(", ");
+    let policy =
+        format!("schema: {{ tenant: {{ limits: [{limits}], children: {{ '*': {{ limits: [{limits}] }} }} }} }}");
+    let service = patient(url).policy(&policy).start();
+    let mut client = service.client().await;
+    let [committed, cancelled, extended] = [3, 2, 1].map(|cost| wanted(&TENANT, cost, HOUR));
+    let committed = reserve(&mut client, committed).await.hold;
+    let cancelled = reserve(&mut client, cancelled).await.hold;
+    let extended = reserve(&mut client, extended).await.hold;
+    assert_eq!(left(&mut client, &TENANT).await, 4);
+
+    let mut admin = AdminClient::new(service.channel().await);
+    let one = Override {
+        key: vec!["tenant".to_owned()],
+        change: Some(Change::Limits("{ fixed_window: { count: 50, period: 27d } }".to_owned())),
+        reason: "a test".to_owned(),
+        ..Override::default()
+    };
+    let request = SetOverrideRequest { r#override: Some(one), ..SetOverrideRequest::default() };
+    admin.set_override(request).await.expect("it is set");
+    assert_eq!(left(&mut client, &TENANT).await, 50);
+    let under = reserve(&mut client, wanted(&TENANT, 9, HOUR)).await.hold;
+    assert_eq!(commit(&mut client, &under, Some(4)).await.expect("settled"), settled(4, 5, 0));
+    assert_eq!(commit(&mut client, &committed, Some(1)).await.expect("settled"), settled(1, 2, 0));
+    assert_eq!(cancel(&mut client, &cancelled).await.expect("settled").refunded, 2);
+    extend(&mut client, &extended, HOUR).await.expect("extended");
+    assert_eq!(left(&mut client, &TENANT).await, 46, "only what was reserved under the override");
+
+    let end = EndOverrideRequest { key: vec!["tenant".to_owned()], ..EndOverrideRequest::default() };
+    admin.end_override(end).await.expect("it ends");
+    assert_eq!(left(&mut client, &TENANT).await, 8, "one is used, one is reserved");
+    assert_eq!(commit(&mut client, &extended, Some(2)).await.expect("settled"), settled(2, 0, 1));
+    for key in [&TENANT[..1], &TENANT] {
+        assert_eq!(left(&mut client, key).await, 7);
+    }
+}
+
+#[test]
+fn in_memory_and_redis_reservations_are_settled_under_another_period() {
+    let redis = Redis::start(Options::socket());
+    runtime().block_on(async {
+        reservations_are_settled_under_another_period("memory").await;
+        reservations_are_settled_under_another_period(&redis.url()).await;
+    });
+}
+
+#[test]
+fn on_a_cluster_reservations_are_settled_under_another_period() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(reservations_are_settled_under_another_period(&cluster.url()));
 }
 
 const BUCKET: &str = "token_bucket: { capacity: 1000, count: 1, period: 1d }";

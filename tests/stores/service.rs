@@ -11,9 +11,10 @@ use crate::support::{Server, server::Setup};
 /// Number of services that share a store.
 pub const REPLICAS: usize = 4;
 
-/// Configures a service on the store at this URL, with a timeout that even a busy machine meets.
+/// Configures a service on the store at this URL, with timeouts that even a busy machine meets.
 pub fn patient(url: &str) -> Setup {
-    Setup::new().env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s")
+    let setup = Setup::new().env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
+    setup.env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "10s")
 }
 
 /// Starts replicas with the same policy.

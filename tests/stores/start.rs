@@ -1,8 +1,16 @@
-//! Contradictory settings of a shared store are rejected at start, in one sentence without secrets.
+//! Starts with a shared store: contradictory settings are rejected in one sentence without secrets, and slow
+//! connections are waited for.
 
-use std::fs;
+use std::{fs, time::Duration};
 
-use crate::support::{finish, weir};
+use futures_util::future::join_all;
+use weir_test_redis::{Options, Server};
+
+use crate::{
+    service::{patient, runtime},
+    support::{eventually_async, finish, requests::check, weir},
+    wire::Wire,
+};
 
 #[test]
 fn contradictory_store_settings_are_rejected_at_start() {
@@ -44,4 +52,25 @@ fn contradictory_store_settings_are_rejected_at_start() {
         assert!(!run.err.contains("geheim"), "{}", run.err);
         assert_eq!(run.err.lines().count(), 1, "{}", run.err);
     }
+}
+
+/// A connection takes several round trips, so over a slow network longer than a check may. That ends only the checks
+/// before the first connection.
+#[test]
+fn connections_that_are_slower_than_a_check_may_be_open_no_circuit_breaker_later() {
+    let redis = Server::start(Options::socket());
+    let wire = Wire::to(&redis, Duration::from_millis(250));
+    let service = patient(&wire.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").start();
+    runtime().block_on(async {
+        let client = service.client().await;
+        let is_shared = async || {
+            let answer = client.clone().check(check(&["user"])).await.expect("an answer");
+            (!answer.into_inner().degraded).then_some(())
+        };
+        eventually_async("the store answers", is_shared).await;
+        for _ in 0..3 {
+            let answers = join_all((0..20).map(|_| is_shared())).await;
+            assert!(answers.iter().all(Option::is_some), "{answers:?}");
+        }
+    });
 }

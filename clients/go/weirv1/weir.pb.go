@@ -3162,8 +3162,9 @@ func (x *ExtendResponse) GetDegraded() bool {
 type CheckAllRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 32, all of the same domain, all with a limit_spec or none, all dry runs or none, without `request_id`. The
-	// shortest `max_wait` applies to all. Charges to the same limit and key are summed, and pass if the sum does. A
-	// refusal charges nothing, whatever the policy's `charge` says, except limits with `charge_denied`.
+	// shortest `max_wait` applies to all. Charges to the same limit and key are summed, and pass if the sum does; that
+	// limit must be the same in all of these checks, also its `factor`. A refusal charges nothing, whatever the policy's
+	// `charge` says, except limits with `charge_denied`.
 	Checks        []*CheckRequest `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -10,3 +10,6 @@ pub use messages::{envoy, google, ratelimit};
 
 /// The descriptors of the rate-limit service and its messages, as a `FileDescriptorSet`.
 pub const RATE_LIMIT_SERVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rate_limit_service.binpb"));
+
+/// The descriptors of the rate-limit quota service and its messages, as a `FileDescriptorSet`.
+pub const RATE_LIMIT_QUOTA_SERVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rate_limit_quota_service.binpb"));

@@ -148,6 +148,8 @@ impl Reader {
         let factor = find("factor").map_or(inherited.factor, |node| self.factor(node, inherited.factor));
         if factor == 0.0 {
             self.domain.lift(inherited.node);
+        } else if factor != inherited.factor {
+            self.domain.divide(inherited.node);
         }
         let mut limits = inherited.limits;
         if let Some(node) = find("limits") {

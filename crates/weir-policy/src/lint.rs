@@ -34,9 +34,9 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 
 /// Returns the warnings, sorted. In all domains: several unnamed limits of one algorithm and time base at a node. In
 /// domains of descriptors: the notes of the reader, such as ignored keys. In others: names with a `*` that is not a
-/// pattern, leases that cannot be granted, concurrency limits whose slots cannot be taken, limits that never refuse
-/// because of others, and limits above the anchor that have limits below them, which a Redis Cluster cannot decide in
-/// one step.
+/// pattern, factors that divide no limit, leases that cannot be granted, concurrency limits whose slots cannot be taken,
+/// limits that never refuse because of others, and limits above the anchor that have limits below them, which a Redis
+/// Cluster cannot decide in one step.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
@@ -57,6 +57,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
                 warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
             }
         }
+        warnings.extend(idle_factors(domain, &nodes).map(|factor| format!("{shown}: {factor}")));
         warnings.extend(not_leased(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         warnings.extend(not_reservable(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         if domain.charge == Charge::AllOrNothing {
@@ -110,6 +111,23 @@ fn implied_limits(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns the nodes with a factor that divides no limit. Often an exact name was meant to keep the limits of the `*`
+/// that it replaces.
+fn idle_factors<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
+    nodes.iter().enumerate().filter(|(_, own)| domain.is_divided(own.node)).filter_map(|(index, own)| {
+        // In this order the descendants of a node directly follow it.
+        let mut within = nodes[index..].iter().take_while(|other| other.pattern.starts_with(&own.pattern));
+        let divides = within.any(|other| !domain.limits_at(other.node).is_empty());
+        (!divides).then(|| {
+            format!(
+                "the factor of `{}` changes nothing: it divides limits at this node and below, and there are none (those \
+                 of a `*` beside it do not apply to it)",
+                own.pattern.join("/")
+            )
+        })
+    })
 }
 
 /// Returns the limits with a lease that cannot be leased, with the reason. A request is decided from leases only if

@@ -107,6 +107,8 @@ pub struct Rules {
     pub descriptors_charge: Option<Charge>,
     /// The `on_store_failure` of files of descriptors that do not set it.
     pub descriptors_on_store_failure: OnStoreFailure,
+    /// Whether every limit of files of descriptors counts as one with `quota_mode`.
+    pub descriptors_quota_mode: bool,
     /// Whether each file must end with a line `...`, so that a half-written file is rejected.
     pub require_end_marker: bool,
     /// Whether limits of requests are rejected, in domains that do not set `limit_spec`.

@@ -53,6 +53,8 @@ struct Node {
     limits: Range<u32>,
     /// Whether a factor of 0 lifts its limits.
     is_lifted: bool,
+    /// Whether it has a factor of its own that divides limits: neither 0 nor 1.
+    is_divided: bool,
 }
 
 /// The way in which a segment matched a node.
@@ -67,9 +69,19 @@ pub enum Found {
 }
 
 impl Domain {
+    /// Whether it is one of descriptors in which every limit counts as one with `quota_mode`.
+    pub fn is_in_quota_mode(&self) -> bool {
+        self.descriptors.as_ref().is_some_and(|descriptors| descriptors.quota_mode)
+    }
+
     /// Whether a factor of 0 lifts the limits of a node.
     pub fn is_lifted(&self, node: NodeId) -> bool {
         self.nodes[node as usize].is_lifted
+    }
+
+    /// Whether a node has a factor of its own that divides limits: neither 0 nor 1.
+    pub(crate) fn is_divided(&self, node: NodeId) -> bool {
+        self.nodes[node as usize].is_divided
     }
 
     /// Returns every limit.

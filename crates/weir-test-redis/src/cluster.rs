@@ -1,6 +1,6 @@
 //! A Redis Cluster: masters and replicas, slot migrations, failovers.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use crc16::{State, XMODEM};
 
@@ -189,12 +189,23 @@ impl Migration<'_> {
 
     /// Assigns the slot to its new owner. Its keys must have moved.
     pub fn finish(self) {
-        let Self { cluster, from, to, .. } = self;
-        let others = cluster.masters().into_iter().filter(|node| *node != from && *node != to);
-        for node in [to, from].into_iter().chain(others) {
-            self.set(node, &["NODE", &cluster.ids[to]]);
+        self.assign([self.to, self.from], Duration::ZERO);
+    }
+
+    /// As [`Self::finish`], but the old owner knows `ahead` of the new one: meanwhile each names the other one.
+    pub fn finish_source_first(self, ahead: Duration) {
+        self.assign([self.from, self.to], ahead);
+    }
+
+    fn assign(&self, [first, second]: [usize; 2], ahead: Duration) {
+        let Self { cluster, slot, from, to } = self;
+        let others = cluster.masters().into_iter().filter(|node| node != from && node != to);
+        self.set(first, &["NODE", &cluster.ids[*to]]);
+        std::thread::sleep(ahead);
+        for node in std::iter::once(second).chain(others) {
+            self.set(node, &["NODE", &cluster.ids[*to]]);
         }
-        assert_eq!(cluster.owner(self.slot), to);
+        assert_eq!(cluster.owner(*slot), *to);
     }
 
     /// Moves the keys back, and leaves the slot with its old owner. Meanwhile a key may be on neither node, so no

@@ -10,6 +10,8 @@ pub(crate) const MASTER: &str = "mymaster";
 pub struct SentinelOptions {
     /// Number of Sentinels; more than half of them must agree.
     pub sentinels: usize,
+    /// Milliseconds without an answer after which a Sentinel takes a server to be down.
+    pub down_after_ms: u32,
     /// Settings of every data server's `redis.conf`.
     pub settings: Vec<(String, String)>,
     /// The password of the data servers.
@@ -20,7 +22,7 @@ pub struct SentinelOptions {
 
 impl Default for SentinelOptions {
     fn default() -> Self {
-        Self { sentinels: 3, settings: Vec::new(), password: None, sentinel_password: None }
+        Self { sentinels: 3, down_after_ms: 500, settings: Vec::new(), password: None, sentinel_password: None }
     }
 }
 
@@ -123,7 +125,7 @@ fn watching(options: &SentinelOptions, port: u16) -> Options {
     let quorum = options.sentinels / 2 + 1;
     let mut watching = Options::sentinel()
         .set("sentinel monitor", &format!("{MASTER} 127.0.0.1 {port} {quorum}"))
-        .set("sentinel down-after-milliseconds", &format!("{MASTER} 500"))
+        .set("sentinel down-after-milliseconds", &format!("{MASTER} {}", options.down_after_ms))
         .set("sentinel failover-timeout", &format!("{MASTER} 1000"));
     if let Some(password) = &options.password {
         watching = watching.set("sentinel auth-pass", &format!("{MASTER} {password}"));

@@ -7,7 +7,7 @@ use super::{
     times,
     translation::Translation,
 };
-use crate::xds::SCHEME;
+use crate::xds::{SCHEME, XdsSettings};
 
 /// Bounds of `xds.max_message_bytes`.
 const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_024..=64 << 20;
@@ -56,9 +56,12 @@ fn pauses(environment: &Environment, translation: &mut Translation) -> Result<()
     if let Some(given) = max {
         times::set(translation, "xds.backoff.max", MAX, given, given.clamp(SHORTEST_PAUSE, DAY));
     }
+    let usual = XdsSettings::default().backoff;
+    let longest = max.map_or(usual.max.0, |max| max.clamp(SHORTEST_PAUSE, DAY));
     if let Some(given) = initial {
-        let longest = max.map_or(30_000_000, |max| max.clamp(SHORTEST_PAUSE, DAY));
         times::set(translation, "xds.backoff.initial", INITIAL, given, given.clamp(SHORTEST_PAUSE, longest));
+    } else if let Some(max) = max.filter(|_| longest < usual.initial.0) {
+        times::set(translation, "xds.backoff.initial", MAX, max, longest);
     }
     const BYTES: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
     if let Some(text) = environment.text(BYTES) {

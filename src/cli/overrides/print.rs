@@ -87,6 +87,13 @@ pub(super) fn set_text(
         ));
     }
     match &set.change {
+        // A ban acts also on keys below the limits.
+        Some(Change::Ban(_)) if effects.is_empty() => {
+            text.push_str(
+                "\n  no limit of the policy is at the pattern or below: compare domain and key with those of checks (see `weir \
+                 limits explain`)",
+            );
+        }
         Some(Change::Ban(_)) => {}
         // If the effects are truncated, a limit that is not listed may be changed.
         Some(Change::Limits(limits)) if effects.len() < MAX_EFFECTS => {

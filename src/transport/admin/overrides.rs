@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use prost::Message;
 use prost_types::Timestamp;
 use tonic::Code;
 use tracing::warn;
@@ -19,7 +20,7 @@ use weir_telemetry::Causes;
 use super::AdminService;
 use crate::{
     limiter::{CheckError, Invalid, stored_keys::KeyQuery},
-    overrides::{NewOverride, OverrideEnd, SetError},
+    overrides::{LAST_MOMENT, NewOverride, OverrideEnd, SetError},
     proto::{
         self, AuditEvent, EndOverrideRequest, EndOverrideResponse, ListAuditRequest, ListAuditResponse,
         ListOverridesRequest, ListOverridesResponse, OverrideEffect, SetOverrideRequest, SetOverrideResponse,
@@ -30,6 +31,12 @@ use crate::{
 
 /// Maximum number of overrides or changes in a page, and approximate number of keys in a page that is counted.
 const MAX_PAGE: usize = 1_000;
+/// Maximum size of the overrides or changes in a page before its last one, in bytes, so that the page is below the 4 MiB
+/// that gRPC clients accept.
+const MAX_PAGE_BYTES: usize = 1 << 20;
+/// Maximum number of changes per read of the store: each has a document before and after it, of up to hundreds of
+/// kilobytes, and the replies of Redis are bounded.
+const MAX_READ_CHANGES: usize = 20;
 /// Time limit for counting keys in a dry run.
 const COUNTING: Duration = Duration::from_secs(1);
 /// Default number of changes in a page.
@@ -130,28 +137,42 @@ impl AdminService {
             })
         };
         let left = &all[all.partition_point(is_before)..];
-        let page = &left[..most.min(left.len())];
-        let next = page.last().filter(|_| page.len() < left.len());
+        let (mut overrides, mut bytes) = (Vec::new(), 0);
+        for one in left.iter().take(most) {
+            overrides.push(message(one));
+            bytes += overrides.last().map_or(0, Message::encoded_len);
+            if bytes >= MAX_PAGE_BYTES {
+                break;
+            }
+        }
+        let next = left[..overrides.len()].last().filter(|_| overrides.len() < left.len());
         let place = next.map(|one| serde_json::json!((&*one.domain, &*one.pattern)).to_string());
-        let overrides = page.iter().map(|one| message(one)).collect();
         Ok(ListOverridesResponse { overrides, next_cursor: place.unwrap_or_default() })
     }
 
     pub(super) async fn list_audit(&self, request: &ListAuditRequest) -> Result<ListAuditResponse, Rejected> {
         let cursor = Some(&request.cursor).filter(|cursor| !cursor.is_empty());
-        let before = cursor.map(|cursor| cursor.parse()).transpose().map_err(|_| unknown_cursor())?;
+        let mut before = cursor.map(|cursor| cursor.parse()).transpose().map_err(|_| unknown_cursor())?;
         let most = page_of(request.page_size, AUDIT_PAGE);
-        let events = self.overrides.audit(before, most).await.map_err(away)?;
-        let next = events.last().filter(|_| events.len() == most);
-        let next_cursor = next.map(|event| event.id.to_string()).unwrap_or_default();
-        let event = |event: crate::overrides::AuditEvent| AuditEvent {
-            id: event.id.to_string(),
-            at: Some(timestamp(event.id.millis as Micros * 1_000)),
-            actor: event.actor,
-            before: event.before.as_deref().map(message),
-            after: event.after.as_deref().map(message),
-        };
-        Ok(ListAuditResponse { events: events.into_iter().map(event).collect(), next_cursor })
+        let (mut events, mut bytes) = (Vec::<AuditEvent>::new(), 0);
+        loop {
+            let wanted = MAX_READ_CHANGES.min(most - events.len());
+            let read = self.overrides.audit(before, wanted).await.map_err(away)?;
+            let is_end = read.len() < wanted;
+            for changed in read {
+                before = Some(changed.id);
+                let event = event(changed);
+                bytes += event.encoded_len();
+                events.push(event);
+                if events.len() == most || bytes >= MAX_PAGE_BYTES {
+                    let next_cursor = events.last().map(|event| event.id.clone()).unwrap_or_default();
+                    return Ok(ListAuditResponse { events, next_cursor });
+                }
+            }
+            if is_end {
+                return Ok(ListAuditResponse { events, next_cursor: String::new() });
+            }
+        }
     }
 
     /// Returns the error for an override that cannot be set or ended. A failure of the store or the disk is logged.
@@ -215,13 +236,23 @@ pub(super) fn message(one: &Override) -> proto::Override {
     }
 }
 
+fn event(changed: crate::overrides::AuditEvent) -> AuditEvent {
+    AuditEvent {
+        id: changed.id.to_string(),
+        at: Some(timestamp(changed.id.millis as Micros * 1_000)),
+        actor: changed.actor,
+        before: changed.before.as_deref().map(message),
+        after: changed.after.as_deref().map(message),
+    }
+}
+
 fn timestamp(at: Micros) -> Timestamp {
     Timestamp { seconds: at.div_euclid(SECOND), nanos: (at.rem_euclid(SECOND) * 1_000) as i32 }
 }
 
 /// Converts a timestamp of a message into whole microseconds.
 fn moment(at: &Timestamp, field: &str) -> Result<Micros, CheckError> {
-    let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=253_402_300_799).contains(&at.seconds);
+    let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=LAST_MOMENT / SECOND).contains(&at.seconds);
     let moment = || at.seconds * SECOND + Micros::from(at.nanos / 1_000);
     is_valid.then(moment).ok_or_else(|| invalid(field, "a timestamp between 1970 and 9999"))
 }

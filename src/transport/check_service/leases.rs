@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     limiter::{Answer, Invalid, Leased, Request},
+    proto::LeaseRequest,
     telemetry::LeaseCall,
-    transport::{message::LeaseMessage, status::Rejected},
+    transport::{message::CheckMessage, status::Rejected},
 };
 
 /// Length of a holder's id, in bytes.
@@ -42,17 +43,16 @@ impl<S: Store> CheckService<S> {
     /// [`Rejected`] if the request is invalid or the store fails.
     pub async fn lease<T>(
         &self,
-        message: Result<LeaseMessage<'_>, Invalid>,
+        message: Result<(CheckMessage<'_>, LeaseRequest), Invalid>,
         context: &CallContext<'_>,
         encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
-        let read = message.map_err(Rejected::from).and_then(|message| {
-            let (request, id) = self.read_lease(&message, context)?;
-            let LeaseMessage { generation, sequence, spent, kept, want, .. } = message;
-            Ok((request, id, (generation, sequence, spent, kept, want)))
+        let read = message.map_err(Rejected::from).and_then(|(check, message)| {
+            let (request, id) = self.read_lease(&check, &message, context)?;
+            Ok((request, id, message))
         });
-        let (request, id, (generation, sequence, spent, kept, want)) =
+        let (request, id, LeaseRequest { generation, sequence, spent, kept, want, .. }) =
             read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
         let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
             count(&handle, context.transport, &request, None, self.is_observed);
@@ -86,10 +86,11 @@ impl<S: Store> CheckService<S> {
     /// Decodes the check of a renewal, and the hold of its lease.
     fn read_lease<'m>(
         &self,
-        message: &LeaseMessage<'m>,
+        check: &CheckMessage<'m>,
+        message: &LeaseRequest,
         context: &CallContext<'_>,
     ) -> Result<(Request<'m>, HoldId), Rejected> {
-        let LeaseMessage { check, holder, lease, sequence, spent, kept, want, .. } = message;
+        let LeaseRequest { holder, lease, sequence, spent, kept, want, .. } = message;
         if holder.len() != HOLDER_BYTES {
             let message = format!("a holder must be {HOLDER_BYTES} random bytes, not {}", holder.len());
             return Err(Invalid::field_error("holder", message).into());

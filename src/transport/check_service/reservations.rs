@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
+    proto::ReserveRequest,
     telemetry::{
         ReservationCall,
         ReservationUnits::{Overage, Refunded, Reserved as ReservedUnits},
@@ -22,7 +23,7 @@ use crate::{
         authentication::ClientName,
         decode,
         hold::{Hold, HoldKind, malformed},
-        message::ReserveMessage,
+        message::CheckMessage,
         status::Rejected,
     },
 };
@@ -83,12 +84,12 @@ impl<S: Store> CheckService<S> {
     /// [`Rejected`] if the request is invalid or the store fails.
     pub async fn reserve<T>(
         &self,
-        message: Result<ReserveMessage<'_>, Invalid>,
+        message: Result<(CheckMessage<'_>, ReserveRequest), Invalid>,
         context: &CallContext<'_>,
         encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
-        let read = message.map_err(Rejected::from).and_then(|message| self.read(message));
+        let read = message.map_err(Rejected::from).and_then(|(check, message)| self.read(&check, &message));
         let (request, mut hold, ttl, on_expiry) =
             read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
         let name = hold.name(context.client);
@@ -118,10 +119,14 @@ impl<S: Store> CheckService<S> {
     }
 
     /// Returns the request to decide, its hold, the requested TTL, and the action on expiry.
-    fn read<'m>(&self, message: ReserveMessage<'m>) -> Result<(Request<'m>, Hold, Option<Micros>, OnExpiry), Rejected> {
+    fn read<'m>(
+        &self,
+        check: &CheckMessage<'m>,
+        message: &ReserveRequest,
+    ) -> Result<(Request<'m>, Hold, Option<Micros>, OnExpiry), Rejected> {
         let (ttl, on_expiry) = (decode::ttl(message.ttl.as_ref())?, decode::on_expiry(message.on_expiry)?);
-        let hold = Hold::new(&message.check);
-        let request = self.request(&message.check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
+        let hold = Hold::new(check);
+        let request = self.request(check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
         if request.cost < 1 {
             let message = format!("a reservation must be of 1 to 2^32 units, not {}", request.cost);
             return Err(Invalid::field_error("check.cost", message).into());

@@ -7,6 +7,7 @@ use hyper::{Request, Response, body::Incoming};
 use prost::Message;
 use tonic::{Status, body::Body};
 use tonic_health::{
+    ServingStatus,
     pb::{HealthCheckRequest, health_server::Health as _},
     server::{HealthReporter, HealthService},
 };
@@ -18,17 +19,41 @@ use super::{
     incomplete_calls::RequestBody,
     termination::{Side, TerminatedBody, Termination},
 };
+use crate::transport::routes::service;
 
 /// Maximum message size: the name of a service, and some room.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
+
+/// Reports the serving status of the port's services.
+#[derive(Clone)]
+pub struct ServingReporter {
+    statuses: HealthReporter,
+    /// Whether Envoy's quotas are served. Otherwise that service is unknown, as its calls are.
+    has_quotas: bool,
+}
+
+impl ServingReporter {
+    pub(super) fn new(has_quotas: bool) -> Self {
+        Self { statuses: HealthReporter::new(), has_quotas }
+    }
+
+    /// Sets the status of every service.
+    pub async fn report(&self, serving: bool) {
+        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let always = ["", service::RATE_LIMITER, service::ADMIN, service::ENVOY, service::ENVOY_HEALTH];
+        for service in always.into_iter().chain(self.has_quotas.then_some(service::ENVOY_QUOTA)) {
+            self.statuses.set_service_status(service, status).await;
+        }
+    }
+}
 
 /// Serves health checks.
 pub(super) struct Health(HealthService);
 
 impl Health {
     /// Returns a service that reports the status that `reporter` holds.
-    pub(super) fn new(reporter: &HealthReporter) -> Self {
-        Self(HealthService::from_health_reporter(reporter.clone()))
+    pub(super) fn new(reporter: &ServingReporter) -> Self {
+        Self(HealthService::from_health_reporter(reporter.statuses.clone()))
     }
 
     /// Serves `Check`.

@@ -14,13 +14,13 @@ use weir_store::Store;
 
 use super::{answer, call::encoded};
 use crate::{
-    proto::{CheckResponse, LeaseGrant, LeaseResponse, LeaseTerms},
+    proto::{CheckResponse, LeaseGrant, LeaseRequest, LeaseResponse, LeaseTerms},
     telemetry::Transport,
     transport::{
         authentication::ClientName,
         check_service::{CallContext, CheckService, LeaseAnswer, PendingAnswer},
         fields::put_bytes,
-        message::LeaseMessage,
+        message::read_with_check,
     },
 };
 
@@ -47,9 +47,9 @@ pub(super) fn handler<S: Store>(
 }
 
 async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], context: &CallContext<'_>) -> BytesMut {
-    let message = LeaseMessage::read(message);
-    let (lease, sequence) = message.as_ref().map_or((0, 0), |message| (message.lease, message.sequence));
-    let summary_only = message.as_ref().is_ok_and(|message| message.check.summary_only);
+    let message = read_with_check::<LeaseRequest>(message);
+    let (lease, sequence) = message.as_ref().map_or((0, 0), |(_, message)| (message.lease, message.sequence));
+    let summary_only = message.as_ref().is_ok_and(|(check, _)| check.summary_only);
     let encode = |LeaseAnswer { decision, grant, leasable }: LeaseAnswer<'_, '_>| {
         let (terms, not_leasable) = match leasable {
             Ok(offer) => (Some(terms(&offer)), String::new()),

@@ -33,7 +33,6 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue},
 };
 use tonic::{Status, body::Body};
-use tonic_health::server::HealthReporter;
 use tower::service_fn;
 use tracing::warn;
 use weir_server::{
@@ -47,16 +46,17 @@ use super::{
     audit::Actor,
     authentication::ClientName,
     check_service::{CallContext, CheckService},
-    message::ReserveMessage,
+    message::read_with_check,
     observer::{given_id, return_id},
     rlqs::Quotas,
     rls::{EnvoySettings, Rls, wire::RateLimitRequest},
-    routes::{self, path, service},
+    routes::{self, path},
     status::Rejected,
 };
 use crate::{auth::Access, telemetry::Transport};
 use deadline::Deadline;
 use health::Health;
+pub use health::ServingReporter;
 use incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls};
 pub use messages::LARGE_MESSAGE_BYTES;
 pub use reflection::MAX_REFLECTIONS;
@@ -132,27 +132,28 @@ impl<S> Clone for Calls<S> {
 }
 
 impl<S: Store> Calls<S> {
-    /// Returns the services of the gRPC port, and the reporter of their health.
+    /// Returns the services of the gRPC port, and the reporter of their health. Envoy's quotas are served if there are any.
     pub async fn new(
         service: CheckService<S>,
         drain: Drain,
         settings: &GrpcSettings,
         envoy: EnvoySettings,
         admin: Arc<AdminService>,
+        quotas: Option<Arc<Quotas<S>>>,
         metrics: &ListenerMetrics,
-    ) -> (Self, HealthReporter) {
+    ) -> (Self, ServingReporter) {
         let max_message_bytes = settings.max_message_bytes;
-        let reporter = HealthReporter::new();
-        report_serving(&reporter, true).await;
+        let reporter = ServingReporter::new(quotas.is_some());
+        reporter.report(true).await;
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
         let calls = Self {
             rls: Rls::new(service.clone(), envoy),
             admin,
-            quotas: None,
             service,
             health: Arc::new(Health::new(&reporter)),
-            reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS)),
+            reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS), quotas.is_some()),
+            quotas,
             streams: open(settings.max_open_streams),
             watches: open(MAX_WATCHES),
             incomplete_calls: IncompleteCalls::new(settings.message_timeout.duration(), max_message_bytes, metrics)
@@ -162,12 +163,6 @@ impl<S: Store> Calls<S> {
             max_message_bytes,
         };
         (calls, reporter)
-    }
-
-    /// Also serves Envoy's quotas, if there are any.
-    #[must_use]
-    pub fn dividing(self, quotas: Option<Arc<Quotas<S>>>) -> Self {
-        Self { quotas, ..self }
     }
 
     /// Serves a unary call. It is not started once its deadline has passed.
@@ -206,7 +201,7 @@ impl<S: Store> Calls<S> {
             Unary::CheckBatch => Box::pin(batch::check_batch(&self.service, message)).await?,
             Unary::CheckAll => Box::pin(batch::check_all(&self.service, message)).await?,
             Unary::Reserve => {
-                let message = ReserveMessage::read(&message);
+                let message = read_with_check(&message);
                 Box::pin(reservation::reserve(&self.service, message, &context, |_, out| out)).await?
             }
             Unary::Settle(settling) => {
@@ -308,13 +303,5 @@ impl<S: Store> super::guard::Routes for Calls<S> {
 
     fn reject(rejected: Rejected) -> Response<Body> {
         Status::from(rejected).into_http()
-    }
-}
-
-/// Sets the serving status of every health service.
-pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
-    use tonic_health::ServingStatus::{NotServing, Serving};
-    for service in ["", service::RATE_LIMITER, service::ADMIN, service::ENVOY, service::ENVOY_HEALTH] {
-        reporter.set_service_status(service, if serving { Serving } else { NotServing }).await;
     }
 }

@@ -34,12 +34,14 @@ pub(super) struct Reflection {
     routes: Arc<OnceLock<Routes>>,
     max_message_bytes: usize,
     streams: ConcurrencyLimit,
+    has_quotas: bool,
 }
 
 impl Reflection {
-    /// Returns reflection with the message size and the compression of all calls, and at most `streams` streams.
-    pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit) -> Self {
-        Self { routes: Arc::default(), max_message_bytes, streams }
+    /// Returns reflection with the message size and the compression of all calls, and at most `streams` streams. It
+    /// describes Envoy's quotas only if they are served.
+    pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit, has_quotas: bool) -> Self {
+        Self { routes: Arc::default(), max_message_bytes, streams, has_quotas }
     }
 
     fn routes(&self) -> Result<Routes, Error> {
@@ -47,10 +49,14 @@ impl Reflection {
             return Ok(routes.clone());
         }
         let descriptors = || {
-            Builder::configure()
+            let always = Builder::configure()
                 .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(weir_envoy::RATE_LIMIT_SERVICE)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+            match self.has_quotas {
+                true => always.register_encoded_file_descriptor_set(weir_envoy::RATE_LIMIT_QUOTA_SERVICE),
+                false => always,
+            }
         };
         macro_rules! bounded {
             ($server:expr) => {

@@ -10,13 +10,14 @@ use super::{answer, call::encoded};
 use crate::{
     limiter::{Answer, Invalid},
     proto::{
-        CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, ExtendResponse, ReserveResponse,
+        CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, ExtendResponse, ReserveRequest,
+        ReserveResponse,
     },
     transport::{
         check_service::{CallContext, CheckService, SettleCall, Settlement},
         decode,
         fields::put_bytes,
-        message::{self, ReserveMessage},
+        message::{self, CheckMessage},
         status::Rejected,
     },
 };
@@ -30,12 +31,12 @@ const DECISION: u32 = 1;
 /// [`Rejected`] if the request is invalid or the store fails.
 pub async fn reserve<S: Store, T>(
     service: &CheckService<S>,
-    message: Result<ReserveMessage<'_>, Invalid>,
+    message: Result<(CheckMessage<'_>, ReserveRequest), Invalid>,
     context: &CallContext<'_>,
     encode: impl FnOnce(&Answer<'_>, BytesMut) -> T,
 ) -> Result<T, Rejected> {
     let since = Instant::now();
-    let summary_only = message.as_ref().is_ok_and(|message| message.check.summary_only);
+    let summary_only = message.as_ref().is_ok_and(|(check, _)| check.summary_only);
     let encode = |answer: &Answer<'_>, hold: Option<(String, Micros)>| {
         let (mut decision, mut out) = (BytesMut::new(), BytesMut::new());
         answer::write(answer, summary_only, &mut decision);

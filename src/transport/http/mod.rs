@@ -40,7 +40,7 @@ use super::{
     },
     headers::{self, HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
-    message::{CheckMessage, ReserveMessage},
+    message::{CheckMessage, read_with_check},
     status::Rejected,
 };
 use crate::{
@@ -170,7 +170,7 @@ async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request)
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let read = api.schema.read(".weir.v1.ReserveRequest", text.as_bytes());
     let message = match read {
-        Ok(ref bytes) => ReserveMessage::read(bytes),
+        Ok(ref bytes) => read_with_check(bytes),
         Err(invalid) => Err(invalid),
     };
     let encode =

@@ -118,7 +118,11 @@ impl HeldLevel {
     /// Starts a renewal. The level is not due until [`Self::renewed`] is called with the outcome.
     pub fn renew(&mut self, load: Load) -> Renewing {
         self.due = Micros::MAX;
-        Renewing { level: Arc::clone(&self.level), rate: self.rate, demand: self.demand, load }
+        let renewing = Renewing { level: Arc::clone(&self.level), rate: self.rate, demand: self.demand, load };
+        // If this one is cut off, or overtaken because the level ends, the next one does not look like its repetition.
+        self.rate.sequence += MAX_IN_A_ROW.1 as u64;
+        self.demand.sequence += 1;
+        renewing
     }
 
     /// Ends a renewal, with `levels` levels in all. Returns the units that may be divided from now on.

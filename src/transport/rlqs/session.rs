@@ -96,7 +96,7 @@ impl<S: Store> Session<S> {
     /// replica.
     pub fn final_assignments(&mut self) -> Option<BytesMut> {
         if !std::mem::replace(&mut self.is_ending, true) {
-            self.quotas.lock().mark_all_pending(self.number);
+            self.quotas.lock().mark_all_pending(self.number, self.quotas.now());
         }
         let mut out = BytesMut::new();
         self.pushed(FINAL_TTL_SECONDS, &mut out);

@@ -213,7 +213,7 @@ impl QuotaState {
     fn update_level(&mut self, level: QuotaLevel, on_store_failure: OnStoreFailure, now: Micros) {
         let Some(held) = self.levels.get_mut(&level.name) else { return };
         held.on_store_failure = on_store_failure;
-        if held.level.rate != level.rate {
+        if !held.level.is_held_as(&level) {
             self.divider.set_rate(held.id, level.rate, now);
             (held.level, held.due) = (Arc::new(level), held.due.min(now));
         }
@@ -311,10 +311,18 @@ impl QuotaState {
         None
     }
 
-    /// Marks all buckets of a stream to be sent again.
-    pub fn mark_all_pending(&mut self, stream: u64) {
+    /// Marks all buckets of a stream to be sent again, except those that were not answered yet.
+    pub fn mark_all_pending(&mut self, stream: u64, now: Micros) {
         let Some(known) = self.streams.get_mut(&stream) else { return };
-        let numbers: Vec<u32> = known.buckets.keys().copied().collect();
+        let mut is_answered =
+            |number: &u32, holding: &Holding| match self.buckets.get(number).map(|bucket| &bucket.rule) {
+                Some(Rule::Divided(division)) => {
+                    holding.member.is_some_and(|member| self.divider.renew(division.bucket, member, now).is_some())
+                }
+                _ => true,
+            };
+        let answered = known.buckets.iter().filter(|(number, holding)| is_answered(number, holding));
+        let numbers: Vec<u32> = answered.map(|(number, _)| *number).collect();
         numbers.into_iter().for_each(|number| known.mark_pending(number));
     }
 

@@ -10,7 +10,7 @@ use crate::{
 
 /// Returns the headers of an answer; none if no limit applies.
 pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
-    let Some((status, displayed)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
+    let Some((status, displayed)) = source(statuses) else { return Vec::new() };
     let mut headers = Vec::new();
     if let Some(names) = settings.three() {
         let seconds = whole_seconds(displayed.until_reset);
@@ -30,11 +30,10 @@ pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<Hea
 /// Returns the limit that the headers describe: the last one that is over and not a quota, which with `quota_mode`
 /// every limit is; else the first one with the least remaining.
 fn source<'s, 'a>(
-    statuses: &'s [DescriptorAnswer<'a>],
-    quota_mode: bool,
+    DescriptorAnswers { statuses, quota_mode, .. }: &'s DescriptorAnswers<'a>,
 ) -> Option<(&'s DescriptorAnswer<'a>, &'s DisplayedLimit<'a>)> {
     let displayed = || statuses.iter().filter_map(|status| Some((status, status.displayed.as_ref()?)));
-    let over = displayed().rfind(|(status, _)| status.over && !status.quota && !quota_mode);
+    let over = displayed().rfind(|(status, _)| status.over && !status.quota && !*quota_mode);
     over.or_else(|| displayed().min_by_key(|(_, displayed)| displayed.remaining))
 }
 

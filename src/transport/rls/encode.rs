@@ -26,7 +26,7 @@ pub fn response(
     statuses: &DescriptorAnswers<'_>,
     settings: &EnvoySettings,
 ) -> RateLimitResponse {
-    let allowed = settings.shadow_mode || statuses.allowed(settings.quota_mode);
+    let allowed = settings.shadow_mode || statuses.allowed();
     RateLimitResponse {
         overall_code: code(!allowed),
         statuses: statuses.statuses.iter().map(status).collect(),

@@ -68,7 +68,7 @@ impl<S: Store> Rls<S> {
         let pending = self.service.limiter().check_descriptors(&handle, &resolved);
         let statuses = self.service.outcome(&handle, pending).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
-        let allowed = statuses.allowed(self.settings.quota_mode);
+        let allowed = statuses.allowed();
         let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };
         count(outcome);
         self.summarize(name, Some(&statuses), outcome, statuses.degraded);

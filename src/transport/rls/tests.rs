@@ -4,6 +4,7 @@ use std::{fs, sync::Arc};
 
 use futures_util::FutureExt;
 use weir_core::domain::ManualClock;
+use weir_policy::Rules;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::wire::RateLimitRequest;
@@ -18,9 +19,14 @@ pub struct Scene(Limiter<MemoryStore<Arc<ManualClock>>>);
 impl Scene {
     /// Returns a limiter with this file.
     pub fn new(file: &str) -> Self {
+        Self::under(&Rules::default(), file)
+    }
+
+    /// Returns a limiter with this file, read by these rules.
+    pub fn under(rules: &Rules, file: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("limits.yaml"), file).unwrap();
-        let policy = weir_policy::load(dir.path(), &weir_policy::Rules::default()).unwrap().policy;
+        let policy = weir_policy::load(dir.path(), rules).unwrap().policy;
         Self(Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::default()), policy, Metrics::new()))
     }
 

@@ -152,9 +152,11 @@ impl Setup {
         self.file("WEIR_AUTH__FILE", "auth.yaml", yaml)
     }
 
-    /// Uses this shared store, with a timeout that a busy machine meets.
+    /// Uses this shared store, with timeouts that a busy machine meets.
     pub fn shared(self, redis: &weir_test_redis::Server) -> Self {
-        self.env("WEIR_STORE__URL", &redis.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
+        let patient =
+            self.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s").env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "60s");
+        patient.env("WEIR_STORE__URL", &redis.url())
     }
 
     /// Keeps the snapshot in this file.

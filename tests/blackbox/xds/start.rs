@@ -104,6 +104,7 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
         plane.request(0);
         assert_eq!((server.get("/readyz").0, server.get("/healthz").0), (status, 200), "{start}");
         assert_eq!(server.run(&["health"]).code, i32::from(status != 200), "{start}");
+        assert_eq!(server.metric("weir_policy_last_reload_successful"), 1.0, "no policy is not an invalid one");
         let failed = ask(&server, "d", &["k", "v"], 1).await.expect_err("no policy");
         assert_eq!((failed.code(), failed.message()), (tonic::Code::Unavailable, "no policy has been received yet"));
         let native = server.run(&["check", "k", "v"]);

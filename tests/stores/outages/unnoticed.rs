@@ -50,7 +50,7 @@ fn reconnecting_between_two_checks_causes_no_errors() {
 #[test]
 fn an_unusable_hash_fails_only_its_own_checks() {
     let redis = Server::start(Options::socket());
-    let service = service(&redis.url()).start();
+    let service = patient_service(&redis.url()).start();
     let runtime = runtime();
     for (rule, name) in RULES.iter().enumerate() {
         let hash = hash_in(name, &["few", "broken"]);
@@ -89,7 +89,7 @@ async fn ask(service: &Service, rule: usize, user: &str) -> Result<CheckResponse
 #[test]
 fn a_stopped_master_affects_only_its_own_keys() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    let timeout = Duration::from_millis(300);
+    let timeout = Duration::from_secs(1);
     let service = patient(&cluster.url())
         .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", &format!("{}ms", timeout.as_millis()))
         .policy(&crowd::schema(700))

@@ -120,7 +120,7 @@ impl Reader {
         let unlimited = read.iter().any(|limit| limit.params.is_none());
         let (limits, tree): (Vec<_>, Vec<_>) = self.limits(read, place.1, shadow).into_iter().unzip();
         let tree: Vec<_> = tree.into_iter().flatten().collect();
-        let combined_shadow = self.domain.charge == Charge::AllOrNothing && (shadow || quota);
+        let combined_shadow = self.domain.charge == Charge::AllOrNothing && (shadow || quota || self.rules.quota_mode);
         let copy = |limit: &Limit| {
             let mut copy = limit.clone();
             copy.shadow = combined_shadow;

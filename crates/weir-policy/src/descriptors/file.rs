@@ -95,7 +95,9 @@ impl Reader {
     fn new(mut domain: Domain, rules: &Rules) -> Self {
         let (bounds, charge) = (rules.bounds, rules.descriptors_charge.unwrap_or(Charge::Independent));
         let on_store_failure = rules.descriptors_on_store_failure;
+        let quota_mode = rules.descriptors_quota_mode;
         let rules = domain.descriptors.take().map(|rules| *rules).unwrap_or_default();
+        let rules = Descriptors { quota_mode, ..rules };
         Self { domain, rules, bounds, charge, on_store_failure, problems: Problems::default() }
     }
 

@@ -10,6 +10,8 @@ use weir_settings::problem::{Problem, Problems};
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
     pub(super) rules: HashMap<NodeId, Rule, foldhash::fast::RandomState>,
+    /// Whether every descriptor that is not unlimited counts as one with `quota_mode`.
+    pub quota_mode: bool,
     /// Whether any rule has `share_threshold`.
     pub(super) shares: bool,
     /// Whether any rule has `detailed_metric` or `value_to_metric`.

@@ -25,7 +25,7 @@ use crate::limits::{ParsedLimit, read_limits};
 pub use effect::{Effect, MAX_EFFECTS, effects};
 pub use tree::{ActiveOverrides, Applied, Overrides};
 use weir_settings::{
-    document::{self, Node, Value},
+    document::{self, DocumentBounds, Node, Value},
     problem::Problems,
 };
 
@@ -37,6 +37,9 @@ pub const CHANGES: [&str; 5] = ["factor", "limits", "unlimited", "shadow", "ban"
 pub const MAX_REASON_BYTES: usize = 1_024;
 /// Maximum length of the text of changed limits, in bytes.
 const MAX_LIMITS_BYTES: usize = 16 << 10;
+/// Bounds on the YAML of changed limits, including the expansion of its aliases: several times what [`MAX_LIMITS`]
+/// limits need, and parsed in little time, since the threads that serve checks parse it.
+const LIMITS_BOUNDS: DocumentBounds = DocumentBounds { nodes: 2_000, repeated_bytes: 64 << 10 };
 /// Maximum number of limits in a change of parameters.
 pub const MAX_LIMITS: usize = 16;
 /// Valid factors.
@@ -120,6 +123,9 @@ pub enum OverrideError {
     /// An end that is not after the start.
     #[error("the end must be after the start and in the future")]
     End,
+    /// An end that no timestamp can have.
+    #[error("a timestamp between 1970 and 9999")]
+    LateEnd,
 }
 
 impl OverrideError {
@@ -132,7 +138,7 @@ impl OverrideError {
             Self::Factor(_) => "factor".to_owned(),
             Self::Limits(_) => "limits".to_owned(),
             Self::Reason(_) => "reason".to_owned(),
-            Self::End => "end".to_owned(),
+            Self::End | Self::LateEnd => "end".to_owned(),
         }
     }
 }
@@ -193,7 +199,7 @@ impl LimitChanges {
         }
         let mut problems = Problems::default();
         let mut parsed = Vec::new();
-        if let Some(node) = document::parse(text).map_err(wrong)? {
+        if let Some(node) = document::parse_within(text, LIMITS_BOUNDS).map_err(wrong)? {
             let node = match &node.value {
                 Value::Map(_) => Node { mark: node.mark, plain: false, value: Value::List(vec![node]) },
                 _ => node,

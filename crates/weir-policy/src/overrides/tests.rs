@@ -246,6 +246,36 @@ fn changed_limits_share_no_state() {
 }
 
 #[test]
+fn with_kept_the_states_that_limits_had_stay_in_the_plan() {
+    let other_period = limits("{ fixed_window: { count: 9, period: 1d } }");
+    let same_period = limits("{ fixed_window: { count: 9, period: 1h } }");
+    for (change, kept, expected) in [
+        (other_period.clone(), false, &["10", "9", "2"][..]),
+        (other_period, true, &["10", "9", "2", "4"]),
+        (same_period, true, &["10", "9", "2"]),
+        (Change::Unlimited, true, &["10", "4", "2"]),
+    ] {
+        let mut compiled = Overrides::new(Arc::new(ManualClock::new(0)));
+        compiled.put(Arc::new(one("user", change.clone())));
+        let policy = policy().overridden(compiled);
+        let key = Key::new("", &["user", "alex", "trade"]).unwrap();
+        let mut levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
+        policy.overrides().active("", key.segments()).unwrap().change(&mut levels, 1.0, kept);
+        assert_eq!(shown(&levels), expected, "{change} {kept}");
+    }
+}
+
+#[test]
+fn aliases_in_limits_are_bounded() {
+    let mut text = "a: &a [x, x, x, x, x, x, x, x]\n".to_owned();
+    for (name, before) in [("b", "a"), ("c", "b"), ("d", "c")] {
+        text += &format!("{name}: &{name} [{}]\n", vec![format!("*{before}"); 8].join(", "));
+    }
+    let error = LimitChanges::parse(&text, &Bounds::default()).unwrap_err().to_string();
+    assert!(error.contains("more than 2000 values"), "{error}");
+}
+
+#[test]
 fn bounds_name_the_field() {
     let long = "x".repeat(1_025);
     for (change, field) in [

@@ -193,9 +193,10 @@ impl<'a> ActiveOverrides<'a> {
     }
 
     /// Changes the levels of a request with this factor, and returns the override of the deepest changed level.
-    /// Lifted levels are removed, unless `kept`: units that are held of them are to be given back.
+    /// Lifted levels are removed. With `kept` every state stays in the plan, so that units that are held of it can be
+    /// settled: lifted levels stay, and so does a level whose changed limit has another state, beside the changed one.
     pub fn change(&self, levels: &mut SmallVec<[Level<'a>; 4]>, factor: f64, kept: bool) -> Option<Overridden<'a>> {
-        let mut deepest = None;
+        let (mut deepest, mut originals) = (None, Vec::new());
         levels.retain(|level| {
             let (limit, by) = match self.at(level.depth, level.limit) {
                 Applied::Unchanged => return true,
@@ -208,10 +209,17 @@ impl<'a> ActiveOverrides<'a> {
             let Ok(Some(changed)) = level.clone().of_limit(limit).under_factor(factor) else {
                 return true;
             };
-            *level = changed;
+            let original = std::mem::replace(level, changed);
+            if kept && original.limit.ident() != limit.ident() {
+                originals.push(original);
+            }
             deepest = Some(by);
             true
         });
+        if !originals.is_empty() {
+            levels.extend(originals);
+            levels.sort_by_key(|level| level.depth);
+        }
         deepest
     }
 

@@ -82,6 +82,11 @@ impl Domain {
         self.nodes[node as usize].is_lifted = true;
     }
 
+    /// Marks a node that has a factor other than 0 and 1.
+    pub(crate) fn divide(&mut self, node: NodeId) {
+        self.nodes[node as usize].is_divided = true;
+    }
+
     pub(crate) fn limits_mut(&mut self) -> impl Iterator<Item = &mut Limit> {
         self.limits.iter_mut()
     }

@@ -12,8 +12,9 @@ use crate::{
     redis::{Io, documents_call, read_hash, reply::Answers},
 };
 
-/// Most changes per read.
-const PAGE: &[u8] = b"1000";
+/// Most changes per page, since each may have two documents of 100 kB, and most pages per read.
+const PAGE: (usize, &[u8]) = (50, b"50");
+const PAGES: usize = 20;
 /// Results of the script: the current document is not the expected one, or [`MAX_DOCUMENTS`] is reached.
 const UNEXPECTED: &str = "";
 const FULL: &str = "full";
@@ -78,9 +79,17 @@ impl RedisDocuments {
                 return Ok(Changes::Some(Vec::new()));
             }
             if let Some(since) = since {
-                let after = format!("({since}");
-                let args = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE];
-                let changes = read(io.servers.command(&log, &args, io.deadline()).await?)?;
+                let mut changes: Vec<Changed> = Vec::new();
+                while changes.len() < PAGES * PAGE.0 {
+                    let after = format!("({}", changes.last().map_or(since, |change| change.id));
+                    let args = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE.1];
+                    let page = read(io.servers.command(&log, &args, io.deadline()).await?)?;
+                    let is_last = page.len() < PAGE.0;
+                    changes.extend(page);
+                    if is_last {
+                        break;
+                    }
+                }
                 if changes.first().is_some_and(|first| first.previous == Some(since)) {
                     return Ok(Changes::Some(changes));
                 }

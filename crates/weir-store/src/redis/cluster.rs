@@ -24,7 +24,7 @@ use crate::{
     url::Address,
 };
 
-/// Most redirections of one request.
+/// Most redirections of one request without a pause.
 const MAX_REDIRECTS: u32 = 8;
 /// Cause of failures while no master is known.
 const UNKNOWN: &str = "the Cluster's slot map is not known yet";
@@ -132,13 +132,15 @@ impl Cluster {
                 Err(failure) => failure,
             };
             match self.shared.redirected(slot, &failure, node.address()) {
-                // The failure's text has the last redirection.
-                Some(_) if redirects == MAX_REDIRECTS => return Err(self.shared.refresh_after(failure)),
-                Some(elsewhere) => {
+                Some(elsewhere) if redirects < MAX_REDIRECTS => {
                     redirects += 1;
                     ahead = elsewhere;
                 }
-                None => retry.pause(self.shared.refresh_after(failure)).await?,
+                // Until the new owner of a slot knows that it is, both servers may name the other one.
+                _ => {
+                    redirects = 0;
+                    retry.pause(self.shared.refresh_after(failure)).await?;
+                }
             }
         }
     }

@@ -1,7 +1,10 @@
 //! Creates the nodes of a store with their connections, pipeline workers and circuit breakers, according to the
 //! settings.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use deadpool_redis::redis::Value;
 use tokio::time::timeout_at;
@@ -80,6 +83,7 @@ impl NodeFactory {
             server,
             pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + EXTRA_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
+            successes: AtomicU64::default(),
             probe_key,
             call_settings: CallSettings {
                 grouping,

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::Failure;
 
-/// The `COUNT` of a page.
-const COUNT: &[u8] = b"1000";
+/// The `COUNT` of a page, such that a reply with the largest documents is far below the largest one that is read.
+const COUNT: &[u8] = b"50";
 /// The first and last cursor.
 const START: &str = "0";
 

@@ -2,7 +2,10 @@
 //! in the next one (group commit), so there is no timer, and an idle worker adds no latency.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -32,6 +35,8 @@ pub(crate) struct Context {
     pub server: String,
     pub pool: Arc<Pool>,
     pub breaker: Breaker,
+    /// Number of round trips and new connections that succeeded.
+    pub successes: AtomicU64,
     /// A probe key that is stored on this server.
     pub probe_key: Arc<ProbeKey>,
     pub call_settings: CallSettings,
@@ -61,7 +66,7 @@ impl Context {
         let done = timeout(self.command_timeout, work(connection.clone())).await;
         let late = |_| Failure::Lost("no reply in time".into());
         let done = done.map_err(late).and_then(|done| done.map_err(failure));
-        if done.is_err() {
+        if done.as_ref().is_err_and(|failure| !is_healthy(failure)) {
             connection.discard();
         }
         done
@@ -71,11 +76,7 @@ impl Context {
 /// Sends the parts of `queue` until aborted.
 pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     // Connects in advance, so that the first check does not wait for it.
-    let first = match timeout(context.command_timeout, context.pool.get()).await {
-        Ok(connection) => connection,
-        Err(_) => Err(Failure::Connect("not within store.redis.command_timeout".into())),
-    };
-    let mut held = first.inspect_err(|failure| context.breaker.trip(failure)).ok();
+    let mut held = connect(&queue, &context).await;
     let mut round_trip = Smoothed::default();
     loop {
         queue.wait().await;
@@ -179,13 +180,27 @@ fn warn_if_slow(round_trip: Duration, context: &Context) {
 
 /// Opens a connection. On failure, fails all queued parts.
 async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
-    let mut connecting = std::pin::pin!(context.pool.get());
+    let before = context.successes.load(Ordering::Relaxed);
+    let mut connecting = std::pin::pin!(async {
+        let connection = context.pool.get().await;
+        context.successes.fetch_add(u64::from(connection.is_ok()), Ordering::Relaxed);
+        connection
+    });
     match timeout(context.command_timeout, &mut connecting).await {
         Ok(Ok(connection)) => return Some(connection),
         Ok(Err(failure)) => {
-            context.breaker.failed(&failure);
+            // No check waits for a server that was never reached.
+            if before == 0 {
+                context.breaker.trip(&failure)
+            } else {
+                context.breaker.failed(&failure)
+            }
             queue.fail(&failure);
             return None;
+        }
+        Err(_) if context.successes.load(Ordering::Relaxed) != before => {
+            // Only this connection is late: another worker serves the queue.
+            return connecting.await.ok();
         }
         Err(_) => {}
     }
@@ -202,9 +217,16 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
     }
 }
 
+/// Whether a rejection says nothing against the server and the connection.
+fn is_healthy(rejection: &Failure) -> bool {
+    use ErrorCode::{Ask, Clock, Moved, TryAgain};
+    rejection.error_code().is_some_and(|code| matches!(code, Moved | Ask | TryAgain | Clock))
+}
+
 /// Reports a round trip to the circuit breaker: a success, or the rejection that matters most.
 fn after(rejection: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
     let Some(failure) = rejection else {
+        context.successes.fetch_add(1, Ordering::Relaxed);
         context.breaker.succeeded();
         return Some(connection);
     };
@@ -215,13 +237,11 @@ fn after(rejection: Option<Failure>, connection: Pooled, context: &Context) -> O
         connection.discard();
         return None;
     }
-    match failure.error_code() {
-        Some(ErrorCode::Moved | ErrorCode::Ask | ErrorCode::TryAgain | ErrorCode::Clock) => {
-            context.breaker.succeeded();
-            return Some(connection);
-        }
-        _ => context.breaker.failed(&failure),
+    if is_healthy(&failure) {
+        context.breaker.succeeded();
+        return Some(connection);
     }
+    context.breaker.failed(&failure);
     match failure.error_code() {
         // A new connection may help: it finds another master, or uses new credentials.
         Some(

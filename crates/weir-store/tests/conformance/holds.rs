@@ -280,7 +280,8 @@ pub fn examples() -> impl Iterator<Item = [Params; 2]> {
 
 pub fn on_redis(url: &str, clock: &Arc<ManualClock>) -> Authority {
     let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
-    let settings = RedisSettings { command_timeout: Time::seconds(20), ..RedisSettings::default() };
+    let (connect_timeout, command_timeout) = (Time::seconds(20), Time::seconds(20));
+    let settings = RedisSettings { connect_timeout, command_timeout, ..RedisSettings::default() };
     let store = RedisStore::start(&url, &settings, Some(Arc::<ManualClock>::clone(clock)), Arc::default());
     Authority::Redis(store.expect("a thread"))
 }

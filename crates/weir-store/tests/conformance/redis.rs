@@ -47,6 +47,7 @@ impl<'s> OnRedis<'s> {
             key_prefix: PREFIX.to_owned(),
             // Timeouts are not tested here.
             command_timeout: Time::seconds(20),
+            connect_timeout: Time::seconds(20),
             ..RedisSettings::default()
         };
         let metrics = std::sync::Arc::default();

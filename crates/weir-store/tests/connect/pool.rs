@@ -129,7 +129,7 @@ async fn a_lost_reply_is_not_reported_as_unsent() {
 #[tokio::test]
 async fn an_exhausted_pool_times_out_and_passes_on_connect_errors() {
     let server = Server::unix(&[]);
-    let settings = RedisSettings { connect_timeout: Time(500_000), ..RedisSettings::default() };
+    let settings = RedisSettings { connect_timeout: Time::seconds(2), ..RedisSettings::default() };
     let one = pool(&server.url(""), &settings, 1);
     let _taken = one.get().await.expect("a connection");
     let Err(late) = one.get().await else { panic!("more than there are") };

@@ -110,6 +110,18 @@ async fn a_reload_changes_what_shares_follow_in_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_changed_anchor_divides_no_limit_twice() {
+    let mut simulation = simulation("local", &[&[900.0], &[900.0]]).await;
+    simulation.reload(&policy("local").replace("domain: api", "domain: api\nanchor: 1"));
+    simulation.pass(3, LIMIT).await;
+    // It divides the limit only at the new place.
+    simulation.kill(1, 1);
+    simulation.start(1);
+    simulation.pass(40, LIMIT).await;
+    assert!(simulation.rates().iter().all(|rate| *rate >= 450.0), "{:?}", simulation.rates());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_cut_off_from_the_store_withdraws_its_shares_before_another_one_gets_them() {
     for rule in ["deny", "error"] {
         let mut simulation = simulation(rule, &[&[900.0], &[900.0]]).await;

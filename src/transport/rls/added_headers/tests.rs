@@ -1,5 +1,7 @@
 //! Tests of which descriptor the headers describe.
 
+use weir_policy::Rules;
+
 use super::*;
 use crate::transport::rls::{
     Headers,
@@ -21,7 +23,8 @@ descriptors:
 ";
 
 fn headers_of(keys: &[&str], settings: &EnvoySettings) -> String {
-    let headers = Scene::new(FILE).answered(&request_for(keys), |statuses| of(statuses, settings));
+    let rules = Rules { descriptors_quota_mode: settings.quota_mode, ..Rules::default() };
+    let headers = Scene::under(&rules, FILE).answered(&request_for(keys), |statuses| of(statuses, settings));
     let header = |header: HeaderValue| format!("{}: {}", header.key, header.value);
     headers.into_iter().map(header).collect::<Vec<_>>().join("\n")
 }

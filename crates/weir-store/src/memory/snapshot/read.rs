@@ -118,6 +118,7 @@ impl Snapshot {
         if self.version > VERSION_WITHOUT_HOLDS {
             let left_out = holds::load(&mut self.from, store, &anchor_of, now, loaded.states)?;
             store.left_out.fetch_add(left_out, Ordering::Relaxed);
+            loaded.left_out += left_out as u64;
         }
         let said = u64::from_le_bytes(bytes(&mut self.from)?);
         if said != loaded.states || self.from.limit() > 0 {

@@ -1,0 +1,112 @@
+//! Overrides: their bounds, pages of many and of large ones, and reservations that they meet.
+
+use tonic::Code;
+use weir::proto::{
+    ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest, admin_client::AdminClient, r#override::Change,
+};
+
+use crate::{
+    overrides::{POLICY, TRADE, end, over, set},
+    support::{
+        Server,
+        requests::{peek, refusal},
+        reservations::{commit, reserve, settled, wanted},
+    },
+};
+
+#[tokio::test]
+async fn a_reservation_is_settled_under_any_override() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    // Another period gives each limit another state.
+    let other_periods = "{ fixed_window: { count: 50, period: 2d } }".to_owned();
+    for (change, actual) in [
+        (Change::Limits(other_periods), 1),
+        (Change::Ban(true), 1),
+        (Change::Unlimited(true), 0),
+        (Change::Factor(0.5), 0),
+    ] {
+        let hold = reserve(&mut client, wanted(&TRADE, 2, 60_000)).await.hold;
+        assert!(!hold.is_empty());
+        set(&server, over(&["user", "alex"], change.clone())).await;
+        assert_eq!(commit(&mut client, &hold, Some(actual)).await.expect("settled"), settled(actual, 2 - actual, 0));
+        assert!(end(&server, &["user", "alex"]).await);
+    }
+    assert_eq!(server.check(peek(&TRADE)).await.remaining, 2, "one was used of the first two");
+}
+
+#[tokio::test]
+async fn requests_out_of_bounds_name_the_field() {
+    let server = Server::with_policy(POLICY);
+    let mut client = AdminClient::new(server.channel().await);
+    let ttl = Some(prost_types::Duration { seconds: 9, nanos: 1 });
+    let both = Override {
+        end: Some(prost_types::Timestamp { seconds: 1 << 33, nanos: 0 }),
+        ..over(&["a"], Change::Ban(true))
+    };
+    let late = Override {
+        start: Some(prost_types::Timestamp { seconds: 253_402_300_799, nanos: 0 }),
+        ..over(&["a"], Change::Ban(true))
+    };
+    for (one, ttl, field) in [
+        (None, None, "override"),
+        (Some(Override { change: None, ..over(&["a"], Change::Ban(true)) }), None, "override.change"),
+        (Some(over(&["a"], Change::Ban(false))), None, "override.change"),
+        (Some(over(&["a"; 33], Change::Ban(true))), None, "override.key"),
+        (Some(over(&["a"], Change::Factor(f64::INFINITY))), None, "override.factor"),
+        (Some(over(&["a"], Change::Ban(true))), ttl, "ttl"),
+        (Some(both), Some(prost_types::Duration { seconds: 9, nanos: 0 }), "ttl"),
+        (Some(late), Some(prost_types::Duration { seconds: 1, nanos: 0 }), "override.end"),
+    ] {
+        let request = SetOverrideRequest { r#override: one, ttl, dry_run: false };
+        let status = client.set_override(request).await.expect_err("it is refused");
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status}");
+    }
+    let request = SetOverrideRequest { r#override: Some(over(&["a"], Change::Ban(true))), ttl, dry_run: false };
+    let status = client.set_override(request).await.expect_err("it is refused");
+    assert_eq!(status.message(), "ttl must be 1us to 2^53us (285 years), in whole microseconds");
+    let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
+    assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
+}
+
+#[tokio::test]
+async fn pages_of_large_overrides_fit_the_clients() {
+    let server = Server::with_policy("schema: {}");
+    // Together they are larger than the 4 MiB that gRPC clients accept.
+    const COUNT: usize = 150;
+    for user in 0..COUNT {
+        let segment = format!("{user:01024}");
+        set(&server, over(&[segment.as_str(); 32], Change::Ban(true))).await;
+    }
+    let mut client = AdminClient::new(server.channel().await);
+    let request = ListOverridesRequest { page_size: 1_000, ..Default::default() };
+    let page = client.list_overrides(request).await.expect("a page").into_inner();
+    assert!((20..COUNT).contains(&page.overrides.len()) && !page.next_cursor.is_empty(), "{}", page.overrides.len());
+    let request = ListAuditRequest { page_size: 1_000, ..Default::default() };
+    let page = client.list_audit(request).await.expect("a page").into_inner();
+    assert!((20..COUNT).contains(&page.events.len()) && !page.next_cursor.is_empty(), "{}", page.events.len());
+    for command in [&["overrides", "--json"][..], &["audit", "--json", "--limit", "1000"]] {
+        let listed = server.run(command);
+        let mut ids: Vec<_> = listed.json_lines().iter().map(|line| line["id"].to_string()).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), COUNT, "{command:?}: {}", listed.err);
+    }
+    let some = server.run(&["audit", "--limit", "100"]);
+    assert_eq!((some.out.lines().count(), &*some.err), (100, "weir: there are more: --limit COUNT\n"));
+}
+
+#[tokio::test]
+async fn the_command_says_that_there_is_more_than_whole_pages() {
+    let server = Server::with_policy(POLICY);
+    let mut client = AdminClient::new(server.channel().await);
+    for user in 0..1_001 {
+        let one = over(&["user", &user.to_string()], Change::Factor(2.0));
+        let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
+        client.set_override(request).await.expect("it is set");
+    }
+    for (limit, more) in [("1000", "weir: there are more: --limit COUNT\n"), ("1001", "")] {
+        let listed = server.run(&["audit", "--limit", limit]);
+        assert_eq!((listed.out.lines().count().to_string().as_str(), &*listed.err), (limit, more));
+    }
+}
