@@ -93,7 +93,8 @@ fn overrides_hint(error: &FileError) -> &'static str {
     match error {
         FileError::Io { .. } => "",
         FileError::Line { .. } => {
-            "; correct or remove the line, or start without counts: `weir serve --start-empty` sets this file and the snapshot aside"
+            "; correct or remove the line, or start without overrides, bans and counts: `weir serve --start-empty` renames this file \
+             and the snapshot"
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -28,6 +29,8 @@ use crate::{limiter::Limiter, overrides};
 
 /// Largest lag of the wall clock behind a snapshot that is not logged: usual clock adjustments.
 const MAX_UNLOGGED_CLOCK_LAG: Micros = SECOND;
+/// Maximum number of overrides files that were set aside. Then one must be removed by hand.
+const MAX_REJECTED: u32 = 100;
 
 /// Opens the memory store with the states of the snapshot, if one is configured, and takes the lock of the snapshot.
 /// With `start_empty` the snapshot is set aside instead of loaded.
@@ -106,23 +109,36 @@ pub(super) fn open_overrides(
     start_empty: bool,
 ) -> Result<Documents, AppError> {
     let snapshot = Some(&settings.snapshot.path).filter(|path| is_set(path));
-    let file = snapshot.map(|path| {
-        let mut file = path.clone().into_os_string();
-        file.push(".overrides");
-        PathBuf::from(file)
-    });
+    let file = snapshot.map(|path| with_suffix(path, ".overrides"));
     let open = || store.documents(overrides::DOCUMENTS, file.as_deref());
     let opened = match (open(), &file) {
         (Err(error @ FileError::Line { .. }), Some(path)) if start_empty => {
             let place = path.display().to_string();
-            let aside = snapshot::set_aside(path).map_err(|cause| AppError::SetAside { path: place, cause })?;
-            let aside = aside.map(|aside| aside.display().to_string());
-            warn!(%error, aside, "starting without overrides and bans: their file was renamed");
+            let aside = set_overrides_aside(path).map_err(|cause| AppError::SetAside { path: place, cause })?;
+            warn!(%error, aside = %aside.display(), "starting without overrides and bans: their file was renamed");
             open()
         }
         (opened, _) => opened,
     };
     opened.map_err(AppError::Overrides)
+}
+
+/// Renames the overrides file to the first free name. One that was set aside before may be the only copy of its bans, so
+/// it is not replaced.
+fn set_overrides_aside(path: &Path) -> io::Result<PathBuf> {
+    let numbered = (1..MAX_REJECTED).map(|number| with_suffix(path, &format!(".rejected.{number}")));
+    for aside in std::iter::once(with_suffix(path, ".rejected")).chain(numbered) {
+        if fs::symlink_metadata(&aside).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return fs::rename(path, &aside).map(|()| aside);
+        }
+    }
+    Err(io::Error::other(format!("there are {MAX_REJECTED} earlier ones, {}.rejected…", path.display())))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
 }
 
 /// Writes the snapshots of a service.

@@ -234,10 +234,9 @@ impl<'a> ResolvedDescriptor<'a> {
     }
 
     /// Returns whether a limit is in shadow mode. In a policy file with `descriptors` the rule decides that, not the
-    /// limit's `shadow` in the plan. A limit given in the descriptor is never.
+    /// limit's `shadow` in the plan.
     pub(super) fn is_shadow(&self, matched: &MatchedLimit<'_>) -> bool {
-        let own = || matched.limit.shadow && !self.is_override();
-        matched.shadowed || self.rule.map_or_else(own, |rule| rule.shadow)
+        matched.shadowed || self.rule.map_or(matched.limit.shadow, |rule| rule.shadow)
     }
 
     pub(super) fn is_override(&self) -> bool {

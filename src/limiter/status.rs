@@ -100,7 +100,11 @@ impl<'a> DescriptorAnswer<'a> {
         let rule = found.rule;
         let level = |((level, decision), matched): (&(&Level<'a>, &Decision), MatchedLimit<'_>)| {
             let mut answer = LevelAnswer::new(plan, level, decision);
-            answer.shadow = found.is_shadow(&matched);
+            if rule.is_some() {
+                answer.shadow = found.is_shadow(&matched);
+            } else if found.is_override() {
+                answer.shadow = plan.is_shadow;
+            }
             answer
         };
         let levels: SmallVec<[_; 2]> = decided.iter().zip(found.limits()).map(level).collect();

@@ -106,7 +106,11 @@ impl Limiter<AnyStore> {
         let domain = domain_of(&handle.policy, key);
         let request = preview_request(domain, key);
         let is_stored = |name: &[u8]| states.iter().any(|(_, state)| state.name == *name);
-        let levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
+        let mut levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
+        if let Some(active) = handle.policy.overrides().active(&request.domain, key.segments()) {
+            // The state that an override of another period replaces limits nothing: listed as of no limit of the policy.
+            levels.retain(|level| !active.replaces(level.depth, level.limit));
+        }
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
         (plan.dry_run, plan.is_preview) = (true, true);
         let decisions = match self.store.stored_verdict(&plan).await {
@@ -185,7 +189,7 @@ pub(super) fn levels<'a>(
         return SmallVec::new();
     }
     let mut levels = request.levels(domain).unwrap_or_default();
-    // Levels that an override removes stay, so that their states are listed.
+    // Levels that an override removes or replaces stay, so that their states and holds are listed.
     request.override_levels(policy, &mut levels, true);
     levels.retain(|level| is_stored(&level.state_name()));
     levels

@@ -109,7 +109,13 @@ pub(super) const GAUGES: &[(&str, &str)] = &[
         WITHOUT_SERIES,
         "Domains and limits of the policy that are counted as `other` because metrics.max_limit_series was reached.",
     ),
-    (RELOAD_SUCCESSFUL, "Whether the newest policy is in force (1); 0 after an invalid change."),
-    (XDS_CONNECTED, "Whether the control plane of the policy is connected (1); 0 while it is away."),
+    (
+        RELOAD_SUCCESSFUL,
+        "Whether the newest policy is in force, or the first one awaited (1); 0 after an invalid change.",
+    ),
+    (
+        XDS_CONNECTED,
+        "Whether the control plane of the policy has answered on the open stream (1); 0 before, and while it is away.",
+    ),
     (BUILD_INFO, "Always 1; the labels describe the build."),
 ];

@@ -1,5 +1,5 @@
 //! Decodes the messages of clients. Bounds are enforced before memory is allocated for the bytes. A check borrows from
-//! its bytes, so that decoding one allocates nothing.
+//! its bytes, so that decoding one allocates nothing; around it, as in Reserve and Lease, prost decodes.
 
 use std::borrow::Cow;
 
@@ -159,7 +159,7 @@ pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invali
     }))
 }
 
-/// Decodes a message without repeated messages.
+/// Decodes a message without repeated messages, or whose check is within its bounds.
 ///
 /// # Errors
 /// [`Invalid`] with [`UNREADABLE`].

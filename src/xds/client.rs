@@ -72,7 +72,8 @@ struct Rejected {
 }
 
 impl Client {
-    /// Creates the client of the control plane at `host:port`, not connected yet; `connected` is 1 while it is.
+    /// Creates the client of the control plane at `host:port`, not connected yet; `connected` is 1 from the first
+    /// response of a stream to its end.
     ///
     /// # Errors
     /// A message that names the setting or the file.
@@ -110,6 +111,8 @@ impl Client {
                 Some(Stream { requests: None, .. }) => "it reads no requests".to_owned(),
                 Some(stream) => match stream.responses.message().await {
                     Ok(Some(response)) => {
+                        // Not when connected: a control plane that hangs may still accept connections.
+                        self.connected.set(1.0);
                         if !self.reject_again(&response).await {
                             return response;
                         }
@@ -214,7 +217,6 @@ impl Client {
         };
         let too_late = |_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
         let channel = timeout(CONNECT_TIMEOUT, connecting).await.map_err(too_late)??;
-        self.connected.set(1.0);
         info!(control_plane = format!("{SCHEME}{}", self.address), "connected to the control plane");
         let (requests, mut waiting) = mpsc::channel(MAX_REQUESTS);
         requests.try_send(self.request("", None)).map_err(|error| error.to_string())?;

@@ -127,6 +127,8 @@ fn half_open_calls_of_others_do_not_end_a_call_whose_message_is_on_its_way() {
 fn streams_that_cannot_be_ended_are_closed_with_their_connection() {
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().policy(POLICY).shared(&redis).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "100ms");
+    // The service starts once it has read the overrides, or this time is over.
+    let setup = setup.env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "1s");
     let server = setup.start();
     redis.pause();
     // The answers to the first checks are ready while the calls wait for the rest of the second ones, but the window

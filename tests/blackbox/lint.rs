@@ -154,6 +154,18 @@ fn a_factor_that_divides_no_limit_is_a_warning() {
         let warning = "warning: default domain: the factor of `user/alex` changes nothing: ";
         assert_eq!((linted.code, linted.out.matches(warning).count()), (0, usize::from(warned)), "{alex}: {linted:?}");
     }
+    let lifted = "trade: { factor: 0, limits: [[3, 1, 1]] }";
+    for (children, cause) in [
+        ("alex: { factor: 2 }".to_owned(), "there are none\n"),
+        ("alex: { factor: 2 }, '*': {}".to_owned(), "there are none (those of a `*` beside it do not apply to it)\n"),
+        (format!("alex: {{ factor: 2, children: {{ {lifted} }} }}"), "a factor of 0 lifts all of them\n"),
+    ] {
+        let dir = Folder::of(&[("limits.yaml", &format!("schema: {{ {children} }}"))]);
+        let linted = run(&["limits", "lint", &dir.path("limits.yaml")]);
+        let warning =
+            format!("the factor of `alex` changes nothing: it divides limits at this node and below, and {cause}");
+        assert!(linted.out.contains(&warning), "{children}: {linted:?}");
+    }
 }
 
 #[test]

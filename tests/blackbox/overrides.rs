@@ -169,7 +169,7 @@ async fn commands_set_list_and_end() {
         assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&line), "{}", dry.out);
     }
 
-    let unmet = "no limit of the policy is at the pattern or below: compare domain and key with those of checks";
+    let unmet = "no limit of the policy is at the pattern or below, or the domain is unknown; the ban is in force all the same\n";
     for (ban, is_unmet) in [
         (&["user", "mallory"][..], false),
         (&["--all-keys"], false),
@@ -339,7 +339,10 @@ fn start_empty_sets_aside_a_damaged_file_and_keeps_a_valid_one() {
     serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", dir.path("weir.snapshot"));
     let refused = finish(serve.env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0"));
     assert_eq!((refused.code, fs::read(&file).expect("left alone")), (2, damaged.clone()));
-    for expected in [&format!("the overrides in {file}, line 2: not a change"), "`weir serve --start-empty`"] {
+    for expected in [
+        &format!("the overrides in {file}, line 2: not a change"),
+        "without overrides, bans and counts: `weir serve --start-empty`",
+    ] {
         assert!(refused.err.contains(expected), "{expected} is missing: {}", refused.err);
     }
     let server = setup().arg("--start-empty").start();
@@ -349,4 +352,10 @@ fn start_empty_sets_aside_a_damaged_file_and_keeps_a_valid_one() {
     assert_eq!(server.run(&["ban", "user/mallory", "--reason", "abuse"]).code, 0);
     drop(server);
     assert_eq!(setup().start().run(&["overrides"]).out.lines().count(), 1);
+    for name in ["rejected.1", "rejected.2"] {
+        fs::write(&file, "nothing\nat all\n").expect("written");
+        drop(setup().arg("--start-empty").start());
+        assert_eq!(fs::read(format!("{file}.{name}")).expect("set aside"), b"nothing\nat all\n");
+    }
+    assert_eq!(fs::read(format!("{file}.rejected")).expect("kept"), damaged);
 }

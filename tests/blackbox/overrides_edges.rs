@@ -21,7 +21,7 @@ async fn a_reservation_is_settled_under_any_override() {
     // Another period gives each limit another state.
     let other_periods = "{ fixed_window: { count: 50, period: 2d } }".to_owned();
     for (change, actual) in [
-        (Change::Limits(other_periods), 1),
+        (Change::Limits(other_periods.clone()), 1),
         (Change::Ban(true), 1),
         (Change::Unlimited(true), 0),
         (Change::Factor(0.5), 0),
@@ -33,6 +33,11 @@ async fn a_reservation_is_settled_under_any_override() {
         assert!(end(&server, &["user", "alex"]).await);
     }
     assert_eq!(server.check(peek(&TRADE)).await.remaining, 2, "one was used of the first two");
+    set(&server, over(&["user", "alex"], Change::Limits(other_periods))).await;
+    let hold = reserve(&mut client, wanted(&TRADE, 2, 60_000)).await.hold;
+    assert!(end(&server, &["user", "alex"]).await);
+    assert_eq!(commit(&mut client, &hold, Some(1)).await.expect("an answer"), settled(1, 1, 0));
+    assert_eq!(server.check(peek(&TRADE)).await.remaining, 2, "nothing is charged to the policy's own limits");
 }
 
 #[tokio::test]
@@ -56,15 +61,21 @@ async fn requests_out_of_bounds_name_the_field() {
         (Some(over(&["a"], Change::Factor(f64::INFINITY))), None, "override.factor"),
         (Some(over(&["a"], Change::Ban(true))), ttl, "ttl"),
         (Some(both), Some(prost_types::Duration { seconds: 9, nanos: 0 }), "ttl"),
-        (Some(late), Some(prost_types::Duration { seconds: 1, nanos: 0 }), "override.end"),
+        (Some(late.clone()), Some(prost_types::Duration { seconds: 1, nanos: 0 }), "override.end"),
     ] {
         let request = SetOverrideRequest { r#override: one, ttl, dry_run: false };
         let status = client.set_override(request).await.expect_err("it is refused");
         assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status}");
     }
-    let request = SetOverrideRequest { r#override: Some(over(&["a"], Change::Ban(true))), ttl, dry_run: false };
-    let status = client.set_override(request).await.expect_err("it is refused");
-    assert_eq!(status.message(), "ttl must be 1us to 2^53us (285 years), in whole microseconds");
+    let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    for (one, ttl, message) in [
+        (over(&["a"], Change::Ban(true)), ttl, "ttl must be 1us to 2^53us (285 years), in whole microseconds"),
+        (late, second, "start and ttl must end by the year 9999"),
+    ] {
+        let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
+        let status = client.set_override(request).await.expect_err("it is refused");
+        assert_eq!(status.message(), message);
+    }
     let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
     assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
 }

@@ -65,7 +65,9 @@ fn a_bucket_that_was_not_answered_yet_is_not_denied_at_the_end() {
     runtime().block_on(async {
         let dir = Folder::new();
         let (server, mut newcomer) = restarted(&dir).await;
-        newcomer.listen(Duration::from_secs(1)).await;
+        while server.metric("weir_rlqs_buckets") < 1.0 {
+            newcomer.listen(Duration::from_millis(50)).await;
+        }
         server.signal(Signal::TERM);
         while newcomer.hear(Duration::from_secs(60)).await.is_ok() {}
         assert!(newcomer.assignments.is_empty(), "{:?}", newcomer.assignments);

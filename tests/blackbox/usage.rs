@@ -2,17 +2,20 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::json;
 use tonic::{Code, transport::Channel};
 use weir::proto::{
     CheckBatchRequest, CheckRequest, KeyUsage, Limit, LimitSpec, ListKeysRequest, ListKeysResponse, ReserveRequest,
-    admin_client::AdminClient, rate_limiter_client::RateLimiterClient,
+    admin_client::AdminClient, r#override::Change, rate_limiter_client::RateLimiterClient,
 };
 
-use crate::support::{Server, http::Client, requests::check, server::Setup};
+use crate::{
+    overrides::{over, set},
+    support::{Server, http::Client, requests::check, server::Setup},
+};
 
 const POLICY: &str = "
 schema:
@@ -237,16 +240,44 @@ async fn the_program_prints_tables_csv_and_json(server: &Server) {
 
 #[tokio::test]
 async fn the_first_page_of_many_keys_is_fast() {
-    const KEYS: usize = 100_000;
+    // Fewer than ten pages, so that a page that read all keys would fail the comparison.
+    const KEYS: usize = 8_000;
     let server = Setup::new().policy(POLICY).start();
     let channel = server.channel().await;
     for first in (0..KEYS).step_by(1_000) {
         spend(&channel, (first..first + 1_000).map(|number| of(&["long", &number.to_string()], 1)).collect()).await;
     }
-    let since = std::time::Instant::now();
-    assert_eq!(page(&channel, prefix(&["long"])).await.keys.len(), 100);
-    // Far above the normal duration, for busy machines. Rows of all keys would take longer still.
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    let mut first = Duration::MAX;
+    // The fastest of three, for busy machines.
+    for _ in 0..3 {
+        let since = Instant::now();
+        assert_eq!(page(&channel, prefix(&["long"])).await.keys.len(), 100);
+        first = first.min(since.elapsed());
+    }
+    let since = Instant::now();
+    assert_eq!(all(&channel, ListKeysRequest { page_size: 1_000, ..prefix(&["long"]) }).await.len(), KEYS);
+    assert!(first < since.elapsed() / 10, "{first:?}, and {:?} for all pages", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_limit_under_an_override_of_another_period_is_listed_once() {
+    let server = Server::with_policy(POLICY);
+    let channel = server.channel().await;
+    let alex = ["user", "alex"];
+    let limits = "{ name: per-user, fixed_window: { count: 50, period: 2d } }".to_owned();
+    spend(&channel, vec![of(&alex, 10)]).await;
+    for (change, cost, expected) in [
+        (Change::Limits(limits), 3, [("per-user", 3, false), ("watched", 13, false)]),
+        // Lifted limits are listed.
+        (Change::Unlimited(true), 1, [("per-user", 10, true), ("watched", 13, false)]),
+    ] {
+        set(&server, over(&alex, change)).await;
+        spend(&channel, vec![of(&alex, cost)]).await;
+        let keys = all(&channel, prefix(&alex)).await;
+        let known = keys.iter().filter(|row| row.known);
+        let known: BTreeSet<_> = known.map(|row| (row.limit_name.as_str(), row.used, row.at_limit)).collect();
+        assert_eq!((known, keys.len()), (expected.into(), 3), "{keys:?}");
+    }
 }
 
 #[tokio::test]

@@ -217,8 +217,10 @@ async fn a_broken_stream_is_opened_again_and_the_policy_stays() {
     let again = plane.request(requests);
     let sent = (again.version_info.as_str(), again.response_nonce.as_str(), again.error_detail);
     assert_eq!(sent, ("", "", None), "the control plane may count its versions anew");
+    assert_eq!(server.metric(CONNECTED), 0.0, "it may hang: it has not answered on this stream");
     plane.send("7", policy());
     server.wait_for_log("policy unchanged");
+    assert_eq!(server.metric(CONNECTED), 1.0);
     assert!(!server.log().iter().any(|line| line.contains("policy reloaded")), "leases and the near cache survive");
 
     let address = plane.address().to_owned();

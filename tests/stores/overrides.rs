@@ -251,6 +251,7 @@ fn a_stored_override_that_cannot_be_read_is_logged_without_its_keys() {
     let service = patient(&redis.url()).policy(POLICY).start();
     let warning = service.wait_for_log("a stored override is not in force");
     assert_eq!((&warning["id"], &warning["level"]), (&"0123456789ab".into(), &"WARN".into()), "{warning}");
+    service.wait_for_log("override not in force");
     let with_key: Vec<_> = service.log().into_iter().filter(|line| line.contains("geheim")).collect();
     assert!(with_key.len() == 1 && with_key[0].contains("weir::audit"), "{with_key:#?}");
 }

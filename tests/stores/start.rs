@@ -8,7 +8,7 @@ use weir_test_redis::{Options, Server};
 
 use crate::{
     service::{patient, runtime},
-    support::{eventually_async, finish, requests::check, weir},
+    support::{crowd::schema, eventually_async, finish, requests::check, weir},
     wire::Wire,
 };
 
@@ -60,16 +60,19 @@ fn contradictory_store_settings_are_rejected_at_start() {
 fn connections_that_are_slower_than_a_check_may_be_open_no_circuit_breaker_later() {
     let redis = Server::start(Options::socket());
     let wire = Wire::to(&redis, Duration::from_millis(250));
-    let service = patient(&wire.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").start();
+    let service = patient(&wire.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").policy(&schema(700)).start();
     runtime().block_on(async {
         let client = service.client().await;
-        let is_shared = async || {
-            let answer = client.clone().check(check(&["user"])).await.expect("an answer");
-            (!answer.into_inner().degraded).then_some(())
+        // The connections share the keys.
+        let is_shared = async |user: u32| {
+            let answer = client.clone().check(check(&["gcra", &format!("user{user}"), "trade"])).await;
+            let answer = answer.expect("an answer").into_inner();
+            assert_eq!(answer.levels.len(), 2);
+            (!answer.degraded).then_some(())
         };
-        eventually_async("the store answers", is_shared).await;
+        eventually_async("the store answers", async || is_shared(0).await).await;
         for _ in 0..3 {
-            let answers = join_all((0..20).map(|_| is_shared())).await;
+            let answers = join_all((0..20).map(&is_shared)).await;
             assert!(answers.iter().all(Option::is_some), "{answers:?}");
         }
     });

@@ -118,15 +118,20 @@ fn implied_limits(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
 fn idle_factors<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
     nodes.iter().enumerate().filter(|(_, own)| domain.is_divided(own.node)).filter_map(|(index, own)| {
         // In this order the descendants of a node directly follow it.
-        let mut within = nodes[index..].iter().take_while(|other| other.pattern.starts_with(&own.pattern));
-        let divides = within.any(|other| !domain.limits_at(other.node).is_empty());
-        (!divides).then(|| {
-            format!(
-                "the factor of `{}` changes nothing: it divides limits at this node and below, and there are none (those \
-                 of a `*` beside it do not apply to it)",
-                own.pattern.join("/")
-            )
-        })
+        let within = || nodes[index..].iter().take_while(|other| other.pattern.starts_with(&own.pattern));
+        if within().any(|other| !domain.limits_at(other.node).is_empty()) {
+            return None;
+        }
+        let is_any_lifted = within().any(|other| domain.is_lifted(other.node));
+        let none = if is_any_lifted { "a factor of 0 lifts all of them" } else { "there are none" };
+        let has_any_beside = own.pattern.split_last().is_some_and(|(name, above)| {
+            *name != "*" && nodes.iter().any(|other| other.pattern.split_last() == Some((&"*", above)))
+        });
+        let beside = if has_any_beside { " (those of a `*` beside it do not apply to it)" } else { "" };
+        let own = own.pattern.join("/");
+        Some(format!(
+            "the factor of `{own}` changes nothing: it divides limits at this node and below, and {none}{beside}"
+        ))
     })
 }
 

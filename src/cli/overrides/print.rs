@@ -90,8 +90,7 @@ pub(super) fn set_text(
         // A ban acts also on keys below the limits.
         Some(Change::Ban(_)) if effects.is_empty() => {
             text.push_str(
-                "\n  no limit of the policy is at the pattern or below: compare domain and key with those of checks (see `weir \
-                 limits explain`)",
+                "\n  no limit of the policy is at the pattern or below, or the domain is unknown; the ban is in force all the same",
             );
         }
         Some(Change::Ban(_)) => {}

@@ -4,7 +4,7 @@ import { element } from "./draw.js";
 import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
 import { go, link, route } from "./route.js";
 
-/** Most overrides and changes that are shown. */
+/** Most overrides that are shown. */
 const MOST_SHOWN = 200;
 
 /** The key of the URL that the form was last filled in with, and what was last shown. */
@@ -24,12 +24,13 @@ export async function showOverrides() {
   // What has the focus keeps it.
   if (JSON.stringify(answers) === shown) return;
   shown = JSON.stringify(answers);
-  const [{ overrides, nextCursor }, { events }] = answers;
+  const [{ overrides, nextCursor }, { events, nextCursor: earlier }] = answers;
   $("override-rows").replaceChildren(...overrides.map(row));
   if (!overrides.length) $("override-rows").append(note(5, "none in this domain"));
-  if (nextCursor) $("override-rows").append(note(5, `the first ${MOST_SHOWN}: weir overrides lists all`));
+  if (nextCursor) $("override-rows").append(note(5, `the first ${overrides.length}: weir overrides lists all`));
   $("audit-rows").replaceChildren(...events.map(change));
   if (!events.length) $("audit-rows").append(note(3, "none yet"));
+  if (earlier) $("audit-rows").append(note(3, "earlier ones: weir audit --limit COUNT"));
 }
 
 const note = (columns, text) => element("tr", {}, element("td", { className: "about", colSpan: columns, text }));

@@ -73,6 +73,7 @@ pub struct Renewing {
 /// The outcome of a renewal.
 #[derive(Debug)]
 pub struct Renewed {
+    level: Arc<QuotaLevel>,
     rate: StoreHold,
     demand: StoreHold,
     /// The part of the rate that this replica should have.
@@ -133,6 +134,10 @@ impl HeldLevel {
         let has_enough = units + self.level.rate / WORTH >= target;
         let gives_back = units > target + self.level.rate / BEYOND;
         self.due = now + if renewed.is_lost || (has_enough && !gives_back) { every } else { RENEW_SOON };
+        if !Arc::ptr_eq(&renewed.level, &self.level) {
+            // The policy has changed meanwhile.
+            self.due = now;
+        }
         if renewed.is_lost && now + timing.lag + every >= self.rate.until && !self.outlasts() {
             // Its hold expires soon.
             return 0;
@@ -189,7 +194,7 @@ impl Renewing {
                 }
             }
         }
-        Renewed { rate: self.rate, demand: self.demand, target, is_lost }
+        Renewed { level: self.level, rate: self.rate, demand: self.demand, target, is_lost }
     }
 
     /// Returns the part of the rate that this replica should have.

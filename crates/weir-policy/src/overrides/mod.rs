@@ -123,8 +123,8 @@ pub enum OverrideError {
     /// An end that is not after the start.
     #[error("the end must be after the start and in the future")]
     End,
-    /// An end that no timestamp can have.
-    #[error("a timestamp between 1970 and 9999")]
+    /// An end by its length that no timestamp can have.
+    #[error("start and ttl must end by the year 9999")]
     LateEnd,
 }
 

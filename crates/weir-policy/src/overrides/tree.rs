@@ -193,8 +193,8 @@ impl<'a> ActiveOverrides<'a> {
     }
 
     /// Changes the levels of a request with this factor, and returns the override of the deepest changed level.
-    /// Lifted levels are removed. With `kept` every state stays in the plan, so that units that are held of it can be
-    /// settled: lifted levels stay, and so does a level whose changed limit has another state, beside the changed one.
+    /// Lifted levels are removed. With `kept` every state of the policy stays in the plan, so that units that are held
+    /// of it can be settled: lifted levels stay, and so does a level whose changed limit has another state, beside the changed one.
     pub fn change(&self, levels: &mut SmallVec<[Level<'a>; 4]>, factor: f64, kept: bool) -> Option<Overridden<'a>> {
         let (mut deepest, mut originals) = (None, Vec::new());
         levels.retain(|level| {
@@ -221,6 +221,12 @@ impl<'a> ActiveOverrides<'a> {
             levels.sort_by_key(|level| level.depth);
         }
         deepest
+    }
+
+    /// Whether a limit with another state applies in place of this limit of the policy. `false` for a changed limit.
+    pub fn replaces(&self, depth: u8, limit: &Limit) -> bool {
+        // A changed limit has the index of the original, under which it is cached.
+        matches!(self.at(depth, limit), Applied::Changed(changed, _) if changed.ident() != limit.ident())
     }
 
     /// Returns the effect on a limit of the policy that covers `depth` segments.

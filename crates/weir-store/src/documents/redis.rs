@@ -12,9 +12,9 @@ use crate::{
     redis::{Io, documents_call, read_hash, reply::Answers},
 };
 
-/// Most changes per page, since each may have two documents of 100 kB, and most pages per read.
-const PAGE: (usize, &[u8]) = (50, b"50");
-const PAGES: usize = 20;
+/// Most changes per page, since each may have hundreds of kilobytes, and most pages per read.
+const PAGE: (usize, &[u8]) = (20, b"20");
+const PAGES: usize = 50;
 /// Results of the script: the current document is not the expected one, or [`MAX_DOCUMENTS`] is reached.
 const UNEXPECTED: &str = "";
 const FULL: &str = "full";

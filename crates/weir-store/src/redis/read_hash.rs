@@ -9,8 +9,10 @@ use super::{
 };
 use crate::Failure;
 
-/// The `COUNT` of a page, such that a reply with the largest documents is far below the largest one that is read.
-const COUNT: &[u8] = b"50";
+/// Least and greatest `COUNT` of a page. A field may have hundreds of kilobytes, and a reply of 16 MiB is not read.
+const COUNTS: (usize, usize) = (20, 1_000);
+/// Size of a page if its fields are as large as those of the page before.
+const PAGE_BYTES: usize = 1 << 20;
 /// The first and last cursor.
 const START: &str = "0";
 
@@ -20,9 +22,21 @@ const START: &str = "0";
 /// [`Failure`]; also when another server serves the hash before all of it is read.
 pub(crate) async fn read_hash(io: &Io, hash: &[u8]) -> Result<HashMap<String, String>, Failure> {
     let (mut all, mut cursor, mut server) = (HashMap::new(), START.to_owned(), None);
+    let ((mut count, mut most), least) = (COUNTS, COUNTS.0);
     loop {
-        let page = io.servers.command_of(hash, &hscan(hash, cursor.as_bytes(), COUNT), io.deadline()).await?;
+        let wanted = count.to_string();
+        let page = io.servers.command_of(hash, &hscan(hash, cursor.as_bytes(), wanted.as_bytes()), io.deadline()).await;
+        let page = match page {
+            Err(_) if count > least => {
+                // The fields may be larger than those before.
+                (count, most) = (least, least);
+                continue;
+            }
+            page => page?,
+        };
         let ((next, fields), node): ((String, HashMap<String, String>), _) = (read(page.0)?, page.1);
+        let bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        count = (PAGE_BYTES * fields.len() / bytes.max(1)).clamp(least, most);
         let id = || retried(io.deadline(), || server_id(&node));
         match &server {
             None if next == START => return Ok(fields),

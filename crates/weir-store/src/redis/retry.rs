@@ -15,28 +15,22 @@ const MAX_PAUSE: Duration = Duration::from_millis(32);
 pub(super) struct Retry {
     deadline: Instant,
     pause: Duration,
-    /// The last failure.
-    last: Option<Failure>,
 }
 
 impl Retry {
     /// Allows retries until the deadline.
     pub(super) fn until(deadline: Instant) -> Self {
-        Self { deadline, pause: FIRST_PAUSE, last: None }
+        Self { deadline, pause: FIRST_PAUSE }
     }
 
     /// Pauses before the next attempt after a failure.
     ///
     /// # Errors
-    /// The failure, if it does not permit a retry or the deadline would pass. If the circuit breaker has opened since
-    /// the last failure, that failure: it says why.
+    /// The failure, if it does not permit a retry or the deadline would pass.
     pub(super) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
         if !failure.may_be_sent_again() || Instant::now() + self.pause >= self.deadline {
-            let cause = self.last.take().filter(|_| matches!(failure, Failure::BreakerOpen(_)));
-            return Err(cause.unwrap_or(failure));
+            return Err(failure);
         }
-        // Any other one is of a server that answers, and the circuit breaker may be another one's.
-        self.last = Some(failure).filter(|failure| matches!(failure, Failure::Connect(_) | Failure::Closed));
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         Ok(())
@@ -46,7 +40,7 @@ impl Retry {
 /// Sends a request until it succeeds, a failure does not permit a retry, or the deadline passes.
 ///
 /// # Errors
-/// As [`Retry::pause`].
+/// The last failure.
 #[expect(clippy::manual_async_fn, reason = "an async function keeps its parameters twice, for each check that waits")]
 pub(crate) fn retried<T, F>(deadline: Instant, send: impl Fn() -> F) -> impl Future<Output = Result<T, Failure>>
 where

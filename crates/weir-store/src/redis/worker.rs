@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub server: String,
     pub pool: Arc<Pool>,
     pub breaker: Breaker,
-    /// Number of round trips and new connections that succeeded.
+    /// Number of round trips of checks that succeeded, and of connections that their workers got.
     pub successes: AtomicU64,
     /// A probe key that is stored on this server.
     pub probe_key: Arc<ProbeKey>,
@@ -190,7 +190,7 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
         Ok(Ok(connection)) => return Some(connection),
         Ok(Err(failure)) => {
             // No check waits for a server that was never reached.
-            if before == 0 {
+            if context.successes.load(Ordering::Relaxed) == 0 {
                 context.breaker.trip(&failure)
             } else {
                 context.breaker.failed(&failure)
@@ -198,15 +198,17 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
             queue.fail(&failure);
             return None;
         }
-        Err(_) if context.successes.load(Ordering::Relaxed) != before => {
-            // Only this connection is late: another worker serves the queue.
-            return connecting.await.ok();
-        }
         Err(_) => {}
     }
     // The connection may take longer than a check's timeout. Meanwhile checks fail without waiting for it.
-    let late = Failure::Connect("not within store.redis.command_timeout".into());
-    context.breaker.trip(&late);
+    let late = if context.successes.load(Ordering::Relaxed) == before {
+        let late = Failure::Connect("not within store.redis.command_timeout".into());
+        context.breaker.trip(&late);
+        late
+    } else {
+        // The server answers on other connections: only the keys of this queue lack one.
+        Failure::Late
+    };
     loop {
         queue.fail(&late);
         tokio::select! {
