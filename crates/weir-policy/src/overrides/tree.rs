@@ -194,7 +194,8 @@ impl<'a> ActiveOverrides<'a> {
 
     /// Changes the levels of a request with this factor, and returns the override of the deepest changed level.
     /// Lifted levels are removed. With `kept` every state of the policy stays in the plan, so that units that are held
-    /// of it can be settled: lifted levels stay, and so does a level whose changed limit has another state, beside the changed one.
+    /// of it can be settled: lifted levels stay, and so does a level whose changed limit has another state, beside the
+    /// changed one.
     pub fn change(&self, levels: &mut SmallVec<[Level<'a>; 4]>, factor: f64, kept: bool) -> Option<Overridden<'a>> {
         let (mut deepest, mut originals) = (None, Vec::new());
         levels.retain(|level| {
