@@ -59,8 +59,8 @@ fn contradictory_store_settings_are_rejected_at_start() {
 #[test]
 fn connections_that_are_slower_than_a_check_may_be_open_no_circuit_breaker_later() {
     let redis = Server::start(Options::socket());
-    let wire = Wire::to(&redis, Duration::from_millis(250));
-    let service = patient(&wire.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").policy(&schema(700)).start();
+    let wire = Wire::to(&redis, Duration::from_millis(500));
+    let service = patient(&wire.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "2s").policy(&schema(700)).start();
     runtime().block_on(async {
         let client = service.client().await;
         // The connections share the keys.
