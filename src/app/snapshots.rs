@@ -128,8 +128,10 @@ pub(super) fn open_overrides(
 fn set_overrides_aside(path: &Path) -> io::Result<PathBuf> {
     let numbered = (1..MAX_REJECTED).map(|number| with_suffix(path, &format!(".rejected.{number}")));
     for aside in std::iter::once(with_suffix(path, ".rejected")).chain(numbered) {
-        if fs::symlink_metadata(&aside).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return fs::rename(path, &aside).map(|()| aside);
+        match fs::symlink_metadata(&aside) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return fs::rename(path, &aside).map(|()| aside),
+            Err(error) => return Err(error),
         }
     }
     Err(io::Error::other(format!("there are {MAX_REJECTED} earlier ones, {}.rejected…", path.display())))

@@ -106,11 +106,8 @@ impl Limiter<AnyStore> {
         let domain = domain_of(&handle.policy, key);
         let request = preview_request(domain, key);
         let is_stored = |name: &[u8]| states.iter().any(|(_, state)| state.name == *name);
-        let mut levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
-        if let Some(active) = handle.policy.overrides().active(&request.domain, key.segments()) {
-            // The state that an override of another period replaces limits nothing: listed as of no limit of the policy.
-            levels.retain(|level| !active.replaces(level.depth, level.limit));
-        }
+        let levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
+        let active = handle.policy.overrides().active(&request.domain, key.segments());
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
         (plan.dry_run, plan.is_preview) = (true, true);
         let decisions = match self.store.stored_verdict(&plan).await {
@@ -126,13 +123,17 @@ impl Limiter<AnyStore> {
             let ident = &state.name[key.prefix(key.depth()).len()..];
             let found = known.iter().find(|(level, _)| level.limit.ident() == ident).map(|(level, decision)| {
                 let shadow = level.limit.shadow || is_shadow;
-                (level.limit, Usage { decision: *decision, shadow, outstanding: state.outstanding() })
+                (*level, Usage { decision: *decision, shadow, outstanding: state.outstanding() })
             });
             let is_over = |usage: &Usage| usage.decision.reset_after == 0 && usage.outstanding == 0;
             if found.as_ref().is_some_and(|(_, usage)| is_over(usage)) {
                 return None;
             }
-            let limit = found.map_or_else(|| unknown_limit(ident), |(limit, _)| limit.name.clone());
+            // The state that an override of another period replaces limits nothing: listed as of no limit of the policy.
+            let is_replaced =
+                |level: &Level<'_>| active.as_ref().is_some_and(|active| active.replaces(level.depth, level.limit));
+            let found = found.filter(|(level, _)| !is_replaced(level));
+            let limit = found.map_or_else(|| unknown_limit(ident), |(level, _)| level.limit.name.clone());
             let usage = found.map(|(_, usage)| usage);
             Some(StoredKey { domain: name_of(domain, key), key: key.clone(), limit, usage })
         });

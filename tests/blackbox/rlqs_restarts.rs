@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::{
     rlqs::{open, runtime, setup},
     support::{
-        Folder, Server,
+        Folder, Server, in_time,
         quotas::{QuotaStream, bucket},
         server::Setup,
     },
@@ -65,9 +65,12 @@ fn a_bucket_that_was_not_answered_yet_is_not_denied_at_the_end() {
     runtime().block_on(async {
         let dir = Folder::new();
         let (server, mut newcomer) = restarted(&dir).await;
-        while server.metric("weir_rlqs_buckets") < 1.0 {
-            newcomer.listen(Duration::from_millis(50)).await;
-        }
+        in_time("the bucket", async {
+            while server.metric("weir_rlqs_buckets") < 1.0 {
+                newcomer.listen(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
         server.signal(Signal::TERM);
         while newcomer.hear(Duration::from_secs(60)).await.is_ok() {}
         assert!(newcomer.assignments.is_empty(), "{:?}", newcomer.assignments);

@@ -29,7 +29,8 @@ pub(crate) async fn read_hash(io: &Io, hash: &[u8]) -> Result<HashMap<String, St
         let page = match page {
             Err(_) if count > least => {
                 // The fields may be larger than those before.
-                (count, most) = (least, least);
+                most = (count / 4).max(least);
+                count = most;
                 continue;
             }
             page => page?,

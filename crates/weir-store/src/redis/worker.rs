@@ -213,7 +213,9 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
         queue.fail(&late);
         tokio::select! {
             biased;
-            connection = &mut connecting => return connection.ok(),
+            connection = &mut connecting => {
+                return connection.inspect_err(|failure| context.breaker.failed(failure)).ok();
+            }
             () = queue.wait() => {}
         }
     }
