@@ -119,8 +119,9 @@ impl<'n> CheckAll<'n> {
     fn ensure_same_limits(&self, plan: &Plan<'_>, parts: &Parts<'_>) -> Result<(), Invalid> {
         let levels = plan.levels();
         let differs = |index: &usize| {
-            let (level, first) = (&levels[*index], &levels[plan.state_of(*index)]);
-            level.params() != first.params() || level.limit.shadow != first.limit.shadow
+            let (level, place) = (&levels[*index], plan.state_of(*index));
+            let first = &levels[place];
+            place != *index && (level.params() != first.params() || level.limit.shadow != first.limit.shadow)
         };
         let Some(place) = (0..levels.len()).find(differs) else { return Ok(()) };
         let mut end = 0;

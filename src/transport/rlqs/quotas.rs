@@ -157,7 +157,7 @@ impl<S: Store> Quotas<S> {
         state.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
     }
 
-    /// Returns the limits of a bucket; `None` as long as there is no policy.
+    /// Returns the limits of a bucket; `None` while there is no policy.
     fn path(&self, domain: usize, entries: &std::collections::BTreeMap<String, String>) -> Option<QuotaPath> {
         let QuotaDomain { domain, keys } = self.domains.get(domain)?;
         let entries = keys.iter().filter_map(|key| Some((key.clone(), entries.get(key)?.clone()))).collect();

@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use super::holds::{Authority, Limits, Reference, START, in_memory, on_redis};
 use weir_core::{
-    algorithm::{Bounds, find},
+    algorithm::{Bounds, Params, find},
     domain::ManualClock,
     hold::{HoldId, OnExpiry, Renewal, Reservation, Step, decide_with_holds, renew},
 };
 use weir_test_redis::{Options, Server};
 
+fn token_bucket(fields: &[(&str, &str)]) -> Params {
+    (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default()).expect("a limit")
+}
+
 /// A state charged under a factor may last longer than the limit itself would keep one.
 #[tokio::test]
 async fn a_renewal_without_units_shortens_no_state() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
-    let fields: &[(&str, &str)] = &[("capacity", "1"), ("count", "10"), ("period", "1s")];
-    let params = (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default());
-    let params = params.expect("a limit");
+    let params = token_bucket(&[("capacity", "1"), ("count", "10"), ("period", "1s")]);
     let limits = Limits::new(&[params.clone(), params]);
     let (Authority::Redis(store), mut reference) = (on_redis(&server.url(), &clock), Reference::default()) else {
         panic!("a Redis")
@@ -41,9 +43,7 @@ async fn a_renewal_without_units_shortens_no_state() {
 #[tokio::test]
 async fn a_factor_changes_nothing_of_what_is_held() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
-    let fields: &[(&str, &str)] = &[("capacity", "100"), ("count", "10"), ("period", "10d")];
-    let params = (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default());
-    let params = params.expect("a limit");
+    let params = token_bucket(&[("capacity", "100"), ("count", "10"), ("period", "10d")]);
     for store in [on_redis(&server.url(), &clock), Authority::Memory(in_memory(&clock))] {
         clock.set(START);
         let limits = Limits::new(&[params.clone(), params.clone()]);
