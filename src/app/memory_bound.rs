@@ -11,8 +11,8 @@ use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{
-        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_WATCHES, incomplete_calls},
-        http::bodies,
+        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_WATCHES},
+        incomplete_calls,
         rlqs::HOLDERS_OF_A_BUCKET,
     },
 };
@@ -100,7 +100,11 @@ impl MemoryBound {
                 grpc.max_open_streams,
                 STREAM_BYTES + STREAM_MESSAGE_BYTES,
             ),
-            part("unfinished HTTP bodies, and what they are read into", 2, bodies::max_bytes(grpc.max_message_bytes)),
+            part(
+                "unfinished HTTP bodies, and what they are read into",
+                2,
+                incomplete_calls::max_bytes(grpc.max_message_bytes),
+            ),
             part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
         ];
         if settings.store.url != StoreUrl::Memory {

@@ -201,7 +201,7 @@ impl App {
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
             service: Guarded::new(
-                HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics),
+                HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics, Connected::new(drain.clone())),
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
@@ -223,7 +223,8 @@ impl App {
             None => None,
             Some(address) => {
                 let port_metrics = ListenerMetrics::new(metrics.registry(), "metrics");
-                let pages = HttpRoutes::new(http::pages(admin.clone()), 0, &port_metrics);
+                let pages =
+                    HttpRoutes::new(http::pages(admin.clone()), 0, &port_metrics, Connected::new(drain.clone()));
                 Some(Server {
                     listener: listen("metrics.listen", &address).await?,
                     service: Guarded::new(pages, None, None, Connected::new(drain.clone())),

@@ -1,6 +1,6 @@
 //! The HTTP port.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{Router, body::Body, response::IntoResponse};
 use hyper::{
@@ -13,7 +13,8 @@ use weir_telemetry::request::Surface;
 
 use super::{
     guard::Routes,
-    http::{bodies::Bodies, problem::Problem},
+    http::{body, problem::Problem},
+    incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls},
     observer::{given_id, return_id},
     routes,
     status::Rejected,
@@ -24,8 +25,7 @@ use crate::auth::Access;
 #[derive(Clone)]
 pub struct HttpRoutes {
     router: Router,
-    bodies: Bodies,
-    peer: Option<SocketAddr>,
+    incomplete_calls: Arc<ConnectionCalls>,
 }
 
 /// The client's address, as a request extension; `None` for a unix socket.
@@ -34,8 +34,9 @@ pub struct Peer(pub Option<SocketAddr>);
 
 impl HttpRoutes {
     /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.
-    pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics) -> Self {
-        Self { router, bodies: Bodies::new(max_body_bytes, metrics), peer: None }
+    pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics, connected: Connected) -> Self {
+        let port = IncompleteCalls::new(body::TIMEOUT, max_body_bytes, metrics);
+        Self { router, incomplete_calls: port.of(connected) }
     }
 }
 
@@ -43,15 +44,15 @@ impl Routes for HttpRoutes {
     type Body = Body;
 
     fn on(self, connected: &Connected) -> Self {
-        Self { peer: connected.peer, bodies: self.bodies.of(connected), ..self }
+        Self { incomplete_calls: self.incomplete_calls.port().of(connected.clone()), ..self }
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
         if matches!(Self::access(request.uri().path()), Access::Named(_) | Access::Authenticated) {
-            request.extensions_mut().insert(Peer(self.peer));
+            request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
         let id = given_id(request.headers());
-        let request = request.map(|body| Body::new(self.bodies.bound(body)));
+        let request = request.map(|body| Body::new(self.incomplete_calls.body(body, Expected::Message)));
         let Ok(mut response) = self.router.clone().call(request).await;
         if response.status().as_u16() >= 400 {
             return_id(id, response.headers_mut());

@@ -15,6 +15,7 @@ pub mod hold;
 pub mod http;
 mod http_routes;
 pub mod idempotency;
+pub mod incomplete_calls;
 pub mod json;
 mod limit_spec;
 pub mod message;

@@ -124,6 +124,7 @@ fn a_body_that_does_not_arrive_times_out_with_408() {
     let answer = slow.receive().expect("an answer");
     assert_eq!(problem(&answer, 408, None), "the body did not come within 10 s");
     assert!(since.elapsed() < TIMEOUT && slow.ends());
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"message\"}"), 1.0);
 }
 
 #[test]

@@ -15,8 +15,6 @@ const REQUEST_BYTES: usize = 512;
 const ANSWER_BYTES: usize = 256;
 /// Bytes of ready answers that a stream sends in one piece: a DATA frame of HTTP/2.
 pub const FRAME_BYTES: usize = 16 << 10;
-/// The length prefix of a gRPC message: compressed flag and length.
-pub const PREFIX_BYTES: usize = 5;
 
 /// A codec that passes messages as bytes.
 #[derive(Clone, Copy, Debug)]

@@ -16,10 +16,9 @@ use weir_server::Permit;
 
 use super::{
     call, codec,
-    incomplete_calls::RequestBody,
     termination::{Side, TerminatedBody, Termination},
 };
-use crate::transport::routes::service;
+use crate::transport::{incomplete_calls::RequestBody, routes::service};
 
 /// Maximum message size: the name of a service, and some room.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;

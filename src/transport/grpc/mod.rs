@@ -1,6 +1,6 @@
 //! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `batch`, `stream`) and health checks
 //! (`health`) pass through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message
-//! has not arrived are bounded (`incomplete_calls`), and so are unread answers (`counted`).
+//! has not arrived are bounded ([`incomplete_calls`](super::incomplete_calls)), and so are unread answers (`counted`).
 
 pub mod answer;
 pub mod batch;
@@ -9,7 +9,6 @@ pub mod codec;
 mod counted;
 mod deadline;
 mod health;
-pub mod incomplete_calls;
 mod lease;
 mod messages;
 mod quota_stream;
@@ -46,6 +45,7 @@ use super::{
     audit::Actor,
     authentication::ClientName,
     check_service::{CallContext, CheckService},
+    incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls},
     message::read_with_check,
     observer::{given_id, return_id},
     rlqs::Quotas,
@@ -57,7 +57,6 @@ use crate::{auth::Access, telemetry::Transport};
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
-use incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls};
 pub use messages::LARGE_MESSAGE_BYTES;
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;

@@ -16,10 +16,15 @@ use weir_server::ConcurrencyLimit;
 
 use super::{
     deadline::Deadline,
-    incomplete_calls::{ConnectionCalls, Expected},
     termination::{Side, TerminatedBody, Termination},
 };
-use crate::{proto, transport::status::Rejected};
+use crate::{
+    proto,
+    transport::{
+        incomplete_calls::{ConnectionCalls, Expected},
+        status::Rejected,
+    },
+};
 
 /// Maximum number of reflection streams of the port. Each lasts at most `MAX_TIME`.
 pub const MAX_REFLECTIONS: usize = 64;

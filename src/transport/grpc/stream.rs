@@ -20,16 +20,12 @@ use tonic::Status;
 use weir_server::Permit;
 use weir_store::Store;
 
-use super::{
-    answer, batch,
-    codec::{FRAME_BYTES, PREFIX_BYTES},
-    deadline::Deadline,
-    messages::Messages,
-};
+use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages};
 use crate::{
     telemetry::Transport,
     transport::{
         check_service::{CheckService, PendingAnswer},
+        incomplete_calls::PREFIX_BYTES,
         observer::return_id,
     },
 };

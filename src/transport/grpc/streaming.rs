@@ -14,14 +14,15 @@ use super::{
     Calls, codec,
     counted::CountedBody,
     deadline::Deadline,
-    incomplete_calls::Expected,
     lease,
     messages::Messages,
     quota_stream::QuotaAnswers,
     stream::{Answers, Checks},
     termination::Termination,
 };
-use crate::transport::{authentication::ClientName, observer::given_id, rlqs::Session, status::Rejected};
+use crate::transport::{
+    authentication::ClientName, incomplete_calls::Expected, observer::given_id, rlqs::Session, status::Rejected,
+};
 
 impl<S: Store> Calls<S> {
     /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its

@@ -9,14 +9,14 @@ use axum::{
 };
 use futures_util::StreamExt;
 use tokio::time::timeout;
-
+use tonic::{Code, Status};
 use weir_server::Overload;
 
-use super::{bodies::TooMany, problem::Problem, site::Sites};
+use super::{problem::Problem, site::Sites};
 use crate::transport::status::Rejected;
 
-/// Time limit for receiving a body.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for receiving a body, as for the message of a gRPC call.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bounds on draining a body that is too long before it is answered: bytes, time, and pause between parts.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
@@ -43,13 +43,7 @@ pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body must be at most {most} bytes"));
     let is_announced_as_longer = body.size_hint().lower() > most as u64;
     let mut parts = body.into_data_stream();
-    let bytes = if is_announced_as_longer {
-        None
-    } else {
-        timeout(TIMEOUT, collect(&mut parts, most)).await.map_err(|_| {
-            Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} s", TIMEOUT.as_secs()))
-        })??
-    };
+    let bytes = if is_announced_as_longer { None } else { collect(&mut parts, most).await? };
     if bytes.is_none() {
         // If the connection is closed while the client still writes, it gets a reset instead of the answer.
         let _ = timeout(MAX_DRAIN_TIME, drain(&mut parts)).await;
@@ -71,11 +65,13 @@ async fn drain(parts: &mut BodyDataStream) {
 async fn collect(parts: &mut BodyDataStream, most: usize) -> Result<Option<Vec<u8>>, Problem> {
     let mut bytes = Vec::new();
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|error| {
-            if error.into_inner().is::<TooMany>() {
-                return Rejected::from(Overload::Open).into();
+        let part = part.map_err(|error| match error.into_inner().downcast_ref().map(Status::code) {
+            Some(Code::ResourceExhausted) => Rejected::from(Overload::Open).into(),
+            Some(Code::DeadlineExceeded) => {
+                let detail = format!("the body did not come within {} s", TIMEOUT.as_secs());
+                Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
             }
-            Problem::new(StatusCode::BAD_REQUEST, "the body is incomplete")
+            _ => Problem::new(StatusCode::BAD_REQUEST, "the body is incomplete"),
         })?;
         if bytes.len() + part.len() > most {
             return Ok(None);

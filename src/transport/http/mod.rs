@@ -2,7 +2,6 @@
 //! 9457).
 
 pub mod admin;
-pub mod bodies;
 pub mod body;
 pub mod problem;
 mod settings;

@@ -1,6 +1,7 @@
 //! Tracks message boundaries in the bytes of a gRPC stream (Length-Prefixed-Message).
 
-use crate::transport::grpc::codec::PREFIX_BYTES;
+/// The length prefix of a gRPC message: compressed flag and length.
+pub const PREFIX_BYTES: usize = 5;
 
 /// The position in a stream of messages.
 #[derive(Debug, Default)]

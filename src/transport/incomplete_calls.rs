@@ -1,5 +1,6 @@
-//! Calls whose message has not arrived completely. They are bounded in time, in bytes for the port, and in number for a
-//! connection whose client has not authenticated. A call whose message arrives with its head is not among them.
+//! Calls whose message, or HTTP body, has not arrived completely. They are bounded in time, in bytes for the port, and in
+//! number for a connection whose client has not authenticated. A call whose message arrives with its head is not among
+//! them.
 
 mod framing;
 mod wait;
@@ -11,18 +12,19 @@ use std::{
     task::{Context, Poll},
 };
 
-use hyper::body::{Body, Bytes, Frame};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tonic::Status;
 use tower::BoxError;
 
 use framing::Framing;
+pub use framing::PREFIX_BYTES;
 use wait::Wait;
 pub use wait::{ConnectionCalls, IncompleteCalls, MAX_WAITING_UNAUTHENTICATED, max_bytes};
 
 /// The data that a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// One message, and the end of the body after it.
+    /// One message or other content, and the end of the body after it.
     Message,
     /// Messages. A message that has started must arrive completely in time; the next one may start at any time. The
     /// stream can be evicted until its first message is complete, and within a message.
@@ -127,6 +129,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for RequestBody<
 
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
