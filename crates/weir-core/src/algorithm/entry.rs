@@ -1,4 +1,4 @@
-//! The entry of an algorithm in the list.
+//! The entry of an algorithm in the list, and the Lua code that they share.
 
 #[cfg(test)]
 use super::properties;
@@ -27,6 +27,18 @@ pub struct Entry {
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,
 }
+
+/// The Lua code that algorithms share, by file, in the order of its dependencies. Definitions have the name of their
+/// file as prefix, except those that all files use.
+pub const LUA_PRELUDE: [(&str, &str); 7] = [
+    ("numbers.lua", include_str!("numbers.lua")),
+    ("accepted_wait.lua", include_str!("accepted_wait.lua")),
+    ("span.lua", include_str!("span.lua")),
+    ("tat.lua", include_str!("tat.lua")),
+    ("aligned.lua", include_str!("aligned.lua")),
+    ("runs.lua", include_str!("runs.lua")),
+    ("sliding.lua", include_str!("sliding.lua")),
+];
 
 /// Returns the algorithms that limit what is charged over time: all but [`concurrency`](super::concurrency).
 pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {

@@ -25,7 +25,7 @@ pub mod tat;
 use crate::domain::{Decision, Micros, StepInput};
 pub use aligned::EDGES;
 pub use charges::{HoldAccuracy, UndoRule};
-pub use entry::{Entry, find, rates};
+pub use entry::{Entry, LUA_PRELUDE, find, rates};
 use fields::FieldSet;
 pub use fields::Parameter;
 pub use kinds::{Form, OnCheck};
@@ -35,18 +35,6 @@ use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
 pub use rate_bound::RateBound;
 pub use state::EncodedState;
-
-/// The Lua code that algorithms share, by file, in the order of its dependencies. Definitions have the name of their
-/// file as prefix, except those that all files use.
-pub const LUA_PRELUDE: [(&str, &str); 7] = [
-    ("numbers.lua", include_str!("numbers.lua")),
-    ("accepted_wait.lua", include_str!("accepted_wait.lua")),
-    ("span.lua", include_str!("span.lua")),
-    ("tat.lua", include_str!("tat.lua")),
-    ("aligned.lua", include_str!("aligned.lua")),
-    ("runs.lua", include_str!("runs.lua")),
-    ("sliding.lua", include_str!("sliding.lua")),
-];
 
 /// One algorithm: the value has its parameters, and its states are separate.
 pub trait Algorithm: Sized {
@@ -104,6 +92,13 @@ pub trait Algorithm: Sized {
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
         // No period changes, so each remains valid.
         checked(self.fields().scaled(factor), &Bounds { max_period: MAX_PERIOD })
+    }
+
+    /// Returns the limit, which was scaled by a request's factor, with at least the reach of the `unscaled` one: what
+    /// requests without the factor have charged to their common state is not cut.
+    #[must_use]
+    fn reaching(self, _unscaled: &Self) -> Self {
+        self
     }
 
     /// Returns the parameters that define the meaning of a stored state, in words: a change of these resets the
@@ -257,6 +252,14 @@ macro_rules! algorithms {
             /// [`ParamError`] when the scaled parameters leave their bounds.
             pub fn scale(&self, factor: f64) -> Result<Self, ParamError> {
                 match self { $(Self::$variant(params) => params.scale(factor).map(Self::$variant),)+ }
+            }
+
+            /// See [`Algorithm::reaching`].
+            pub(crate) fn reaching(self, unscaled: &Self) -> Self {
+                match (self, unscaled) {
+                    $((Self::$variant(scaled), Self::$variant(unscaled)) => Self::$variant(scaled.reaching(unscaled)),)+
+                    (scaled, _) => scaled,
+                }
             }
 
             /// Formats the parameters as in a file: `{ burst: 15, count: 30, period: 1m }`.

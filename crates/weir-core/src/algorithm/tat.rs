@@ -114,6 +114,13 @@ impl Meter {
         Ok(Self::new(limit, rate))
     }
 
+    /// Returns the meter with at least the reach of another one.
+    pub(crate) fn reaching(mut self, other: &Self) -> Self {
+        // Rounded up, as the parts of the other one's rate differ.
+        self.reach.furthest = self.reach.furthest.max(Span::whole(other.reach.furthest.ceil()));
+        self
+    }
+
     /// Decides one request by the generic cell rate algorithm: it passes while the arrival time after it stays within
     /// `depth` of the clock. A refusal stores a clamped state, so that it lasts no longer than the answer says.
     // The list wraps the result once more; out of line it would be copied on the way, which takes as long as the

@@ -156,7 +156,7 @@ impl ClientLease {
                     given_back = holder.close(balance, now).map(|renewal| request(&renewal, *generation, 0));
                 }
                 (Some(grant), _) => {
-                    holder.answered(balance, grant, answer.is_refused, now);
+                    let _burnt = holder.answered(balance, grant, answer.is_refused, now);
                     return None;
                 }
                 (None, Some(_)) => {

@@ -1,5 +1,7 @@
 //! The holder: when to request how many units, and how to decide in between.
 
+use std::mem;
+
 use super::{DRIFT_PPM, Grant, HOLD_OFF_MAX, HoldId, Renewal, balance::Balance, demand::Demand};
 use crate::{
     algorithm::Params,
@@ -80,6 +82,8 @@ pub struct Holder {
     is_unsettled: bool,
     /// All units ever put in the balance and not taken back unspent. Those that are not in it are spent.
     taken: u64,
+    /// Units taken back unspent since the last renewal that was answered.
+    taken_back: u64,
     demand: Demand,
     /// Units spent that the demand includes.
     counted: u64,
@@ -106,7 +110,8 @@ impl Holder {
     pub fn new(id: HoldId, terms: LeaseTerms, now: Micros) -> Self {
         let mut demand = Demand::default();
         demand.count(0, now);
-        Self { id, terms, sequence: 0, pending: None, is_unsettled: false, taken: 0, demand, counted: 0, refused: None }
+        let (pending, is_unsettled, refused) = (None, false, None);
+        Self { id, terms, sequence: 0, pending, is_unsettled, taken: 0, taken_back: 0, demand, counted: 0, refused }
     }
 
     /// Decides how to handle a request that the balance cannot pay for.
@@ -125,7 +130,7 @@ impl Holder {
             return OnShortage::Store(None);
         }
         // The held units go back with the request, which may need them.
-        self.taken -= balance.empty();
+        self.take_back(balance.empty());
         OnShortage::Store(Some(self.renewal(balance, 0, want, cost, now)))
     }
 
@@ -136,13 +141,13 @@ impl Holder {
         }
         self.count(balance, 0, now);
         if balance.is_over(now) {
-            self.taken -= balance.empty();
+            self.take_back(balance.empty());
         }
         let target = self.demand.within(self.terms.horizon);
         let held = balance.units();
         // Fewer than two units are not worth a hold, and far more than needed are of use to others.
         if target < 2 || held > 2 * target {
-            self.taken -= balance.take_above(if target < 2 { 0 } else { target });
+            self.take_back(balance.take_above(if target < 2 { 0 } else { target }));
         }
         if target < 2 && held == 0 {
             balance.unwatch();
@@ -163,16 +168,19 @@ impl Holder {
     pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
         balance.unwatch();
         let units = balance.empty();
-        self.taken -= units;
+        self.take_back(units);
         (units > 0 || self.pending.is_some() || self.is_unsettled).then(|| self.renewal(balance, 0, 0, 0, now))
     }
 
-    /// Handles the authority's answer. `is_refused`: the request sent with the renewal was refused.
-    pub fn answered(&mut self, balance: &Balance, grant: &Grant, is_refused: bool, now: Micros) {
+    /// Handles the authority's answer. `is_refused`: the request sent with the renewal was refused. Returns the units
+    /// that count as spent since their deadline passed.
+    pub fn answered(&mut self, balance: &Balance, grant: &Grant, is_refused: bool, now: Micros) -> u64 {
         let Some(Pending { renewal, sent, cost }) = self.pending.take_if(|it| it.renewal.sequence == grant.sequence)
         else {
-            return;
+            return 0;
         };
+        let taken_back = mem::take(&mut self.taken_back);
+        let burnt = if grant.is_kept { 0 } else { renewal.kept + taken_back };
         if !grant.is_kept {
             // Burnt, including the units spent of it since.
             balance.empty();
@@ -180,7 +188,7 @@ impl Holder {
             self.taken = renewal.spent;
         }
         if grant.is_recalled {
-            self.taken -= balance.empty();
+            self.take_back(balance.empty());
         }
         self.is_unsettled = false;
         self.taken += grant.units;
@@ -195,6 +203,7 @@ impl Holder {
         } else if is_scarce {
             self.refuse(1, self.terms.held_off_until(sent, now));
         }
+        burnt
     }
 
     /// Records that the store refused a request sent without a renewal.
@@ -232,6 +241,11 @@ impl Holder {
         self.pending.is_some()
     }
 
+    fn take_back(&mut self, units: u64) {
+        self.taken -= units;
+        self.taken_back += units;
+    }
+
     fn renewal(&mut self, balance: &Balance, kept: u64, want: u64, cost: i64, now: Micros) -> Renewal {
         balance.unwatch();
         self.sequence += 1;
@@ -251,6 +265,10 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        domain::time::SECOND,
+        hold::{Settled, Spend},
+    };
 
     /// A holder stops before the deadline of the authority, however their clocks drift within the bound.
     #[test]
@@ -259,6 +277,26 @@ mod tests {
             let terms = LeaseTerms { ttl, horizon: 0, hold_off: 0, scarce: 0 };
             let by_the_authority = i128::from(terms.usable()) * i128::from(1_000_000 + DRIFT_PPM) / 1_000_000;
             assert!(by_the_authority < i128::from(ttl), "{ttl}");
+        }
+    }
+
+    #[test]
+    fn units_left_at_the_deadline_are_reported_as_burnt_unless_they_were_given_back() {
+        for is_kept in [true, false] {
+            let (balance, terms) = (Balance::default(), LeaseTerms::lasting(SECOND));
+            let mut holder = Holder::new(HoldId { owner: 1, number: 1 }, terms, 0);
+            let OnShortage::Store(Some(first)) = holder.short(&balance, 100, 0) else { panic!("no renewal") };
+            let grant = |sequence, is_kept| {
+                let (is_recalled, refused_for, settled) = (false, 0, Settled::default());
+                Grant { sequence, units: 10, free: 100, is_kept, is_recalled, refused_for, settled }
+            };
+            assert_eq!(holder.answered(&balance, &grant(first.sequence, false), false, 0), 0);
+            assert_eq!(balance.spend(4, 1), Spend::Spent);
+            // The process was paused.
+            let renewal = holder.due(&balance, 3 * SECOND).unwrap();
+            assert_eq!((renewal.spent, renewal.kept), (4, 0));
+            let burnt = holder.answered(&balance, &grant(renewal.sequence, is_kept), false, 3 * SECOND);
+            assert_eq!(burnt, if is_kept { 0 } else { 6 });
         }
     }
 }

@@ -58,6 +58,11 @@ pub fn decide_with_holds(
             (decisions, plan.reservation.map(left), Idempotency::Repeated)
         }
         Some(_) => (stand(states), refused, Idempotency::Conflict),
+        // The answer is forgotten, but not what the request reserved.
+        None if plan.reservation.is_some_and(|it| reservation::open(states, it.name, now).is_some()) => {
+            let (decisions, outcome) = reservation::decide(plan, states, now);
+            (decisions, outcome, Idempotency::Repeated)
+        }
         None if !states.make_room(&[]) => (stand(states).iter().map(no_room).collect(), refused, Idempotency::First),
         None => {
             let (decisions, outcome) = reservation::decide(plan, states, now);

@@ -58,6 +58,13 @@ impl Ledger {
         Self { holds }
     }
 
+    /// Frees the memory of removed holds, if it is much.
+    pub fn shrink(&mut self) {
+        if self.holds.len() < self.holds.capacity() / 4 {
+            self.holds.shrink_to(2 * self.holds.len());
+        }
+    }
+
     /// Returns the holds.
     pub fn holds(&self) -> &[Hold] {
         &self.holds

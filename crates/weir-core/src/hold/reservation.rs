@@ -238,6 +238,11 @@ fn deadline(ttl: Micros, now: Micros) -> Micros {
     (now + ttl) / grid * grid
 }
 
+/// Returns the record of a reservation that is neither settled nor expired.
+pub(super) fn open(states: &impl Reservations, name: &[u8], now: Micros) -> Option<Record> {
+    states.record(name).filter(|record| matches!(record, Record::Open { .. }) && record.expires() > now)
+}
+
 fn reserve(
     plan: &Plan<'_>,
     states: &mut impl Reservations,
@@ -246,8 +251,7 @@ fn reserve(
     deadline: Micros,
     on_expiry: OnExpiry,
 ) -> (Decisions, Outcome) {
-    let is_open = |record: &Record| matches!(record, Record::Open { .. }) && record.expires() > now;
-    if let Some(record) = states.record(name).filter(is_open) {
+    if let Some(record) = open(states, name, now) {
         // It already exists: the request is repeated.
         let decisions =
             (0..plan.levels().len()).map(|index| Decision { allowed: true, ..peek(plan, states, index, now) });

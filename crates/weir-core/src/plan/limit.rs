@@ -112,10 +112,8 @@ impl Limit {
     /// # Errors
     /// [`ParamError`] when they leave their bounds.
     pub(crate) fn params_under(&self, factor: f64) -> Result<Params, ParamError> {
-        match &self.written {
-            None => self.params.scale(factor),
-            Some(written) => written.0.scale(written.1 * factor),
-        }
+        let (written, policy) = self.written.as_deref().map_or((&self.params, 1.0), |(written, by)| (written, *by));
+        Ok(written.scale(policy * factor)?.reaching(&self.params))
     }
 
     /// Returns the limit, with the same states, scaled by a further factor above 0.

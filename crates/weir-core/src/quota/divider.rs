@@ -185,7 +185,7 @@ impl Divider {
     pub fn leave(&mut self, bucket: BucketId, member: MemberId, at_most: Micros, now: Micros) {
         let Some(found) = self.buckets.get_mut(bucket.0) else { return };
         if let Some(holder) = found.members.get_mut(member.0) {
-            holder.leave(now.saturating_add(at_most));
+            holder.leave(now.saturating_add(at_most), &self.timing);
             let level = found.level;
             self.due(level, now);
         }

@@ -172,14 +172,18 @@ impl Member {
         now: Micros,
     ) -> Assignment {
         self.burst = burst;
-        self.debit = (debit(burst, steps), now + steps.fill_seconds as Micros * SECOND + timing.lag);
+        // A full token bucket from shortly before may be stored, too.
+        let until = now + steps.fill_seconds as Micros * SECOND + timing.lag;
+        self.debit = (self.debit.0.max(debit(burst, steps)), until);
         self.assign(rate, timing, now)
     }
 
-    /// Marks it as gone. Its rate counts until it expires, at the latest at `until`.
-    pub(super) fn leave(&mut self, until: Micros) {
+    /// Marks it as gone. Its rate counts until it expires, at the latest at `until`: also a former one, since the lower
+    /// one may not have reached it.
+    pub(super) fn leave(&mut self, until: Micros, timing: &QuotaTiming) {
         self.has_left = true;
         self.expires = self.expires.min(until);
+        self.former.1 = self.former.1.max(self.expires + timing.lag);
     }
 
     fn count(&mut self) {

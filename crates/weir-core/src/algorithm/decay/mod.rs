@@ -228,6 +228,10 @@ impl Algorithm for Decay {
         checked(Fields { max, ..self.fields }, &Bounds { max_period: MAX_PERIOD })
     }
 
+    fn reaching(self, unscaled: &Self) -> Self {
+        Self { highest: self.highest.max(unscaled.highest), ..self }
+    }
+
     fn time_base(&self) -> String {
         format!("{}/{}", self.fields.resolution, self.fields.decay)
     }

@@ -57,6 +57,10 @@ impl Algorithm for Gcra {
         self.meter.step(state, input)
     }
 
+    fn reaching(self, unscaled: &Self) -> Self {
+        Self { meter: self.meter.reaching(&unscaled.meter), ..self }
+    }
+
     fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Ok(HoldAccuracy::Exact)
     }

@@ -51,6 +51,12 @@ pub struct Bucket {
     counter: u64,
 }
 
+/// Returns these units, or what drips within [`MAX_DEPTH`] if that is less.
+fn within_depth(fields: &Fields, units: u64) -> u64 {
+    let ticks = (MAX_DEPTH / fields.drip_rate).unsigned_abs();
+    ticks.saturating_mul(fields.drip_size).min(units).min(MAX_COUNT)
+}
+
 impl LeakyBucket {
     /// Returns the bucket after all ticks until `now`. Before its last tick (the clock stepped back) it is unchanged.
     fn ticked(&self, state: Option<&Bucket>, now: Micros) -> Bucket {
@@ -88,13 +94,11 @@ impl Algorithm for LeakyBucket {
     type State = Bucket;
 
     fn new(fields: Fields, bounds: &Bounds) -> Result<Self, ParamError> {
-        let max_ticks = (MAX_DEPTH / fields.drip_rate).unsigned_abs();
-        if fields.size.div_ceil(fields.drip_size) > max_ticks {
+        if fields.size.div_ceil(fields.drip_size) > (MAX_DEPTH / fields.drip_rate).unsigned_abs() {
             let reason = "size would take over 2^50 us (35 years) to run out at this drip_size and drip_rate";
             return Err(ParamError::new("size", reason));
         }
-        let fullest = max_ticks.saturating_mul(fields.drip_size).min(2 * fields.size).min(MAX_COUNT);
-        Ok(Self { fields, fullest, bounds: *bounds })
+        Ok(Self { fields, fullest: within_depth(&fields, 2 * fields.size), bounds: *bounds })
     }
 
     fn fields(&self) -> &Fields {
@@ -136,6 +140,10 @@ impl Algorithm for LeakyBucket {
         let drip_rate = ((self.fields.drip_rate as f64 * factor).ceil() as i64).max(1);
         let size = <Units>::scaled(self.fields.size, factor);
         checked(Fields { size, drip_rate, ..self.fields }, &self.bounds)
+    }
+
+    fn reaching(self, unscaled: &Self) -> Self {
+        Self { fullest: self.fullest.max(within_depth(&self.fields, unscaled.fullest)), ..self }
     }
 
     fn time_base(&self) -> String {

@@ -93,6 +93,10 @@ impl Algorithm for LeakyQueue {
         Some(self.fields.period)
     }
 
+    fn reaching(self, unscaled: &Self) -> Self {
+        Self { meter: self.meter.reaching(&unscaled.meter), ..self }
+    }
+
     fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Err(SHAPES)
     }

@@ -1,6 +1,9 @@
 //! A state that is ahead of the clock counts for no more than the limit in force could have produced itself.
 
-use super::{assert_exact_retry, trace::examples};
+use super::{
+    assert_exact_retry,
+    trace::{Events, examples, replay},
+};
 use crate::{
     algorithm::{Bounds, Entry, Params, State, params::MAX_DEPTH, rates},
     domain::{
@@ -120,4 +123,28 @@ fn no_state_prolongs_a_refusal_beyond_the_limits_longest_reset() {
     for name in ["gcra", "token_bucket", "leaky_queue"] {
         assert!(clamped.contains(name), "no state of {name} lay too far ahead");
     }
+}
+
+/// Requests with different factors charge one state. A factor of less than 1 may exceed the limit itself.
+#[test]
+fn a_request_under_a_factor_gives_back_no_more_than_it_refunds() {
+    replay(20, 60, Events { changes: false, back: false, ..Events::ANY }, |step, random| {
+        let factor = random.pick(&[1.001, 1.5, 2.0, 3.0, 10.0, 1_000.0]);
+        // Beyond what stays exact, units that would be counted for 35 years are cut. A limit that lends is paid for by
+        // later waits.
+        if step.params.window() as f64 * factor > MAX_DEPTH as f64 || step.entry.spec.lends {
+            return;
+        }
+        let Some(scaled) = step.params.scale(factor).ok().map(|scaled| scaled.reaching(step.params)) else { return };
+        let left = |state: Option<&State>| step.decide(state, &step.with_cost(0)).remaining;
+        let left_after = |params: &Params, cost: i64| {
+            let (_, next) = params.step(step.after(), &step.with_cost(cost));
+            left(next.as_ref().or(step.after()))
+        };
+        for cost in [1, -1, scaled.step(None, &step.with_cost(0)).0.limit as i64, MAX_COST] {
+            let refunded = if cost < 0 { (cost as f64 * factor).floor() as i64 - 1 } else { 0 };
+            let (after, allowed) = (left_after(&scaled, cost), left_after(step.params, refunded));
+            assert!(after <= allowed, "{after}, not {allowed}, after a cost of {cost} by {factor}: {step:?}");
+        }
+    });
 }

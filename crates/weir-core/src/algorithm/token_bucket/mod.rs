@@ -53,6 +53,10 @@ impl Algorithm for TokenBucket {
         self.meter.step(state, input)
     }
 
+    fn reaching(self, unscaled: &Self) -> Self {
+        Self { meter: self.meter.reaching(&unscaled.meter), ..self }
+    }
+
     fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
         Ok(HoldAccuracy::Exact)
     }
