@@ -81,18 +81,17 @@ impl Lease {
         }
     }
 
-    /// Handles the store's reply to a renewal.
+    /// Handles the store's reply to a renewal. Returns the units that count as spent since their deadline passed.
     pub(super) fn renewed(
         &self,
         decisions: &Decisions,
         grant: &Grant,
         (sent, now): (Micros, Micros),
         is_refused: bool,
-    ) {
+    ) -> u64 {
         self.learn(decisions, grant.units, sent);
-        if let Some(holder) = &mut *self.holder.lock() {
-            holder.answered(&self.balance, grant, is_refused, now);
-        }
+        let mut holder = self.holder.lock();
+        holder.as_mut().map_or(0, |holder| holder.answered(&self.balance, grant, is_refused, now))
     }
 
     /// Handles a renewal without a reply.

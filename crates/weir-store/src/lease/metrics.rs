@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{Counter, Gauge};
 
-use weir_core::hold::{Grant, Renewal};
+use weir_core::hold::Grant;
 use weir_telemetry::{Registry, ShardedCounters};
 
 const DECISIONS: &str = "weir_leases_decisions_total";
@@ -77,13 +77,11 @@ impl LeaseMetrics {
         self.decided.add(REFUSED);
     }
 
-    /// Counts a renewal that was answered.
-    pub(super) fn renewed(&self, renewal: &Renewal, grant: &Grant) {
+    /// Counts a renewal that was answered, and the units that turned out to be burnt.
+    pub(super) fn renewed(&self, grant: &Grant, burnt: u64) {
         self.renewed.increment(1);
         self.granted.increment(grant.units);
-        if !grant.is_kept {
-            self.burnt.increment(renewal.kept);
-        }
+        self.burnt.increment(burnt);
     }
 
     /// Counts a renewal without a reply.

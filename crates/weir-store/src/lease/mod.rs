@@ -132,10 +132,10 @@ impl PendingCheck {
     pub fn decided(mut self, verdict: &Verdict, grant: Option<Grant>) {
         let now = self.shared.clock.now();
         match (self.renewal, grant) {
-            (Some(renewal), Some(grant)) => {
+            (Some(_), Some(grant)) => {
                 self.renewal = None;
-                self.shared.metrics.renewed(&renewal, &grant);
-                self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));
+                let burnt = self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));
+                self.shared.metrics.renewed(&grant, burnt);
             }
             _ => self.lease.decided(self.cost, self.sent, verdict, now),
         }

@@ -30,8 +30,8 @@ impl Shared {
     pub(super) async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
         match RedisStore::send_renewal(&self.io, &lease.renewal_plan, &renewal).await {
             Ok((decisions, grant)) => {
-                self.metrics.renewed(&renewal, &grant);
-                lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
+                let burnt = lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
+                self.metrics.renewed(&grant, burnt);
             }
             Err(error) => {
                 self.metrics.lost();

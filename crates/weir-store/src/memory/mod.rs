@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::{Decide, ResetDone, Store, StoreError, Verdict};
 pub use capacity::{MemorySettings, WEIGHT_BYTES, weight};
@@ -31,8 +30,8 @@ use next_expiry::NextExpiry;
 use shard::Shard;
 use weir_core::{
     domain::{Clock, Key, Micros},
-    hold::{self, Grant, Renewal, Reservations, decide_with_holds},
-    plan::{Plan, decide_into},
+    hold::{self, Grant, Renewal, decide_with_holds},
+    plan::{Decisions, Plan, decide_into},
 };
 
 /// Planned number of states per shard: few enough for a full scan within microseconds, and just below the 3,584 at
@@ -82,16 +81,15 @@ fn decide_and_renew<C: Clock>(
     plan: &Plan<'_>,
     locked_plan: &mut LockedPlan<'_, '_, C>,
     renewal: &Renewal,
-    verdict: &mut Verdict,
-) {
+    now: Micros,
+) -> (Decisions, Grant) {
     locked_plan.will_hold();
-    let levels: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
     // New units need room for the hold on each level; earlier holds are settled in any case.
-    let want = if renewal.want == 0 || locked_plan.make_room(&levels) { renewal.want } else { 0 };
+    let has_room = renewal.want == 0 || locked_plan.reserve_room(0..plan.levels().len(), 0);
+    let want = if has_room { renewal.want } else { 0 };
     // The check itself needs no more room than without a lease.
     locked_plan.release_room();
-    let (decisions, grant) = hold::renew(plan, locked_plan, verdict.at, &Renewal { want, ..*renewal });
-    (verdict.decisions, verdict.grant) = (decisions, Some(Box::new(grant)));
+    hold::renew(plan, locked_plan, now, &Renewal { want, ..*renewal })
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -138,7 +136,8 @@ impl<C: Clock> MemoryStore<C> {
         locked_plan.lock();
         verdict.at = locked_plan.read_states();
         if let Some(renewal) = plan.renewal {
-            decide_and_renew(plan, &mut locked_plan, renewal, verdict);
+            let (decisions, grant) = decide_and_renew(plan, &mut locked_plan, renewal, verdict.at);
+            (verdict.decisions, verdict.grant) = (decisions, Some(Box::new(grant)));
         } else if locked_plan.look_for_holds() {
             decide_with_held(plan, &mut locked_plan, verdict);
         } else {
@@ -152,8 +151,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut locked_plan = LockedPlan::new(self, plan);
         locked_plan.lock();
         let now = locked_plan.read_states();
-        locked_plan.will_hold();
-        let (_, grant) = hold::renew(plan, &mut locked_plan, now, renewal);
+        let (_, grant) = decide_and_renew(plan, &mut locked_plan, renewal, now);
         locked_plan.finish();
         grant
     }

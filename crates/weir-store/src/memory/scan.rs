@@ -116,10 +116,13 @@ fn ledger_of<'s>(shard: &'s Shard, name: &[u8]) -> Option<&'s Ledger> {
     shard.holds()?.ledger(path, ident)
 }
 
+fn counts(hold: &weir_core::hold::Hold, now: Micros) -> bool {
+    hold.units > 0 && hold.deadline > now
+}
+
 fn holds(ledger: Option<&Ledger>, now: Micros) -> Vec<Hold> {
     let live = ledger.map(Ledger::holds).unwrap_or_default().iter();
-    let live = live.filter(|hold| hold.units > 0 && hold.deadline > now);
-    let holds = live.map(|hold| Hold {
+    let holds = live.filter(|hold| counts(hold, now)).map(|hold| Hold {
         owner: (!hold.id.is_of_reservations()).then_some(hold.id.owner),
         units: hold.units,
         expires_after: hold.deadline - now,
@@ -134,39 +137,52 @@ fn list_holds(shard: &Shard, scan: &Scan, now: Micros, at: &mut Position, page: 
         at.next_shard();
         return 1;
     };
-    let stored = |(name, ledger, _): (&[u8], &Ledger, Micros)| {
-        let stored = Stored { name: name.to_vec(), holds: holds(Some(ledger), now) };
-        let is_wanted = name.starts_with(&scan.prefix) && stored.holds.iter().any(|hold| hold.owner.is_some());
-        is_wanted.then(|| ([&[0], name].concat(), Found::State(stored)))
-    };
-    let reserved = |(anchor, name, record): (&[u8], &[u8], &Record)| {
-        let Record::Open { deadline, units, levels, .. } = record else { return None };
-        let (levels, name) = (levels.iter().map(|level| level.to_vec()).collect(), name.to_vec());
-        let place = [&[1], anchor, &name].concat();
-        let reserved = Reserved { name, levels, units: *units, expires_after: deadline - now };
-        let reserved = Some(reserved).filter(|reserved| reserved.expires_after > 0)?.below(&scan.prefix)?;
-        Some((place, Found::Reservation(reserved)))
-    };
-    let found = shard_holds.ledgers().filter_map(stored).chain(shard_holds.records().filter_map(reserved));
-    let mut found: Vec<_> = found.filter(|(place, _)| *place > at.after).collect();
-    found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    let ledgers = shard_holds.ledgers().filter(|(name, ledger, _)| {
+        let mut holds = ledger.holds().iter();
+        name.starts_with(&scan.prefix) && holds.any(|hold| counts(hold, now) && !hold.id.is_of_reservations())
+    });
+    let records = shard_holds.records().filter(|(.., record)| match record {
+        Record::Open { deadline, levels, .. } => {
+            *deadline > now && levels.iter().any(|level| level.starts_with(&scan.prefix))
+        }
+        _ => false,
+    });
+    // Places as borrowed parts: copying the holds of a large shard would take too long under its lock.
+    let ledgers = ledgers.map(|(name, ledger, _)| ([&b"\0"[..], name, b""], Held::Ledger(ledger)));
+    let records = records.map(|(anchor, name, record)| ([&b"\x01"[..], anchor, name], Held::Record(record)));
+    let by_place =
+        |one: &[&[u8]; 3], other: &[&[u8]; 3]| one.iter().copied().flatten().cmp(other.iter().copied().flatten());
+    let listed = ledgers.chain(records);
+    let mut listed: Vec<_> = listed.filter(|(place, _)| place.iter().copied().flatten().gt(&at.after)).collect();
     let (seen, room) = (shard_holds.len(), scan.count - page.len());
-    match found.get(room - 1).filter(|_| found.len() > room) {
-        Some((last, _)) => at.after.clone_from(last),
+    let goes_on = listed.len() > room;
+    if goes_on {
+        listed.select_nth_unstable_by(room, |one, other| by_place(&one.0, &other.0));
+        listed.truncate(room);
+    }
+    listed.sort_unstable_by(|one, other| by_place(&one.0, &other.0));
+    match listed.last().filter(|_| goes_on) {
+        Some((last, _)) => at.after = last.concat(),
         None => at.next_shard(),
     }
-    for (_, found) in found.into_iter().take(room) {
-        match found {
-            Found::State(stored) => page.states.push(stored),
-            Found::Reservation(reserved) => page.reservations.push(reserved),
+    for ([_, first, name], held) in listed {
+        match held {
+            Held::Ledger(ledger) => page.states.push(Stored { name: first.to_vec(), holds: holds(Some(ledger), now) }),
+            Held::Record(record) => page.reservations.extend(reserved(name, record, scan, now)),
         }
     }
     seen.max(1)
 }
 
-enum Found {
-    State(Stored),
-    Reservation(Reserved),
+enum Held<'s> {
+    Ledger(&'s Ledger),
+    Record(&'s Record),
+}
+
+fn reserved(name: &[u8], record: &Record, scan: &Scan, now: Micros) -> Option<Reserved> {
+    let Record::Open { deadline, units, levels, .. } = record else { return None };
+    let levels = levels.iter().map(|level| level.to_vec()).collect();
+    Reserved { name: name.to_vec(), levels, units: *units, expires_after: deadline - now }.below(&scan.prefix)
 }
 
 /// Lists ledgers without a state, such as the slots of a concurrency limit, ordered by name.

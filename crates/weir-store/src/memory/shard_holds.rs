@@ -56,12 +56,13 @@ impl ShardHolds {
     }
 
     /// Puts a ledger back, or removes its entry if it has no holds.
-    pub(super) fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) {
+    pub(super) fn put_ledger(&mut self, path: &[u8], ident: &[u8], mut ledger: Ledger) {
         let name = joined(path, ident);
         if ledger.holds().is_empty() {
             self.weight -= self.ledgers.remove(&name[..]).map_or(0, |kept| kept.weight as usize);
             return;
         }
+        ledger.shrink();
         let weight = weight(name.len() + size_of_val(ledger.holds()));
         self.weight += weight as usize;
         match self.ledgers.get_mut(&name[..]) {
@@ -133,6 +134,8 @@ impl ShardHolds {
         self.ledgers.retain(|_, kept| stays(kept.expires, kept.weight));
         self.records.retain(|_, recorded| stays(recorded.record.expires(), recorded.weight));
         self.weight -= freed;
+        shrink(&mut self.ledgers);
+        shrink(&mut self.records);
         before - self.len()
     }
 
@@ -143,6 +146,12 @@ impl ShardHolds {
 
     pub(super) fn len(&self) -> usize {
         self.ledgers.len() + self.records.len()
+    }
+
+    /// Returns the number of entries that fit its memory.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.ledgers.capacity() + self.records.capacity()
     }
 
     /// Iterates over the ledgers, with the names of their states and their expiry.
@@ -156,6 +165,13 @@ impl ShardHolds {
             let (anchor_path, name) = key.split_at(recorded.anchor_end.into());
             (anchor_path, name, &recorded.record)
         })
+    }
+}
+
+/// Frees the memory of many removed entries.
+fn shrink<T>(entries: &mut HashMap<Box<[u8]>, T, RandomState>) {
+    if entries.len() < entries.capacity() / 4 {
+        entries.shrink_to(2 * entries.len());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the whole store: bounded, no live state lost, and exact with many threads.
 
+mod holds;
+
 use std::{
     sync::{
         Arc,
@@ -195,26 +197,6 @@ fn evict_removes_the_earliest_expiry_of_a_sample() {
 }
 
 #[test]
-fn granted_units_are_charged_in_a_full_store_under_every_rule() {
-    for when_full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict] {
-        let (limit, held) = (per_second("1", "31d"), key(&["held", "a"]));
-        let settings = MemorySettings { max_keys: MOST, when_full };
-        let store = MemoryStore::new(settings, Arc::new(ManualClock::new(0)));
-        let level = Level::new(&held, 2, 2, &limit, 0);
-        let plan = Plan::new([level].into_iter().collect(), Charge::AllOrNothing, None);
-        let id = HoldId { owner: 1, number: 1 };
-        let renewal = |sequence, spent, want| Renewal { id, sequence, spent, kept: 0, want, ttl: SECOND };
-        assert_eq!(store.renew_now(&plan, &renewal(1, 0, 1)).units, 1);
-        for user in 0..MOST {
-            ask(&store, &limit, &key(&["user", &user.to_string()]), &[2]);
-        }
-        assert_eq!(store.stats().keys, MOST);
-        store.renew_now(&plan, &renewal(2, 1, 0));
-        assert!(is_spent(&store, &limit, &held), "{when_full:?}");
-    }
-}
-
-#[test]
 fn evict_never_displaces_states_of_the_same_plan() {
     let limit = per_second("3", "1h");
     let settings = MemorySettings { max_keys: 2, when_full: WhenFull::Evict };
@@ -332,34 +314,4 @@ fn large_limits_of_requests_take_places_and_those_of_a_policy_do_not() {
     assert_eq!(passed.count(), 3, "there is room for two, and the third takes more than there is");
     store.reset_now(&user("a"), 2, false);
     assert_eq!(store.stats().keys, 3 * (1 + 10_000 * 8 / WEIGHT_BYTES));
-}
-
-#[test]
-fn holds_and_stored_answers_take_places_by_their_size() {
-    let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1000", "1s"));
-    let store = MemoryStore::new(MemorySettings::default(), Arc::clone(&clock));
-    let (key, id) =
-        (key(&["user", "alex"]), RequestId { name: b"id".as_slice().into(), fingerprint: [1; 8], window: SECOND });
-    let plan = |levels| {
-        let levels = (0..levels).map(|_| Level::new(&key, 2, 2, &limit, 1)).collect();
-        Plan::new(levels, Charge::AllOrNothing, None)
-    };
-    let levels = 16;
-    let mut asked = plan(levels);
-    asked.request = Some(&id);
-    store.verdict(&asked);
-    let record = 1 + levels * size_of::<Decision>() / WEIGHT_BYTES;
-    assert!(record > 3);
-    assert_eq!(store.stats().keys, 1 + record, "its one state, and the answer");
-    let holds = 20;
-    for number in 1..=holds {
-        let id = HoldId { owner: 1, number };
-        store.renew_now(&plan(1), &Renewal { id, sequence: 1, spent: 0, kept: 0, want: 1, ttl: SECOND });
-    }
-    let ledger = 1 + holds as usize * size_of::<Hold>() / WEIGHT_BYTES;
-    assert!(ledger > 3);
-    assert_eq!(store.stats().keys, 1 + record + ledger);
-    clock.set(20 * SECOND);
-    store.sweep(store.shard_count());
-    assert_eq!(store.stats().keys, 0);
 }

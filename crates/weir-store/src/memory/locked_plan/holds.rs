@@ -22,6 +22,24 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
         shard.holds().is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
     }
 
+    /// Reserves room for the ledgers that these levels do not have, and for `records` new records. `false` if there is
+    /// none.
+    pub(in crate::memory) fn reserve_room(&mut self, levels: impl Iterator<Item = usize>, records: usize) -> bool
+    where
+        C: Clock,
+    {
+        let count = records + levels.filter(|index| !self.has_ledger(*index)).count();
+        if count > 0 && !self.store.reserve_capacity(count) {
+            self.lacks_capacity = true;
+            // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
+            if self.store.settings.when_full != WhenFull::Evict || !self.evict(count) {
+                return false;
+            }
+        }
+        self.room += count;
+        true
+    }
+
     /// Takes the room of one entry, if any is reserved.
     fn take_room(&mut self) -> usize {
         let taken = self.room.min(1);
@@ -72,16 +90,7 @@ impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
     }
 
     fn make_room(&mut self, levels: &[usize]) -> bool {
-        let count = 1 + levels.iter().filter(|index| !self.has_ledger(**index)).count();
-        if !self.store.reserve_capacity(count) {
-            self.lacks_capacity = true;
-            // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
-            if self.store.settings.when_full != WhenFull::Evict || !self.evict(count) {
-                return false;
-            }
-        }
-        self.room += count;
-        true
+        self.reserve_room(levels.iter().copied(), 1)
     }
 
     fn put_record(&mut self, name: &[u8], record: Record) {

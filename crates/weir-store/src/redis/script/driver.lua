@@ -78,7 +78,7 @@ local function run()
   elseif renewal then
     granted = renew()
   elseif reservation then
-    granted, expires, content, fields = reserve()
+    granted, expires, content, fields, repeated = reserve()
   else
     carry_out()
   end

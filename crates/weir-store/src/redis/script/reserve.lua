@@ -69,7 +69,7 @@ local function make_reservation(kind, deadline)
       decisions[index] = step(index, 0)
       decisions[index][1] = 1
     end
-    return {RESERVED, time_left(reservation[1]), 0}
+    return {RESERVED, time_left(reservation[1]), 0}, nil, nil, nil, 1
   end
   -- The decision is not stored; only the charges of expired holds remain.
   local states_before, resets_before, changed_before = {unpack(states, 1, count)}, {unpack(resets, 1, count)}, changed
@@ -172,7 +172,8 @@ local function answer_of_record(task, value)
   return (settle_reservation(expires, content, fields, 0))
 end
 
--- Carries out a reservation's step. Returns the outcome, and the record to store if it is new.
+-- Carries out a reservation's step. Returns the outcome, the record to store if it is new, and 1 if an earlier request
+-- has made the reservation, though its answer is forgotten.
 local function reserve()
   levels = levels or {}
   for index = 1, count do
