@@ -53,6 +53,9 @@ const STREAM_BYTES: usize = 40 << 10;
 /// Bytes that a stream of checks may keep of its largest message, decompressed and compressed, without being counted.
 const STREAM_MESSAGE_BYTES: usize = 2 * LARGE_MESSAGE_BYTES;
 
+/// Bytes that a replay of the recent checks takes for each of theirs: measured with keys of 30 bytes, rounded up.
+const REPLAY_COPIES: usize = 8;
+
 /// The upper bound of the memory, by part.
 pub struct MemoryBound(Vec<Part>);
 
@@ -146,7 +149,8 @@ impl MemoryBound {
             parts.push(part("Envoys' shares of them", holders, QUOTA_HOLDER_BYTES));
         }
         if http.ui.enabled {
-            parts.push(part("recent checks (http.ui.max_traffic_bytes)", 1, http.ui.max_traffic_bytes));
+            let what = "recent checks (http.ui.max_traffic_bytes), and a replay of them";
+            parts.push(part(what, 1 + REPLAY_COPIES, http.ui.max_traffic_bytes));
         }
         Self(parts)
     }

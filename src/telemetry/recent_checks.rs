@@ -132,14 +132,15 @@ impl RecentChecks {
     /// Returns the checks of the last minutes, the oldest first, and `n`: the record has one of `n` keys.
     pub fn read(&self) -> (Vec<RecordedCheck>, u64) {
         let since = now() - WINDOW;
-        let bytes = self.ring.lock().bytes.clone();
-        let records: Vec<_> = Records(bytes).filter(|(head, _)| head.at >= since).collect();
-        let sample_shift = records.iter().map(|(head, _)| head.sample_shift).max().unwrap_or(0).into();
-        let read = |(head, name): (Head, Vec<u8>)| {
-            let key = Key::of_name(&name).filter(|key| self.is_sampled(key, sample_shift))?;
+        let mut bytes = self.ring.lock().bytes.clone();
+        let bytes = &*bytes.make_contiguous();
+        let records = || Records(bytes).filter(|(head, _)| head.at >= since);
+        let sample_shift = records().map(|(head, _)| head.sample_shift).max().unwrap_or(0).into();
+        let read = |(head, name): (Head, &[u8])| {
+            let key = Key::of_name(name).filter(|key| self.is_sampled(key, sample_shift))?;
             Some(RecordedCheck { at: head.at, key, terms: head.terms })
         };
-        (records.into_iter().filter_map(read).collect(), 1 << sample_shift)
+        (records().filter_map(read).collect(), 1 << sample_shift)
     }
 }
 
@@ -185,15 +186,16 @@ impl Ring {
 }
 
 /// The records of a ring.
-struct Records(VecDeque<u8>);
+struct Records<'r>(&'r [u8]);
 
-impl Iterator for Records {
-    type Item = (Head, Vec<u8>);
+impl<'r> Iterator for Records<'r> {
+    type Item = (Head, &'r [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let head: Vec<u8> = self.0.drain(..Head::BYTES.min(self.0.len())).collect();
-        let head = Head::read(head.first_chunk()?);
-        let name = self.0.drain(..usize::from(head.name_bytes).min(self.0.len())).collect();
+        let (head, rest) = self.0.split_first_chunk()?;
+        let head = Head::read(head);
+        let (name, rest) = rest.split_at_checked(head.name_bytes.into())?;
+        self.0 = rest;
         Some((head, name))
     }
 }

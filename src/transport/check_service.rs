@@ -158,16 +158,29 @@ impl<S: Store> CheckService<S> {
         self.permits.acquire()
     }
 
+    /// Acquires a permit for checks that wait. Without one, a check is counted as failed.
+    ///
+    /// # Errors
+    /// [`Overload`] if too many decisions wait.
+    pub fn check_permit(&self, handle: &PolicyHandle, transport: Transport) -> Result<Permit, Overload> {
+        self.permit().inspect_err(|_| count_failed(handle, None, transport, self.is_observed))
+    }
+
     /// Returns the answer to the only check of a call. It takes a permit if it waits for the store.
     ///
     /// # Errors
     /// [`Overload`] if too many decisions wait.
     #[inline]
-    pub async fn answer<T>(&self, pending: PendingAnswer<'_, T>) -> Result<T, Overload> {
+    pub async fn answer<T>(
+        &self,
+        handle: &PolicyHandle,
+        pending: PendingAnswer<'_, T>,
+        transport: Transport,
+    ) -> Result<T, Overload> {
         match pending {
             PendingAnswer::Ready(answer) => Ok(answer),
             PendingAnswer::Waiting(answer) => {
-                let _permit = self.permit()?;
+                let _permit = self.check_permit(handle, transport)?;
                 Ok(answer.await)
             }
         }

@@ -23,7 +23,7 @@ pub const MAX_BYTES: usize = 1 << 16;
 pub enum HoldKind {
     /// Units are held in the store.
     Units = 0,
-    /// No units are held: the check met no limit, or the memory store was full.
+    /// No units are held: the check met no limit.
     Nothing = 1,
     /// No units are held: the shared store did not answer the check.
     Degraded = 2,

@@ -320,6 +320,11 @@ async fn checks_above_the_concurrency_limit_are_shed_immediately() {
     let mut health = HealthClient::new(server.channel().await);
     health.check(HealthCheckRequest::default()).await.expect("health is answered all the same");
     assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"concurrency\"}"), 6.0);
+    // Checks that are shed count as errors.
+    for (transport, checks) in [("grpc", 2.0), ("grpc_batch", 2.0), ("grpc_stream", 1.0)] {
+        let errors = format!("weir_checks_total{{domain=\"other\",transport=\"{transport}\",outcome=\"error\"}}");
+        assert_eq!(server.metric(&errors), checks, "{transport}");
+    }
     redis.resume();
     all_pass(held).await;
     client.check(check(&["user", "alex"])).await.expect("there is room again, as each gives its place back");

@@ -105,6 +105,27 @@ async fn a_repeated_reservation_is_the_same_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_is_repeated_while_it_is_open_though_its_answer_is_forgotten() {
+    let server = Setup::new().policy(POLICY).env("WEIR_IDEMPOTENCY__WINDOW", "1s").start();
+    let mut client = server.client().await;
+    let mut request = wanted(&KEY, 10, HOUR);
+    request.check.as_mut().expect("a check").request_id = "one".to_owned();
+    let first = reserve(&mut client, request.clone()).await;
+    // The window of a request that came later is over, so that of the first one is, too.
+    client.check(with_id("later", 1)).await.expect("an answer");
+    eventually_async("the window is over", async || {
+        let answer = client.clone().check(with_id("later", 0)).await;
+        answer.is_ok().then_some(())
+    })
+    .await;
+    let again = reserve(&mut client, request).await;
+    assert_eq!(again.hold, first.hold);
+    assert!(again.decision.expect("an answer").repeated_request);
+    let reserved = "weir_reservation_units_total{domain=\"default\",kind=\"reserved\"}";
+    assert_eq!(server.metric(reserved).to_string(), "10");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_is_remembered_for_the_window_and_over_a_restart() {
     let dir = Folder::new();
     let setup = || Setup::new().policy(POLICY).snapshot(dir.path("snapshot"));

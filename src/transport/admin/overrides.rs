@@ -1,9 +1,6 @@
 //! `SetOverride`, `EndOverride`, `ListOverrides`, `ListAudit`.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use prost_types::Timestamp;
@@ -20,7 +17,7 @@ use weir_telemetry::Causes;
 use super::AdminService;
 use crate::{
     limiter::{CheckError, Invalid, stored_keys::KeyQuery},
-    overrides::{LAST_MOMENT, NewOverride, OverrideEnd, SetError},
+    overrides::{LAST_MOMENT, NewOverride, OverrideEnd, SetError, StoredOverride},
     proto::{
         self, AuditEvent, EndOverrideRequest, EndOverrideResponse, ListAuditRequest, ListAuditResponse,
         ListOverridesRequest, ListOverridesResponse, OverrideEffect, SetOverrideRequest, SetOverrideResponse,
@@ -80,7 +77,7 @@ impl AdminService {
         let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
         Ok(SetOverrideResponse {
             r#override: Some(message(&outcome.value)),
-            replaced: outcome.replaced.as_deref().map(message),
+            replaced: outcome.replaced.as_ref().map(stored),
             effects: outcome.effects.into_iter().map(effect).collect(),
             keys: counted.map(|(keys, _)| keys),
             more_keys: counted.is_some_and(|(_, more)| more),
@@ -117,7 +114,7 @@ impl AdminService {
             .end(&request.domain, &request.key, &actor.name())
             .await
             .map_err(|error| self.rejection(error))?;
-        Ok(EndOverrideResponse { ended: ended.as_deref().map(message) })
+        Ok(EndOverrideResponse { ended: ended.as_ref().map(stored) })
     }
 
     pub(super) async fn list_overrides(
@@ -130,23 +127,24 @@ impl AdminService {
         let last: Option<(String, Vec<String>)> = last.transpose().map_err(|_| unknown_cursor())?;
         let most = page_of(page_size, MAX_PAGE);
         let all = self.overrides.list(domain.as_deref(), &prefix).await.map_err(away)?;
-        let is_before = |one: &Arc<Override>| {
-            let place = (&*one.domain, one.pattern.iter().map(|segment| &**segment));
+        let is_before = |one: &StoredOverride| {
+            let (its_domain, its_pattern) = one.keys();
+            let its_pattern = its_pattern.iter().map(|segment| &**segment);
             last.as_ref().is_some_and(|(domain, pattern)| {
-                place.0.cmp(domain).then_with(|| place.1.cmp(pattern.iter().map(String::as_str))).is_le()
+                its_domain.cmp(domain).then_with(|| its_pattern.cmp(pattern.iter().map(String::as_str))).is_le()
             })
         };
         let left = &all[all.partition_point(is_before)..];
         let (mut overrides, mut bytes) = (Vec::new(), 0);
         for one in left.iter().take(most) {
-            overrides.push(message(one));
+            overrides.push(stored(one));
             bytes += overrides.last().map_or(0, Message::encoded_len);
             if bytes >= MAX_PAGE_BYTES {
                 break;
             }
         }
         let next = left[..overrides.len()].last().filter(|_| overrides.len() < left.len());
-        let place = next.map(|one| serde_json::json!((&*one.domain, &*one.pattern)).to_string());
+        let place = next.map(|one| serde_json::json!(one.keys()).to_string());
         Ok(ListOverridesResponse { overrides, next_cursor: place.unwrap_or_default() })
     }
 
@@ -215,6 +213,19 @@ fn away(error: StoreError) -> Rejected {
     }
 }
 
+/// Converts an override into a message; of one that cannot be read, without a change.
+fn stored(one: &StoredOverride) -> proto::Override {
+    match one {
+        StoredOverride::Readable(one) => message(one),
+        StoredOverride::Unreadable { id, domain, pattern } => proto::Override {
+            id: id.clone(),
+            domain: domain.to_string(),
+            key: pattern.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        },
+    }
+}
+
 /// Converts an override into a message.
 pub(super) fn message(one: &Override) -> proto::Override {
     proto::Override {
@@ -241,8 +252,8 @@ fn event(changed: crate::overrides::AuditEvent) -> AuditEvent {
         id: changed.id.to_string(),
         at: Some(timestamp(changed.id.millis as Micros * 1_000)),
         actor: changed.actor,
-        before: changed.before.as_deref().map(message),
-        after: changed.after.as_deref().map(message),
+        before: changed.before.as_ref().map(stored),
+        after: changed.after.as_ref().map(stored),
     }
 }
 

@@ -90,7 +90,7 @@ pub async fn start_batch<S: Store, M: AsRef<[u8]>>(
                 spare.clear();
             }
             answer if batch.permit.is_some() => batch.waiting.push_back(answer.into_future()),
-            answer => match service.permit() {
+            answer => match service.check_permit(&handle, transport) {
                 Ok(permit) => {
                     batch.permit = Some(permit);
                     batch.waiting.push_back(answer.into_future());

@@ -32,7 +32,7 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
     let pending = service.check(&handle, Ok(&message), Transport::Grpc, encode);
     // Not needed any more, however long the store takes.
     drop(message);
-    let answer = service.answer(pending).await;
+    let answer = service.answer(&handle, pending, Transport::Grpc).await;
     service.timed(Transport::Grpc, since);
     answer?
 }

@@ -73,7 +73,7 @@ impl<S: Store> MessageHandler for Checks<S> {
                 *out = answers;
                 PendingAnswer::Ready(answer)
             }
-            PendingAnswer::Waiting(answer) => match service.permit() {
+            PendingAnswer::Waiting(answer) => match service.check_permit(&handle, Transport::GrpcStream) {
                 Ok(permit) => {
                     let (service, since) = (Arc::clone(service), Instant::now());
                     let timed = move |answer| {

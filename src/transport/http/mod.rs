@@ -120,7 +120,8 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
         Err(invalid) => Err(invalid),
     };
     let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
-    let answer = api.service.answer(api.service.check(&handle, bytes, Transport::Http, encode)).await;
+    let pending = api.service.check(&handle, bytes, Transport::Http, encode);
+    let answer = api.service.answer(&handle, pending, Transport::Http).await;
     api.service.timed(Transport::Http, since);
     answer.map_err(Rejected::from)?
 }
