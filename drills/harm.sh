@@ -75,6 +75,18 @@ abuse() {
 
 attacks=(check stream health watch reflection unread unread-batches quotas bodies silent)
 
+# How often a bound has met the attack, by metrics on standard input. Small answers that are not read meet none: for them the checks
+# beside those of good traffic. met NAME FIGURES
+met() {
+    local good
+    if [[ $1 == unread ]]; then
+        good=$(sed -E 's/.*"checks":([0-9]+),.*"not_measured":\{"before":([0-9]+),"warm_up":([0-9]+)\}.*/\1+\2+\3/' "$2")
+        echo $(($(sum '^weir_checks_total') - (good)))
+    else
+        sum '^weir_(requests_rejected|connections_closed|rlqs_rejected)_total.*reason="(open|unread|evicted|full)"'
+    fi
+}
+
 # One attack, or all, each on a service of its own over Redis, beside good traffic.
 attack() {
     local only=${1:-} seconds=${DRILL_SECONDS:-20} name told=0 bound=150 most failed settings computed
@@ -109,6 +121,7 @@ YAML
         curl -sf "http://$http/readyz" >/dev/null || { echo "the probe fails" >&2; failed=1; }
         wait "$attacker" || { cat "$dir/done"; return 1; }
         most=$(awk '/^VmHWM:/ { print $2 }' "/proc/$pid/status")
+        (($(curl -sf "http://$http/metrics" | met "$name" "$dir/attacked") > 0)) || { echo "the attack has met no bound" >&2; failed=1; }
         printf '%-14s %s; good traffic: p99 %s us; memory at most %d MB, computed %d MB\n' \
             "$name" "$(xargs <"$dir/done")" "$(figure "$dir/attacked" p99)" $((most / 1024)) "$computed"
         ((most <= computed * 1024)) || { echo "memory is above what is computed" >&2; failed=1; }

@@ -11,6 +11,7 @@ use prost::Message;
 use tokio::{sync::mpsc, time::Instant};
 use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_prost::ProstCodec;
+use weir_envoy::envoy::service::rate_limit_quota::v3::{BucketId, rate_limit_quota_usage_reports::BucketQuotaUsage};
 
 const CALL: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -29,29 +30,6 @@ struct Reports {
 struct Answers {
     #[prost(bytes = "bytes", repeated, tag = "1")]
     actions: Vec<Bytes>,
-}
-
-/// `BucketQuotaUsage` of the bucket `{user: NUMBER}`.
-#[derive(Clone, PartialEq, Message)]
-struct Usage {
-    #[prost(message, optional, tag = "1")]
-    bucket: Option<BucketId>,
-    #[prost(message, optional, tag = "2")]
-    elapsed: Option<Elapsed>,
-    #[prost(uint64, tag = "3")]
-    allowed: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct BucketId {
-    #[prost(map = "string, string", tag = "1")]
-    bucket: std::collections::HashMap<String, String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Elapsed {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -98,9 +76,12 @@ async fn main() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Encodes the usage of the bucket `{user: NUMBER}`.
 fn usage(number: u64) -> Bytes {
-    let bucket = Some(BucketId { bucket: [("user".to_owned(), format!("u{number}"))].into() });
-    Usage { bucket, elapsed: Some(Elapsed { seconds: 5 }), allowed: number % 50 + 1 }.encode_to_vec().into()
+    let bucket_id = Some(BucketId { bucket: [("user".to_owned(), format!("u{number}"))].into() });
+    let time_elapsed = Some(prost_types::Duration { seconds: 5, nanos: 0 });
+    let num_requests_allowed = number % 50 + 1;
+    BucketQuotaUsage { bucket_id, time_elapsed, num_requests_allowed, ..Default::default() }.encode_to_vec().into()
 }
 
 /// Reports all usages from `begin` on, and sends the number of assignments in each answer.

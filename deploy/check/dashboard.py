@@ -33,6 +33,10 @@ ids = [panel["id"] for panel in written["panels"]]
 problems = [f"{path} means nothing to Grafana" for path in lost(written, read)]
 # The variable `job` has the jobs of Weir; a value of its own for "All" would be every target of Prometheus.
 problems += [f"the variable {v['name']} is not limited to Weir" for v in written["templating"]["list"] if v["name"] == "job" and v.get("allValue")]
+targets = [target["expr"] for panel in written["panels"] for target in panel.get("targets", [])]
+queries = targets + [annotation["expr"] for annotation in written["annotations"]["list"]]
+queries += [v["query"]["query"] for v in written["templating"]["list"] if v["name"] in ("instance", "domain")]
+problems += [f"another namespace is not left out: {q}" for q in queries if q.count('{job=~"$job",namespace=~"$namespace"') != q.count("{")]
 problems += ["two panels have one id"] if len(set(ids)) != len(ids) else []
 print(f"{len(ids)} panels" if not problems else "\n".join(problems))
 sys.exit(bool(problems))

@@ -7,6 +7,7 @@ Prometheus, does. Python 3.10, nothing else.
 """
 
 import argparse
+import http.client
 import json
 import logging
 import math
@@ -37,8 +38,13 @@ def measured(args):
     """The number, or None where the query has no result."""
     query = urllib.parse.urlencode({"query": args.query})
     with urllib.request.urlopen(f"{args.prometheus}/api/v1/query?{query}", timeout=TIMEOUT_SECONDS) as answer:
-        result = json.load(answer)["data"]["result"]
-    value = float(result[0]["value"][1]) if result else math.nan
+        data = json.load(answer)["data"]
+    result = data["result"]
+    if data["resultType"] == "vector":
+        result = result[0]["value"] if result else (0, "NaN")
+    elif data["resultType"] != "scalar":
+        raise ValueError(f"the query has a {data['resultType']} as its result, not one number")
+    value = float(result[1])
     return None if math.isnan(value) else value
 
 
@@ -75,7 +81,7 @@ def main():
     while True:
         try:
             allowed = step(args, allowed)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             # The override ends by itself.
             logging.warning("no step: %s", error)
         time.sleep(args.every)

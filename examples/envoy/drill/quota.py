@@ -22,6 +22,10 @@ CONNECTIONS = 24
 DEMANDS = (0.9, 0.05, 0.05)
 LEAST_USED = 0.95
 CONVERGED_IN = 11.0
+# The same after a replica was killed or stopped: what it assigned is used up first (docs/rlqs.md).
+KILLED_IN, STOPPED_IN = 30.0, 25.0
+# How long an Envoy takes to start.
+ENVOY_STARTS_IN = 5.0
 # Stored tokens of three Envoys that join one after the other, in seconds of the limit; and the lag of a busy machine.
 STORED, LAG = 0.1 * (1 + 1 / 2 + 1 / 3), 0.5
 
@@ -53,7 +57,7 @@ class Envoy:
     def __init__(self, process, port, user):
         self.process, self.port, self.user = process, port, user
         self.demand = 0.0
-        self.admitted, self.denied, self.failed = [], 0, 0
+        self.admitted, self.denied, self.failed = [], 0, []
         self.idle = []
 
     async def connect(self):
@@ -72,7 +76,7 @@ class Envoy:
             if length:
                 await reader.readexactly(length)
         except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
-            self.failed += 1
+            self.failed.append(time.monotonic())
             if pair is not None:
                 pair[1].close()
             return
@@ -104,8 +108,8 @@ class Drill:
         self.rate, self.turn = arguments.rate, arguments.turn
         self.problems = []
         self.folder, log = folder, open(folder / "log", "wb")
-        redis_port = free_port()
-        self.redis = Process(log, ["redis-server", "--port", str(redis_port), "--save", "", "--dir", str(folder)])
+        self.redis_port = free_port()
+        self.redis = Process(log, ["redis-server", "--port", str(self.redis_port), "--save", "", "--dir", str(folder)])
         policy = folder / "limits.yaml"
         limit = f"{{ token_bucket: {{ capacity: {self.rate}, count: {self.rate}, period: 1s }} }}"
         policy.write_text(f"domain: quota\nschema: {{ user: {{ children: {{ '*': {{ limits: [{limit}] }} }} }} }}\n")
@@ -116,7 +120,7 @@ class Drill:
                 "WEIR_GRPC__LISTEN": f"127.0.0.1:{port}",
                 "WEIR_HTTP__LISTEN": "127.0.0.1:0",
                 "WEIR_RLQS__DOMAINS": "quota=user",
-                "WEIR_STORE__URL": f"redis://127.0.0.1:{redis_port}",
+                "WEIR_STORE__URL": f"redis://127.0.0.1:{self.redis_port}",
                 "WEIR_SHUTDOWN__DELAY": "0s",
             }
             self.replicas.append(Process(log, [arguments.weir, "serve", "--limits", str(policy)], env))
@@ -191,32 +195,52 @@ class Drill:
             await self.pass_turn(f"demand moves ({turn})", settled=CONVERGED_IN)
         first = self.envoys[1]
         first.process.end()
+        killed = time.monotonic()
         await self.pass_turn("an Envoy is killed")
         first.process.start()
-        await self.pass_turn("it is back", 25)
+        back = time.monotonic() + ENVOY_STARTS_IN
+        await self.pass_turn("the Envoy is back", 25, settled=CONVERGED_IN)
         self.replicas[0].end()
-        await self.pass_turn("a replica is killed", 35)
+        await self.pass_turn("a replica is killed", 40, settled=KILLED_IN)
         self.replicas[0].start()
-        await self.pass_turn("it is back")
+        await self.pass_turn("the replica is back", settled=CONVERGED_IN)
         self.redis.end()
         await self.pass_turn("Redis is killed", 35)
         self.redis.start()
-        await self.pass_turn("it is back, empty")
+        await self.pass_turn("Redis is back, empty", settled=CONVERGED_IN)
+        if self.stored() == 0:
+            self.problems.append("the replicas do not use Redis again")
+        # So that the one that was killed has to serve.
         self.replicas[1].end(signal.SIGTERM)
+        await self.pass_turn("the other replica is shut down", 35, settled=STOPPED_IN)
         self.replicas[1].start()
-        await self.pass_turn("a replica is restarted", 30)
+        await self.pass_turn("the replica is back", settled=CONVERGED_IN)
         for load in loads:
             load.cancel()
+        self.problems += [f"{process.args[0]} has ended" for process in self.processes() if process.child.poll() is not None]
         excess, bound = self.excess(), (STORED + LAG) * self.rate
         print(f"over the limit of {self.rate}/s, in any stretch of time: {excess:.0f} requests, of at most {bound:.0f}: "
               f"{STORED * self.rate:.0f} stored and {LAG * self.rate:.0f} by lag")
-        print(f"failed {sum(envoy.failed for envoy in self.envoys)} (of the Envoy that was killed), "
+        wrong = sum(envoy is not first or not killed <= moment <= back for envoy in self.envoys for moment in envoy.failed)
+        print(f"failed {len(first.failed)} of the Envoy that was killed, {wrong} others, "
               f"refused {sum(envoy.denied for envoy in self.envoys)}")
+        if wrong:
+            self.problems.append(f"{wrong} requests failed while their Envoy ran")
         if excess > bound:
             self.problems.append(f"{excess:.0f} requests over the limit, of at most {bound:.0f}")
 
+    def stored(self):
+        """The number of keys in Redis; 0 where it does not answer."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.redis_port), timeout=5) as redis:
+            redis.sendall(b"DBSIZE\r\n")
+            return int(redis.recv(64)[1:])
+        return 0
+
+    def processes(self):
+        return [envoy.process for envoy in self.envoys] + self.replicas + [self.redis]
+
     def end(self):
-        for process in [envoy.process for envoy in self.envoys] + self.replicas + [self.redis]:
+        for process in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 process.end()
 

@@ -2,6 +2,11 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{- /* The name of a further component, which is not Weir: list . COMPONENT. Labels have at most 63 characters. */}}
+{{- define "weir.nameOf" -}}
+{{- printf "%s-%s" (include "weir.name" (index . 0) | trunc 56 | trimSuffix "-") (index . 1) }}
+{{- end }}
+
 {{- define "weir.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 54 | trimSuffix "-" }}
@@ -24,6 +29,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- /* The labels of a further component: list . COMPONENT */}}
+{{- define "weir.labelsOf" -}}
+{{- $labels := fromYaml (include "weir.labels" (index . 0)) }}
+{{- merge (dict "app.kubernetes.io/name" (include "weir.nameOf" .)) $labels | toYaml }}
+{{- end }}
+
 {{- define "weir.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "weir.fullname" .) .Values.serviceAccount.name }}
@@ -42,7 +53,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* The shared store, the chart's own Valkey included; empty for memory. */}}
 {{- define "weir.store" -}}
-{{- if .Values.valkey.enabled }}redis://{{ include "weir.fullname" . }}-valkey:6379{{ else }}{{ .Values.store.url }}{{ end }}
+{{- if .Values.valkey.enabled }}redis://{{ include "weir.valkey.name" . }}:6379{{ else }}{{ .Values.store.url }}{{ end }}
+{{- end }}
+
+{{- /* The ports of the store: those of networkPolicy.storePorts and of store.url, as a JSON array. */}}
+{{- define "weir.storePorts" -}}
+{{- $ports := list }}
+{{- range .Values.networkPolicy.storePorts }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- /* A Sentinel without a port listens on 26379. What precedes the @ is a user and a password. */}}
+{{- if hasPrefix "redis-sentinel:" .Values.store.url }}{{ $ports = append $ports 26379 }}{{ end }}
+{{- range regexFindAll ":[0-9]+(,|/|$)" (regexReplaceAll "^.*(//|@)" .Values.store.url "") -1 }}
+{{- $ports = append $ports (regexFind "[0-9]+" . | int) }}
+{{- end }}
+{{- $ports | uniq | toJson }}
 {{- end }}
 
 {{- /* Whether there may be more than one replica. */}}
@@ -102,6 +125,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* Values that must not be installed, with the reason. */}}
 {{- define "weir.refuse" -}}
+{{- if (.Values.settings.store).url }}
+{{- fail "settings.store.url is set: name the store by store.url, from which the chart also makes the network policy" }}
+{{- end }}
 {{- if and .Values.valkey.enabled .Values.store.url }}
 {{- fail "valkey.enabled and store.url are both set: choose one store" }}
 {{- end }}
