@@ -3,13 +3,16 @@
 use std::process::ExitCode;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
+use tonic::Status;
+use tonic_types::StatusExt;
 use weir_core::{
     algorithm::message::duration,
     domain::{Micros, time::parse_duration},
 };
 
 use super::{
-    CommandResult, EXIT_NO, block_on, client::Client, hint, key::KeyArgs, out::print_line, render::RenderedDecision,
+    CommandResult, EXIT_NO, Failure, block_on, client::Client, hint, key::KeyArgs, out::print_line, overrides,
+    render::RenderedDecision,
 };
 use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
 
@@ -36,7 +39,7 @@ pub(super) struct Check {
     /// Decide as always, but charge nothing
     #[arg(long)]
     dry_run: bool,
-    /// Each KEY is a whole key, its segments separated by slashes; all are charged, or none
+    /// Each KEY is a whole key, its segments separated by slashes, in which `\/` is a slash; all are charged, or none
     #[arg(long)]
     all: bool,
     /// The request's own id, 1 to 64 bytes: repeated with the same id, it is charged once
@@ -72,7 +75,7 @@ impl Check {
             print_line(serde_json::to_string(&decided)?)?;
         } else {
             let dry_run = if self.dry_run { "dry run: " } else { "" };
-            print_line(format!("{dry_run}{}", decided.text().trim_end()))?;
+            print_line(format!("{dry_run}{}", decided.text(self.charged.cost).trim_end()))?;
         }
         Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
@@ -90,16 +93,25 @@ impl Check {
         }
     }
 
+    /// Returns the reason why a call with several checks failed, after the key of the check that is wrong.
+    fn failure_of_one(&self, status: &Status) -> Failure {
+        let Failure(message) = self.client.failure(status);
+        let violation = status.get_details_bad_request().and_then(|bad| bad.field_violations.into_iter().next());
+        let index = |field: &str| field.strip_prefix("checks[")?.split_once(']')?.0.parse::<usize>().ok();
+        let key = violation.and_then(|violation| self.charged.key.get(index(&violation.field)?));
+        Failure(key.map(|key| format!("{key}: {message}")).unwrap_or(message))
+    }
+
     fn run_all(&self) -> CommandResult {
-        let key_of = |key: &String| key.split('/').map(str::to_owned).collect::<Vec<_>>();
-        let checks = self.charged.key.iter().map(|key| self.request(key_of(key))).collect();
+        let keys = self.charged.key.iter().map(|key| overrides::split(key)).collect::<Result<Vec<_>, _>>()?;
+        let checks = keys.iter().map(|key| self.request(key.clone())).collect();
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
             let answer = service.check_all(CheckAllRequest { checks }).await;
-            let answer = answer.map_err(|status| self.client.failure(&status))?.into_inner();
-            for (key, result) in self.charged.key.iter().zip(&answer.results) {
+            let answer = answer.map_err(|status| self.failure_of_one(&status))?.into_inner();
+            for (key, result) in keys.iter().zip(&answer.results) {
                 if result.levels.is_empty() && result.r#override.is_empty() && self.factor != Some(0.0) {
-                    hint::warn_of_unlimited(&mut service, &self.charged.domain, &key_of(key)).await;
+                    hint::warn_of_unlimited(&mut service, &self.charged.domain, key).await;
                 }
             }
             Ok(answer)
@@ -114,7 +126,7 @@ impl Check {
                 if answer.allowed { "all are allowed" } else { "refused: none is charged" }
             ))?;
             for (key, decided) in self.charged.key.iter().zip(results) {
-                print_line(format!("{key}: {}", decided.text().trim_end()))?;
+                print_line(format!("{key}: {}", decided.text(self.charged.cost).trim_end()))?;
             }
         }
         Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })

@@ -1,6 +1,6 @@
 //! `weir completions`
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
@@ -19,7 +19,10 @@ pub(super) struct Completions {
 
 impl Completions {
     pub(super) fn run(self) -> CommandResult {
-        generate(self.shell, &mut Cli::command(), "weir", &mut Out::new());
+        // Written at once, since `generate` panics if a write fails.
+        let mut script = Vec::new();
+        generate(self.shell, &mut Cli::command(), "weir", &mut script);
+        Out::new().write_all(&script)?;
         Ok(ExitCode::SUCCESS)
     }
 }

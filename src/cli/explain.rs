@@ -15,7 +15,11 @@ use weir_policy::{
     tree::Found,
 };
 
-use super::{CommandResult, Failure, hint, out::print_line, rules::RulesArgs};
+use super::{
+    CommandResult, Failure, hint,
+    out::{print_error, print_line},
+    rules::RulesArgs,
+};
 
 /// Explain which limits apply to a key, and why
 #[derive(Args)]
@@ -62,7 +66,10 @@ impl Explain {
             self.print(domain, &steps, policy.overrides().active(&self.domain, key.segments()).as_ref())?;
         }
         if !domain.is_matched(&key) {
-            eprintln!("weir: warning: {}", hint::unlimited(&self.key, Some(&domain.suggest(&self.key))));
+            print_error(format_args!(
+                "weir: warning: {}",
+                hint::unlimited(&self.key, Some(&domain.suggest(&self.key)))
+            ));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use weir_policy::Suggestion;
 use weir_settings::suggest;
 
-use super::{Failure, client::Service};
+use super::{Failure, client::Service, out::print_error};
 use crate::proto::{SuggestRequest, SuggestResponse, rate_limiter_client::RateLimiterClient};
 
 /// Maximum number of hidden files of a directory that are skipped.
@@ -25,7 +25,7 @@ pub(super) async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, 
         let patterns = suggestion.patterns.into_iter().map(|pattern| pattern.segments).collect();
         Suggestion { key: suggestion.key, patterns }
     });
-    eprintln!("weir: warning: {}", unlimited(key, suggestion.as_ref()));
+    print_error(format_args!("weir: warning: {}", unlimited(key, suggestion.as_ref())));
 }
 
 async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) -> Option<SuggestResponse> {

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::Args;
 use serde_json::json;
+use weir_core::{algorithm::message::micros, domain::Micros};
 
 use super::{
     CommandResult, block_on,
     client::{Client, Service},
     key_rows::shown_name,
     keys::Which,
-    out::print_line,
+    out::{print_error, print_line},
     render::human_duration,
 };
 use crate::proto::{
@@ -73,7 +74,7 @@ impl Holds {
             }
         }
         if left_out {
-            eprintln!("weir: there are more than {MAX_OWNERS} owners: name a prefix");
+            print_error(format_args!("weir: there are more than {MAX_OWNERS} owners: name a prefix"));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -97,8 +98,8 @@ fn owner(hold: &KeyHold) -> String {
     }
 }
 
-fn expires_micros(hold: &KeyHold) -> i64 {
-    hold.expires_after.map_or(0, |after| after.seconds * 1_000_000 + i64::from(after.nanos) / 1_000)
+fn expires_micros(hold: &KeyHold) -> Micros {
+    hold.expires_after.as_ref().and_then(micros).unwrap_or_default()
 }
 
 fn as_json(hold: &KeyHold) -> serde_json::Value {

@@ -4,6 +4,7 @@ use std::{borrow::Cow, io};
 
 use clap::Args;
 use serde_json::{Value, json};
+use weir_core::{algorithm::message::micros, domain::Micros};
 
 use super::{
     out::{print_line, printable},
@@ -88,8 +89,8 @@ pub(super) fn share(row: &KeyUsage) -> f64 {
     if row.limit == 0 { 0.0 } else { row.used as f64 / row.limit as f64 }
 }
 
-fn reset_micros(row: &KeyUsage) -> i64 {
-    row.reset_after.map_or(0, |after| after.seconds * 1_000_000 + i64::from(after.nanos) / 1_000)
+fn reset_micros(row: &KeyUsage) -> Micros {
+    row.reset_after.as_ref().and_then(micros).unwrap_or_default()
 }
 
 fn reset_seconds(row: &KeyUsage) -> f64 {

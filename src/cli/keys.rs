@@ -11,6 +11,7 @@ use super::{
     client::{Client, Service},
     hint,
     key_rows::Format,
+    out::print_error,
 };
 use crate::proto::{KeyUsage, ListKeysRequest, ListKeysResponse, admin_client::AdminClient};
 
@@ -62,7 +63,7 @@ impl Keys {
             Ok(())
         }))?;
         if rest && !self.format.json && !self.format.csv {
-            eprintln!("weir: there are more: --limit N, or --all");
+            print_error(format_args!("weir: there are more: --limit N, or --all"));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -89,7 +90,9 @@ impl Which {
             let (prefix, split) =
                 (hint::shown(&self.prefix), self.prefix.iter().flat_map(|segment| segment.split('/')));
             let meant = hint::shown(&split.map(str::to_owned).collect::<Vec<_>>());
-            eprintln!("weir: warning: no keys under `{prefix}`: each segment is an argument; did you mean `{meant}`?");
+            print_error(format_args!(
+                "weir: warning: no keys under `{prefix}`: each segment is an argument; did you mean `{meant}`?"
+            ));
         }
     }
 

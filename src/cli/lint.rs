@@ -1,6 +1,9 @@
 //! `weir limits lint`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use weir_policy::{
@@ -9,7 +12,13 @@ use weir_policy::{
 };
 use weir_settings::{Problem, Problems};
 
-use super::{CommandResult, EXIT_NO, Failure, diff::print_changes, out::print_line, policy_tests, rules::RulesArgs};
+use super::{
+    CommandResult, EXIT_NO, Failure,
+    diff::print_changes,
+    out::{print_error, print_line},
+    policy_tests,
+    rules::RulesArgs,
+};
 
 /// Check policy files, and run the tests in them
 ///
@@ -46,7 +55,8 @@ impl Lint {
                 "lint takes one file or one directory, not `{first}` and `{second}`: name their directory"
             )));
         }
-        let rules = Rules { require_end_marker: self.require_end_marker, ..self.rules.rules()? };
+        let mut rules = self.rules.rules()?;
+        rules.require_end_marker |= self.require_end_marker;
         let loaded = match weir_policy::load(&self.path, &rules) {
             Ok(loaded) => loaded,
             Err(problems) => return self.invalid(&problems),
@@ -67,8 +77,9 @@ impl Lint {
         let has_tests = tests.passed + tests.failed > 0;
         if self.json {
             let Changes { forgotten, moved } = &changes;
+            let skipped: Vec<_> = loaded.skipped.iter().map(|path| shown(path)).collect();
             let mut report = serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
-                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(forgotten),
+                    "skipped": skipped, "forgotten": self.against.is_some().then_some(forgotten),
                     "moved": self.against.is_some().then_some(moved) });
             if has_tests {
                 report["tests"] = serde_json::json!({ "passed": tests.passed, "failed": tests.failed,
@@ -90,7 +101,7 @@ impl Lint {
                 print_line(format_args!("tests: {} passed, {} failed", tests.passed, tests.failed))?;
             }
             if tests.failed > 0 {
-                eprintln!("{}", tests.failures);
+                print_error(&tests.failures);
             }
         }
         let something = !warnings.is_empty() || !changes.forgotten.is_empty();
@@ -105,15 +116,20 @@ impl Lint {
         if self.json {
             print_line(serde_json::json!({ "valid": false, "errors": places(problems) }))?;
         } else {
-            eprintln!("{problems}");
+            print_error(problems);
         }
         Ok(ExitCode::from(2))
     }
 }
 
+/// Returns a path as JSON can have it: what is not UTF-8 is replaced.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
 fn places(problems: &Problems) -> Vec<serde_json::Value> {
     let place = |problem: &Problem| {
-        serde_json::json!({ "file": problem.file, "line": problem.mark.line, "column": problem.mark.column,
+        serde_json::json!({ "file": shown(&problem.file), "line": problem.mark.line, "column": problem.mark.column,
             "field": problem.field, "message": problem.message })
     };
     problems.0.iter().map(place).collect()

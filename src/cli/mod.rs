@@ -1,5 +1,8 @@
 //! The command line: one file for each command.
 
+// They panic if the stream is closed or its disk full; `out` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod check;
 mod client;
 mod completions;
@@ -41,9 +44,10 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use weir_server::cli::Failure;
 
+use self::out::print_error;
 use crate::{
     app::AppError,
-    config::{ConfigError, Flags, SettingOrigins, Settings},
+    config::{ConfigError, FILE_VARIABLE, Flags, SettingOrigins, Settings},
 };
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
@@ -115,8 +119,8 @@ enum Migrate {
 /// Where the settings of a service come from: a file, the environment, flags.
 #[derive(Args)]
 struct SettingsArgs {
-    /// The settings file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG")]
+    /// The settings file; overrides the variable WEIR_CONFIG
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The policy: a YAML file or a directory of them
     #[arg(long, value_name = "PATH")]
@@ -130,9 +134,16 @@ struct SettingsArgs {
 }
 
 impl SettingsArgs {
+    /// Returns the settings file. Clap cannot read the variable: an empty one would fail every command.
+    fn file(&self) -> Option<PathBuf> {
+        let of_variable = || env::var_os(FILE_VARIABLE).filter(|file| !file.is_empty()).map(PathBuf::from);
+        self.config.clone().or_else(of_variable)
+    }
+
     fn load(self) -> Result<(Settings, SettingOrigins), ConfigError> {
+        let file = self.file();
         let flags = Flags { limits: self.limits, allow_all: self.allow_all, store: self.store };
-        Settings::load_with_origins(self.config.as_deref(), variables(), &flags)
+        Settings::load_with_origins(file.as_deref(), variables(), &flags)
     }
 }
 
@@ -159,7 +170,7 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure(message)) => {
-            eprintln!("weir: {message}");
+            print_error(format_args!("weir: {message}"));
             ExitCode::from(2)
         }
     }

@@ -1,4 +1,4 @@
-//! Standard output.
+//! Standard output and standard error.
 
 use std::{
     fmt::Display,
@@ -34,6 +34,11 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
 /// Prints a line.
 pub(super) fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
+}
+
+/// Prints a line on standard error. If that is closed or its disk is full, the exit code still tells the outcome.
+pub(super) fn print_error(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Replaces control characters, which end lines and control terminals, in text that clients or operators have written,

@@ -12,7 +12,11 @@ use weir_core::{
 };
 use weir_policy::overrides::FACTORS;
 
-use super::{CommandResult, Failure, client::Client, out::print_line};
+use super::{
+    CommandResult, Failure,
+    client::Client,
+    out::{print_error, print_line},
+};
 use crate::proto::{
     EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override as OverrideMessage, SetOverrideRequest,
     SetOverrideResponse, admin_client::AdminClient, r#override::Change as ChangeMessage,
@@ -66,7 +70,7 @@ struct Keys {
 #[derive(Args)]
 struct Terms {
     /// The reason, for the audit log
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     reason: String,
     /// Duration, such as `1h`. Default: until it is ended
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
@@ -109,7 +113,7 @@ struct ChangeArgs {
     #[arg(long, value_name = "TIMES", value_parser = parse_times)]
     times: Option<f64>,
     /// Other parameters, as policy files write limits: `{ name: per-user, gcra: { burst: 99, count: 30, period: 60s } }`
-    #[arg(long, value_name = "YAML")]
+    #[arg(long, value_name = "YAML", allow_hyphen_values = true)]
     limits: Option<String>,
     /// Lift the limits
     #[arg(long)]
@@ -267,7 +271,7 @@ impl Audit {
                 if self.json { print_line(print::event_json(event))? } else { print_line(print::event(event))? }
             }
             if page.events.len() > left && !self.json {
-                eprintln!("weir: there are more: --limit COUNT");
+                print_error(format_args!("weir: there are more: --limit COUNT"));
             }
             if page.events.len() > left || page.next_cursor.is_empty() {
                 return Ok(ExitCode::SUCCESS);
@@ -283,6 +287,14 @@ impl Audit {
 /// The key ends within an escape.
 fn segments(key: Vec<String>) -> Result<Vec<String>, Failure> {
     let [one] = &key[..] else { return Ok(key) };
+    split(one)
+}
+
+/// Splits a key at its slashes. A `\` before a `/` or a `\` makes it a part of the segment.
+///
+/// # Errors
+/// The key ends within an escape.
+pub(super) fn split(one: &str) -> Result<Vec<String>, Failure> {
     let (mut segments, mut escaped) = (vec![String::new()], false);
     for letter in one.chars() {
         match letter {

@@ -98,8 +98,8 @@ impl RenderedDecision {
         self.summary.binding.and_then(|index| self.levels.get(index)).map(|level| level.name.as_str())
     }
 
-    /// Formats the decision: a summary line, then a line for each level, the binding one marked.
-    pub(super) fn text(&self) -> String {
+    /// Formats the decision on this cost: a summary line, then a line for each level, the binding one marked.
+    pub(super) fn text(&self, cost: i64) -> String {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
             _ if self.ban_reason.is_some() => self.banned(),
@@ -108,8 +108,8 @@ impl RenderedDecision {
             }
             (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
             (None, _) => "allowed: every limit is in shadow mode\n".to_owned(),
-            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.summary()),
-            (Some(level), false) => format!("refused by {}: {}\n", level.name, level.summary()),
+            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.summary(cost)),
+            (Some(level), false) => format!("refused by {}: {}\n", level.name, level.summary(cost)),
         };
         if self.degraded {
             text.push_str("  (degraded: decided without the shared store, which did not answer)\n");
@@ -125,7 +125,7 @@ impl RenderedDecision {
             let mark = if *binding == Some(index) { '*' } else { ' ' };
             let verdict = if level.decision.allowed { "allowed" } else { "refused" };
             let shadow = if level.shadow { " (shadow)" } else { "" };
-            let summary = level.summary();
+            let summary = level.summary(cost);
             text.push_str(&format!("{mark} {:width$}  {verdict}{shadow}  {summary}\n", level.name));
         }
         text
@@ -143,7 +143,7 @@ impl RenderedDecision {
 }
 
 impl Level {
-    fn summary(&self) -> String {
+    fn summary(&self, cost: i64) -> String {
         let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
         // Often it equals one of the other times.
         let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
@@ -152,9 +152,19 @@ impl Level {
         let new = format!("full again in {}", human_duration(reset_after));
         match (retry_after, never) {
             (Some(retry), _) => format!("{left}, retry after {}, {new}", human_duration(retry)),
-            (None, true) => format!("{left}, never: the cost is above the limit"),
+            (None, true) => format!("{left}, never: {}", never_reason(cost, limit)),
             (None, false) => format!("{left}, {new}"),
         }
+    }
+}
+
+/// Returns why no wait makes a request of this cost pass.
+fn never_reason(cost: i64, limit: u64) -> &'static str {
+    if i128::from(cost) > i128::from(limit) {
+        "the cost is above the limit"
+    } else {
+        // Shaping limits refuse what would wait longer than `max_wait`.
+        "no wait that is allowed is long enough"
     }
 }
 
@@ -182,7 +192,13 @@ pub(super) fn human_duration(micros: Micros) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::human_duration;
+    use super::{human_duration, never_reason};
+
+    #[test]
+    fn the_cost_is_named_as_the_reason_only_if_it_is_above_the_limit() {
+        assert_eq!(never_reason(2, 1), "the cost is above the limit");
+        assert_eq!(never_reason(1, 1), "no wait that is allowed is long enough");
+    }
 
     #[test]
     fn durations_are_printed_in_readable_units() {

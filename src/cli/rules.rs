@@ -1,17 +1,24 @@
-//! The rules by which commands read policy files, with the meaning of the service's settings.
+//! The rules by which commands read policy files: those of a service with the same settings.
+
+use std::path::PathBuf;
 
 use clap::Args;
-use weir_core::{algorithm::Bounds, domain::time::parse_duration};
+use weir_core::domain::{Micros, time::parse_duration};
 use weir_policy::Rules;
 
-use super::Failure;
+use super::{Failure, variables};
+use crate::config::{Flags, Settings};
 
 /// How policy files are read.
 #[derive(Args)]
 pub(super) struct RulesArgs {
-    /// Longest period that is allowed, as in the setting max_period
-    #[arg(long, value_name = "TIME", default_value = "31d")]
-    max_period: String,
+    /// The settings file of the service, whose settings for policies apply, such as max_period, envoy.charge and
+    /// envoy.quota_mode. WEIR_… variables override it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Longest period that is allowed, as in the setting max_period. Default: 31d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_period: Option<Micros>,
     /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
     #[arg(long)]
     merge_domains: bool,
@@ -21,9 +28,14 @@ impl RulesArgs {
     /// Returns the rules.
     ///
     /// # Errors
-    /// The longest period is not a duration.
+    /// The settings are not valid.
     pub(super) fn rules(&self) -> Result<Rules, Failure> {
-        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        Ok(Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() })
+        let mut rules = match &self.config {
+            Some(file) => Settings::load(Some(file), variables(), &Flags::default())?.policy_rules(),
+            None => Rules::default(),
+        };
+        rules.bounds.max_period = self.max_period.unwrap_or(rules.bounds.max_period);
+        rules.merge_domains |= self.merge_domains;
+        Ok(rules)
     }
 }

@@ -48,12 +48,12 @@ impl Serve {
     pub(super) fn or_configured_by(mut self, config: &Path) -> Self {
         let is_missing = |error: io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         let is_there = || !config.symlink_metadata().is_err_and(is_missing);
-        self.settings.config = self.settings.config.or_else(|| is_there().then(|| config.to_owned()));
+        self.settings.config = self.settings.file().or_else(|| is_there().then(|| config.to_owned()));
         self
     }
 
     pub(super) fn run(self) -> CommandResult {
-        let file = self.settings.config.clone();
+        let file = self.settings.file();
         let (settings, origins) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
         run(settings, Some(origins), file.as_deref(), self.start_empty)

@@ -4,6 +4,7 @@ use weir_core::{
     algorithm::params::MAX_PERIOD,
     domain::time::{DAY, SECOND},
 };
+use weir_server::Listen;
 use weir_settings::ensure;
 
 use super::{Settings, store};
@@ -75,6 +76,8 @@ impl Settings {
         let ports: Vec<_> =
             [grpc, http].into_iter().chain(metrics.iter().map(|listen| ("metrics.listen", listen))).collect();
         for (index, (name, listen)) in ports.iter().enumerate() {
+            let has_space = matches!(listen, Listen::Tcp(address) if address.contains(char::is_whitespace));
+            ensure(!has_space, format!("{name}: `{listen}` is not an address: it has a space"))?;
             if let Some((other, address)) = ports[..index].iter().find(|(_, other)| listen.overlaps(other)) {
                 return Err(format!("{name} overlaps {other}: {listen} and {address}"));
             }

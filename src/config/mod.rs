@@ -27,7 +27,7 @@ use weir_store::StoreSettings;
 pub use self::{
     flags::Flags,
     paths::{PATHS, PathSetting},
-    source::{SettingOrigins, variable},
+    source::{FILE_VARIABLE, SettingOrigins, variable},
 };
 use crate::{
     auth::AuthSettings,
@@ -169,8 +169,18 @@ impl Settings {
             let file = source::file(path, &defaults, &mut origins);
             figment = figment.merge(file.map_err(|problems| ConfigError(problems.to_string()))?);
         }
+        let of_file = AUTHENTICATING.map(|key| (key, text_at(&figment, key), origins.of(key).map(str::to_owned)));
         let variables = source::environment(environment, &defaults, &mut origins).map_err(ConfigError)?;
         figment = figment.merge(variables).merge(flags.values(&mut origins));
+        for (key, before, origin) in of_file {
+            if before.is_some() && text_at(&figment, key).is_none() {
+                let (name, origin) = (variable(key), origin.unwrap_or_default());
+                return Err(ConfigError(format!(
+                    "{name} is empty and would turn off the authentication by {key} of {origin}; unset the variable, or \
+                     remove the setting from the file"
+                )));
+            }
+        }
         let settings: Result<Self, _> = figment.select(Profile::Default).extract();
         let settings = settings.map_err(|error| value_error(&error)).and_then(Self::checked);
         match settings {
@@ -193,6 +203,15 @@ impl Settings {
         all.extend(values.into_iter().map(variable));
         Self::load(None, all, &Flags::default())
     }
+}
+
+/// The settings that enable authentication. An empty variable, such as one that a template did not fill in, does not
+/// unset them.
+const AUTHENTICATING: [&str; 3] = ["auth.file", "grpc.tls.client_ca", "http.tls.client_ca"];
+
+/// Returns the text of a setting that is not empty.
+fn text_at(figment: &Figment, key: &str) -> Option<String> {
+    figment.find_value(key).ok()?.into_string().filter(|text| !text.is_empty())
 }
 
 /// Formats a figment error on one line: the setting and the problem.

@@ -22,9 +22,11 @@ use crate::xds;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The prefix of every environment variable.
 const PREFIX: &str = "WEIR_";
+/// The variable of the settings file.
+pub const FILE_VARIABLE: &str = "WEIR_CONFIG";
 /// Variables of the command line and of the example clients: the settings file, and how a client connects to a service.
 const OF_COMMANDS: [&str; 6] =
-    ["WEIR_CONFIG", "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
+    [FILE_VARIABLE, "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
 
 /// The values from one source.
 pub(super) struct Values(pub Dict);
@@ -47,6 +49,11 @@ impl SettingOrigins {
     /// Records that `key` is set at `origin`.
     pub fn set(&mut self, key: &str, origin: impl Into<String>) {
         self.0.insert(key.to_owned(), origin.into());
+    }
+
+    /// Returns the position where `key` was set last.
+    pub(super) fn of(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
     }
 
     /// Prefixes a message with the position of the first setting that it names and that is set, or else of the section
@@ -168,15 +175,22 @@ impl Reader<'_> {
 }
 
 /// Formats the problem of an unknown key, with suggestions: similar keys in its section, or else settings of that name
-/// elsewhere.
+/// elsewhere. It has only the letters, digits, `_` and `-` that the key begins with.
 fn unknown_key(key: &str, above: &str, section: &Dict, defaults: &Dict) -> String {
+    // What follows the name may be a password.
+    let end = key.find(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter));
+    let (key, rest) = key.split_at(end.unwrap_or(key.len()));
+    if rest.starts_with([':', '=']) {
+        return format!("`{above}{key}` needs a colon and a space before its value: `{key}: …`");
+    }
     let known: Vec<_> = section.keys().map(String::as_str).collect();
     let mut meant: Vec<_> = suggest::meant(key, &known).iter().map(|near| format!("{above}{near}")).collect();
     if meant.is_empty() {
         meant = named(key, defaults);
     }
     let known: Vec<_> = known.iter().map(|known| format!("{above}{known}")).collect();
-    unknown("key", &format!("{above}{key}"), &meant, &known)
+    let cut = if rest.is_empty() { "" } else { "…" };
+    unknown("key", &format!("{above}{key}{cut}"), &meant, &known)
 }
 
 fn unknown(what: &str, word: &str, meant: &[String], known: &[String]) -> String {
@@ -359,6 +373,18 @@ mod tests {
                 "store: 'redis://:secret@h'",
                 None,
                 "weir.yaml:1:8: store must be a map with max_keys, near_cache, redis,",
+            ),
+            // Behind the name may be a password.
+            (
+                "store: { redis: { username: u, password:secret } }",
+                None,
+                "weir.yaml:1:32: `store.redis.password` needs a colon and a space before its value: `password: …`",
+            ),
+            ("store: { redis: { password=secret } }", None, "weir.yaml:1:19: `store.redis.password` needs a colon and"),
+            (
+                "store: { redis: { pasword secret: 1 } }",
+                None,
+                "weir.yaml:1:19: unknown key `store.redis.pasword…`; did you mean `store.redis.password`?",
             ),
             // The position where it was set last.
             ("max_period: 7d", Some(("WEIR_MAX_PERIOD", "400d")), "WEIR_MAX_PERIOD: max_period must be 1us to 366d"),

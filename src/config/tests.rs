@@ -56,6 +56,20 @@ fn variables_are_parsed_as_numbers_and_booleans() {
 }
 
 #[test]
+fn an_empty_variable_does_not_turn_off_authentication() {
+    let tls = "{ tls: { cert: c, key: k, client_ca: a } }";
+    let yaml = format!("auth: {{ file: a }}\ngrpc: {tls}\nhttp: {tls}");
+    for (key, place) in [("auth.file", "1:15"), ("grpc.tls.client_ca", "2:44"), ("http.tls.client_ca", "3:44")] {
+        let error = load(&yaml, &[(&variable(key), "")]).unwrap_err();
+        let expected =
+            format!("{} is empty and would turn off the authentication by {key} of weir.yaml:{place};", variable(key));
+        assert!(error.starts_with(&expected), "{error}");
+        assert!(load(&yaml, &[(&variable(key), "b")]).is_ok());
+        assert!(load("auth: { file: '' }", &[(&variable(key), "")]).is_ok());
+    }
+}
+
+#[test]
 fn envoy_headers_and_metadata_are_off_by_default() {
     let default = load("", &[]).unwrap().envoy;
     assert_eq!((default.headers, default.dynamic_metadata), (Headers::Off, false));
@@ -189,6 +203,8 @@ fn errors_name_the_key_and_its_position() {
         ("", &[("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", "some")], "grpc.max_concurrent_requests"),
         ("http: { max_concurrent_requests: 10000001 }", &[], "max_concurrent_requests must be 0 to 10000000"),
         ("grpc: { message_timeout: 99ms }", &[], "grpc.message_timeout must be 100ms to 1d"),
+        ("grpc: { listen: ' 127.0.0.1:1' }", &[], "grpc.listen: ` 127.0.0.1:1` is not an address: it has a space"),
+        ("", &[("WEIR_METRICS__LISTEN", "127.0.0.1 :1")], "metrics.listen: `127.0.0.1 :1` is not an address"),
         (
             "{ grpc: { listen: 'a:1' }, metrics: { listen: 'a:1' } }",
             &[],

@@ -55,6 +55,7 @@ pub struct DescriptorLimit {
 /// A request with the limits that apply to it.
 #[derive(Debug)]
 pub struct Resolved<'a> {
+    request: &'a DescriptorsRequest,
     pub(super) domain: Option<&'a Domain>,
     pub(super) descriptors: Vec<ResolvedDescriptor<'a>>,
     pub(super) ignored: usize,
@@ -101,14 +102,18 @@ impl DescriptorsRequest {
             return Err(Invalid::field_error("descriptors", format!("at most {MAX_DESCRIPTORS} descriptors")));
         }
         let domain = policy.domain(&self.domain);
-        let resolve = |descriptor: &'a Descriptor| match domain {
-            Some(domain) => ResolvedDescriptor::new(domain, descriptor).overridden_by(policy.overrides(), &domain.name),
-            None => ResolvedDescriptor::without_limit(descriptor),
+        let resolve = |descriptor: &'a Descriptor| {
+            let found = match domain {
+                Some(domain) => ResolvedDescriptor::new(domain, descriptor),
+                None => ResolvedDescriptor::without_limit(descriptor),
+            };
+            // A ban acts also in a domain that the policy does not have.
+            found.overridden_by(policy.overrides(), &self.domain)
         };
         let mut descriptors: Vec<_> = self.descriptors.iter().map(resolve).collect();
         drop_replaced(&mut descriptors);
         let ignored = keep_to_bound(&mut descriptors);
-        Ok(Resolved { domain, descriptors, ignored })
+        Ok(Resolved { request: self, domain, descriptors, ignored })
     }
 }
 
@@ -272,7 +277,7 @@ impl Resolved<'_> {
     pub(super) fn banned(&self) -> Option<Key> {
         let found = self.descriptors.iter().find(|found| found.overridden.is_some_and(|it| it.ban.is_some()))?;
         let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
-        Some(Key::of_any(&self.domain?.name, segments))
+        Some(Key::of_any(&self.request.domain, segments))
     }
 
     /// Builds the plan under the policy of this version.

@@ -8,13 +8,15 @@ use weir_policy::overrides::Override;
 use weir_store::documents::{ChangeId, Changes};
 use weir_telemetry::Causes;
 
-use super::{AUDIT, document};
+use super::{AUDIT, StoredOverride, document};
 
 /// The overrides as of the last read of the store.
 pub(super) struct OverrideCache {
     /// The position in the log up to which all changes have been read; `None`: the log was empty.
     pub since: Option<ChangeId>,
     by_name: BTreeMap<String, Entry>,
+    /// Overrides that are not in force, as they cannot be read.
+    unreadable: BTreeMap<String, StoredOverride>,
     /// Overrides that have ended and may still be in the store. At most as many as the store has.
     ended: BTreeMap<String, Entry>,
     /// The approximate time of the store at the last read.
@@ -48,6 +50,7 @@ impl Default for OverrideCache {
         Self {
             since: Some(ChangeId::default()),
             by_name: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
             ended: BTreeMap::new(),
             read_at: 0,
             applied_at: 0,
@@ -62,9 +65,15 @@ impl OverrideCache {
         self.by_name.values().map(|entry| &entry.value)
     }
 
+    /// Returns [`Self::all`], and those that cannot be read.
+    pub(super) fn stored(&self) -> impl Iterator<Item = StoredOverride> {
+        self.all().cloned().map(StoredOverride::Readable).chain(self.unreadable.values().cloned())
+    }
+
     /// Returns the override of this name.
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<Override>> {
-        self.by_name.get(name).map(|entry| &entry.value)
+    pub(super) fn get(&self, name: &str) -> Option<StoredOverride> {
+        let readable = self.by_name.get(name).map(|entry| StoredOverride::Readable(Arc::clone(&entry.value)));
+        readable.or_else(|| self.unreadable.get(name).cloned())
     }
 
     /// Applies the changes read from the store.
@@ -82,6 +91,7 @@ impl OverrideCache {
                 let is_older = since < self.since;
                 self.since = since;
                 self.ended.clear();
+                self.unreadable.clear();
                 let before = std::mem::take(&mut self.by_name);
                 edits.extend(before.values().map(|entry| Edit::Removed(Arc::clone(&entry.value))));
                 documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds, &mut edits));
@@ -102,6 +112,7 @@ impl OverrideCache {
     fn put(&mut self, name: String, document: Option<String>, bounds: &Bounds, edits: &mut Vec<Edit>) {
         // The store has another override of this name now, or none.
         self.ended.remove(&name);
+        self.unreadable.remove(&name);
         let read = document.map(|document| (document::read(&document, bounds), document));
         let before = match read {
             Some((Ok(value), document)) => {
@@ -114,7 +125,9 @@ impl OverrideCache {
                 // Both the name and what JSON reports contain the keys, which only the audit log may.
                 warn!(id = document::id(&document), %error, "a stored override is not in force");
                 info!(target: AUDIT, name, error = %Causes(&error), "override not in force");
-                self.by_name.remove(&name)
+                let before = self.by_name.remove(&name);
+                self.unreadable.insert(name.clone(), StoredOverride::unreadable(&name, &document));
+                before
             }
         };
         edits.extend(before.map(|entry| Edit::Removed(entry.value)));

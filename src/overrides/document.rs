@@ -32,6 +32,42 @@ struct Stored {
     end_us: Option<Micros>,
 }
 
+/// An override in the store.
+#[derive(Clone, Debug)]
+pub enum StoredOverride {
+    /// One that this replica puts in force.
+    Readable(Arc<Override>),
+    /// One that it does not: this version does not know its change, or the settings do not allow it.
+    Unreadable {
+        /// The id; empty if there is none.
+        id: String,
+        /// The domain.
+        domain: Box<str>,
+        /// The pattern of the keys.
+        pattern: Box<[Box<str>]>,
+    },
+}
+
+impl StoredOverride {
+    /// Returns the domain and the pattern.
+    pub fn keys(&self) -> (&str, &[Box<str>]) {
+        match self {
+            Self::Readable(one) => (&one.domain, &one.pattern),
+            Self::Unreadable { domain, pattern, .. } => (domain, pattern),
+        }
+    }
+
+    /// Parses the document of this name.
+    pub(super) fn parse(name: &str, text: &str, bounds: &Bounds) -> Self {
+        read(text, bounds).map_or_else(|_| Self::unreadable(name, text), Self::Readable)
+    }
+
+    pub(super) fn unreadable(name: &str, text: &str) -> Self {
+        let (domain, pattern) = serde_json::from_str(name).unwrap_or_default();
+        Self::Unreadable { id: id(text).unwrap_or_default(), domain, pattern }
+    }
+}
+
 /// Reasons why a stored override is ignored.
 #[derive(Debug, Error)]
 pub enum StoredOverrideError {

@@ -26,14 +26,14 @@ use weir_policy::{
 };
 use weir_store::{
     AnyStore, StoreError,
-    documents::{Change as DocumentChange, ChangeError, ChangeId, Documents},
+    documents::{Change as DocumentChange, ChangeError, ChangeId, Changed, Documents},
     platform::{OsPlatform, Platform},
 };
 use weir_telemetry::{Causes, LogLimit};
 
 use crate::{limiter::Limiter, telemetry::OverrideMetrics};
 use cache::{Edit, OverrideCache};
-pub use document::{StoredOverrideError, read};
+pub use document::{StoredOverride, StoredOverrideError, read};
 
 /// The name of the documents in the store.
 pub const DOCUMENTS: &str = "overrides";
@@ -89,7 +89,7 @@ pub struct SetOutcome {
     /// The override.
     pub value: Arc<Override>,
     /// The previous override of the same keys.
-    pub replaced: Option<Arc<Override>>,
+    pub replaced: Option<StoredOverride>,
     /// The effects on the policy's limits.
     pub effects: Vec<Effect>,
 }
@@ -101,9 +101,9 @@ pub struct AuditEvent {
     /// The actor.
     pub actor: String,
     /// The override before; `None`: there was none.
-    pub before: Option<Arc<Override>>,
+    pub before: Option<StoredOverride>,
     /// The override after; `None`: it was ended.
-    pub after: Option<Arc<Override>>,
+    pub after: Option<StoredOverride>,
 }
 
 /// Reasons why an override is not changed.
@@ -218,16 +218,17 @@ impl OverrideService {
         let effects = effects(&self.limiter.current().policy, &value);
         let name = document::name(&value.domain, &value.pattern);
         if dry_run {
-            let replaced = self.cache.lock().get(&name).cloned();
+            let replaced = self.cache.lock().get(&name);
             return Ok(SetOutcome { value: Arc::new(value), replaced, effects });
         }
         let document = Some(document::write(&value));
-        let change = DocumentChange { name, document: document.clone(), expected: None, actor: actor.to_owned() };
+        let change =
+            DocumentChange { name: name.clone(), document: document.clone(), expected: None, actor: actor.to_owned() };
         let changed = self.documents.change(change).await?;
         let before = changed.and_then(|changed| changed.before);
         info!(target: AUDIT, actor, before, after = document, "override set");
         self.refresh().await;
-        let replaced = before.and_then(|before| document::read(&before, &self.bounds).ok());
+        let replaced = before.map(|before| StoredOverride::parse(&name, &before, &self.bounds));
         Ok(SetOutcome { value: Arc::new(value), replaced, effects })
     }
 
@@ -235,30 +236,32 @@ impl OverrideService {
     ///
     /// # Errors
     /// [`SetError`].
-    pub async fn end(&self, domain: &str, pattern: &[String], actor: &str) -> Result<Option<Arc<Override>>, SetError> {
+    pub async fn end(&self, domain: &str, pattern: &[String], actor: &str) -> Result<Option<StoredOverride>, SetError> {
         let pattern: Vec<Box<str>> = pattern.iter().map(|segment| segment.as_str().into()).collect();
         let name = document::name(domain, &pattern);
-        let change = DocumentChange { name, document: None, expected: None, actor: actor.to_owned() };
+        let change = DocumentChange { name: name.clone(), document: None, expected: None, actor: actor.to_owned() };
         let before = self.documents.change(change).await?.and_then(|changed| changed.before);
         let Some(before) = before else { return Ok(None) };
         info!(target: AUDIT, actor, before, "override ended");
         self.refresh().await;
-        Ok(document::read(&before, &self.bounds).ok())
+        Ok(Some(StoredOverride::parse(&name, &before, &self.bounds)))
     }
 
-    /// Returns the overrides of a domain, or of all, whose patterns begin with `prefix`, by domain and pattern.
+    /// Returns the overrides of a domain, or of all, whose patterns begin with `prefix`, by domain and pattern, also those
+    /// that this replica cannot put in force.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot be read.
-    pub async fn list(&self, domain: Option<&str>, prefix: &[String]) -> Result<Vec<Arc<Override>>, StoreError> {
+    pub async fn list(&self, domain: Option<&str>, prefix: &[String]) -> Result<Vec<StoredOverride>, StoreError> {
         self.read().await?;
-        let begins = |one: &Override| {
-            let mut segments = one.pattern.iter();
-            prefix.iter().all(|segment| segments.next().is_some_and(|its| **its == **segment))
+        let is_wanted = |one: &StoredOverride| {
+            let (its_domain, pattern) = one.keys();
+            let mut segments = pattern.iter();
+            domain.is_none_or(|domain| its_domain == domain)
+                && prefix.iter().all(|segment| segments.next().is_some_and(|its| **its == **segment))
         };
-        let is_wanted = |one: &&Arc<Override>| domain.is_none_or(|domain| *one.domain == *domain) && begins(one);
-        let mut wanted: Vec<_> = self.cache.lock().all().filter(is_wanted).cloned().collect();
-        wanted.sort_by(|one, other| (&one.domain, &one.pattern).cmp(&(&other.domain, &other.pattern)));
+        let mut wanted: Vec<_> = self.cache.lock().stored().filter(is_wanted).collect();
+        wanted.sort_by(|one, other| one.keys().cmp(&other.keys()));
         Ok(wanted)
     }
 
@@ -267,12 +270,12 @@ impl OverrideService {
     /// # Errors
     /// [`StoreError`] if the store cannot be read.
     pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, StoreError> {
-        let read =
-            |document: Option<String>| document.and_then(|document| document::read(&document, &self.bounds).ok());
-        let events = self.documents.log(before, most).await?.into_iter();
-        Ok(events
-            .map(|it| AuditEvent { id: it.id, actor: it.actor, before: read(it.before), after: read(it.after) })
-            .collect())
+        let event = |Changed { id, name, before, after, actor, .. }| {
+            let [before, after] =
+                [before, after].map(|text| text.map(|text| StoredOverride::parse(&name, &text, &self.bounds)));
+            AuditEvent { id, actor, before, after }
+        };
+        Ok(self.documents.log(before, most).await?.into_iter().map(event).collect())
     }
 
     /// Returns the bounds of parameters.

@@ -87,6 +87,20 @@ async fn every_surface_decides_together() {
     assert_eq!((charged("desk"), charged("trader")), (7.0, 7.0));
 }
 
+#[test]
+fn a_key_of_the_command_may_have_escaped_slashes() {
+    let server = Server::with_policy(POLICY);
+    for (key, expected) in [
+        ("desk/", "weir: desk/: segment 1 is empty (INVALID_ARGUMENT)\n"),
+        (r"desk\", r"the key `desk\` ends with a `\` that escapes nothing"),
+    ] {
+        let wrong = server.run(&["check", "--all", "desk/a/alex", key]);
+        assert!(wrong.code == 2 && wrong.err.contains(expected), "{wrong:?}");
+    }
+    let escaped = server.run(&["check", "--all", r"net/10.0.0.0\/8", "--dry-run"]);
+    assert!(escaped.err.contains("no limit applies to `net 10.0.0.0/8`"), "{escaped:?}");
+}
+
 #[tokio::test]
 async fn a_dry_run_and_the_limits_of_requests() {
     let server = Server::with_policy(POLICY);

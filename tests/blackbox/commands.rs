@@ -1,5 +1,7 @@
 //! The client commands: their output and exit codes.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::support::{Folder, Server, finish, run, server::Setup, weir};
@@ -275,6 +277,22 @@ fn invalid_arguments_are_explained() {
         let wrong = run(arguments);
         assert_eq!((wrong.code, wrong.out.as_str()), (2, ""), "{arguments:?}");
         assert!(wrong.err.contains(expected), "{arguments:?}: {}", wrong.err);
+    }
+}
+
+#[test]
+fn a_full_disk_behind_standard_error_changes_no_answer() {
+    let full = || fs::File::create("/dev/full").expect("opened");
+    let server = Server::with_policy(POLICY);
+    let checked = weir().args(["check", "group", "--addr", &server.grpc]).stderr(full()).output().expect("it runs");
+    assert_eq!((checked.status.code(), &*checked.stdout), (Some(0), &b"allowed: no limit applies\n"[..]));
+    let failed = weir().args(["check", "", "--addr", &server.grpc]).stderr(full()).output().expect("it runs");
+    assert_eq!(failed.status.code(), Some(2));
+    for command in [&["completions", "bash"][..], &["schema", "policy"]] {
+        let full = weir().args(command).stdout(full()).output().expect("it runs");
+        assert_eq!(full.status.code(), Some(2));
+        let err = String::from_utf8(full.stderr).expect("text");
+        assert!(err.contains("No space left on device") && !err.contains("panicked"), "{err}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Folder, Server, run};
+use crate::support::{Folder, Server, run, run_with};
 
 const FILE: &str = "domain: d
 descriptors:
@@ -33,6 +33,34 @@ fn lint_reports_ignored_fields_and_merges_domains_only_on_request() {
     old.write("a.yaml", FILE.replace("    share_threshold: true\n", ""));
     let changed = run(&["limits", "lint", path, "--merge-domains", "--against", &old.path("")]);
     assert!(changed.out.contains("share_threshold of `user/a*` changes"), "{changed:?}");
+}
+
+#[test]
+fn commands_read_files_by_the_settings_of_the_service() {
+    let dir = Folder::of(&[
+        ("a.yaml", FILE),
+        (
+            "weir.yaml",
+            "envoy: { charge: over_limit_only, merge_domains: true }\nmax_period: 29s\nlimits_require_end_marker: true",
+        ),
+    ]);
+    let (file, settings) = (dir.path("a.yaml"), dir.path("weir.yaml"));
+    let charge = |more: &[&str]| {
+        let args = ["limits", "explain", &file, "--domain", "d", "user", "b", "--json"];
+        run(&[&args, more].concat())
+    };
+    assert_eq!(charge(&[]).json()["charge"], "independent");
+    let wrong = charge(&["--config", &settings]);
+    assert!(wrong.code == 2 && wrong.err.contains("the file must end with"), "{wrong:?}");
+    dir.write("a.yaml", format!("{FILE}...\n"));
+    let wrong = charge(&["--config", &settings]);
+    assert!(wrong.code == 2 && wrong.err.contains("29s"), "{wrong:?}");
+    assert_eq!(charge(&["--config", &settings, "--max-period", "1d"]).json()["charge"], "over_limit_only");
+    for command in [&["limits", "lint", &file][..], &["limits", "diff", &file, &file], &["simulate", "--limits", &file]]
+    {
+        let run = run_with(&[command, &["--config", &settings]].concat(), "");
+        assert!(run.code == 2 && run.err.contains("29s"), "{command:?}: {run:?}");
+    }
 }
 
 #[test]

@@ -72,3 +72,13 @@ async fn a_ban_refuses_the_whole_request_which_charges_nothing() {
         assert_eq!(left, 3, "{charge}, quota mode: {quota_mode}");
     }
 }
+
+#[tokio::test]
+async fn a_ban_acts_in_a_domain_that_the_policy_does_not_have() {
+    for server in [Server::with_policy("domain: other\nschema: {}\n"), Setup::new().start()] {
+        put(&server, &["remote_address", "10.0.0.1"], Change::Ban(true)).await;
+        put(&server, &["remote_address", "10.0.0.2"], Change::Factor(2.0)).await;
+        let code = async |address: &str| ask(&server, &[(&["remote_address", address], 1)]).await.overall_code;
+        assert_eq!([code("10.0.0.1").await, code("10.0.0.2").await], [OVER_LIMIT, OK]);
+    }
+}

@@ -1,5 +1,7 @@
 //! `weir limits lint` and `weir limits explain`.
 
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
+
 use serde_json::json;
 
 use crate::support::{Folder, run};
@@ -19,6 +21,18 @@ fn lint_accepts_a_valid_policy() {
         report,
         json!({ "valid": true, "domains": 1, "limits": 2, "warnings": [], "skipped": [], "forgotten": null, "moved": null })
     );
+}
+
+#[test]
+fn file_names_that_are_not_utf8_are_reported() {
+    let dir = Folder::of(&[("a.yaml", "schema: {}")]);
+    let path = |name: &[u8]| Path::new(&dir.path("")).join(OsStr::from_bytes(name));
+    fs::write(path(b"x\xff.txt"), "").expect("written");
+    let valid = run(&["limits", "lint", &dir.path(""), "--json"]).json();
+    assert!(valid["skipped"][0].as_str().is_some_and(|path| path.ends_with("x\u{fffd}.txt")), "{valid}");
+    fs::write(path(b"b\xff.yaml"), "schema: 7").expect("written");
+    let invalid = run(&["limits", "lint", &dir.path(""), "--json"]).json();
+    assert!(invalid["errors"][0]["file"].as_str().is_some_and(|path| path.ends_with("b\u{fffd}.yaml")), "{invalid}");
 }
 
 #[test]
@@ -54,10 +68,15 @@ fn surprising_settings_are_warnings() {
     let dir = Folder::of(&[
         ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
+        ("default.yaml", "domain: default\nschema: {}"),
+        ("other.yaml", "domain: other\nschema: {}"),
     ]);
-    for (name, warning) in
-        [("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"), ("star.yaml", "`img*` is an exact name here")]
-    {
+    for (name, warning) in [
+        ("default.yaml", "metrics and logs call the default domain, whose name is empty, `default` too"),
+        ("other.yaml", "domains that have no series of their own `other` too"),
+        ("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"),
+        ("star.yaml", "`img*` is an exact name here"),
+    ] {
         let lenient = run(&["limits", "lint", &dir.path(name)]);
         assert_eq!(lenient.code, 0);
         assert!(lenient.out.contains("warning: ") && lenient.out.contains(warning), "{}", lenient.out);

@@ -45,6 +45,14 @@ fn cases() -> Vec<Case> {
             [&["REDIS_URL"], &[], &["USE_STATSD"]],
         ),
         case(
+            "TRACING_ENABLED=1\nOTEL_EXPORTER_OTLP_ENDPOINT=http://app:geheim@127.0.0.1:9",
+            json!({
+                "store.url": "redis+unix:///var/run/nutcracker/ratelimit.sock?db=0",
+                "tracing.otlp_endpoint": "http://127.0.0.1:9", "tracing.protocol": "http",
+            }),
+            [&["OTEL_EXPORTER_OTLP_ENDPOINT"], &[], &[]],
+        ),
+        case(
             "REDIS_TYPE=SENTINEL\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=my-master,s1:26379,s2\nREDIS_AUTH=app:geheim\n\
              REDIS_SENTINEL_AUTH=watch:geheim\nREDIS_STARTUP_MAX_ELAPSED_TIME=1m",
             json!({

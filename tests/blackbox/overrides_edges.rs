@@ -8,9 +8,11 @@ use weir::proto::{
 use crate::{
     overrides::{POLICY, TRADE, end, over, set},
     support::{
-        Server,
+        Folder, Server,
         requests::{peek, refusal},
         reservations::{commit, reserve, settled, wanted},
+        run,
+        server::Setup,
     },
 };
 
@@ -105,6 +107,34 @@ async fn pages_of_large_overrides_fit_the_clients() {
     }
     let some = server.run(&["audit", "--limit", "100"]);
     assert_eq!((some.out.lines().count(), &*some.err), (100, "weir: there are more: --limit COUNT\n"));
+}
+
+#[tokio::test]
+async fn an_override_that_the_settings_no_longer_allow_is_listed_and_ended() {
+    let dir = Folder::new();
+    let start = |max_period: &str| {
+        let setup = Setup::new().policy(POLICY).snapshot(dir.path("weir.snapshot"));
+        setup.env("WEIR_MAX_PERIOD", max_period).start()
+    };
+    let server = start("366d");
+    let change = Change::Limits("{ fixed_window: { count: 50, period: 100d } }".to_owned());
+    let id = set(&server, over(&["user", "alex"], change)).await.r#override.expect("it was set").id;
+    drop(server);
+    let server = start("31d");
+    let unreadable = format!("{id}  user / alex: the replica cannot read it, so it is not in force\n");
+    assert_eq!(server.run(&["overrides", "user/alex"]).out, unreadable);
+    assert_eq!(server.log_lines("a stored override is not in force")[0]["id"], id.as_str());
+    let exported = server.run(&["overrides", "--json"]);
+    let json = serde_json::json!({ "id": id, "domain": "", "key": ["user", "alex"], "unreadable": true });
+    assert_eq!(exported.json(), json);
+    let explain = ["limits", "explain", &dir.write("p.yaml", POLICY), "user", "alex", "--overrides"];
+    let explained = run(&[&explain[..], &[&dir.write("o.jsonl", exported.out)]].concat());
+    assert_eq!((explained.code, explained.err.contains("line 1: the replica could not read it")), (0, true));
+    let ended = server.run(&["override", "end", "user/alex"]);
+    assert_eq!((ended.code, ended.out), (0, format!("ended {unreadable}")));
+    assert!(server.run(&["audit"]).out.lines().next().is_some_and(|line| line.contains(&format!(" ended {id}  user"))));
+    let again = server.run(&["override", "end", "user/alex"]);
+    assert_eq!((again.code, &*again.out), (1, "there is no override for user / alex\n"));
 }
 
 #[tokio::test]

@@ -44,6 +44,17 @@ fn invalid_settings_are_rejected_with_their_place() {
 }
 
 #[test]
+fn an_empty_variable_names_no_settings_file() {
+    let run = |args: &[&str]| finish(weir().args(args).env("WEIR_CONFIG", ""));
+    for args in [&["config", "check", "--allow-all"][..], &["token", "alex"]] {
+        let run = run(args);
+        assert_eq!((run.code, &*run.err), (0, ""), "{args:?}");
+    }
+    let empty = run(&["config", "check", "--allow-all", "--config", ""]);
+    assert!(empty.code == 2 && empty.err.contains("a value is required for '--config <FILE>'"), "{empty:?}");
+}
+
+#[test]
 fn flags_override_variables_which_override_the_file() {
     let setup = Setup::new();
     let config = setup.path("weir.yaml");

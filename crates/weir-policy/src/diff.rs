@@ -157,6 +157,15 @@ mod tests {
     }
 
     #[test]
+    fn a_domain_that_is_named_default_is_not_the_default_domain() {
+        let limits = "schema: { user: { limits: [{ gcra: { burst: 1, count: 1, period: 1s } }] } }";
+        assert_eq!(
+            diff(limits, &format!("domain: default\n{limits}")),
+            "+domain default +domain default:user#gcra0 -default -default:user#gcra0"
+        );
+    }
+
+    #[test]
     fn keys_whose_limits_a_node_hides_are_named() {
         let of = |more: &str| {
             format!(

@@ -4,7 +4,13 @@ use super::{
     Policy,
     tree::{Domain, Found, NodeId},
 };
-use weir_core::{domain::Charge, plan::Limit};
+use weir_core::{
+    domain::{Charge, key::domain_label},
+    plan::Limit,
+};
+
+/// The name in metrics of what has no series of its own.
+const OTHER: &str = "other";
 
 /// A node of a domain, with its pattern.
 pub struct PolicyNode<'a> {
@@ -32,7 +38,7 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
     found
 }
 
-/// Returns the warnings, sorted. In all domains: several unnamed limits of one algorithm and time base at a node. In
+/// Returns the warnings, sorted. In all domains: a name that metrics give to others, several unnamed limits of one algorithm and time base at a node. In
 /// domains of descriptors: the notes of the reader, such as ignored keys. In others: names with a `*` that is not a
 /// pattern, factors that divide no limit, leases that cannot be granted, concurrency limits whose slots cannot be taken,
 /// limits that never refuse because of others, and limits above the anchor that have limits below them, which a Redis
@@ -42,6 +48,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
     for domain in policy.domains() {
         let shown = shown(&domain.name);
         let nodes = policy_nodes(domain);
+        warnings.extend(shared_label(&domain.name).map(|shared| format!("{shown}: {shared}")));
         warnings.extend(
             nodes
                 .iter()
@@ -81,20 +88,40 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
     warnings
 }
 
+/// Warns of a domain whose name is also a label of other domains.
+fn shared_label(domain: &str) -> Option<String> {
+    let others = match domain {
+        OTHER => "domains that have no series of their own",
+        _ if !domain.is_empty() && domain == domain_label("") => "the default domain, whose name is empty,",
+        _ => return None,
+    };
+    Some(format!("metrics and logs call {others} `{domain}` too; give this domain another name"))
+}
+
+/// Returns the node of a pattern.
+fn node_at<'d>(nodes: &'d [PolicyNode<'d>], pattern: &[&str]) -> Option<&'d PolicyNode<'d>> {
+    let found = nodes.binary_search_by(|policy_node| policy_node.pattern.as_slice().cmp(pattern));
+    found.ok().map(|index| &nodes[index])
+}
+
+/// Returns the nodes above a node, without the root, from above.
+fn ancestors<'d>(nodes: &'d [PolicyNode<'d>], own: &'d PolicyNode<'d>) -> impl Iterator<Item = &'d PolicyNode<'d>> {
+    (1..own.pattern.len()).filter_map(|depth| node_at(nodes, &own.pattern[..depth]))
+}
+
+/// Returns a node and those below it, which directly follow it in the order of the nodes.
+fn subtree<'d>(nodes: &'d [PolicyNode<'d>], index: usize) -> impl Iterator<Item = &'d PolicyNode<'d>> {
+    let own = &nodes[index].pattern;
+    nodes[index..].iter().take_while(move |other| other.pattern.starts_with(own))
+}
+
 /// Returns the limits that never refuse: each request that one is charged for is also charged to another limit, at
 /// its node or above, that admits no more. A shadow limit refuses nothing, so it does not count as the other one.
 fn implied_limits(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
-    let at = |pattern: &[&str]| {
-        let found = nodes.binary_search_by(|policy_node| policy_node.pattern.as_slice().cmp(pattern));
-        found.ok().map(|index| &nodes[index])
-    };
     let mut found = Vec::new();
     for policy_node in nodes {
         let own = domain.limits_at(policy_node.node);
-        let above: Vec<_> = (1..policy_node.pattern.len())
-            .filter_map(|depth| at(&policy_node.pattern[..depth]))
-            .flat_map(|above| domain.limits_at(above.node))
-            .collect();
+        let above: Vec<_> = ancestors(nodes, policy_node).flat_map(|above| domain.limits_at(above.node)).collect();
         for (index, limit) in own.iter().enumerate() {
             // Of two limits that admit the same, the second one is implied.
             let beside = own.iter().enumerate().filter(|(other, beside)| {
@@ -117,16 +144,16 @@ fn implied_limits(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
 /// that it replaces.
 fn idle_factors<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
     nodes.iter().enumerate().filter(|(_, own)| domain.is_divided(own.node)).filter_map(|(index, own)| {
-        // In this order the descendants of a node directly follow it.
-        let within = || nodes[index..].iter().take_while(|other| other.pattern.starts_with(&own.pattern));
+        let within = || subtree(nodes, index);
         if within().any(|other| !domain.limits_at(other.node).is_empty()) {
             return None;
         }
         let is_any_lifted = within().any(|other| domain.is_lifted(other.node));
         let none = if is_any_lifted { "a factor of 0 lifts all of them" } else { "there are none" };
-        let has_any_beside = own.pattern.split_last().is_some_and(|(name, above)| {
-            *name != "*" && nodes.iter().any(|other| other.pattern.split_last() == Some((&"*", above)))
-        });
+        let has_any_beside = own
+            .pattern
+            .split_last()
+            .is_some_and(|(name, above)| *name != "*" && node_at(nodes, &[above, &["*"]].concat()).is_some());
         let beside = if has_any_beside { " (those of a `*` beside it do not apply to it)" } else { "" };
         let own = own.pattern.join("/");
         Some(format!(
@@ -151,15 +178,14 @@ fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Itera
 /// Returns the concurrency limits whose slots cannot be taken, with the reason. A slot is a reservation of all limits
 /// on the path, and some limits cannot be reserved.
 fn not_reservable<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
-    let limits = nodes.iter().flat_map(|it| domain.limits_at(it.node).iter().map(move |limit| (it, limit)));
-    limits.filter(|(_, limit)| limit.params.as_concurrency().is_some()).filter_map(move |(own, limit)| {
-        let meets = |other: &&PolicyNode<'_>| {
-            own.pattern.starts_with(&other.pattern) || other.pattern.starts_with(&own.pattern)
-        };
+    let limits =
+        nodes.iter().enumerate().flat_map(|(index, it)| domain.limits_at(it.node).iter().map(move |it| (index, it)));
+    limits.filter(|(_, limit)| limit.params.as_concurrency().is_some()).filter_map(move |(index, limit)| {
         let reason = match domain.charge {
             Charge::Independent | Charge::OverLimitOnly => format!("charge is {}", domain.charge.name()),
             Charge::AllOrNothing => {
-                let mut others = nodes.iter().filter(meets).flat_map(|other| domain.limits_at(other.node));
+                let met = ancestors(nodes, &nodes[index]).chain(subtree(nodes, index));
+                let mut others = met.flat_map(|other| domain.limits_at(other.node));
                 let (other, reason) = others.find_map(|other| Some((other, other.params.holdable().err()?)))?;
                 format!("keys that meet `{}` cannot be reserved: {reason}", other.name)
             }
@@ -292,6 +318,12 @@ fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Op
         ends = next;
     }
     ends.into_iter().map(|(path, _, new)| (path, new)).collect()
+}
+
+/// Returns the name of a domain in comparisons. Unlike its label in metrics, it is not that of another domain.
+pub(crate) fn distinct_name(domain: &str) -> String {
+    let is_shared = !domain.is_empty() && domain == domain_label("");
+    if is_shared { format!("domain {domain}") } else { domain_label(domain).to_owned() }
 }
 
 fn shown(domain: &str) -> String {

@@ -1,6 +1,6 @@
 //! The environment variables to migrate: of this process, of a file of lines, or of a container's YAML.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_settings::document::{self, Node, Value};
 
@@ -10,7 +10,12 @@ use super::table;
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     variables: BTreeMap<String, VariableValue>,
+    /// The keys of the YAML that name further sources of variables, which are not read.
+    further: BTreeSet<&'static str>,
 }
+
+/// Keys that name further sources of variables: those of Kubernetes and of Compose.
+const FURTHER: [&str; 2] = ["envFrom", "env_file"];
 
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +30,8 @@ impl Environment {
     /// Takes those variables of a process that envoyproxy/ratelimit defines; the others belong to other programs.
     pub(super) fn of_process(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let known = variables.into_iter().filter(|(name, _)| table::find(name).is_some());
-        Self { variables: known.map(|(name, text)| (name, VariableValue::Text(text))).collect() }
+        let variables = known.map(|(name, text)| (name, VariableValue::Text(text))).collect();
+        Self { variables, further: BTreeSet::new() }
     }
 
     /// Parses a text: lines `NAME=value`, or YAML with a list `env`, as in a container of Kubernetes, or a map or list
@@ -35,6 +41,7 @@ impl Environment {
     /// The problem of the text, without any value of a variable.
     pub(super) fn of_text(text: &str) -> Result<Self, String> {
         let mut environment = Self::default();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_significant(line)).collect();
         if lines.iter().any(|(_, line)| assignment(line).is_some()) {
             for (number, line) in lines {
@@ -62,6 +69,11 @@ impl Environment {
             Some(VariableValue::Text(text)) if !text.is_empty() => Some(text),
             _ => None,
         }
+    }
+
+    /// Returns the keys that name further sources of variables, which were not read.
+    pub(super) fn further(&self) -> impl Iterator<Item = &str> {
+        self.further.iter().copied()
     }
 
     /// Whether the value is defined elsewhere and not available.
@@ -113,6 +125,7 @@ impl Environment {
             }
             Value::Map(entries) => {
                 for entry in entries {
+                    self.further.extend(FURTHER.into_iter().find(|key| **key == *entry.key));
                     lists += match entry.key.as_str() {
                         "env" | "environment" if self.take(&entry.value)? => 1,
                         _ => self.search(&entry.value)?,
@@ -131,7 +144,7 @@ impl Environment {
                 for item in items {
                     match &item.value {
                         Value::Scalar(line) => match assignment(line) {
-                            Some((name, value)) => self.add(name, VariableValue::Text(value.to_owned()))?,
+                            Some((name, value)) => self.add(name, text_or_reference(value))?,
                             None => self.add(line, VariableValue::External)?,
                         },
                         Value::Map(entries) => {
@@ -160,9 +173,23 @@ impl Environment {
 
 fn value_of(value: Option<&Value>, is_external: bool) -> VariableValue {
     match value {
-        Some(Value::Scalar(text)) => VariableValue::Text(text.clone()),
+        Some(Value::Scalar(text)) => text_or_reference(text),
         _ if is_external => VariableValue::External,
         _ => VariableValue::Text(String::new()),
+    }
+}
+
+/// Returns a value of YAML. One that refers to other variables is not available: `$(NAME)` in Kubernetes, `${NAME}` or
+/// `$NAME` in Compose; `$$` is a dollar sign.
+fn text_or_reference(text: &str) -> VariableValue {
+    let begins_reference = |rest: &str| {
+        let rest = rest.trim_start_matches(['(', '{']);
+        rest.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
+    };
+    if text.replace("$$", "").split('$').skip(1).any(begins_reference) {
+        VariableValue::External
+    } else {
+        VariableValue::Text(text.to_owned())
     }
 }
 
@@ -225,6 +252,22 @@ mod tests {
             assert_eq!(environment.text("REDIS_AUTH"), None);
         }
         assert!(Environment::of_text(pod).unwrap().is_external("REDIS_AUTH"));
+    }
+
+    #[test]
+    fn values_that_are_elsewhere_are_external() {
+        let yaml = "spec:\n  envFrom: [{ configMapRef: { name: c } }]\n  env:\n    - { name: REDIS_URL, value: '$(HOST):1' }\n    \
+            - { name: REDIS_AUTH, value: '${AUTH:-x}' }\n    - { name: CACHE_KEY_PREFIX, value: 'a$$(b)$' }\n    \
+            - { name: LOG_LEVEL, value: debug }";
+        let environment = Environment::of_text(yaml).unwrap();
+        assert!(environment.is_external("REDIS_URL") && environment.is_external("REDIS_AUTH"));
+        assert_eq!(environment.text("CACHE_KEY_PREFIX"), Some("a$$(b)$"));
+        assert_eq!(environment.text("LOG_LEVEL"), Some("debug"));
+        assert_eq!(environment.further().collect::<Vec<_>>(), ["envFrom"]);
+        let compose = Environment::of_text("a: { env_file: .env, environment: { REDIS_URL: 'h:1' } }").unwrap();
+        assert_eq!(compose.further().collect::<Vec<_>>(), ["env_file"]);
+        let lines = Environment::of_text("\u{feff}REDIS_URL=h:1\nREDIS_AUTH=a$(b)").unwrap();
+        assert_eq!((lines.text("REDIS_URL"), lines.text("REDIS_AUTH")), (Some("h:1"), Some("a$(b)")));
     }
 
     #[test]

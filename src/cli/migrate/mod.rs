@@ -19,7 +19,11 @@ use std::{
 use clap::Args;
 use weir_settings::file;
 
-use super::{CommandResult, Failure, out::Out, variables};
+use super::{
+    CommandResult, Failure,
+    out::{Out, print_error},
+    variables,
+};
 pub(super) use drop_in::serve_drop_in;
 use environment::Environment;
 
@@ -56,10 +60,10 @@ impl EnvoyRatelimit {
         write!(Out::new(), "{translation}")?;
         for (heading, entries) in translation.notes() {
             if !entries.is_empty() {
-                eprintln!("{heading}");
+                print_error(heading);
             }
             for entry in entries {
-                eprintln!("  {entry}");
+                print_error(format_args!("  {entry}"));
             }
         }
         Ok(ExitCode::SUCCESS)

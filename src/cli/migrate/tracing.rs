@@ -37,7 +37,7 @@ pub(super) fn collector(environment: &Environment, translation: &mut Translation
     let first = |names: [&'static str; 2]| names.into_iter().find_map(|name| Some((name, environment.text(name)?)));
     match first(ENDPOINTS) {
         Some((name, endpoint)) => {
-            let endpoint = url(endpoint, is_http && name == ENDPOINTS[1]);
+            let endpoint = url(&translation.without_login(name, endpoint), is_http && name == ENDPOINTS[1]);
             let is_encrypted = endpoint.starts_with("https://");
             translation.set("tracing.otlp_endpoint", endpoint, from(environment, &[SWITCH, name]));
             if is_http {

@@ -194,6 +194,9 @@ fn log(environment: &Environment, translation: &mut Translation) -> Result<(), S
 
 /// Notes the variables that do not become settings.
 fn rest(environment: &Environment, translation: &mut Translation) {
+    for key in environment.further() {
+        translation.require(format!("{key}: the variables that it names are not read; list them under `env`"));
+    }
     for name in environment.names() {
         let Some(Variable { equivalent, note, .. }) = table::find(name) else {
             translation.unsupported.push(format!("{name}: not a variable of that service"));

@@ -88,6 +88,16 @@ impl Translation {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Required });
     }
 
+    /// Returns an address without a user and password, which would be printed; if it has any, a step says so.
+    pub(super) fn without_login(&mut self, name: &str, address: &str) -> String {
+        let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+        let path = rest.find('/').unwrap_or(rest.len());
+        let Some(at) = rest[..path].rfind('@') else { return address.to_owned() };
+        self.require(format!("{name}: the user and password in it are left out"));
+        let separator = if scheme.is_empty() { "" } else { "://" };
+        format!("{scheme}{separator}{}", &rest[at + 1..])
+    }
+
     /// Adds an optional step.
     pub(super) fn advise(&mut self, step: impl Into<String>) {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Advice });
@@ -227,6 +237,20 @@ mod tests {
             let Value::Map(entries) = node.value else { panic!() };
             let Value::Scalar(read) = &entries[0].value.value else { panic!("{text:?}: {entries:?}") };
             assert_eq!(read, text);
+        }
+    }
+
+    #[test]
+    fn an_address_is_printed_without_its_login() {
+        for (address, expected, steps) in [
+            ("http://u:secret@h:1/a@b", "http://h:1/a@b", 1),
+            ("u:se@cret@h:1", "h:1", 1),
+            ("https://h/a@b", "https://h/a@b", 0),
+            ("h:1", "h:1", 0),
+        ] {
+            let mut translation = Translation::default();
+            assert_eq!(translation.without_login("X", address), expected);
+            assert_eq!(translation.required().count(), steps, "{address}");
         }
     }
 

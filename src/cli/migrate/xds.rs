@@ -19,6 +19,7 @@ pub(super) fn control_plane(environment: &Environment, translation: &mut Transla
     const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
     let server = environment.text(URL).unwrap_or("localhost:18000");
     let server = server.strip_prefix("dns:///").unwrap_or(server);
+    let server = translation.without_login(URL, server);
     translation.set("limits", format!("{SCHEME}{server}"), from(environment, &["CONFIG_TYPE", URL]));
     translation.copy(environment, &["CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_NODE_METADATA"]);
     const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";

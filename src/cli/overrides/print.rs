@@ -28,7 +28,8 @@ fn change(one: &Override) -> String {
         Some(Change::Unlimited(_)) => "unlimited".to_owned(),
         Some(Change::Shadow(_)) => "shadow".to_owned(),
         Some(Change::Ban(_)) => "banned".to_owned(),
-        None => "changed".to_owned(),
+        // The replica's log has the reason under the id.
+        None => "the replica cannot read it, so it is not in force".to_owned(),
     }
 }
 
@@ -40,6 +41,9 @@ fn rounded(number: f64) -> f64 {
 /// Formats an override on one line.
 pub(super) fn line(one: &Override) -> String {
     let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
+    if one.change.is_none() {
+        return printable(&format!("{id}  {}: {}", pattern(domain, key), change(one)));
+    }
     let start = start.filter(|start| Some(start) != set_at.as_ref()).map(|start| format!(" from {start}"));
     let end = end.map_or(", until it is ended".to_owned(), |end| format!(" until {end}"));
     let start = start.unwrap_or_default();
@@ -60,7 +64,7 @@ pub(super) fn json(one: &Override) -> Value {
         Some(Change::Unlimited(flag)) => ("unlimited", json!(flag)),
         Some(Change::Shadow(flag)) => ("shadow", json!(flag)),
         Some(Change::Ban(flag)) => ("ban", json!(flag)),
-        None => return value,
+        None => return json!({ "id": id, "domain": domain, "key": key, "unreadable": true }),
     };
     value[name] = change;
     value
@@ -146,7 +150,7 @@ pub(super) fn event(AuditEvent { at, actor, before, after, .. }: &AuditEvent) ->
         (None, Some(after)) => format!("{at}  {actor} set {}", line(after)),
         (Some(before), Some(after)) => format!("{at}  {actor} set {}, in place of {}", line(after), line(before)),
         (Some(before), None) => format!("{at}  {actor} ended {}", line(before)),
-        (None, None) => format!("{at}  {actor} changed what this version cannot read"),
+        (None, None) => format!("{at}  {actor} changed what the replica cannot read"),
     }
 }
 

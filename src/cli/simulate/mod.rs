@@ -54,13 +54,10 @@ pub struct Simulate {
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "limits", group = "report")]
     compare: Option<Vec<PathBuf>>,
     /// The store: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://. In Redis the trace runs
-    /// under its own key prefix, whose keys are deleted at the end
+    /// under its own key prefix, whose keys are deleted at the end; password files, TLS and timeouts are those of store.redis in
+    /// --config FILE, or of WEIR_STORE__REDIS__… variables
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// The settings file whose store.redis section is used: password files, TLS, timeouts. WEIR_STORE__REDIS__… takes
-    /// precedence. Everything else in it is ignored
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
@@ -124,7 +121,7 @@ impl Simulate {
     fn store_settings(&self) -> Result<StoreSettings, Failure> {
         let of_redis = variables().filter(|(name, _)| name.starts_with("WEIR_STORE__REDIS__"));
         let flags = Flags { store: Some(self.store.clone()), ..Flags::default() };
-        Ok(Settings::load(self.config.as_deref(), of_redis, &flags)?.store)
+        Ok(Settings::load(self.rules.config.as_deref(), of_redis, &flags)?.store)
     }
 
     fn policies(&self, rules: &Rules) -> Result<Vec<(String, Policy)>, Failure> {

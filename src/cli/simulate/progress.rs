@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::cli::out::print_error;
+
 /// Interval between updates on a terminal.
 const ON_TERMINAL: Duration = Duration::from_millis(250);
 /// Interval between lines elsewhere.
@@ -66,7 +68,7 @@ impl Progress {
     /// Prints a message in between.
     pub(super) fn interrupt(&mut self, text: &str) {
         self.clear();
-        eprintln!("weir: {text}");
+        print_error(format_args!("weir: {text}"));
     }
 
     /// Ends the progress: clears the line of a terminal, prints a last line elsewhere.
@@ -79,7 +81,7 @@ impl Progress {
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
-            eprint!("{CLEAR}");
+            let _ = write!(io::stderr(), "{CLEAR}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Invalid lines that do not end a replay.
 
 use super::{Failure, progress::Progress};
+use crate::cli::out::print_error;
 
 /// Maximum number of skipped lines that are reported one by one.
 const MAX_REPORTED: u64 = 5;
@@ -27,7 +28,7 @@ impl SkippedLines {
             0 => Ok(()),
             all if all == lines => Err(Failure(format!("none of the {lines} lines could be parsed"))),
             some => {
-                eprintln!("weir: {some} of {lines} lines were skipped");
+                print_error(format_args!("weir: {some} of {lines} lines were skipped"));
                 Ok(())
             }
         }

@@ -42,6 +42,7 @@ function described({ ban, factor, limits, shadow, unlimited }) {
   if (unlimited) return "unlimited";
   if (shadow) return "shadow";
   if (limits) return `limits ${limits}`;
+  if (!factor) return "this replica cannot read it";
   return factor < 1 ? `limits times ${Number((1 / factor).toFixed(6))}` : `limits divided by ${factor}`;
 }
 

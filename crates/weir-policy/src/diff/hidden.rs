@@ -3,9 +3,9 @@
 use super::item::Item;
 use crate::{
     Policy,
+    lint::distinct_name,
     tree::{Domain, Found, NodeId},
 };
-use weir_core::domain::key::domain_label;
 
 /// The keys of a node, with the limits that they meet in only one of the policies.
 pub(super) struct Hidden<'a> {
@@ -53,7 +53,7 @@ impl<'a, 'f> Descent<'a, 'f> {
         }
         let limits = one.limits_at(node);
         if path.is_hidden && !limits.is_empty() {
-            let name = format!("{}:{}", domain_label(&one.name), path.names.join("/"));
+            let name = format!("{}:{}", distinct_name(&one.name), path.names.join("/"));
             self.found.push(Hidden { name, limits: limits.iter().map(|limit| Item::limit(one, limit)).collect() });
         }
         for (name, child) in other.into_iter().flat_map(|other| other_domain.children(other)) {

@@ -6,13 +6,10 @@ use super::Effect;
 use crate::{
     Policy,
     descriptors::Rule,
-    lint::{PolicyNode, policy_nodes},
+    lint::{PolicyNode, distinct_name, policy_nodes},
     tree::Domain,
 };
-use weir_core::{
-    domain::{key::domain_label, time::format_duration},
-    plan::Limit,
-};
+use weir_core::{domain::time::format_duration, plan::Limit};
 
 /// One item of a policy, with its node.
 pub(super) struct Item<'a> {
@@ -33,9 +30,9 @@ enum ItemKind<'a> {
 pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
     let mut items = BTreeMap::<_, Vec<_>>::new();
     for domain in policy.domains() {
-        let shown = domain_label(&domain.name);
+        let shown = distinct_name(&domain.name);
         let item = |pattern: &[_], kind| Item { domain, pattern: pattern.to_vec(), kind };
-        items.entry(shown.to_owned()).or_default().push(item(&[], ItemKind::Settings));
+        items.entry(shown.clone()).or_default().push(item(&[], ItemKind::Settings));
         for policy_node in policy_nodes(domain) {
             let rule = domain.descriptors.as_ref().and_then(|all| all.rule(policy_node.node));
             if let Some(rule) = rule {
@@ -44,7 +41,7 @@ pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
             }
             for limit in domain.limits_at(policy_node.node) {
                 let limit_item = item(&policy_node.pattern, ItemKind::Limit(limit));
-                items.entry(name(shown, &policy_node, limit)).or_default().push(limit_item);
+                items.entry(name(&shown, &policy_node, limit)).or_default().push(limit_item);
             }
         }
     }

@@ -221,6 +221,8 @@ impl LimitChanges {
             };
             let problem = if limit.shadow || limit.lease.is_some() {
                 "changes parameters alone, not `shadow` or `lease`".to_owned()
+            } else if let Some(first) = parsed[..index].iter().position(|before| is_second_of(before, limit)) {
+                return Err(OverrideError::Limits(format!("limits[{first}] {}", two_limits(&parsed[first], limit))));
             } else if let Some(before) = parsed[..index].iter().position(|before| is_for_the_same(&before)) {
                 format!("never applies, since limits[{before}] is for the same limits: name them")
             } else {
@@ -241,6 +243,22 @@ impl LimitChanges {
     pub fn text(&self) -> &str {
         &self.text
     }
+}
+
+/// Whether a limit is the second one that a legacy bucket without a name becomes. It would change every limit of its
+/// algorithm.
+fn is_second_of(bucket: &ParsedLimit, limit: &ParsedLimit) -> bool {
+    limit.name.is_none() && bucket.mark == limit.mark && bucket.params.name() != limit.params.name()
+}
+
+fn two_limits(bucket: &ParsedLimit, interval: &ParsedLimit) -> String {
+    let algorithm = interval.params.name();
+    let [bucket, interval] =
+        [bucket, interval].map(|limit| format!("{}: {}", limit.params.name(), limit.params.describe()));
+    format!(
+        "is two limits, and the second would change every {algorithm}: add the bucket's `name` in the policy; if it has none, write \
+         both with the names that `weir limits explain` prints: [{{ name: …, {bucket} }}, {{ name: …, {interval} }}]"
+    )
 }
 
 impl Change {

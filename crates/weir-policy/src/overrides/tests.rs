@@ -303,6 +303,14 @@ fn bounds_name_the_field() {
         (format!("[{{ {gcra} }}, {{ {gcra}, name: a }}]"), never),
         (format!("[{{ {gcra}, name: a }}, {{ {gcra}, name: a }}]"), never),
         (format!("[{{ {gcra}, name: a }}, {{ {gcra} }}]"), ""),
+        ("{ max: 600, duration: 3600000, minInterval: 1500, name: a }".to_owned(), ""),
+        ("{ max: 600, duration: 3600000 }".to_owned(), ""),
+        (
+            "[{ max: 600, duration: 3600000, minInterval: 1500 }]".to_owned(),
+            "limits[0] is two limits, and the second would change every gcra: add the bucket's `name` in the policy; if it \
+             has none, write both with the names that `weir limits explain` prints: [{ name: …, leaky_bucket: { size: 600, \
+             drip_rate: 6s } }, { name: …, gcra: { burst: 0, count: 1, period: 1500ms } }]",
+        ),
     ] {
         let error = LimitChanges::parse(&text, &Bounds::default()).err();
         assert_eq!(error.map(|error| error.to_string()).unwrap_or_default(), expected, "{text}");
