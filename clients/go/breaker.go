@@ -21,7 +21,8 @@ func (s BreakerState) String() string {
 	return [...]string{"closed", "half-open", "open"}[s]
 }
 
-// breaker is a circuit breaker: it opens after maxFailures outages in a row.
+// breaker is a circuit breaker: it opens after maxFailures outages in a row. An outage of a call that began before the last answer does not
+// count: calls that were sent together to one frozen replica miss their deadlines together, while other replicas answer.
 type breaker struct {
 	// 0: the circuit breaker never opens.
 	maxFailures int
@@ -29,6 +30,7 @@ type breaker struct {
 
 	mu        sync.Mutex
 	failures  int
+	answers   uint64
 	open      bool
 	openUntil time.Time
 	probing   bool
@@ -44,34 +46,44 @@ const (
 	unknown
 )
 
-// enter reports whether a call may be sent. A call that is sent must call leave afterwards, with the same probe.
-func (b *breaker) enter() (probe bool, err *Error) {
+// permit is the permit of one call.
+type permit struct {
+	probe bool
+	// The number of answers when the call began.
+	answers uint64
+}
+
+// enter reports whether a call may be sent. A call that is sent must call leave afterwards, with its permit.
+func (b *breaker) enter() (permit, *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open {
-		return false, nil
+		return permit{answers: b.answers}, nil
 	}
 	if pause := time.Until(b.openUntil); pause > 0 {
-		return false, circuitOpen(pause)
+		return permit{}, circuitOpen(pause)
 	}
 	if b.probing {
-		return false, circuitOpen(0)
+		return permit{}, circuitOpen(0)
 	}
 	b.probing = true
-	return true, nil
+	return permit{probe: true, answers: b.answers}, nil
 }
 
-func (b *breaker) leave(probe bool, o outcome) {
+func (b *breaker) leave(p permit, o outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if probe {
+	// An answer frees the place of the probe, which may belong to another one by the time that the probe ends.
+	current := p.answers == b.answers
+	if p.probe && current {
 		b.probing = false
 	}
 	switch {
-	case o == unknown:
 	case o == answered:
-		b.failures, b.open = 0, false
-	case probe:
+		b.answers++
+		b.failures, b.open, b.probing = 0, false, false
+	case o == unknown, !current:
+	case p.probe:
 		b.openUntil = time.Now().Add(b.pause)
 	case !b.open:
 		b.failures++

@@ -12,11 +12,11 @@ func TestBreaker(t *testing.T) {
 		b := breaker{maxFailures: 5, pause: time.Second}
 		call := func(o outcome) {
 			t.Helper()
-			probe, err := b.enter()
+			permit, err := b.enter()
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.leave(probe, o)
+			b.leave(permit, o)
 		}
 		rejected := func() {
 			t.Helper()
@@ -47,7 +47,7 @@ func TestBreaker(t *testing.T) {
 		time.Sleep(time.Second)
 		in(BreakerHalfOpen)
 		probe, err := b.enter()
-		if !probe || err != nil {
+		if !probe.probe || err != nil {
 			t.Fatal(probe, err)
 		}
 		rejected()
@@ -68,10 +68,47 @@ func TestBreaker(t *testing.T) {
 func TestBreakerTurnedOff(t *testing.T) {
 	b := breaker{}
 	for range 100 {
-		probe, err := b.enter()
+		permit, err := b.enter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.leave(probe, outage)
+		b.leave(permit, outage)
 	}
+}
+
+func TestOutagesOfCallsThatBeganBeforeTheLastAnswerDoNotCount(t *testing.T) {
+	b := breaker{maxFailures: 2}
+	sent := func() permit {
+		t.Helper()
+		permit, err := b.enter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return permit
+	}
+	in := func(want BreakerState) {
+		t.Helper()
+		if state := b.state(); state != want {
+			t.Fatalf("%v, not %v", state, want)
+		}
+	}
+	var together []permit
+	for range 10 {
+		together = append(together, sent())
+	}
+	b.leave(sent(), answered)
+	for _, permit := range together {
+		b.leave(permit, outage)
+	}
+	in(BreakerClosed)
+
+	early := sent()
+	b.leave(sent(), outage)
+	b.leave(sent(), outage)
+	in(BreakerHalfOpen)
+	// The answer to a call that was sent before it opened closes it, whatever the probe finds.
+	probe := sent()
+	b.leave(early, answered)
+	b.leave(probe, outage)
+	in(BreakerClosed)
 }

@@ -53,7 +53,7 @@ func New(target string, options ...Option) (*Client, error) {
 		log:       newOutageLog(config.logger),
 		lease:     config.lease,
 	}
-	if c.telemetry, err = newTelemetry(&config, c.breaker); err != nil {
+	if c.telemetry, err = newTelemetry(&config, target, c.breaker); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("weir: %w", err)
 	}
@@ -191,14 +191,14 @@ func (c *Client) mode(request *Request) FailureMode {
 // call sends a call within the deadline (0: the client's). If it is repeatable, it is retried after UNAVAILABLE.
 func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bool,
 	send func(context.Context, ...grpc.CallOption) error) *Error {
-	probe, failure := c.breaker.enter()
+	permit, failure := c.breaker.enter()
 	if failure != nil {
 		return failure
 	}
 	if deadline == 0 {
 		deadline = c.deadline
 	}
-	bounded, cancel := context.WithTimeout(traced(ctx), deadline)
+	bounded, cancel := context.WithTimeout(outgoing(ctx), deadline)
 	defer cancel()
 	failure = asError(send(bounded))
 	for n := 0; n < c.retries && repeatable && failure != nil && failure.Code == codes.Unavailable; n++ {
@@ -210,7 +210,7 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 		}
 		failure = again
 	}
-	c.breaker.leave(probe, outcomeOf(ctx, failure))
+	c.breaker.leave(permit, outcomeOf(ctx, failure))
 	if failure != nil && failure.Code == codes.Canceled && ctx.Err() == nil && c.closed.Load() {
 		// gRPC's status is Canceled, but the caller has cancelled nothing.
 		return asError(errClosed)
@@ -222,11 +222,14 @@ func outcomeOf(ctx context.Context, failure *Error) outcome {
 	switch {
 	case failure == nil:
 		return answered
-	case ctx.Err() != nil, failure.Code == codes.Canceled:
+	case failure.unsent, failure.Code == codes.Canceled:
 		return unknown
-	case failure.Outage():
-		return outage
-	default:
+	case !failure.Outage():
 		return answered
+	// A deadline of the caller's context does not count either: the clients of a gRPC server set it, and could open the circuit breaker.
+	case ctx.Err() != nil:
+		return unknown
+	default:
+		return outage
 	}
 }

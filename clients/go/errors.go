@@ -62,6 +62,8 @@ type Error struct {
 	RetryAfter time.Duration
 
 	kind error
+	// The request cannot be encoded, so the error says nothing about the service.
+	unsent bool
 }
 
 // Error returns kind, field and message.
@@ -120,11 +122,12 @@ func asError(err error) *Error {
 		return e
 	}
 	s := status.Convert(err)
-	if s.Code() == codes.Internal && strings.HasPrefix(s.Message(), "grpc: error while marshaling") {
-		// A string that is not UTF-8: the request is invalid, and this must not open the circuit breaker.
+	unsent := s.Code() == codes.Internal && strings.HasPrefix(s.Message(), "grpc: error while marshaling")
+	if unsent {
+		// A string that is not UTF-8: the request is invalid, and this must neither open nor close the circuit breaker.
 		s = status.New(codes.InvalidArgument, s.Message())
 	}
-	e := &Error{Code: s.Code(), Message: s.Message(), kind: kinds[s.Code()]}
+	e := &Error{Code: s.Code(), Message: s.Message(), kind: kinds[s.Code()], unsent: unsent}
 	for _, detail := range s.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.BadRequest:

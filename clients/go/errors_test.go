@@ -107,6 +107,19 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
 }
 
+// In a gRPC server the deadline is that of its client, who could open the circuit breaker.
+func TestTheCallersDeadlineDoesNotOpenTheBreaker(t *testing.T) {
+	client := connect(t, silent(t), weir.WithOnFailure(weir.ReturnError), weir.WithBreaker(1, time.Hour))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err := client.Check(ctx, trade)
+	failed(t, err, weir.ErrDeadlineExceeded)
+	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
+	_, err = client.Check(context.Background(), trade, weir.Deadline(10*time.Millisecond))
+	failed(t, err, weir.ErrDeadlineExceeded)
+	equal(t, "breaker", client.BreakerState(), weir.BreakerOpen)
+}
+
 func TestAProbeThatEndsWithItsClientLeavesTheBreakerOpen(t *testing.T) {
 	client := connect(t, silent(t), weir.WithBreaker(1, 0))
 	_, err := client.Check(context.Background(), trade, weir.Deadline(10*time.Millisecond))

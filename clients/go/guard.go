@@ -21,7 +21,8 @@ const (
 type Verdict struct {
 	// Pass reports whether the request passes.
 	Pass bool
-	// Status is the HTTP status of the answer if the request does not pass: 429, or 503 if the service did not decide.
+	// Status is the HTTP status of the answer if the request does not pass: 429, or 503 if the service did not decide, or the request ended
+	// while it waited.
 	Status int
 	// Header has the headers to add to the answer: RateLimit and RateLimit-Policy, also if the request passes; if it does not, Content-Type
 	// and Retry-After too.
@@ -38,6 +39,8 @@ type Verdict struct {
 //
 // Users cannot bypass the limit by making a check invalid: empty and overlong segments of the key are repaired, those after the 32nd are
 // dropped, and an empty key becomes "-". A user who disconnects does not cancel the check.
+//
+// With MaxWait, Guard returns after Decision.Wait. If ctx ends before, the request does not pass.
 func (c *Client) Guard(ctx context.Context, key Key, options ...CheckOption) Verdict {
 	request := NewRequest(nil, options...)
 	mode := c.mode(&request)
@@ -58,12 +61,32 @@ func (c *Client) Guard(ctx context.Context, key Key, options ...CheckOption) Ver
 		if !verdict.Pass {
 			verdict.refuse(http.StatusServiceUnavailable, ceilSeconds(retryAfter(decision.Err)), "temporary-reduced-capacity")
 		}
-	case !verdict.Pass && decision.RetryAfter > 0:
+	case verdict.Pass:
+		// If the wait is cut short, a handler that ignores ctx must not run early.
+		if verdict.Pass = waited(ctx, decision.Wait); !verdict.Pass {
+			verdict.refuse(http.StatusServiceUnavailable, 0, "temporary-reduced-capacity")
+		}
+	case decision.RetryAfter > 0:
 		verdict.refuse(http.StatusTooManyRequests, ceilSeconds(decision.RetryAfter), "quota-exceeded")
-	case !verdict.Pass:
+	default:
 		verdict.refuse(http.StatusTooManyRequests, 0, "quota-exceeded")
 	}
 	return verdict
+}
+
+// waited waits, and reports whether ctx lasted as long.
+func waited(ctx context.Context, wait time.Duration) bool {
+	if wait <= 0 {
+		return true
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func retryAfter(err error) time.Duration {

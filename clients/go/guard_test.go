@@ -13,6 +13,8 @@ import (
 
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
+	"github.com/OWNER/weir/clients/go/weirv1"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // matches compares text with a pattern.
@@ -93,6 +95,48 @@ func TestAUserWhoHangsUpIsChargedAllTheSame(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	equal(t, "limited", client.Guard(gone, trade).Header.Get("RateLimit"), `"trades";r=2`)
+}
+
+// queued lets a request pass every so often; others wait.
+func queued(period time.Duration) []weir.CheckOption {
+	queue := weir.NewLimit(&weirv1.LeakyQueue{Count: 1, Period: durationpb.New(period), Burst: 5})
+	return []weir.CheckOption{weir.Limits(queue), weir.MaxWait(time.Hour)}
+}
+
+func TestGuardWaits(t *testing.T) {
+	_, client := started(t)
+	var wait time.Duration
+	// On a machine that is slower than the queue the next request waits.
+	weirtest.Until(t, "a request waits", func() bool {
+		began := time.Now()
+		verdict := client.Guard(ctx, weir.Key{"queue"}, queued(time.Second/2)...)
+		equal(t, "pass", verdict.Pass, true)
+		wait = verdict.Decision.Wait
+		if waited := time.Since(began); waited < wait {
+			t.Errorf("%v, not %v", waited, wait)
+		}
+		return wait > 0
+	})
+}
+
+func TestARequestThatEndsWhileItWaitsDoesNotPass(t *testing.T) {
+	_, client := started(t)
+	ended, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	equal(t, "the first", client.Guard(ended, weir.Key{"queue"}, queued(time.Hour)...).Pass, true)
+	verdict := client.Guard(ended, weir.Key{"queue"}, queued(time.Hour)...)
+	refused(t, verdict, http.StatusServiceUnavailable, "temporary-reduced-capacity")
+	equal(t, "allowed", verdict.Decision.Allowed, true)
+}
+
+func TestLongNamesAreCutInHeaders(t *testing.T) {
+	// Without a name it is called by its path.
+	long := strings.Repeat("ä", 300)
+	policy := "schema: { " + long + ": { limits: [{ gcra: { burst: 2, count: 1, period: 1d } }] } }"
+	name := `"` + strings.Repeat("%C3%A4", 256) + `"`
+	header := connect(t, weirtest.Start(t, policy).Grpc).Guard(ctx, weir.Key{long}).Header
+	equal(t, "RateLimit", header.Get("RateLimit"), name+";r=2")
+	equal(t, "RateLimit-Policy", header.Get("RateLimit-Policy"), name+";q=3")
 }
 
 func TestGuardWithoutService(t *testing.T) {

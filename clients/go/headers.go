@@ -24,6 +24,9 @@ func setHeaders(header http.Header, decision Decision) {
 	header.Set("RateLimit", left)
 }
 
+// maxNameLength is the service's maximum number of characters of a limit's name in a header.
+const maxNameLength = 256
+
 type seconds int64
 
 func (s seconds) String() string { return strconv.FormatInt(int64(s), 10) }
@@ -35,6 +38,9 @@ func ceilSeconds(d time.Duration) seconds {
 
 // structuredString encodes a string of RFC 9651, which allows only printable ASCII; all other bytes, and %, are percent-encoded.
 func structuredString(text string) string {
+	if letters := []rune(text); len(letters) > maxNameLength {
+		text = string(letters[:maxNameLength])
+	}
 	var b strings.Builder
 	b.WriteByte('"')
 	for i := range len(text) {

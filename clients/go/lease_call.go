@@ -20,7 +20,7 @@ type leaseCall struct {
 	// The answer must arrive by then.
 	deadline time.Time
 	// The circuit breaker's.
-	probe bool
+	permit permit
 	// The error of the first attempt, if it is retried.
 	failed atomic.Pointer[Error]
 	// Closed once the answer, or the error, is set.
@@ -44,15 +44,15 @@ func (c *leaseCall) late() error {
 
 // send queues a request for the stream. It returns no call if the circuit breaker is open, the queue is full, or the client is closed.
 func (s *leases) send(l *lease, request hold.Request, summaryOnly bool, deadline time.Time) (*leaseCall, *Error) {
-	probe, failure := s.breaker.enter()
+	permit, failure := s.breaker.enter()
 	if failure != nil {
 		return nil, failure
 	}
 	call := &leaseCall{
-		lease: l, request: request, message: l.message(request, summaryOnly), deadline: deadline, probe: probe, done: make(chan struct{}),
+		lease: l, request: request, message: l.message(request, summaryOnly), deadline: deadline, permit: permit, done: make(chan struct{}),
 	}
 	if !s.enqueue(call) {
-		s.breaker.leave(probe, unknown)
+		s.breaker.leave(permit, unknown)
 		return nil, nil
 	}
 	return call, nil
@@ -122,7 +122,7 @@ func (s *leases) finish(call *leaseCall, answer *weirv1.LeaseResponse, err error
 	if call.rejected {
 		result = unknown
 	}
-	s.breaker.leave(call.probe, result)
+	s.breaker.leave(call.permit, result)
 	close(call.done)
 }
 

@@ -177,7 +177,7 @@ func TestALeaseRefusesForATime(t *testing.T) {
 func TestAPolicyEndsLeases(t *testing.T) {
 	server, client := started(t, weir.WithLease())
 	leasing(t, client, hot)
-	server.Enforce(t, strings.Replace(weirtest.Limits, "burst: 99999", "burst: 9", 1))
+	server.Enforce(t, strings.Replace(weirtest.Limits, "burst: 99999,", "burst: 9,", 1))
 	weirtest.Until(t, "the lowered limit refuses", func() bool { return !check(t, client, hot).Allowed })
 
 	leasing(t, client, weir.Key{"hot", "berta"})

@@ -14,7 +14,7 @@ import (
 
 var many = weir.Key{"many", "alex"}
 
-const manyLimit = 10_000
+const manyLimit = 1_000_000
 
 // cluster is two replicas with one Redis.
 type cluster struct {

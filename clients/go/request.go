@@ -72,9 +72,9 @@ func Charge(charge weirv1.Charge) CheckOption {
 }
 
 // MaxWait accepts a Decision.Wait of up to this time from limits that shape traffic, at most 1 day. Default 0: such a limit refuses a check
-// that would have to wait.
+// that would have to wait. Guard waits before the request passes.
 func MaxWait(wait time.Duration) CheckOption {
-	return func(r *Request) { r.message.MaxWait = durationpb.New(wait) }
+	return func(r *Request) { r.message.MaxWait = duration(wait) }
 }
 
 // Factor divides the counts of all limits that the check meets: 0.5 allows twice as much, 2 half as much, 0 lifts the limits.
@@ -112,6 +112,11 @@ func OnFailure(mode FailureMode) CheckOption {
 // Limits, MaxWait, Factor, DryRun or RequestID.
 func UseLease(use bool) CheckOption {
 	return func(r *Request) { r.lease = &use }
+}
+
+// duration truncates to whole microseconds: the service rejects finer durations.
+func duration(d time.Duration) *durationpb.Duration {
+	return durationpb.New(d.Truncate(time.Microsecond))
 }
 
 func (r *Request) limitSpec() *weirv1.LimitSpec {

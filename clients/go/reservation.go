@@ -29,7 +29,7 @@ func (o reserveOption) reserve(r *reserveRequest) { o(r) }
 // TTL sets the time, 10 ms to 24 hours, after which a reservation or a slot expires that is neither settled nor extended. It is required
 // unless a concurrency limit is on the path, whose ttl is the default and the maximum.
 func TTL(ttl time.Duration) ReserveOption {
-	return reserveOption(func(r *reserveRequest) { r.message.Ttl = durationpb.New(ttl) })
+	return reserveOption(func(r *reserveRequest) { r.message.Ttl = duration(ttl) })
 }
 
 // ReleaseOnExpiry refunds the units of a reservation that expires. By default they count as spent.
@@ -167,7 +167,7 @@ func (r *Reservation) Extend(ctx context.Context, ttl time.Duration) (expiresAft
 	}
 	request := &weirv1.ExtendRequest{Hold: r.hold, Ttl: r.ttl}
 	if ttl != 0 {
-		request.Ttl = durationpb.New(ttl)
+		request.Ttl = duration(ttl)
 	}
 	var answer *weirv1.ExtendResponse
 	failure := r.client.call(ctx, r.deadline, true, func(ctx context.Context, options ...grpc.CallOption) (err error) {

@@ -19,7 +19,7 @@ var (
 
 func reserve(t testing.TB, client *weir.Client, cost int64) *weir.Reservation {
 	t.Helper()
-	reservation, err := client.Reserve(ctx, user, cost, weir.TTL(time.Minute))
+	reservation, err := client.Reserve(ctx, user, cost, weir.TTL(time.Minute+time.Nanosecond))
 	succeeded(t, err)
 	return reservation
 }
@@ -107,7 +107,8 @@ func TestExpiredReservations(t *testing.T) {
 func TestExtend(t *testing.T) {
 	_, client := started(t)
 	reservation := reserve(t, client, 10)
-	for ttl, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, 0: time.Minute} {
+	// The service takes whole microseconds.
+	for ttl, want := range map[time.Duration]time.Duration{time.Hour + time.Nanosecond: time.Hour, 0: time.Minute} {
 		expiresAfter, err := reservation.Extend(ctx, ttl)
 		succeeded(t, err)
 		if expiresAfter < want*15/16 || expiresAfter > want {

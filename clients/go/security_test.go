@@ -20,6 +20,7 @@ import (
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 // token returns a new token, and its hash for the credentials file.
@@ -66,6 +67,52 @@ func TestTLSAndTokens(t *testing.T) {
 	other, _ := weirtest.Certificate(t, "other")
 	_, err = connect(t, server.Grpc, weir.WithTLS(weir.TLS{CA: other})).Check(context.Background(), trade, weir.Deadline(time.Second))
 	failed(t, err, weir.ErrUnavailable)
+}
+
+// The caller's outgoing metadata is meant for other services. With a second authorization header the service would reject each call.
+func TestTheCallersMetadataIsNotSent(t *testing.T) {
+	value, hash := token(t)
+	file := filepath.Join(t.TempDir(), "callers.yaml")
+	write(t, file, strings.Replace(credentials(hash), "[check]", "[check, reset]", 1))
+	server := weirtest.Start(t, weirtest.Limits, "WEIR_AUTH__FILE="+file)
+	var methods []string
+	intercept := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		options ...grpc.CallOption) error {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		equal(t, method+": metadata", len(md), 0)
+		methods = append(methods, method[strings.LastIndex(method, "/")+1:])
+		return invoke(ctx, method, request, reply, conn, options...)
+	}
+	client := connect(t, server.Grpc, weir.WithToken(value), weir.WithDialOptions(grpc.WithUnaryInterceptor(intercept)))
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer of-a-user", "x-user", "alex")
+
+	_, err := client.Check(ctx, trade)
+	succeeded(t, err)
+	equal(t, "guarded", client.Guard(ctx, trade).Decision.Source, weir.Service)
+	succeeded(t, client.CheckBatch(ctx, weir.NewRequest(many))[0].Err)
+	_, err = client.CheckAll(ctx, weir.NewRequest(many))
+	succeeded(t, err)
+	reservation, err := client.Reserve(ctx, many, 1, weir.TTL(time.Minute))
+	succeeded(t, err)
+	_, err = reservation.Extend(ctx, 0)
+	succeeded(t, err)
+	succeeded(t, reservation.Cancel(ctx))
+	slot, err := client.Slot(ctx, weir.Key{"exports", "alex"})
+	succeeded(t, err)
+	succeeded(t, slot.Release(ctx))
+	_, err = client.Reset(ctx, "", trade)
+	succeeded(t, err)
+	equal(t, "calls", strings.Join(methods, " "), "Check Check CheckBatch CheckAll Reserve Extend Cancel Reserve Commit Reset")
+
+	// Streams, of leases and of coalesced checks, are opened for no caller.
+	streams := connect(t, server.Grpc, weir.WithToken(value), weir.WithLease(), weir.WithCoalescing(0))
+	for _, source := range []weir.Source{weir.Lease, weir.Service} {
+		weirtest.Until(t, source.String(), func() bool {
+			decision, err := streams.Check(ctx, weir.Key{"hot", "alex"}, weir.UseLease(source == weir.Lease))
+			succeeded(t, err)
+			return decision.Source == source
+		})
+	}
 }
 
 func TestAListVerifiesTheNameOfEachAddress(t *testing.T) {

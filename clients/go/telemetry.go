@@ -24,7 +24,7 @@ type telemetry struct {
 	breaker  metric.Registration
 }
 
-func newTelemetry(config *config, b *breaker) (*telemetry, error) {
+func newTelemetry(config *config, target string, b *breaker) (*telemetry, error) {
 	meter := config.meters.Meter(scope)
 	t := &telemetry{tracer: config.tracers.Tracer(scope)}
 	var err error
@@ -34,7 +34,7 @@ func newTelemetry(config *config, b *breaker) (*telemetry, error) {
 	}
 	if t.duration, err = meter.Float64Histogram("weir.client.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time from a call to its answer, retries included."),
-		metric.WithExplicitBucketBoundaries(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1)); err != nil {
+		metric.WithExplicitBucketBoundaries(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1)); err != nil {
 		return nil, err
 	}
 	gauge, err := meter.Int64ObservableGauge("weir.client.breaker",
@@ -42,8 +42,9 @@ func newTelemetry(config *config, b *breaker) (*telemetry, error) {
 	if err != nil {
 		return nil, err
 	}
+	address := metric.WithAttributes(attribute.String("server.address", target))
 	t.breaker, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(gauge, int64(b.state()))
+		o.ObserveInt64(gauge, int64(b.state()), address)
 		return nil
 	}, gauge)
 	return t, err
@@ -54,17 +55,12 @@ func (t *telemetry) close() {
 	_ = t.breaker.Unregister()
 }
 
-// traced propagates the caller's trace context to the service.
-func traced(ctx context.Context) context.Context {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return ctx
-	}
+// outgoing returns the context of a call to the service. Its only metadata is the trace context: the caller's outgoing metadata is meant for
+// other services, and may have their credentials.
+func outgoing(ctx context.Context) context.Context {
 	fields := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, fields)
-	for name, value := range fields {
-		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
-	}
-	return ctx
+	return metadata.NewOutgoingContext(ctx, metadata.New(fields))
 }
 
 // observed is a check in flight.

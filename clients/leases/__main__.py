@@ -1,4 +1,7 @@
-"""All client packages hold leases of one key at once, while clients, replicas and Redis fail: never over the limit, and no failed call.
+"""All client packages hold leases of one key at once, while clients, replicas and Redis fail: never over the limit, and no error.
+
+An outage of a call is no error here: the programs fail closed (on_failure: deny), so it is a refusal like others. The packages' own tests
+assert that replicas that end fail no call.
 
     python3 clients/leases WEIR [--profile PROFILE] [LANGUAGE ...]
 

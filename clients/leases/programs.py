@@ -56,7 +56,7 @@ class Program:
             self.process = subprocess.Popen(command, cwd=self.cwd, stdout=output)
 
     def admitted(self):
-        """The times before and after each check that was allowed, in microseconds; fails where a call did."""
+        """The times before and after each check that was allowed, in microseconds; fails if there was an error, which an outage is not."""
         units = []
         for output in self.outputs:
             with open(output) as file:

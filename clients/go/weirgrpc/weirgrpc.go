@@ -30,9 +30,10 @@ type KeyFunc func(ctx context.Context, method string) weir.Key
 // then calls fail with UNAVAILABLE if the service does not decide.
 func UnaryServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.CheckOption) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		send := func(header, trailer metadata.MD) error {
+		send := func(header, trailer metadata.MD) {
 			_ = grpc.SetTrailer(ctx, trailer)
-			return grpc.SetHeader(ctx, header)
+			// It fails if an outer interceptor has sent the header already.
+			_ = grpc.SetHeader(ctx, header)
 		}
 		if err := guard(ctx, client, key(ctx, info.FullMethod), options, send); err != nil {
 			return nil, err
@@ -45,9 +46,9 @@ func UnaryServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.Ch
 func StreamServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.CheckOption) grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx := stream.Context()
-		send := func(header, trailer metadata.MD) error {
+		send := func(header, trailer metadata.MD) {
 			stream.SetTrailer(trailer)
-			return stream.SetHeader(header)
+			_ = stream.SetHeader(header)
 		}
 		if err := guard(ctx, client, key(ctx, info.FullMethod), options, send); err != nil {
 			return err
@@ -56,7 +57,7 @@ func StreamServerInterceptor(client *weir.Client, key KeyFunc, options ...weir.C
 	}
 }
 
-func guard(ctx context.Context, client *weir.Client, key weir.Key, options []weir.CheckOption, send func(header, trailer metadata.MD) error) error {
+func guard(ctx context.Context, client *weir.Client, key weir.Key, options []weir.CheckOption, send func(header, trailer metadata.MD)) error {
 	if key == nil {
 		return nil
 	}
@@ -70,13 +71,16 @@ func guard(ctx context.Context, client *weir.Client, key weir.Key, options []wei
 			header[name] = values
 		}
 	}
-	if err := send(header, trailer); err != nil {
-		return err
-	}
-	if verdict.Pass {
+	send(header, trailer)
+	switch {
+	case verdict.Pass:
 		return nil
+	case verdict.Decision.Allowed:
+		// The call ended while it waited.
+		return status.FromContextError(ctx.Err()).Err()
+	default:
+		return refusal(verdict)
 	}
-	return refusal(verdict)
 }
 
 func refusal(verdict weir.Verdict) error {

@@ -13,6 +13,7 @@ import (
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
 	"github.com/OWNER/weir/clients/go/weirgrpc"
+	"github.com/OWNER/weir/clients/go/weirv1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 func TestMain(m *testing.M) { weirtest.Main(m) }
@@ -133,6 +135,68 @@ func TestUnaryCallsAndStreams(t *testing.T) {
 	}
 	_, err = watch.Recv()
 	refusal(t, err, codes.ResourceExhausted, watch.Trailer())
+}
+
+// sendingUnary and sendingStream send the header before the guard can add to it.
+func sendingUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := grpc.SendHeader(ctx, nil); err != nil {
+		return nil, err
+	}
+	return handler(ctx, request)
+}
+
+func sendingStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	return handler(server, stream)
+}
+
+func TestAHeaderThatIsSentAlreadyFailsNoCall(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	client := connect(server.Grpc)
+	defer client.Close()
+	key := weirgrpc.Path(weirgrpc.Text("user"), weirgrpc.Text("alex"), weirgrpc.Text("trade"))
+	called, stop := serve(grpc.NewServer(
+		grpc.ChainUnaryInterceptor(sendingUnary, weirgrpc.UnaryServerInterceptor(client, key)),
+		grpc.ChainStreamInterceptor(sendingStream, weirgrpc.StreamServerInterceptor(client, key))))
+	defer stop()
+	ctx := context.Background()
+	for range 2 {
+		if _, err := called.Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			t.Error(err)
+		}
+	}
+	watch, err := called.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Error(err)
+	}
+	var trailer metadata.MD
+	_, err = called.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	refusal(t, err, codes.ResourceExhausted, trailer)
+}
+
+func TestACallThatEndsWhileItWaitsIsNotHandled(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	client := connect(server.Grpc)
+	defer client.Close()
+	queue := weir.Limits(weir.NewLimit(&weirv1.LeakyQueue{Count: 1, Period: durationpb.New(time.Hour), Burst: 5}))
+	guard := weirgrpc.UnaryServerInterceptor(client, weirgrpc.Path(weirgrpc.Text("queue")), queue, weir.MaxWait(time.Hour))
+	for _, want := range []codes.Code{codes.OK, codes.DeadlineExceeded} {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		handled := false
+		_, err := guard(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+			handled = true
+			return nil, nil
+		})
+		if status.Code(err) != want || handled != (want == codes.OK) {
+			t.Errorf("%v, handled %v, not %v", err, handled, want)
+		}
+	}
 }
 
 func TestWithoutService(t *testing.T) {

@@ -9,16 +9,26 @@ export interface BreakerOptions {
 }
 
 /** The permit of {@link CircuitBreaker.admit} for one call. */
-export type Permit = "call" | "probe";
+export interface Permit {
+  readonly isProbe: boolean;
+  /** The number of answers until the call began. */
+  readonly answers: number;
+}
 
 /** How a call ended. `unknown`: it says nothing about the service. */
 export type Outcome = "answer" | "outage" | "unknown";
 
-/** The circuit breaker: during an outage calls fail at once, instead of each waiting for its deadline. */
+/**
+ * The circuit breaker: during an outage calls fail at once, instead of each waiting for its deadline.
+ *
+ * An outage of a call that began before the last answer does not count: calls that were sent together to one frozen replica miss
+ * their deadlines together, while other replicas answer.
+ */
 export class CircuitBreaker {
   readonly #maxFailures: number;
   readonly #openMs: number;
   #failures = 0;
+  #answers = 0;
   #openUntilMs = 0;
   #isProbing = false;
 
@@ -35,18 +45,25 @@ export class CircuitBreaker {
   /** Returns whether a call may be sent. Each permit must be passed to {@link settle}. */
   admit(): Permit | null {
     const state = this.state;
-    if (state === "closed") return "call";
-    if (state === "open" || this.#isProbing) return null;
-    this.#isProbing = true;
-    return "probe";
+    const isProbe = state !== "closed";
+    if (isProbe) {
+      if (state === "open" || this.#isProbing) return null;
+      this.#isProbing = true;
+    }
+    return { isProbe, answers: this.#answers };
   }
 
-  settle(permit: Permit, outcome: Outcome): void {
-    if (permit === "probe") this.#isProbing = false;
-    if (outcome === "unknown") return;
+  settle({ isProbe, answers }: Permit, outcome: Outcome): void {
+    // An answer frees the place of the probe, which may belong to another one by the time that the probe ends.
+    const isCurrent = answers === this.#answers;
+    if (isProbe && isCurrent) this.#isProbing = false;
     if (outcome === "answer") {
       this.#failures = 0;
-    } else if (permit === "probe") {
+      this.#answers += 1;
+      this.#isProbing = false;
+    } else if (outcome === "unknown" || !isCurrent) {
+      return;
+    } else if (isProbe) {
       this.#open();
     } else if (this.#failures < this.#maxFailures && ++this.#failures === this.#maxFailures) {
       // Calls that were sent before the circuit breaker opened, and fail after it, do not keep it open.

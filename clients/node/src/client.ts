@@ -2,16 +2,16 @@ import type { Client as Channel } from "@grpc/grpc-js";
 import { CircuitBreaker, type BreakerState } from "./breaker.js";
 import { openChannel } from "./channel.js";
 import { fallback, fromResponse, type Decision } from "./decision.js";
-import { duration } from "./duration.js";
+import { deadlineAfter, duration } from "./duration.js";
 import { fromEntry, WeirError } from "./errors.js";
-import { FailureLog } from "./failure-log.js";
-import { OnExpiry, RateLimiterService } from "./generated/weir/v1/weir.js";
+import { FailureLog, type Logger } from "./failure-log.js";
+import { OnExpiry, RateLimiterService, type CheckRequest } from "./generated/weir/v1/weir.js";
 import { guard, type GuardOptions, type Verdict } from "./guard.js";
 import { Leases } from "./lease/leases.js";
 import type { CallOptions, CheckCallOptions, ClientOptions, OnFailure } from "./options.js";
 import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
 import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
-import { Rpc, type CallContext } from "./rpc.js";
+import { encode, Rpc, type CallContext } from "./rpc.js";
 import { Slot, withSlot, type SlotOptions } from "./slot.js";
 import { Coalescer } from "./stream.js";
 import type { Operation, Telemetry } from "./telemetry.js";
@@ -39,6 +39,7 @@ export class Client implements Disposable, AsyncDisposable {
   readonly #mayRetry: boolean;
   readonly #leases: Leases;
   readonly #isLeasing: boolean;
+  readonly #logger: Logger;
   readonly #log: FailureLog;
 
   constructor(target: string, options: ClientOptions = {}) {
@@ -56,6 +57,7 @@ export class Client implements Disposable, AsyncDisposable {
     this.#mayRetry = retries > 0;
     this.#leases = new Leases(this.#rpc);
     this.#isLeasing = options.lease ?? false;
+    this.#logger = logger;
     this.#log = new FailureLog(logger);
   }
 
@@ -67,7 +69,7 @@ export class Client implements Disposable, AsyncDisposable {
   /** Waits for a connection, for instance at start. Calls do not need it. */
   ready(timeoutMs = 5_000): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#channel.waitForReady(Date.now() + timeoutMs, (error) => {
+      this.#channel.waitForReady(deadlineAfter(timeoutMs), (error) => {
         if (error) reject(new WeirError("UNAVAILABLE", `no connection within ${timeoutMs} ms`, { cause: error }));
         else resolve();
       });
@@ -92,19 +94,25 @@ export class Client implements Disposable, AsyncDisposable {
   }
 
   /** Decides up to 1,000 checks in order, each by itself, in one call. A check that fails has its error in its place. */
-  checkBatch(checks: readonly Check[], options: CallOptions = {}): Promise<(Decision | WeirError)[]> {
+  async checkBatch(checks: readonly Check[], options: CallOptions = {}): Promise<(Decision | WeirError)[]> {
     const onFailure = options.onFailure ?? this.#onFailure;
+    const requests = checks.map((check) => checkRequest(check.key, check, this.#mayRetry));
+    const invalid = requests.map(encodingError);
+    const valid = requests.filter((_, index) => !invalid[index]);
     return this.#decide({
       operation: "check_batch",
       domains: checks.map(({ domain }) => domain),
       options,
       run: async (context) => {
-        const request = { checks: checks.map((check) => checkRequest(check.key, check, this.#mayRetry)) };
-        const plan = { ...context, isRepeatable: request.checks.every(isRepeatable) };
-        const { results } = await this.#rpc.call(RateLimiterService.checkBatch, request, plan);
-        return results.map((result) => (result.error ? withFallback(fromEntry(result.error), onFailure) : fromResponse(result)));
+        const plan = { ...context, isRepeatable: valid.every(isRepeatable) };
+        const isEmpty = valid.length === 0 && checks.length > 0;
+        const { results } = isEmpty ? { results: [] } : await this.#rpc.call(RateLimiterService.checkBatch, { checks: valid }, plan);
+        const decided = results.map((result) =>
+          result.error ? withFallback(fromEntry(result.error), onFailure) : fromResponse(result),
+        );
+        return inPlace(invalid, decided);
       },
-      fallback: (decision) => checks.map(() => decision),
+      fallback: (decision) => inPlace(invalid, valid.map(() => decision)),
       results: (results) => results,
     });
   }
@@ -145,9 +153,9 @@ export class Client implements Disposable, AsyncDisposable {
         };
         const response = await this.#rpc.call(RateLimiterService.reserve, request, { ...context, isRepeatable: isRepeatable(check) });
         if (!response.decision) throw new WeirError("INTERNAL", "an answer to Reserve without a decision");
-        return new Reservation(fromResponse(response.decision), response, this.#rpc, deadlineMs);
+        return new Reservation(fromResponse(response.decision), response, this.#rpc, deadlineMs, this.#logger);
       },
-      fallback: (decision) => new Reservation(decision, null, this.#rpc, deadlineMs),
+      fallback: (decision) => new Reservation(decision, null, this.#rpc, deadlineMs, this.#logger),
       results: ({ decision }) => [decision],
     });
   }
@@ -161,13 +169,13 @@ export class Client implements Disposable, AsyncDisposable {
     options: ReserveOptions,
     work: (reservation: Reservation) => Promise<Value>,
   ): Promise<Outcome<Value>> {
-    return withReservation(await this.reserve(key, options), work);
+    return withReservation(await this.reserve(key, options), work, this.#logger);
   }
 
   /** Takes a slot of each concurrency limit on the path, and holds it until it is released. */
   async slot(key: Key, options: SlotOptions = {}): Promise<Slot> {
     const sentAtMs = performance.now();
-    return new Slot(await this.reserve(key, options), options.ttlMs, sentAtMs);
+    return new Slot(await this.reserve(key, options), options.ttlMs, sentAtMs, this.#logger);
   }
 
   /** Takes a slot, runs the work if there is one, and releases the slot. */
@@ -223,9 +231,13 @@ export class Client implements Disposable, AsyncDisposable {
     } catch (error) {
       if (!(error instanceof WeirError)) throw error;
       const instead = withFallback(error, call.options.onFailure ?? this.#onFailure);
-      observation?.end(domains.map(() => instead), domains);
-      if (instead instanceof WeirError) throw instead;
-      return call.fallback(instead);
+      if (instead instanceof WeirError) {
+        observation?.end(domains.map(() => instead), domains);
+        throw instead;
+      }
+      const result = call.fallback(instead);
+      observation?.end(call.results(result), domains);
+      return result;
     }
   }
 }
@@ -238,6 +250,24 @@ interface Deciding<Result> {
   run(context: CallContext): Promise<Result>;
   fallback(decision: Decision): Result;
   results(result: Result): readonly (Decision | WeirError)[];
+}
+
+/** Returns the error of a check that cannot be encoded. */
+function encodingError(check: CheckRequest): WeirError | null {
+  try {
+    encode(RateLimiterService.check, check);
+    return null;
+  } catch (error) {
+    if (error instanceof WeirError) return error;
+    throw error;
+  }
+}
+
+/** Returns the errors in their places, and the results in the others. */
+function inPlace<Result>(errors: readonly (WeirError | null)[], results: readonly Result[]): (Result | WeirError)[] {
+  const all: (Result | WeirError)[] = [...results];
+  for (const [index, error] of errors.entries()) if (error) all.splice(index, 0, error);
+  return all;
 }
 
 function withFallback(error: WeirError, onFailure: OnFailure): Decision | WeirError {

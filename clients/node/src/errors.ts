@@ -60,14 +60,18 @@ function codeOf(code: number): ErrorCode {
 
 function decodeDetails(bytes: Buffer): { field?: string; retryAfterMs?: number } {
   const found: { field?: string; retryAfterMs?: number } = {};
-  for (const { typeUrl, value } of Status.decode(bytes).details) {
-    if (typeUrl.endsWith("/google.rpc.BadRequest")) {
-      const [violation] = BadRequest.decode(value).fieldViolations;
-      if (violation) found.field = violation.field;
-    } else if (typeUrl.endsWith("/google.rpc.RetryInfo")) {
-      const { retryDelay } = RetryInfo.decode(value);
-      if (retryDelay) found.retryAfterMs = milliseconds(retryDelay);
+  try {
+    for (const { typeUrl, value } of Status.decode(bytes).details) {
+      if (typeUrl.endsWith("/google.rpc.BadRequest")) {
+        const [violation] = BadRequest.decode(value).fieldViolations;
+        if (violation) found.field = violation.field;
+      } else if (typeUrl.endsWith("/google.rpc.RetryInfo")) {
+        const { retryDelay } = RetryInfo.decode(value);
+        if (retryDelay) found.retryAfterMs = milliseconds(retryDelay);
+      }
     }
+  } catch {
+    // Malformed, perhaps by a proxy. gRPC calls this from an event: an error would end the process.
   }
   return found;
 }

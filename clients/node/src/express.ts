@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Client } from "./client.js";
 import type { GuardOptions } from "./guard.js";
-import type { KeyOf } from "./keys.js";
+import { methodOf, type KeyOf } from "./keys.js";
 
 export { byAddress, byHeader, byPrincipal, type KeyOf } from "./keys.js";
 
@@ -34,7 +34,7 @@ export function rateLimit<Request extends IncomingMessage>(
  * key: put `prefix` before the route, to distinguish routers with the same routes.
  */
 export function byRoute<Request extends Routed>(key: KeyOf<Request>, prefix = ""): KeyOf<Request> {
-  return (request) => [...key(request), `${request.method ?? ""} ${prefix}${request.route?.path ?? ""}`];
+  return (request) => [...key(request), `${methodOf(request)} ${prefix}${request.route?.path ?? ""}`];
 }
 
 interface Routed {

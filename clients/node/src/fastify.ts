@@ -2,7 +2,7 @@
 import type { FastifyPluginAsync, FastifyRequest, onRequestAsyncHookHandler } from "fastify";
 import type { Client } from "./client.js";
 import type { GuardOptions } from "./guard.js";
-import type { KeyOf } from "./keys.js";
+import { methodOf, type KeyOf } from "./keys.js";
 
 export { byAddress, byHeader, byPrincipal, type KeyOf } from "./keys.js";
 
@@ -40,5 +40,5 @@ export const rateLimitPlugin = Object.assign(plugin, {
 
 /** The key, and below it the route: `["user", "alex", "GET /trades/:id"]`. */
 export function byRoute(key: KeyOf<FastifyRequest>): KeyOf<FastifyRequest> {
-  return (request) => [...key(request), `${request.method} ${request.routeOptions.url ?? ""}`];
+  return (request) => [...key(request), `${methodOf(request)} ${request.routeOptions.url ?? ""}`];
 }

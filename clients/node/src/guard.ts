@@ -40,7 +40,8 @@ export async function guard(
   { failClosed = false, ...options }: GuardOptions,
 ): Promise<Verdict> {
   try {
-    const decision = await client.check(repairedKey(key), { ...options, levels: true, onFailure: "error" });
+    // A guard does not wait. JavaScript may pass options that the type leaves out.
+    const decision = await client.check(repairedKey(key), { ...options, maxWaitMs: 0, levels: true, onFailure: "error" });
     const headers = headersOf(decision);
     return decision.allowed ? { pass: true, headers, decision } : refusal(429, headers, decision);
   } catch (error) {

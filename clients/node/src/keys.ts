@@ -21,3 +21,8 @@ export function byAddress(segment = "address"): KeyOf<{ ip?: string | undefined;
 export function byPrincipal<Request>(segment: string, principal: (request: Request) => string | undefined): KeyOf<Request> {
   return (request) => [segment, principal(request) ?? ANONYMOUS];
 }
+
+/** Returns the method of a route's key. Frameworks answer HEAD by the route of GET, so both share a limit. */
+export function methodOf({ method }: { method?: string | undefined }): string {
+  return method === "HEAD" ? "GET" : (method ?? "");
+}

@@ -1,6 +1,7 @@
 import type { Decision } from "./decision.js";
 import { duration, milliseconds } from "./duration.js";
 import { WeirError } from "./errors.js";
+import type { Logger } from "./failure-log.js";
 import { RateLimiterService, type ReserveResponse } from "./generated/weir/v1/weir.js";
 import type { CallOptions } from "./options.js";
 import type { CheckOptions } from "./request.js";
@@ -48,14 +49,16 @@ export class Reservation implements AsyncDisposable {
   readonly #hold: string;
   readonly #rpc: Rpc;
   readonly #deadlineMs: number;
+  readonly #logger: Logger;
   #isSettled = false;
 
-  constructor(decision: Decision, response: ReserveResponse | null, rpc: Rpc, deadlineMs: number) {
+  constructor(decision: Decision, response: ReserveResponse | null, rpc: Rpc, deadlineMs: number, logger: Logger) {
     this.decision = decision;
     this.heldMs = response?.expiresAfter ? milliseconds(response.expiresAfter) : 0;
     this.#hold = response?.hold ?? "";
     this.#rpc = rpc;
     this.#deadlineMs = deadlineMs;
+    this.#logger = logger;
   }
 
   get allowed(): boolean {
@@ -93,7 +96,7 @@ export class Reservation implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (!this.#isSettled) await endsByItself(this.commit());
+    if (!this.#isSettled) await endsByItself(this.commit(), this.#logger);
   }
 
   #plan(deadlineMs = this.#deadlineMs): { deadlineMs: number; isRepeatable: true } {
@@ -108,6 +111,7 @@ export class Reservation implements AsyncDisposable {
 export async function withReservation<Value>(
   reservation: Reservation,
   work: (reservation: Reservation) => Promise<Value>,
+  logger: Logger,
 ): Promise<Outcome<Value>> {
   const { decision } = reservation;
   if (!decision.allowed) return { allowed: false, decision };
@@ -115,14 +119,15 @@ export async function withReservation<Value>(
   try {
     return { allowed: true, decision, value: await work(settled) };
   } catch (error) {
-    if (!settled.isSettled) await endsByItself(settled.cancel());
+    if (!settled.isSettled) await endsByItself(settled.cancel(), logger);
     throw error;
   }
 }
 
-/** Ignores a failed settlement: an unsettled reservation ends with its ttl. */
-async function endsByItself(settlement: Promise<Settlement>): Promise<void> {
+/** Logs a failed settlement instead of failing the work that is done: an unsettled reservation ends with its ttl. */
+export async function endsByItself(settlement: Promise<unknown>, logger: Logger): Promise<void> {
   await settlement.catch((error: unknown) => {
     if (!(error instanceof WeirError)) throw error;
+    logger.warn(`a reservation is not settled, and ends with its ttl: ${error.code} (${error.message})`);
   });
 }

@@ -1,5 +1,6 @@
 import type { Client, Metadata } from "@grpc/grpc-js";
 import type { CircuitBreaker, Outcome } from "./breaker.js";
+import { deadlineAfter } from "./duration.js";
 import { fromServiceError, WeirError } from "./errors.js";
 import {
   RateLimiterService,
@@ -124,7 +125,7 @@ export class Rpc {
     if (!permit) throw new WeirError("CIRCUIT_OPEN", "not sent: the last calls found the service down");
     let outcome: Outcome = "answer";
     try {
-      return await withRetries(isRepeatable ? retries : 0, Date.now() + deadlineMs, bytes, attempt);
+      return await withRetries(isRepeatable ? retries : 0, deadlineAfter(deadlineMs), bytes, attempt);
     } catch (error) {
       outcome = outcomeOf(error);
       throw error;
@@ -186,7 +187,8 @@ function outcomeOf(error: unknown): Outcome {
   return error.isOutage ? "outage" : "answer";
 }
 
-function encode<Request>({ requestSerialize }: Method<Request, unknown>, request: Request): Buffer {
+/** Encodes a request, before it is sent. Throws a {@link WeirError} if it cannot be encoded. */
+export function encode<Request>({ requestSerialize }: Method<Request, unknown>, request: Request): Buffer {
   try {
     return requestSerialize(request);
   } catch (error) {

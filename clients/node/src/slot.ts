@@ -1,6 +1,7 @@
 import type { Decision } from "./decision.js";
 import { WeirError } from "./errors.js";
-import type { Outcome, Reservation, ReserveOptions } from "./reservation.js";
+import type { Logger } from "./failure-log.js";
+import { endsByItself, type Outcome, type Reservation, type ReserveOptions } from "./reservation.js";
 
 /** `ttlMs`: the time for which the slot is held without an extension. Default: that of the limit. */
 export type SlotOptions = Omit<ReserveOptions, "onExpiry">;
@@ -12,6 +13,7 @@ export type SlotOptions = Omit<ReserveOptions, "onExpiry">;
 export class Slot implements AsyncDisposable {
   readonly #reservation: Reservation;
   readonly #ttlMs: number | undefined;
+  readonly #logger: Logger;
   readonly #lost = new AbortController();
   #expiresAtMs = Infinity;
   #timer: NodeJS.Timeout | undefined;
@@ -20,9 +22,10 @@ export class Slot implements AsyncDisposable {
   #failure: unknown;
 
   /** `sentAtMs`: when the reservation was requested. The ttl begins after this moment. */
-  constructor(reservation: Reservation, ttlMs: number | undefined, sentAtMs: number) {
+  constructor(reservation: Reservation, ttlMs: number | undefined, sentAtMs: number, logger: Logger) {
     this.#reservation = reservation;
     this.#ttlMs = ttlMs;
+    this.#logger = logger;
     if (reservation.heldMs > 0) this.#heldFor(reservation.heldMs, sentAtMs);
   }
 
@@ -46,8 +49,9 @@ export class Slot implements AsyncDisposable {
     if (!this.#lost.signal.aborted) await this.#reservation.commit();
   }
 
+  /** Releases the slot. A failure is logged, and the slot is free after its ttl. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
+    await endsByItself(this.release(), this.#logger);
   }
 
   #heldFor(heldMs: number, sentAtMs: number): void {
@@ -100,10 +104,6 @@ export class Slot implements AsyncDisposable {
 export async function withSlot<Value>(slot: Slot, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
   const { decision } = slot;
   if (!decision.allowed) return { allowed: false, decision };
-  try {
-    return { allowed: true, decision, value: await work(slot) };
-  } finally {
-    // If this fails, the slot is free after its ttl.
-    await slot.release().catch(() => {});
-  }
+  await using held = slot;
+  return { allowed: true, decision, value: await work(held) };
 }

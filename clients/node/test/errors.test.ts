@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
-import { status } from "@grpc/grpc-js";
-import { Client, WeirError, type ErrorCode } from "weir-client";
+import { Metadata, status, type sendUnaryData } from "@grpc/grpc-js";
+import { Client, WeirError, type Decision, type ErrorCode } from "weir-client";
 import { startStandIn } from "./support/stand-in.js";
-import { connect, startWeir } from "./support/weir.js";
+import { connect, POLICY, startWeir } from "./support/weir.js";
 
 /** Returns the error of a call that must fail. */
 async function failure(call: Promise<unknown>): Promise<WeirError> {
@@ -134,6 +134,71 @@ test("a cancelled probe does not close the circuit breaker", async (t) => {
     assert.equal((await failure(client.check(["user", "alex"]))).code, code);
     assert.equal(client.breakerState, state, code);
   }
+});
+
+test("outages of calls that began before the last answer do not count", async (t) => {
+  const replies: sendUnaryData<Buffer>[] = [];
+  const address = await startStandIn(t, (reply) => void replies.push(reply));
+  const client = await connect(t, address, { retries: 0, breaker: { failures: 2, openMs: 60_000 } });
+  const received = async (calls: number) => {
+    while (replies.length < calls) await new Promise(setImmediate);
+    return replies.splice(0);
+  };
+  const together = Array.from({ length: 5 }, () => client.check(["user", "alex"]));
+  const failures = together.slice(1).map(failure);
+  const [first, ...others] = await received(5);
+  first?.(null, Buffer.alloc(0));
+  await Promise.any(together);
+  for (const reply of others) reply({ code: status.UNAVAILABLE, details: "why" });
+  await Promise.all(failures);
+  assert.equal(client.breakerState, "closed");
+  for (const state of ["closed", "open"]) {
+    const failed = failure(client.check(["user", "alex"]));
+    (await received(1))[0]?.({ code: status.UNAVAILABLE, details: "why" });
+    await failed;
+    assert.equal(client.breakerState, state);
+  }
+});
+
+test("malformed details of an error are left out", async (t) => {
+  const metadata = new Metadata();
+  metadata.set("grpc-status-details-bin", Buffer.from([0xff, 0xff]));
+  const address = await startStandIn(t, (reply) => reply({ code: status.NOT_FOUND, details: "why", metadata }));
+  const client = await connect(t, address);
+  const { code, field, retryAfterMs } = await failure(client.check(["user", "alex"]));
+  assert.deepEqual([code, field, retryAfterMs], ["NOT_FOUND", null, null]);
+});
+
+for (const deadlineMs of [2 ** 31, Infinity]) {
+  test(`a deadline of ${deadlineMs} ms is a long one`, async (t) => {
+    const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
+    for (const options of [{}, { coalesce: true }, { lease: true }]) {
+      const client = await connect(t, address, { deadlineMs, ...options });
+      await client.ready(deadlineMs);
+      for (let i = 0; i < 20; i++) assert.ok((await client.check(["many"])).allowed);
+      assert.ok((await client.check(["many"], { deadlineMs })).allowed);
+      await client.withSlot(["slots", "alex"], {}, async () => {});
+      await client.close();
+    }
+  });
+}
+
+test("a check of a batch that cannot be encoded has its error in its place", async (t) => {
+  const { address, server } = await startWeir(t);
+  const weir = await connect(t, address, { retries: 0 });
+  const [good, bad] = [{ key: ["user", "alex"] }, { key: ["user", "alex"], cost: 1.5 }];
+  const codes = (results: readonly (Decision | WeirError)[]) =>
+    results.map((result) => (result instanceof WeirError ? result.code : result.source));
+  assert.deepEqual(codes(await weir.checkBatch([bad, good, bad, good])), [
+    "INVALID_ARGUMENT",
+    "service",
+    "INVALID_ARGUMENT",
+    "service",
+  ]);
+  assert.deepEqual(codes(await weir.checkBatch([bad])), ["INVALID_ARGUMENT"]);
+  await server.stop();
+  assert.deepEqual(codes(await weir.checkBatch([bad, good], { onFailure: "allow" })), ["INVALID_ARGUMENT", "fallback"]);
+  await assert.rejects(weir.checkBatch([bad, good]), { code: "UNAVAILABLE" });
 });
 
 test("outages are the same as in the packages of other languages", () => {

@@ -73,12 +73,12 @@ test("without a decision a guard passes or fails closed, and each kind of failur
 });
 
 /** Serves on a free port. Resolves with a function that requests a path as a user. */
-async function serve(t: TestContext, listener: RequestListener): Promise<(path: string, user?: string) => Promise<Response>> {
+async function serve(t: TestContext, listener: RequestListener): Promise<(path: string, user?: string, method?: string) => Promise<Response>> {
   const server = createServer(listener).listen(0, "127.0.0.1");
   await once(server, "listening");
   t.after(() => server.close().closeAllConnections());
   const { port } = server.address() as AddressInfo;
-  return (path, user = "alex") => fetch(`http://127.0.0.1:${port}${path}`, { headers: { "x-user": user } });
+  return (path, user = "alex", method = "GET") => fetch(`http://127.0.0.1:${port}${path}`, { method, headers: { "x-user": user } });
 }
 
 async function assertRefused(response: Response): Promise<void> {
@@ -117,10 +117,11 @@ test("Express: keys by route, principal and address, and errors of keys", async 
   app.get("/broken", rateLimit(spy, () => assert.fail("no key")), (_, response) => void response.json({}));
   app.use(((_error, _request, response, _next) => void response.status(500).end()) satisfies express.ErrorRequestHandler);
   const ask = await serve(t, app);
-  await ask("/api/trades/7");
+  for (const method of ["GET", "HEAD"]) await ask("/api/trades/7", "alex", method);
   await ask("/address");
   assert.equal((await ask("/broken")).status, 500);
-  assert.deepEqual(keys, [["user", "alex", "GET /trades/:id"], ["address", "127.0.0.1"]]);
+  const route = ["user", "alex", "GET /trades/:id"];
+  assert.deepEqual(keys, [route, route, ["address", "127.0.0.1"]], "HEAD is limited as GET");
 });
 
 test("Express: a route has one key, however the path of its router is spelled", async (t) => {
@@ -163,6 +164,7 @@ schema:
     assert.deepEqual(await response.json(), { traded: true });
     assert.match(response.headers.get("ratelimit") ?? "", new RegExp(`^"trades";r=${3 - id}`));
   }
+  assert.equal((await ask("/trades/4", "alex", "HEAD")).status, 429, "HEAD is limited as GET");
   await assertRefused(await ask("/trades/4"));
   assert.equal((await ask("/trades/4", "berta")).status, 200);
   assert.equal((await ask("/health")).headers.get("ratelimit"), null, "the plugin guards only the part that registers it");

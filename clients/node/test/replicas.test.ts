@@ -41,6 +41,20 @@ async function charged(client: Client): Promise<number> {
   return LIMIT - (await client.check(["many"], { cost: 0 })).remaining;
 }
 
+test("a frozen replica leaves the circuit breaker closed", async (t) => {
+  const { replicas, target } = await startReplicas(t);
+  const client = await connect(t, target);
+  while ((await Promise.all(replicas.map((replica) => replica.checks("grpc")))).includes(0)) await client.check(["many"]);
+  await replicas[0].server.freeze();
+  const codes = new Set<string | undefined>();
+  for (let i = 0; i < 3; i++) {
+    const checks = Array.from({ length: 20 }, () => client.check(["many"], { deadlineMs: 1_000, onFailure: "deny" }));
+    for (const { error } of await Promise.all(checks)) codes.add(error?.code);
+  }
+  assert.deepEqual(codes, new Set([undefined, "DEADLINE_EXCEEDED"]));
+  assert.equal(client.breakerState, "closed");
+});
+
 for (const coalesce of [false, true]) {
   const how = coalesce ? "over a stream" : "in calls";
 

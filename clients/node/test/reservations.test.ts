@@ -67,6 +67,32 @@ test("without a decision a reservation holds nothing, and onFailure decides", as
   assert.deepEqual(outcome.allowed && outcome.value, false);
 });
 
+test("a settlement that fails at the end of a block is logged, and fails no work", async (t) => {
+  const { address, server } = await startWeir(t);
+  const warnings: string[] = [];
+  const logger = { warn: (line: string) => void warnings.push(line), error: assert.fail };
+  const weir = await connect(t, address, { retries: 0, logger, breaker: false });
+  const fails = /^a reservation is not settled, and ends with its ttl: UNAVAILABLE/;
+  let done = 0;
+  const ending = async () => {
+    await server.stop("SIGKILL");
+    done += 1;
+  };
+  const first = await weir.slot(SLOTS);
+  const reservations = [await weir.reserve(USER, { ttlMs: 60_000 }), await weir.reserve(USER, { ttlMs: 60_000 })];
+  {
+    await using _ = first;
+    await ending();
+  }
+  for (const reservation of reservations) {
+    await using _ = reservation;
+    await ending();
+  }
+  assert.equal(done, 3);
+  assert.equal(warnings.length, 3);
+  for (const warning of warnings) assert.match(warning, fails);
+});
+
 test("a slot is held while the work goes on, and given back", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const outcome = await weir.withSlot(SLOTS, {}, async (slot) => {

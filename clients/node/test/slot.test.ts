@@ -39,7 +39,7 @@ function hold(extend: (deadlineMs: number) => Promise<number>): { slot: SlotModu
     extend: (_: number, { deadlineMs }: { deadlineMs: number }) => (deadlines.push(deadlineMs), extend(deadlineMs)),
   };
   type Held = ConstructorParameters<typeof SlotModule.Slot>[0];
-  return { slot: new Slot(reservation as unknown as Held, HELD_MS, 0), deadlines };
+  return { slot: new Slot(reservation as unknown as Held, HELD_MS, 0, console), deadlines };
 }
 
 /** A call that is not answered. */

@@ -21,19 +21,41 @@ class Clock:
 def opened(clock: Clock) -> weir.Breaker:
     breaker = weir.Breaker(failures=2, open_for=timedelta(seconds=1), clock=clock)
     for _ in range(2):
-        breaker.enter()
-        breaker.failed()
+        breaker.failed(breaker.enter())
     return breaker
 
 
 def test_it_opens_after_consecutive_failures_only() -> None:
     breaker = weir.Breaker(failures=2)
     for _ in range(5):
-        breaker.enter()
-        breaker.failed()
+        breaker.failed(breaker.enter())
         breaker.enter()
         breaker.succeeded()
     assert breaker.state.name == "CLOSED"
+
+
+def test_outages_of_calls_that_began_before_the_last_answer_do_not_count() -> None:
+    breaker = weir.Breaker(failures=2)
+    together = [breaker.enter() for _ in range(10)]
+    breaker.succeeded()
+    for permit in together:
+        breaker.failed(permit)
+    assert breaker.state.name == "CLOSED"
+    for _ in range(2):
+        breaker.failed(breaker.enter())
+    assert breaker.state.name == "OPEN"
+
+
+def test_an_answer_to_an_earlier_call_outweighs_the_outage_of_the_probe() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 1.0
+    probe = breaker.enter()
+    # The call was sent before the circuit breaker opened.
+    breaker.succeeded()
+    breaker.failed(probe)
+    breaker.failed(breaker.enter())
+    assert breaker.state is State.CLOSED
 
 
 def test_while_open_one_probe_at_a_time_passes() -> None:
@@ -43,11 +65,11 @@ def test_while_open_one_probe_at_a_time_passes() -> None:
     with pytest.raises(weir.CircuitOpen):
         breaker.enter()
     clock.now = 1.0
-    breaker.enter()
+    probe = breaker.enter()
     assert breaker.state.name == "HALF_OPEN"
     with pytest.raises(weir.CircuitOpen):
         breaker.enter()
-    breaker.failed()
+    breaker.failed(probe)
     assert breaker.state.name == "OPEN"
     clock.now = 1.999
     with pytest.raises(weir.CircuitOpen):
@@ -63,32 +85,37 @@ def test_an_abandoned_probe_leaves_its_place_to_the_next_call() -> None:
     clock = Clock()
     breaker = opened(clock)
     clock.now = 1.0
-    breaker.enter()
-    breaker.abandoned()
+    breaker.abandoned(breaker.enter())
     breaker.enter()
     assert breaker.state.name == "HALF_OPEN"
 
 
 def test_a_call_that_is_not_the_probe_does_not_give_up_the_probes_place() -> None:
     clock = Clock()
-    breaker = opened(clock)
+    breaker = weir.Breaker(failures=2, open_for=1.0, clock=clock)
+    # They are sent before it opens.
+    early = [breaker.enter() for _ in range(4)]
+    for permit in early[:2]:
+        breaker.failed(permit)
     clock.now = 1.0
-    assert breaker.enter()
-    # They were sent before it opened.
-    breaker.abandoned(probe=False)
-    breaker.failed(probe=False)
+    assert breaker.enter().is_probe
+    breaker.abandoned(early[2])
+    breaker.failed(early[3])
     assert breaker.state.name == "HALF_OPEN"
     with pytest.raises(weir.CircuitOpen):
         breaker.enter()
     breaker.succeeded()
-    assert breaker.enter() is False
+    assert not breaker.enter().is_probe
 
 
 def test_calls_that_fail_after_it_opened_do_not_keep_it_open() -> None:
     clock = Clock()
-    breaker = opened(clock)
+    breaker = weir.Breaker(failures=2, open_for=1.0, clock=clock)
+    early = [breaker.enter() for _ in range(3)]
+    for permit in early[:2]:
+        breaker.failed(permit)
     clock.now = 0.9
-    breaker.failed()
+    breaker.failed(early[2])
     clock.now = 1.0
     breaker.enter()
 
@@ -107,7 +134,7 @@ def test_a_probe_closes_it_by_an_answer_alone(error: BaseException | None, state
     clock = Clock()
     breaker = opened(clock)
     clock.now = 1.0
-    breaker.ended(error, probe=breaker.enter())
+    breaker.ended(error, breaker.enter())
     assert breaker.state is state
 
 
@@ -116,7 +143,7 @@ def test_listeners_hear_of_each_change() -> None:
     clock = Clock()
     breaker = weir.Breaker(failures=1, clock=clock)
     breaker.on_change(states.append)
-    breaker.failed()
+    breaker.failed(breaker.enter())
     clock.now = 1.0
     breaker.enter()
     breaker.succeeded()
@@ -126,8 +153,7 @@ def test_listeners_hear_of_each_change() -> None:
 def test_with_zero_failures_it_never_opens() -> None:
     breaker = weir.Breaker(failures=0)
     for _ in range(100):
-        breaker.enter()
-        breaker.failed()
+        breaker.failed(breaker.enter())
     assert breaker.state is State.CLOSED
     with pytest.raises(ValueError, match="failure"):
         weir.Breaker(failures=-1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from support import Service, eventually, new_token
+from support import POLICY, Service, eventually, new_token
 
 import weir
 from weir import errors
@@ -31,6 +32,8 @@ def test_an_invalid_request_names_its_field(client: Any) -> None:
     assert raised.value.field == "limit_spec.limits[0].gcra.count"
     assert raised.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert str(raised.value).startswith("INVALID_ARGUMENT: ")
+    with pytest.raises(weir.InvalidRequest):
+        client.check(TRADE, max_wait=float("inf"))
 
 
 def test_faults_of_the_configuration_raise_whatever_a_caller_prefers(client: Any) -> None:
@@ -165,6 +168,47 @@ def test_load_shedding_says_when_to_retry() -> None:
     assert isinstance(shed, weir.Overloaded)
     assert shed.retry_after
     assert shed.retry_after.total_seconds() == 0.25
+
+
+def test_details_that_are_malformed_are_left_out() -> None:
+    endless = status_pb2.RetryInfo()
+    endless.retry_delay.seconds = 2**62
+    status = status_pb2.Status(code=8)
+    status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=endless.SerializeToString())
+    for details in (b"\xff\xff", status.SerializeToString()):
+        metadata = grpc.aio.Metadata(("grpc-status-details-bin", details))
+        error = grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.aio.Metadata(), metadata)
+        shed = errors.of_rpc(error)
+        assert (type(shed), shed.field, shed.retry_after) == (weir.Overloaded, None, None)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_reads_a_token_file_whose_lock_its_parent_holds(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first")
+    token = TokenFile(file)
+    file.write_text("other")
+    token._next_look = 0.0
+    with token._lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if token.metadata() == (("authorization", "Bearer other"),) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("deadline", [float("inf"), 1e10, timedelta.max])
+@pytest.mark.parametrize("options", [{}, {"coalesce": True}, {"lease": True}])
+def test_a_deadline_may_be_arbitrarily_long(
+    serve: Callable[..., Service], connect: Callable[..., Any], deadline: Any, options: Any
+) -> None:
+    service = serve(policy=f"lease: true{POLICY}")
+    client = connect(service.address, deadline=deadline, **options)
+    assert client.wait_ready(deadline)
+    for _ in range(20):
+        assert client.check(["user", "alex"])
+    assert client.check(["user", "alex"], deadline=deadline)
+    with client.slot(SLOT, deadline=deadline) as slot:
+        assert slot.decision
 
 
 def denied(client: Any) -> bool:

@@ -257,6 +257,33 @@ def test_a_replica_without_leases_decides_by_ordinary_checks(connect: Callable[.
         server.stop(None).wait()
 
 
+@pytest.mark.parametrize(
+    "code", [code for code in grpc.StatusCode if code.name not in ("OK", "UNAVAILABLE", "CANCELLED")]
+)
+def test_a_stream_that_is_rejected_fails_no_check(code: grpc.StatusCode, connect: Callable[..., Any]) -> None:
+    is_rejected = threading.Event()
+
+    def check(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return pb.CheckResponse(allowed=True).SerializeToString()
+
+    def lease(requests: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        is_rejected.set()
+        context.abort(code, "no streams")
+
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(check),
+            "Lease": grpc.stream_stream_rpc_method_handler(lease),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weir.v1.RateLimiter", handlers),))
+        client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", lease=True)
+        server.start()
+        eventually(lambda: bool(client.check(KEY)) and is_rejected.is_set())
+        client.close()
+        server.stop(None).wait()
+
+
 def test_a_check_whose_stream_is_rejected_keeps_its_deadline(connect: Callable[..., Any]) -> None:
     deadline, rejects_after, is_rejected = 5.0, 0.5, threading.Event()
     left: list[float] = []

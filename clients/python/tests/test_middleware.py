@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,19 @@ def test_keys_of_requests() -> None:
     assert key(scope) == ["user", "alex", "berta", "192.0.2.1", "7"]
     assert asgi.key_of(asgi.header("none"), asgi.path_segment(5))(scope) == ["-", "-"]
     assert asgi.key_of("user", asgi.header("none", default=None))(scope) is None
+    scope["user"] = Account(7, "the same for all")
+    assert asgi.key_of(asgi.principal())(scope) == ["7"]
     del scope["user"], scope["client"]
     assert asgi.key_of(asgi.principal(), asgi.client_address)(scope) == ["-", "-"]
+
+
+@dataclass
+class Account:
+    """A user with an identity; Starlette's SimpleUser has none."""
+
+    identity: int
+    display_name: str
+    is_authenticated = True
 
 
 class Shop(grpc.GenericRpcHandler):

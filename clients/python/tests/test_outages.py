@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support import PATIENCE_SECONDS, Service, eventually
+from support import PATIENCE_SECONDS, POLICY, Service, eventually
 
 import weir
 
@@ -72,7 +72,7 @@ def test_refusals_and_invalid_requests_leave_it_closed(service: Service, connect
 
 def test_a_probe_that_ends_with_its_client_leaves_the_breaker_open(connect: Callable[..., Any]) -> None:
     breaker = weir.Breaker(failures=1, open_for=0)
-    breaker.failed()
+    breaker.failed(breaker.enter())
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
         client = connect(f"127.0.0.1:{silent.getsockname()[1]}", breaker=breaker)
         probe = pool.submit(client.check, TRADE)
@@ -80,6 +80,24 @@ def test_a_probe_that_ends_with_its_client_leaves_the_breaker_open(connect: Call
         client.run(client._client.close()) if hasattr(client, "_client") else client.close()
         assert probe.exception(PATIENCE_SECONDS)
     assert breaker.state.name == "OPEN"
+
+
+def test_a_frozen_replica_leaves_the_breaker_closed(serve: Callable[..., Service], connect: Callable[..., Any]) -> None:
+    replicas = [serve(), serve(policy=POLICY.replace("99999", "77777"))]
+    client = connect([replica.address for replica in replicas])
+
+    def check(_: int) -> weir.Decision:
+        decision: weir.Decision = client.check(USER, cost=0, deadline=1, on_failure=weir.OnFailure.DENY)
+        return decision
+
+    with ThreadPoolExecutor(20) as pool:
+        # Both are connected.
+        eventually(lambda: len({check(0).limit for _ in range(4)}) == 2)
+        replicas[0].signal(signal.SIGSTOP)
+        decisions = [decision for _ in range(3) for decision in pool.map(check, range(20))]
+    errors = {type(decision.error) for decision in decisions}
+    assert errors == {type(None), weir.DeadlineExceeded}
+    assert client.breaker.state is weir.State.CLOSED
 
 
 def test_a_killed_replica_fails_no_call_and_each_is_charged_once(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from support import POLICY, Service
+from support import POLICY, Service, eventually
 
 import weir
 from weir import _telemetry
@@ -63,8 +64,11 @@ def test_checks_are_counted_and_measured(service: Service, connect: Callable[...
         ("default", "error", "service"): 1,
         ("none", "error", "service"): 2,
     }
-    durations = {labels: point.count for labels, point in collector.points("weir.client.duration").items()}
+    points = collector.points("weir.client.duration")
+    durations = {labels: point.count for labels, point in points.items()}
     assert durations == {(("domain", "default"),): 7, (("domain", "none"),): 1}
+    # Most checks take less than a millisecond.
+    assert {point.explicit_bounds[:4] for point in points.values()} == {(0.0001, 0.00025, 0.0005, 0.001)}
 
 
 def test_each_check_of_a_call_that_fails_is_counted_in_its_domain(
@@ -136,25 +140,35 @@ def test_the_breaker_and_fallbacks_are_told(service: Service, connect: Callable[
     )
     service.kill()
     client.check(TRADE)
-    (state,) = collector.points("weir.client.breaker").values()
-    assert state.value == 2
+    connect(service.address.replace("127.0.0.1", "localhost"), **collector.options)
+    states = {dict(labels)["server.address"]: point.value for labels, point in breakers(collector)}
+    assert states == {service.address: 2, service.address.replace("127.0.0.1", "localhost"): 0}
     assert collector.counts() == {("default", "allowed", "fallback"): 1}
     service.start()
     client.check(TRADE, deadline=20)
-    (state,) = collector.points("weir.client.breaker").values()
-    assert state.value == 0
+    assert {point.value for _, point in breakers(collector)} == {0}
 
 
-def test_the_service_learns_of_the_trace(service: Service, connect: Callable[..., Any]) -> None:
+def breakers(collector: Collector) -> Any:
+    return collector.points("weir.client.breaker").items()
+
+
+def test_the_service_goes_on_in_the_trace_of_the_caller(
+    serve: Callable[..., Service], connect: Callable[..., Any]
+) -> None:
     collector = Collector()
-    observation = _telemetry.OpenTelemetry(weir.Breaker(), None, collector.tracers).observe("")
-    with observation as seen:
-        ((name, value),) = seen.metadata
+    service = serve(WEIR_LOG__LEVEL="weir::access=debug,info")
+    connect(service.address, **collector.options).check(TRADE)
     (span,) = collector.spans.get_finished_spans()
     context = span.get_span_context()
     assert context
-    assert name == "traceparent"
-    assert format(context.trace_id, "032x") in value
+    trace = f'"trace_id":"{context.trace_id:032x}"'
+    eventually(lambda: any('"call":"weir.v1.RateLimiter/Check"' in line and trace in line for line in service.log))
+
+
+def test_opentelemetry_before_1_30_takes_no_boundaries() -> None:
+    meter: Any = SimpleNamespace(create_histogram=lambda name, unit, description: name)
+    assert str(_telemetry._durations(meter)) == "weir.client.duration"
 
 
 def test_without_opentelemetry_nothing_is_told(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

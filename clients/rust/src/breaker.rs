@@ -8,7 +8,7 @@ use std::{
 use tokio::time::Instant;
 use tonic::Code;
 
-use crate::Error;
+use crate::{Error, call::MAX_DEADLINE};
 
 /// The settings of the circuit breaker.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +36,19 @@ pub enum BreakerState {
     HalfOpen,
 }
 
+/// An outage of a call that began before the last answer does not count: calls that were sent together to one frozen
+/// replica miss their deadlines together, while other replicas answer.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     settings: BreakerSettings,
-    state: Mutex<State>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: State,
+    /// The number of answers so far.
+    answers: u64,
 }
 
 #[derive(Debug)]
@@ -51,15 +60,16 @@ enum State {
 
 impl Breaker {
     pub(crate) fn new(settings: BreakerSettings) -> Self {
-        Self { settings, state: Mutex::new(State::Closed { failures: 0 }) }
+        let settings = BreakerSettings { open_for: settings.open_for.min(MAX_DEADLINE), ..settings };
+        Self { settings, inner: Mutex::new(Inner { state: State::Closed { failures: 0 }, answers: 0 }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn state(&self) -> BreakerState {
-        match *self.lock() {
+        match self.lock().state {
             State::Closed { .. } => BreakerState::Closed,
             State::Open { .. } => BreakerState::Open,
             State::HalfOpen => BreakerState::HalfOpen,
@@ -68,16 +78,16 @@ impl Breaker {
 
     /// Permits a call, or fails if the breaker is open.
     pub(crate) fn permit(&self) -> Result<Permit<'_>, Error> {
-        let mut state = self.lock();
-        let probe = match *state {
+        let mut inner = self.lock();
+        let probe = match inner.state {
             State::Closed { .. } => false,
             State::Open { until } if until <= Instant::now() => {
-                *state = State::HalfOpen;
+                inner.state = State::HalfOpen;
                 true
             }
             State::Open { .. } | State::HalfOpen => return Err(Error::CircuitOpen),
         };
-        Ok(Permit { breaker: self, probe })
+        Ok(Permit { breaker: self, probe, answers: inner.answers })
     }
 }
 
@@ -85,6 +95,8 @@ impl Breaker {
 pub(crate) struct Permit<'a> {
     breaker: &'a Breaker,
     probe: bool,
+    /// The number of answers when the call began.
+    answers: u64,
 }
 
 impl Permit<'_> {
@@ -93,31 +105,41 @@ impl Permit<'_> {
         if error.is_some_and(|error| error.code() == Code::Cancelled) {
             return;
         }
-        let outage = error.is_some_and(Error::is_outage);
-        let mut state = self.breaker.lock();
+        let probe = std::mem::take(&mut self.probe);
+        let mut inner = self.breaker.lock();
+        if !error.is_some_and(Error::is_outage) {
+            inner.answers += 1;
+            inner.state = State::Closed { failures: 0 };
+            return;
+        }
+        if self.answers != inner.answers {
+            return;
+        }
         let BreakerSettings { failures: most, open_for } = self.breaker.settings;
         let open = State::Open { until: Instant::now() + open_for };
-        match (&mut *state, outage) {
-            (State::Closed { failures }, true) if most > 0 => {
+        match &mut inner.state {
+            State::Closed { failures } if most > 0 => {
                 *failures += 1;
                 if *failures >= most {
-                    *state = open;
+                    inner.state = open;
                 }
             }
-            // Outcomes of calls that started before it opened change nothing.
-            (State::Open { .. }, _) => {}
-            (State::HalfOpen, _) if !self.probe => {}
-            (State::HalfOpen, true) => *state = open,
-            _ => *state = State::Closed { failures: 0 },
+            State::HalfOpen if probe => inner.state = open,
+            // Outages of calls that started before it opened change nothing.
+            _ => {}
         }
-        self.probe = false;
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        if self.probe {
-            *self.breaker.lock() = State::Open { until: Instant::now() };
+        if !self.probe {
+            return;
+        }
+        let mut inner = self.breaker.lock();
+        // The answer to an earlier call may have closed it meanwhile. If it has opened again, another call may be the probe.
+        if self.answers == inner.answers && matches!(inner.state, State::HalfOpen) {
+            inner.state = State::Open { until: Instant::now() };
         }
     }
 }
@@ -140,10 +162,8 @@ mod tests {
             call(&breaker, outage);
         }
         assert_eq!(breaker.state(), BreakerState::Closed);
-        let late = breaker.permit().expect("closed");
         call(&breaker, true);
         assert_eq!(breaker.state(), BreakerState::Open);
-        late.record(None);
         advance(Duration::from_millis(999)).await;
         assert_eq!(breaker.permit().err(), Some(Error::CircuitOpen));
 
@@ -158,6 +178,36 @@ mod tests {
         assert_eq!(breaker.permit().err(), Some(Error::CircuitOpen));
         advance(Duration::from_secs(1)).await;
         call(&breaker, false);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+
+    #[tokio::test]
+    async fn outages_of_calls_that_began_before_the_last_answer_do_not_count() {
+        pause();
+        let breaker = Breaker::new(BreakerSettings { failures: 2, ..BreakerSettings::default() });
+        let together: Vec<_> = (0..10).map(|_| breaker.permit().expect("closed")).collect();
+        call(&breaker, false);
+        together.into_iter().for_each(|permit| permit.record(Some(&Error::CircuitOpen)));
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        let mut early: Vec<_> = (0..3).map(|_| breaker.permit().expect("closed")).collect();
+        call(&breaker, true);
+        call(&breaker, true);
+        assert_eq!(breaker.state(), BreakerState::Open);
+
+        // Calls that were sent before it opened: an outage changes nothing, an answer closes it, whatever the probe finds.
+        advance(Duration::from_secs(1)).await;
+        let probe = breaker.permit().expect("a probe");
+        early.pop().expect("a call").record(Some(&Error::CircuitOpen));
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        early.pop().expect("a call").record(None);
+        probe.record(Some(&Error::CircuitOpen));
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        call(&breaker, true);
+        call(&breaker, true);
+        advance(Duration::from_secs(1)).await;
+        let probe = breaker.permit().expect("a probe");
+        early.pop().expect("a call").record(None);
+        drop(probe);
         assert_eq!(breaker.state(), BreakerState::Closed);
     }
 

@@ -17,6 +17,9 @@ use crate::{
 /// Delay before a rejected stream, for example at `grpc.max_open_streams`, is opened again.
 pub(crate) const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
+/// Maximum deadline: a clock cannot hold arbitrarily late times.
+pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(86_400);
+
 /// Makes an attempt from a unary method of the service.
 macro_rules! unary {
     ($method:ident) => {
@@ -144,7 +147,7 @@ impl Caller {
             let connection = match self.pool.ready(avoid.as_ref(), failed.is_some()).await {
                 Ok(connection) => connection,
                 // Nothing was sent. A retry waits for a connection, and fails only when the client is closed.
-                Err(error) if left > 0 && repeat == Repeat::Safe && failed.is_none() => {
+                Err(error) if left > 0 && failed.is_none() && error.code() == Code::Unavailable => {
                     left -= 1;
                     *failed = Some(error);
                     continue;
@@ -178,7 +181,7 @@ mod tests {
     use crate::{
         Client,
         fake_service::{serve, virtual_time},
-        proto::CheckResponse,
+        proto::{CheckAllResponse, CheckResponse},
     };
 
     const DEADLINE: Duration = Duration::from_secs(2);
@@ -198,10 +201,16 @@ mod tests {
             sleep(Duration::from_millis(200)).await;
             let mut calls = serve(&socket);
             while let Some(call) = calls.recv().await {
-                call.answer(&CheckResponse { allowed: true, ..CheckResponse::default() });
+                match &*call.method {
+                    "CheckAll" => call.answer(&CheckAllResponse { allowed: true, ..CheckAllResponse::default() }),
+                    _ => call.answer(&CheckResponse { allowed: true, ..CheckResponse::default() }),
+                }
             }
         });
-        assert!(weir.check(["api"]).await.expect("an answer").allowed);
+        // Nothing is sent without a connection, so a call that must not be repeated waits too.
+        let all = weir.check_all([["api"]]);
+        let (decision, all) = tokio::join!(weir.check(["api"]), all);
+        assert!(decision.expect("an answer").allowed && all.expect("an answer").allowed);
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@ use std::{sync::Arc, time::Duration};
 use weir_core::domain::request::MAX_COST;
 
 use crate::{
+    call::MAX_DEADLINE,
     limit::duration,
     proto::{Charge, CheckRequest, Limit},
 };
@@ -117,9 +118,9 @@ impl Check {
         self
     }
 
-    /// Sets the time limit of the call, with its retries. Default: the client's.
+    /// Sets the time limit of the call, with its retries: at most a day. Default: the client's.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.deadline = Some(deadline.min(MAX_DEADLINE));
         self
     }
 

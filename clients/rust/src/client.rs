@@ -11,12 +11,12 @@ use tonic::Request;
 use crate::{
     BreakerSettings, BreakerState, Check, Decision, Error, OnFailure, Reset, Together,
     breaker::Breaker,
-    call::{Caller, Failure, Repeat, unary},
+    call::{Caller, Failure, MAX_DEADLINE, Repeat, unary},
     check::charges,
     lease::{self, Leases, Route},
     net::{Connection, Dialer, Pool},
     proto::{CheckAllRequest, CheckBatchRequest, CheckRequest, CheckResponse},
-    telemetry::Telemetry,
+    telemetry::{Telemetry, observe_breaker},
     token::Token,
 };
 
@@ -84,9 +84,9 @@ impl Builder {
         self
     }
 
-    /// Sets the time limit of a call, with its retries. Default: 50 ms.
+    /// Sets the time limit of a call, with its retries: at most a day. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = deadline.min(MAX_DEADLINE);
         self
     }
 
@@ -154,6 +154,7 @@ impl Builder {
         let mut tasks = JoinSet::new();
         let pool = Pool::open(target, dialer, &mut tasks);
         let caller = Arc::new(Caller { pool, breaker: Breaker::new(self.breaker), token, retries: self.retries });
+        observe_breaker(&self.target, &caller);
         let telemetry = Arc::new(Telemetry::new());
         let leases = Leases::start(Arc::clone(&caller), Arc::clone(&telemetry), self.deadline, &mut tasks);
         let inner = Inner {
@@ -240,7 +241,7 @@ impl Client {
             };
             answer.map(Decision::from).or_else(|error| Decision::fallback(on_failure, error))
         };
-        inner.telemetry.observe(&domain, &inner.caller.breaker, decide).await
+        inner.telemetry.observe(&domain, decide).await
     }
 
     /// Sends a check in a unary call, or over the stream of coalesced checks.

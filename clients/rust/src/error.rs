@@ -5,8 +5,6 @@ use tonic_types::StatusExt as _;
 
 use crate::proto;
 
-pub(crate) const CLOSED: &str = "the client is closed";
-
 /// The reason why the service did not decide.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -52,7 +50,7 @@ pub enum Error {
     /// The circuit breaker is open: the call was not sent.
     #[error("circuit breaker open")]
     CircuitOpen,
-    /// Any other status, such as INTERNAL.
+    /// Any other status, such as INTERNAL; CANCELLED: the client is closed.
     #[error("{message} ({code:?})")]
     Other {
         /// The status.
@@ -95,7 +93,7 @@ impl Error {
 
     /// Returns the error of calls after the client was closed.
     pub(crate) fn closed() -> Self {
-        Self::Unavailable(CLOSED.to_owned())
+        Self::Other { code: Code::Cancelled, message: "the client is closed".to_owned() }
     }
 
     fn new(code: Code, message: String, field: Option<String>, retry_after: Option<Duration>) -> Self {

@@ -8,7 +8,8 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tonic::Code;
 
 use crate::{Check, Client, Decision, Error, Level, OnFailure, Source};
 
@@ -53,12 +54,18 @@ impl Client {
     /// Without a decision the request passes (fail open); with [`OnFailure::Deny`], of the check or the client, it is
     /// refused with 503 (fail closed). This includes configuration errors, which are logged as such. Each kind of
     /// failure is logged at most once in 10 s.
+    ///
+    /// With [`Check::max_wait`] an allowed request passes after the [`wait`](Decision::wait) of its decision. Drop the
+    /// future to end the wait.
     pub async fn guard(&self, check: impl Into<Check>) -> Verdict {
         let mut check = check.into().levels();
         repair_key(&mut Arc::make_mut(&mut check.request).key);
         let fails_closed = self.on_failure(&check) == Some(OnFailure::Deny);
         let error = match self.check(check.on_failure(OnFailure::Error)).await {
-            Ok(decision) => return Verdict::from(&decision),
+            Ok(decision) => {
+                sleep(decision.wait).await;
+                return Verdict::from(&decision);
+            }
             Err(error) => error,
         };
         self.inner.logged.log(&error);
@@ -155,7 +162,7 @@ impl Logged {
             return;
         }
         last.insert(code as i32, now);
-        if error.is_outage() {
+        if error.is_outage() || code == Code::Cancelled {
             tracing::warn!(?code, %error, "no answer from weir");
         } else {
             tracing::error!(?code, %error, "WEIR IS SET UP WRONGLY, nothing is limited");

@@ -122,7 +122,7 @@ fn grpc<R>(refusal: &Refusal) -> Response<Either<R, Full<Bytes>>> {
 
 /// Functions from a request to its check, for [`GuardLayer`].
 pub mod key {
-    use http::Request;
+    use http::{Method, Request};
 
     use crate::Check;
 
@@ -136,9 +136,12 @@ pub mod key {
     }
 
     /// `[prefix, METHOD, PATTERN]`, for a layer on the route with this pattern, such as `/trades/{id}`. The path itself
-    /// would give each spelling and each value its own counts.
+    /// would give each spelling and each value its own counts. HEAD shares the counts of GET, whose route answers it.
     pub fn route<B>(prefix: &'static str, pattern: &'static str) -> impl Fn(&Request<B>) -> Option<Check> + Clone {
-        move |request| Some(Check::new([prefix, request.method().as_str(), pattern]))
+        move |request| {
+            let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+            Some(Check::new([prefix, method.as_str(), pattern]))
+        }
     }
 
     /// `[prefix, PRINCIPAL]` with the principal that an authentication layer before this one put into the request's

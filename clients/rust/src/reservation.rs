@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     Check, Client, Decision, Error,
-    call::{Repeat, unary},
+    call::{MAX_DEADLINE, Repeat, unary},
     limit::duration,
     proto::{CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, OnExpiry, ReserveRequest},
 };
@@ -94,10 +94,12 @@ pub struct Settlement {
     pub refunded: u64,
     /// The units charged beyond what was reserved.
     pub overage: u64,
-    /// Whether the reservation was made without the shared store, by a check that charged it, so that settling changed
-    /// nothing.
+    /// Whether nothing was held, so that settling changed nothing: [`OnFailure`](crate::OnFailure) decided, or a service
+    /// without its shared store, by a check that charged the units.
     pub degraded: bool,
 }
+
+const NOTHING_HELD: Settlement = Settlement { charged: 0, refunded: 0, overage: 0, degraded: true };
 
 /// Held units. Settle them with [`commit`](Self::commit) or [`cancel`](Self::cancel).
 ///
@@ -141,7 +143,7 @@ impl Client {
             ttl: ttl.and_then(duration),
             on_expiry: on_expiry.into(),
         };
-        let (mut hold, mut lasts) = (String::new(), ttl.unwrap_or_default());
+        let (mut hold, mut lasts) = (String::new(), ttl.unwrap_or_default().min(MAX_DEADLINE));
         let decide = async {
             match self.call(deadline, message, repeat, unary!(reserve)).await {
                 Ok(response) => {
@@ -152,7 +154,7 @@ impl Client {
                 Err(error) => Decision::fallback(on_failure, error),
             }
         };
-        let decision = self.inner.telemetry.observe(&domain, &self.inner.caller.breaker, decide).await?;
+        let decision = self.inner.telemetry.observe(&domain, decide).await?;
         if !decision.allowed {
             return Ok(Acquired::Refused(Box::new(decision)));
         }
@@ -177,7 +179,7 @@ impl Reservation {
     /// `NotFound`: the reservation has ended. After an outage it expires.
     pub async fn commit(mut self, actual: impl Into<Option<u64>>) -> Result<Settlement, Error> {
         let actual = actual.into().map(|units| i64::try_from(units).unwrap_or(i64::MAX));
-        let Some(hold) = self.take() else { return Ok(Settlement::default()) };
+        let Some(hold) = self.take() else { return Ok(NOTHING_HELD) };
         let message = CommitRequest { hold, actual };
         self.client.call(None, message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
     }
@@ -187,7 +189,7 @@ impl Reservation {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub async fn cancel(mut self) -> Result<Settlement, Error> {
-        let Some(hold) = self.take() else { return Ok(Settlement::default()) };
+        let Some(hold) = self.take() else { return Ok(NOTHING_HELD) };
         cancel(&self.client, hold).await
     }
 

@@ -10,9 +10,6 @@ use tokio::{
 
 use crate::{Acquired, Client, Error, Reservation, Reserve, Settlement};
 
-/// Retry interval after a failed extension; shorter for a slot that expires soon.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
-
 /// A slot, held while this value lives: it is extended in the background at a third of its `ttl`. Give it back with
 /// [`release`](Self::release); a dropped slot is given back in the background.
 #[derive(Debug)]
@@ -79,7 +76,7 @@ async fn hold(
 ) {
     let mut expires = asked + reservation.expires_after();
     let mut next = (reservation.expires_after() / 3).saturating_sub(asked.elapsed());
-    // After an attempt that times out there is time for two more.
+    // Limits an attempt, and is the pause after one that fails.
     let mut sixth = reservation.expires_after() / 6;
     loop {
         tokio::select! {
@@ -113,7 +110,7 @@ async fn hold(
                 reservation.forget();
                 return;
             }
-            Err(_) => next = RETRY_EVERY.min(sixth),
+            Err(_) => next = sixth,
         }
     }
 }
@@ -121,6 +118,7 @@ async fn hold(
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
     use tonic::Code;
 
     use super::*;
@@ -130,7 +128,7 @@ mod tests {
         proto::{CheckResponse, ExtendResponse, ReserveResponse},
     };
 
-    const TTL: Duration = Duration::from_secs(6);
+    const TTL: Duration = Duration::from_secs(12);
 
     /// Takes a slot from a service that needs 1.5 s for it, and then answers extensions by `extend`. Returns it with
     /// the time before.
@@ -169,19 +167,30 @@ mod tests {
         virtual_time();
         let mut unanswered = Vec::new();
         let (held, asked) = slot(move |call| unanswered.push(call)).await;
-        assert_eq!(lost_after(&held, asked).await, 60);
+        assert_eq!(lost_after(&held, asked).await, 120);
     }
 
     #[tokio::test]
     async fn a_slot_is_lost_at_once_only_if_the_service_does_not_know_it() {
         virtual_time();
         for code in [Code::Unauthenticated, Code::PermissionDenied, Code::Unimplemented, Code::Unavailable] {
-            let (held, asked) = slot(move |call| call.fail(code)).await;
-            assert_eq!(lost_after(&held, asked).await, 60, "{code:?}");
+            let (attempt, mut attempts) = unbounded_channel();
+            let (held, asked) = slot(move |call| {
+                attempt.send(Instant::now()).expect("the test waits");
+                call.fail(code);
+            })
+            .await;
+            assert_eq!(lost_after(&held, asked).await, 120, "{code:?}");
+            // After a third of its time, and then each sixth.
+            let mut times: Vec<_> =
+                std::iter::from_fn(|| Some((attempts.try_recv().ok()? - asked).as_secs())).collect();
+            // A call that ended with UNAVAILABLE is repeated at once.
+            times.dedup();
+            assert_eq!(times, [4, 6, 8, 10], "{code:?}");
         }
         let (held, asked) = slot(|call| call.fail(Code::NotFound)).await;
         // After a third of its time, counted from the request.
-        assert_eq!(lost_after(&held, asked).await, 20);
+        assert_eq!(lost_after(&held, asked).await, 40);
     }
 
     #[tokio::test]

@@ -1,15 +1,19 @@
 //! Metrics and spans of checks, with the API of OpenTelemetry; a no-op without the feature. They never contain a key.
 
 #[cfg(feature = "opentelemetry")]
-pub(crate) use api::Telemetry;
+pub(crate) use api::{Telemetry, observe_breaker};
 #[cfg(not(feature = "opentelemetry"))]
-pub(crate) use none::Telemetry;
+pub(crate) use none::{Telemetry, observe_breaker};
 
 #[cfg(not(feature = "opentelemetry"))]
 mod none {
-    use crate::{Decision, Error, Source, breaker::Breaker};
+    use std::sync::Arc;
+
+    use crate::{Decision, Error, Source, call::Caller};
 
     pub(crate) struct Telemetry;
+
+    pub(crate) fn observe_breaker(_target: &str, _caller: &Arc<Caller>) {}
 
     impl Telemetry {
         pub(crate) fn new() -> Self {
@@ -23,7 +27,6 @@ mod none {
         pub(crate) async fn observe(
             &self,
             _domain: &str,
-            _breaker: &Breaker,
             check: impl Future<Output = Result<Decision, Error>>,
         ) -> Result<Decision, Error> {
             check.await
@@ -33,41 +36,31 @@ mod none {
 
 #[cfg(feature = "opentelemetry")]
 mod api {
-    use std::{
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
-        time::Instant,
-    };
+    use std::{sync::Arc, time::Instant};
 
     use opentelemetry::{
         KeyValue, global,
         global::{BoxedSpan, BoxedTracer},
-        metrics::{Counter, Gauge, Histogram},
+        metrics::{Counter, Histogram},
         trace::{Span as _, SpanKind, Status, Tracer as _},
     };
 
-    use crate::{BreakerState, Decision, Error, Source, breaker::Breaker};
+    use crate::{BreakerState, Decision, Error, Source, call::Caller};
 
     const SCOPE: &str = "weir-client";
-    /// Histogram bucket boundaries: powers of two around the usual duration of a check, from 62.5 µs to about 1 s.
-    const BOUNDARIES_S: [f64; 15] =
-        [62.5e-6, 125e-6, 250e-6, 500e-6, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3, 128e-3, 256e-3, 512e-3, 1.0];
+    /// Histogram bucket boundaries, the same in all client packages.
+    const BOUNDARIES_S: [f64; 13] =
+        [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0];
 
     pub(crate) struct Telemetry {
         checks: Counter<u64>,
         duration: Histogram<f64>,
-        breaker: Gauge<u64>,
-        last_breaker: AtomicU64,
         tracer: BoxedTracer,
     }
 
     impl Telemetry {
         pub(crate) fn new() -> Self {
             let meter = global::meter(SCOPE);
-            let breaker = meter
-                .u64_gauge("weir.client.breaker")
-                .with_description("State of the circuit breaker: 0 closed, 1 half-open (a probe is under way), 2 open.")
-                .build();
-            breaker.record(0, &[]);
             Self {
                 checks: meter
                     .u64_counter("weir.client.checks")
@@ -81,8 +74,6 @@ mod api {
                     .with_description("Duration of checks, retries included.")
                     .with_boundaries(BOUNDARIES_S.to_vec())
                     .build(),
-                breaker,
-                last_breaker: AtomicU64::new(0),
                 tracer: global::tracer(SCOPE),
             }
         }
@@ -90,7 +81,6 @@ mod api {
         pub(crate) async fn observe(
             &self,
             domain: &str,
-            breaker: &Breaker,
             check: impl Future<Output = Result<Decision, Error>>,
         ) -> Result<Decision, Error> {
             let mut span = self.tracer.span_builder("weir.check").with_kind(SpanKind::Client).start(&self.tracer);
@@ -102,7 +92,6 @@ mod api {
             self.count(domain, result.as_ref().ok().map(|decision| (decision.allowed, &decision.source)));
             describe(&mut span, &result);
             span.end();
-            self.record_breaker(breaker.state());
             result
         }
 
@@ -124,17 +113,24 @@ mod api {
             let domain = KeyValue::new("domain", name(domain).to_owned());
             self.checks.add(count, &[domain, KeyValue::new("outcome", outcome), KeyValue::new("source", source)]);
         }
+    }
 
-        fn record_breaker(&self, state: BreakerState) {
-            let state = match state {
-                BreakerState::Closed => 0,
-                BreakerState::HalfOpen => 1,
-                BreakerState::Open => 2,
-            };
-            if self.last_breaker.swap(state, Relaxed) != state {
-                self.breaker.record(state, &[]);
-            }
-        }
+    /// Reports the state of a client's circuit breaker, for as long as the client lives.
+    pub(crate) fn observe_breaker(target: &str, caller: &Arc<Caller>) {
+        let (address, caller) = (KeyValue::new("server.address", target.to_owned()), Arc::downgrade(caller));
+        global::meter(SCOPE)
+            .u64_observable_gauge("weir.client.breaker")
+            .with_description("State of the circuit breaker: 0 closed, 1 half-open (a probe is under way), 2 open.")
+            .with_callback(move |observer| {
+                let state = match caller.upgrade().map(|caller| caller.breaker.state()) {
+                    Some(BreakerState::Closed) => 0,
+                    Some(BreakerState::HalfOpen) => 1,
+                    Some(BreakerState::Open) => 2,
+                    None => return,
+                };
+                observer.observe(state, std::slice::from_ref(&address));
+            })
+            .build();
     }
 
     /// Names the domain like the service's own metrics.

@@ -22,16 +22,6 @@ pub(crate) enum Token {
     File { path: PathBuf, last: Mutex<(Instant, Value)> },
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Fixed(_) => f.write_str("Fixed"),
-            Self::File { path, .. } => f.debug_tuple("File").field(path).finish(),
-        }
-    }
-}
-
 impl Token {
     pub(crate) fn fixed(token: &str) -> Result<Self, Error> {
         bearer(token).map(Self::Fixed)

@@ -18,7 +18,7 @@ use opentelemetry_sdk::{
 };
 use weir_client::{BreakerSettings, Check, OnFailure, Reserve};
 
-use support::{TRADE, Weir, dir, patient};
+use support::{TRADE, Weir, dir, eventually, patient};
 
 fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
     let labels: BTreeMap<_, _> = attributes.map(|label| (label.key.as_str(), label.value.to_string())).collect();
@@ -57,8 +57,9 @@ async fn checks_are_counted_timed_and_traced() {
 
     let dir = dir();
     let service = Weir::start(&dir);
-    let breaker = BreakerSettings { failures: 2, ..BreakerSettings::default() };
-    let weir = patient(&service.address).retries(0).breaker(breaker).build().unwrap();
+    let breaker = BreakerSettings { failures: 3, ..BreakerSettings::default() };
+    let address = service.address.clone();
+    let weir = patient(&address).retries(0).breaker(breaker).build().unwrap();
     weir.check(Check::new(TRADE).cost(3)).await.unwrap();
     weir.check(TRADE).await.unwrap();
     weir.check(Check::new(TRADE).domain("unknown")).await.unwrap_err();
@@ -69,11 +70,22 @@ async fn checks_are_counted_timed_and_traced() {
     drop(service);
     weir.check(TRADE).await.unwrap_err();
     weir.check(Check::new(TRADE).on_failure(OnFailure::Allow)).await.unwrap();
+    weir.reset(TRADE).await.unwrap_err();
+    let other = patient("127.0.0.1:1").build().unwrap();
+    drop(patient("localhost:2").build().unwrap());
 
-    meters.force_flush().unwrap();
-    let series = series(&metrics);
+    // A dropped client is reported no longer, once its tasks have ended.
+    let series = eventually("without the dropped client", async || {
+        metrics.reset();
+        meters.force_flush().unwrap();
+        Some(series(&metrics)).filter(|series| series.keys().all(|name| !name.contains("localhost:2")))
+    })
+    .await;
+    drop(other);
+    let breaker = format!("weir.client.breaker{{server.address={address}}}");
     let expected = [
-        ("weir.client.breaker{}", 2),
+        (&*breaker, 2),
+        ("weir.client.breaker{server.address=127.0.0.1:1}", 0),
         ("weir.client.checks{domain=default,outcome=allowed,source=fallback}", 1),
         ("weir.client.checks{domain=default,outcome=allowed,source=service}", 3),
         ("weir.client.checks{domain=default,outcome=error,source=service}", 1),

@@ -35,7 +35,7 @@ schema:
         limits: [{ gcra: { burst: 99, count: 1, period: 1d }, name: per-user }]
         children:
           trade: { limits: [{ gcra: { burst: 2, count: 1, period: 1d }, name: trades }] }
-  many: { children: { "*": { limits: [{ gcra: { burst: 9999, count: 1, period: 1d }, name: many }] } } }
+  many: { children: { "*": { limits: [{ gcra: { burst: 999999, count: 1, period: 1000s }, name: many }] } } }
   exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports-at-once }] } } }
   hot: { children: { "*": { limits: [{ gcra: { burst: 99999, count: 1, period: 1h }, name: hot, lease: true }] } } }
   few: { children: { "*": { limits: [{ gcra: { burst: 999, count: 1, period: 1d }, name: few, lease: true }] } } }

@@ -26,7 +26,7 @@ from weir._request import Check, may_repeat
 from weir._reservation import AsyncReservation, OnExpiry, opening, reserve_request
 from weir._slot import AsyncSlot
 from weir._tasks import may_be_cancelled, to_its_end
-from weir._times import Time, seconds
+from weir._times import Time, deadline_seconds
 from weir.errors import WeirError
 from weir.limits import Charge, Limit
 from weir.v1 import weir_pb2 as pb
@@ -259,7 +259,7 @@ class AsyncClient(ClientBase):
             raise closed()
         health: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._connected().unary_unary(_methods.HEALTH)
         try:
-            call = health(b"", timeout=seconds(timeout), wait_for_ready=True)
+            call = health(b"", timeout=deadline_seconds(timeout), wait_for_ready=True)
             return await self._until_closed(call) == _methods.SERVING
         except grpc.aio.AioRpcError:
             return False

@@ -19,7 +19,7 @@ from weir._lease.table import Leases, ToAsk
 from weir._methods import Method, Reply, Request
 from weir._request import Check
 from weir._telemetry import telemetry
-from weir._times import Time, seconds
+from weir._times import Time, deadline_seconds
 from weir.errors import InvalidRequest, WeirError
 from weir.v1 import weir_pb2 as pb
 
@@ -57,14 +57,14 @@ class ClientBase:
         self._options = options(target, tls)
         self._tls = tls.credentials() if tls else None
         self._token = TokenFile(token_file) if token_file is not None else Token(token)
-        self._deadline_seconds = seconds(deadline)
+        self._deadline_seconds = deadline_seconds(deadline)
         self._on_failure = on_failure
         self._retries = retries
         self._closed = False
         self._coalesce = coalesce
         self._lease = lease
         self.breaker = breaker or Breaker()
-        self._telemetry = telemetry(self.breaker, meter_provider, tracer_provider)
+        self._telemetry = telemetry(self._target, self.breaker, meter_provider, tracer_provider)
         self._failures = FailureLog(self._target)
         # The channel's callables, by method.
         self._callables: dict[str, Any] = {}
@@ -104,8 +104,8 @@ class ClientBase:
     def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
         if self._closed:
             raise closed()
-        deadline_seconds = self._deadline_seconds if deadline is None else seconds(deadline)
-        return Call(self.breaker, deadline_seconds, self._retries if may_repeat else 0)
+        limit = self._deadline_seconds if deadline is None else deadline_seconds(deadline)
+        return Call(self.breaker, limit, self._retries if may_repeat else 0)
 
     def _message(self, check: Check) -> pb.CheckRequest:
         return check.to_message(identify=self._retries > 0)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from threading import Lock
+from typing import NamedTuple
 
 import grpc
 
@@ -25,8 +26,23 @@ class State(Enum):
     """One call probes whether the service is available again; all others fail at once."""
 
 
+class Permit(NamedTuple):
+    """Lets one call be sent.
+
+    Attributes:
+        is_probe: whether the call probes the service.
+        answers: the number of answers until the call began.
+    """
+
+    is_probe: bool
+    answers: int
+
+
 class Breaker:
     """Opens after `failures` outages in a row (0: never). After `open_for` it lets one call probe the service.
+
+    An outage of a call that began before the last answer does not count: calls that were sent together to one frozen
+    replica miss their deadlines together, while other replicas answer.
 
     Safe to share between threads, and between clients of the same service.
     """
@@ -40,6 +56,7 @@ class Breaker:
         self._lock = Lock()
         self._state = State.CLOSED
         self._failures = 0
+        self._answers = 0
         self._probe_at = 0.0
         self._listeners: list[Callable[[State], None]] = []
         _fork.register(self)
@@ -60,55 +77,58 @@ class Breaker:
         """Calls the listener with each new state. The listener must not call the circuit breaker."""
         self._listeners.append(listener)
 
-    def enter(self) -> bool:
+    def enter(self) -> Permit:
         """To be called before a call is sent. One of `succeeded`, `failed` and `abandoned` must follow.
 
         Returns:
-            Whether the call is the probe, which `failed` and `abandoned` must be told.
+            The permit of the call, for `failed` and `abandoned`.
 
         Raises:
             CircuitOpen: the call must not be sent.
         """
         with self._lock:
             if self._state is State.CLOSED:
-                return False
+                return Permit(False, self._answers)
             if self._state is State.OPEN and self._clock() >= self._probe_at:
                 self._become(State.HALF_OPEN)
-                return True
+                return Permit(True, self._answers)
         raise CircuitOpen(f"the circuit breaker is open after {self._failures_to_open} failures")
 
     def succeeded(self) -> None:
         """Records an answer of the service."""
-        if self._state is State.CLOSED and not self._failures:
-            return
         with self._lock:
+            self._answers += 1
             self._failures = 0
             self._become(State.CLOSED)
 
-    def failed(self, *, probe: bool = True) -> None:
+    def failed(self, permit: Permit) -> None:
         """Records an outage."""
         with self._lock:
+            if permit.answers != self._answers:
+                return
             self._failures += 1
             # A call that was sent before the circuit breaker opened must not delay the next probe.
-            may_open = self._state is State.CLOSED or (self._state is State.HALF_OPEN and probe)
+            may_open = self._state is State.CLOSED or (self._state is State.HALF_OPEN and permit.is_probe)
             if may_open and 0 < self._failures_to_open <= self._failures:
                 self._probe_at = self._clock() + self._open_seconds
                 self._become(State.OPEN)
 
-    def abandoned(self, *, probe: bool = True) -> None:
+    def abandoned(self, permit: Permit) -> None:
         """Records a call that says nothing about the service. If it was the probe, the next call probes."""
         with self._lock:
-            if probe and self._state is State.HALF_OPEN:
+            # After an answer another call may be the probe.
+            is_current = permit.answers == self._answers
+            if permit.is_probe and is_current and self._state is State.HALF_OPEN:
                 self._become(State.OPEN)
 
-    def ended(self, error: BaseException | None, *, probe: bool) -> None:
+    def ended(self, error: BaseException | None, permit: Permit) -> None:
         """Records the outcome of a call by its error, or None for an answer."""
         if isinstance(error, Outage):
-            self.failed(probe=probe)
+            self.failed(permit)
         elif error is None or (isinstance(error, WeirError) and error.code is not grpc.StatusCode.CANCELLED):
             self.succeeded()
         else:
-            self.abandoned(probe=probe)
+            self.abandoned(permit)
 
     def _become(self, state: State) -> None:
         if state is not self._state:

@@ -33,16 +33,15 @@ class Call:
         self.ends_at = time.monotonic() + deadline_seconds
         self._retries = retries
         self._first_error: WeirError | None = None
-        self._is_probe = False
 
     def __enter__(self) -> Call:
-        self._is_probe = self._breaker.enter()
+        self._permit = self._breaker.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._breaker.ended(error, probe=self._is_probe)
+        self._breaker.ended(error, self._permit)
 
     @property
     def is_retry(self) -> bool:

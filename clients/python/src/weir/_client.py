@@ -24,7 +24,7 @@ from weir._methods import Method, Reply, Request
 from weir._request import Check, may_repeat
 from weir._reservation import OnExpiry, Reservation, reserve_request
 from weir._slot import Slot
-from weir._times import Time, seconds
+from weir._times import Time, deadline_seconds
 from weir.errors import WeirError
 from weir.limits import Charge, Limit
 from weir.v1 import weir_pb2 as pb
@@ -265,7 +265,7 @@ class Client(ClientBase):
         """
         health: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_methods.HEALTH)
         try:
-            return health(b"", timeout=seconds(timeout), wait_for_ready=True) == _methods.SERVING
+            return health(b"", timeout=deadline_seconds(timeout), wait_for_ready=True) == _methods.SERVING
         except (grpc.RpcError, ValueError) as error:
             if self._closed:
                 raise closed() from None

@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from threading import Lock
 
+from weir import _fork
+
 log = logging.getLogger("weir")
 
 Metadata = tuple[tuple[str, str], ...]
@@ -37,6 +39,11 @@ class TokenFile(Token):
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
         # The file had no token when it was last looked at, and this is logged.
         self._is_unusable = False
+        _fork.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: a thread of the parent may hold the lock."""
+        self._lock = Lock()
 
     def metadata(self) -> Metadata:
         """Returns the metadata of each call."""

@@ -70,7 +70,7 @@ class Check:
             )
         except UnicodeEncodeError:
             raise InvalidRequest("a text is not valid Unicode: it has a lone surrogate") from None
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InvalidRequest(str(error)) from None
 
 

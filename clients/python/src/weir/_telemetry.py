@@ -22,10 +22,11 @@ else:
     HAS_OTEL = True
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.metrics import Histogram, Meter, MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
 _SCOPE = "weir"
+_BOUNDARIES_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _GAUGE = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
@@ -102,17 +103,20 @@ class OpenTelemetry:
     """Counts checks, measures the duration of calls, and records a span for each. Attributes do not contain keys."""
 
     def __init__(
-        self, breaker: Breaker, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
+        self,
+        target: str,
+        breaker: Breaker,
+        meter_provider: MeterProvider | None,
+        tracer_provider: TracerProvider | None,
     ) -> None:
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         self._checks = meter.create_counter("weir.client.checks", unit="{check}", description="Checks, by outcome")
-        self._duration = meter.create_histogram(
-            "weir.client.duration", unit="s", description="Time of a call, with its retries"
-        )
+        self._duration = _durations(meter)
         self._breaker = meter.create_gauge(
             "weir.client.breaker", description="The circuit breaker: 0 closed, 1 half-open, 2 open"
         )
+        self._address = {"server.address": target}
         self._breaker_changed(breaker.state)
         breaker.on_change(self._breaker_changed)
 
@@ -145,7 +149,15 @@ class OpenTelemetry:
         self._checks.add(1, _leased_labels(decision.allowed, domain))
 
     def _breaker_changed(self, state: State) -> None:
-        self._breaker.set(_GAUGE[state])
+        self._breaker.set(_GAUGE[state], self._address)
+
+
+def _durations(meter: Meter) -> Histogram:
+    name, unit, description = "weir.client.duration", "s", "Time of a call, with its retries"
+    try:
+        return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=_BOUNDARIES_SECONDS)
+    except TypeError:  # before opentelemetry-api 1.30
+        return meter.create_histogram(name, unit, description)
 
 
 def _name(domain: str) -> str:
@@ -166,11 +178,14 @@ def _leased_labels(allowed: bool, domain: str) -> dict[str, str]:
 
 
 def telemetry(
-    breaker: Breaker, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
+    target: str,
+    breaker: Breaker,
+    meter_provider: MeterProvider | None,
+    tracer_provider: TracerProvider | None,
 ) -> Telemetry:
     """OpenTelemetry, if it is installed."""
     if HAS_OTEL:
-        return OpenTelemetry(breaker, meter_provider, tracer_provider)
+        return OpenTelemetry(target, breaker, meter_provider, tracer_provider)
     if meter_provider or tracer_provider:
         raise ModuleNotFoundError("install weir-client[otel] for metrics and spans")
     return NoTelemetry()

@@ -86,13 +86,24 @@ def header(name: str, default: str | None = "-") -> Callable[[Scope], str | None
 
 
 def principal(default: str | None = "-") -> Callable[[Scope], str | None]:
-    """Takes a segment from the user of Starlette's AuthenticationMiddleware. Add this middleware before that one."""
+    """Takes a segment from the user of Starlette's AuthenticationMiddleware. Add this middleware before that one.
+
+    The segment is the user's `identity`, or the `display_name` of one without.
+    """
 
     def part(scope: Scope) -> str | None:
         user = scope.get("user")
-        return user.display_name if user is not None and user.is_authenticated else default
+        return _identity(user) if user is not None and user.is_authenticated else default
 
     return part
+
+
+def _identity(user: Any) -> str:  # noqa: ANN401 - a BaseUser of Starlette
+    try:
+        return str(user.identity)
+    except (AttributeError, NotImplementedError):
+        # Starlette's SimpleUser has only a name.
+        return str(user.display_name)
 
 
 def client_address(scope: Scope) -> str:

@@ -157,6 +157,7 @@ def _details(metadata: object) -> tuple[str | None, timedelta | None]:
                 field = next((violation.field for violation in violations), None)
             elif detail.type_url.endswith("/google.rpc.RetryInfo"):
                 retry_after = status_pb2.RetryInfo.FromString(detail.value).retry_delay.ToTimedelta()
-    except DecodeError:
+    except (DecodeError, OverflowError):
+        # Of a proxy, perhaps: the status alone says enough.
         pass
     return field, retry_after

@@ -17,7 +17,11 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{
+        Notify,
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
     task::JoinSet,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -157,8 +161,11 @@ impl Leases {
 
     fn send(&self, job: Job) {
         if let Err(error) = self.queue.try_send(job) {
-            let why = "the requests of leases are too many, or the client is closed";
-            error.into_inner().fail(Error::Unavailable(why.to_owned()), self.now());
+            let why = match &error {
+                TrySendError::Full(_) => Error::Unavailable("the requests of leases are too many".to_owned()),
+                TrySendError::Closed(_) => Error::closed(),
+            };
+            error.into_inner().fail(why, self.now());
         }
     }
 

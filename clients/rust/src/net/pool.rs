@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{Connection, Dialer, Target, target::Location};
-use crate::{Error, error::CLOSED};
+use crate::Error;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -35,6 +35,8 @@ struct Peers {
     list: Vec<(Location, State)>,
     /// The error of the last name resolution.
     unresolved: Option<String>,
+    /// Whether the client is closed.
+    is_closed: bool,
 }
 
 enum State {
@@ -64,7 +66,7 @@ impl Pool {
     /// Returns a connection for a call, preferably not the one to avoid. Waits while all are being opened. If none can
     /// be opened, a first attempt fails, and a retry waits for one.
     pub(crate) async fn ready(&self, avoid: Option<&Avoid>, is_retry: bool) -> Result<Connection, Error> {
-        let is_final = |picked: &Result<Connection, Error>| picked.is_ok() || !is_retry;
+        let is_final = |picked: &_| !is_retry || !matches!(picked, Err(Error::Unavailable(_)));
         if let Some(picked) = self.pick(&self.peers.borrow(), avoid, true).filter(is_final) {
             return picked;
         }
@@ -86,6 +88,9 @@ impl Pool {
     /// Returns the next open connection, or the reason why there is none; `None` while one is being opened. With
     /// `is_patient` the one to avoid is not returned while another one is being opened.
     fn pick(&self, peers: &Peers, avoid: Option<&Avoid>, is_patient: bool) -> Option<Result<Connection, Error>> {
+        if peers.is_closed {
+            return Some(Err(Error::closed()));
+        }
         let (mut second_best, mut opening, mut failed) = (None, false, peers.unresolved.as_ref());
         let start = self.turn.fetch_add(1, Relaxed);
         for at in 0..peers.list.len() {
@@ -114,7 +119,7 @@ struct Closing(Arc<watch::Sender<Peers>>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.send_replace(Peers { list: Vec::new(), unresolved: Some(CLOSED.to_owned()) });
+        self.0.send_replace(Peers { is_closed: true, ..Peers::default() });
     }
 }
 
@@ -225,7 +230,7 @@ mod tests {
         let list = states.into_iter().enumerate().map(|(server, state)| (location(server), state)).collect();
         let (_, peers) = watch::channel(Peers::default());
         let pool = Pool { peers, turn: AtomicUsize::new(0) };
-        let picked = pool.pick(&Peers { list, unresolved: None }, Some(avoid), is_patient);
+        let picked = pool.pick(&Peers { list, ..Peers::default() }, Some(avoid), is_patient);
         picked.map(|picked| picked.map(|connection| connection.id()))
     }
 

@@ -1,9 +1,12 @@
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use weir_client::{Check, Client, Error, duration, proto::Gcra};
+use tonic::Code;
+use weir_client::{BreakerSettings, BreakerState, Check, Client, Error, OnFailure, Reserve, duration, proto::Gcra};
 
 use crate::support::{POLICY, Setup, TRADE, Weir, dir, patient, started};
+
+const USER: [&str; 2] = ["user", "berta"];
 
 #[tokio::test]
 async fn invalid_requests_name_the_field() {
@@ -52,6 +55,28 @@ async fn a_service_that_is_silent_exceeds_the_deadline() {
 }
 
 #[tokio::test]
+async fn a_deadline_may_be_arbitrarily_long() {
+    let dir = dir();
+    let service = Setup::new(&dir, &format!("lease: true{POLICY}")).start();
+    let breaker = BreakerSettings { failures: 1, open_for: Duration::MAX };
+    let options = || Client::builder(&service.address).deadline(Duration::MAX).breaker(breaker);
+    for options in [options(), options().coalesce(true), options().lease(true)] {
+        let weir = options.build().unwrap();
+        for _ in 0..20 {
+            weir.check(Check::new(USER).deadline(Duration::MAX)).await.unwrap();
+        }
+        weir.slot(["exports", "acme"]).await.unwrap().into_result().unwrap().release().await.unwrap();
+    }
+    let weir = options().on_failure(OnFailure::Allow).retries(0).build().unwrap();
+    drop(service);
+    weir.check(USER).await.unwrap();
+    assert_eq!(weir.breaker_state(), BreakerState::Open);
+    // A slot that holds nothing.
+    let slot = weir.slot(Reserve::new(["exports", "acme"]).ttl(Duration::MAX)).await.unwrap().into_result().unwrap();
+    slot.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn options_are_checked() {
     let missing = Client::builder("h:1").token_file("/does/not/exist").build().unwrap_err();
     assert!(missing.to_string().starts_with("/does/not/exist: No such file"), "{missing}");
@@ -72,16 +97,24 @@ fn without_a_runtime_there_is_no_client() {
 }
 
 #[tokio::test]
-async fn a_closed_client_is_unavailable() {
+async fn a_call_on_a_closed_client_is_cancelled_and_no_outage() {
     let dir = dir();
-    let service = Weir::start(&dir);
-    let weir = service.client();
-    weir.check(TRADE).await.unwrap();
-    weir.close().await;
-    crate::support::eventually("closed", async || {
-        matches!(weir.check(TRADE).await, Err(Error::Unavailable(_))).then_some(())
-    })
-    .await;
+    let service = Setup::new(&dir, &format!("lease: true{POLICY}")).start();
+    for options in [patient, |target: &str| patient(target).retries(0), |target: &str| patient(target).lease(true)] {
+        let weir = options(&service.address).on_failure(OnFailure::Allow).build().unwrap();
+        for _ in 0..20 {
+            weir.check(USER).await.unwrap();
+        }
+        weir.close().await;
+        let is_closed =
+            async || weir.check(USER).await.is_err_and(|error| error.code() == Code::Cancelled).then_some(());
+        crate::support::eventually("closed", is_closed).await;
+        for _ in 0..20 {
+            let error = weir.check(USER).await.unwrap_err();
+            assert_eq!((error.code(), error.is_outage()), (Code::Cancelled, false), "{error:?}");
+        }
+        assert_eq!(weir.breaker_state(), BreakerState::Closed);
+    }
     // The closed client has no open calls or connections that delay the service's shutdown.
     service.end();
 }

@@ -1,13 +1,17 @@
 //! Replicas on one Redis that are stopped under load: no call fails, and each check is charged once.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use weir_client::{Check, Client};
+use weir_client::{BreakerState, Check, Client, Error};
 
 use crate::support::{Redis, Setup, Weir, dir, eventually, patient};
 
@@ -105,6 +109,32 @@ async fn a_rolling_restart_fails_no_call(coalesce: bool) {
     }
     load.goes_on().await;
     load.was_charged_once(&weir).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_replica_leaves_the_circuit_breaker_closed() {
+    let replicas = Replicas::start(2);
+    let weir = patient(&replicas.target()).build().unwrap();
+    let running: Vec<_> = replicas.running.iter().flatten().collect();
+    eventually("both are asked", async || {
+        weir.check(KEY).await.unwrap();
+        running.iter().all(|replica| replica.is_asked()).then_some(())
+    })
+    .await;
+    running[0].freeze();
+    let check = Check::new(KEY).deadline(Duration::from_secs(1));
+    for _ in 0..3 {
+        let checks: JoinSet<_> =
+            (0..20).map(|_| (weir.clone(), check.clone())).map(async |(weir, check)| weir.check(check).await).collect();
+        let codes: HashSet<_> = checks
+            .join_all()
+            .await
+            .into_iter()
+            .map(|result| result.map(drop).map_err(|error| matches!(error, Error::DeadlineExceeded(_))))
+            .collect();
+        assert_eq!(codes, HashSet::from([Ok(()), Err(true)]));
+    }
+    assert_eq!(weir.breaker_state(), BreakerState::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

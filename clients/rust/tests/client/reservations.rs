@@ -76,7 +76,10 @@ async fn without_a_service_on_failure_decides() {
     let reserve = |on_failure| Reserve::new(Check::new(USER).on_failure(on_failure)).ttl(LONG);
     let reservation = weir.reserve(reserve(OnFailure::Allow)).await.unwrap().into_result().unwrap();
     assert!(matches!(reservation.decision().source, Source::Fallback(_)));
-    assert_eq!(reservation.commit(7).await.unwrap().charged, 0);
+    let settlement = reservation.commit(7).await.unwrap();
+    assert_eq!((settlement.charged, settlement.degraded), (0, true));
+    let reservation = weir.reserve(reserve(OnFailure::Allow)).await.unwrap().into_result().unwrap();
+    assert!(reservation.cancel().await.unwrap().degraded);
     assert!(matches!(weir.reserve(reserve(OnFailure::Deny)).await, Ok(Acquired::Refused(_))));
     weir.reserve(reserve(OnFailure::Error)).await.unwrap_err();
 }

@@ -20,8 +20,8 @@ REPEAT_AFTER_SECONDS = 0.005
 
 _REOPEN_AFTER_SECONDS = 1.0
 """The pause after the service rejected the stream."""
-_REJECTIONS = ("RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "PERMISSION_DENIED", "UNAUTHENTICATED")
-"""Codes with which the service rejects a stream, for instance because of `grpc.max_open_streams`."""
+_NO_REJECTIONS = ("UNAVAILABLE", "CANCELLED")
+"""Codes of a lost connection and of a closed client. A stream that ends unused with any other code was rejected."""
 
 
 class Rejected(Exception):
@@ -165,7 +165,7 @@ class Requests:
                 self._flow = None
             waiting, flow.waiting = flow.waiting, deque()
         now, again = time.monotonic(), []
-        is_rejected = not flow.is_used and error.code.name in _REJECTIONS
+        is_rejected = not flow.is_used and error.code.name not in _NO_REJECTIONS
         if is_rejected:
             self._reopen_at = now + _REOPEN_AFTER_SECONDS
         for request in waiting:

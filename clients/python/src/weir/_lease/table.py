@@ -216,12 +216,12 @@ class Leases:
         message = request_of(self._holder, renewal, entry.domain, entry.key, levels=False)
 
         def done(outcome: Outcome) -> None:
-            self._breaker.ended(outcome if isinstance(outcome, Exception) else None, probe=probe)
+            self._breaker.ended(outcome if isinstance(outcome, Exception) else None, permit)
             self._tell(entry, renewal, outcome)
             waiter(outcome)
 
         try:
-            probe = self._breaker.enter()
+            permit = self._breaker.enter()
         except CircuitOpen as error:
             self._tell(entry, renewal, error)
             waiter(error)

@@ -89,6 +89,8 @@ async fn provided_functions_make_keys() {
     assert_eq!(key::header("user", "x-user")(&request), Some(["user", "alex"].into()));
     assert_eq!(key::header("user", "x-other")(&request), Some(["user", "-"].into()));
     assert_eq!(key::route("route", "/{all}")(&request), Some(["route", "POST", "/{all}"].into()));
+    let head = http::Request::head("/orders").body(()).unwrap();
+    assert_eq!(key::route("route", "/orders")(&head), Some(["route", "GET", "/orders"].into()));
     let principal = key::principal::<Principal, ()>("client");
     assert_eq!(principal(&request), None);
     request.extensions_mut().insert(Principal("shop"));

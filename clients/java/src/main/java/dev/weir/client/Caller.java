@@ -8,6 +8,7 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
 import java.util.function.Supplier;
 
 /** Sends calls with retries, behind the circuit breaker. */
@@ -72,12 +73,19 @@ final class Caller {
 
     /** Fails at once while the circuit breaker is open. Otherwise makes the call, and records its outcome. */
     <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call) {
+        return protect(call, answer -> true);
+    }
+
+    /** As {@link #protect(Supplier)}. An answer that is not of the service says nothing about it. */
+    <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call, Predicate<A> isOfService) {
         var permit = breaker.admit();
-        if (permit == CircuitBreaker.Permit.NONE) {
+        if (permit.isEmpty()) {
             return CompletableFuture.failedFuture(new WeirException(
                     WeirException.Kind.CIRCUIT_OPEN, "the last calls got no answer: the circuit breaker is open"));
         }
-        return call.get().whenComplete((answer, failure) -> breaker.record(permit, outcome(failure)));
+        return call.get().whenComplete((answer, failure) -> breaker.record(
+                permit.get(),
+                failure == null && !isOfService.test(answer) ? CircuitBreaker.Outcome.UNKNOWN : outcome(failure)));
     }
 
     /** Returns what a call says about the service: errors other than outages are answers. */
@@ -101,6 +109,12 @@ final class Caller {
     /** Returns a future for the caller, whose code must not run on gRPC's threads. */
     <A> CompletableFuture<A> published(CompletableFuture<A> answer) {
         return answer.whenCompleteAsync((value, failure) -> {}, executor);
+    }
+
+    /** Returns a value for the caller after a delay. */
+    <A> CompletableFuture<A> later(A value, Duration delay) {
+        return CompletableFuture.supplyAsync(
+                () -> value, CompletableFuture.delayedExecutor(delay.toNanos(), TimeUnit.NANOSECONDS, executor));
     }
 
     /** Waits for a future, which the call's deadline completes. */

@@ -111,7 +111,7 @@ public final class Check {
 
     /**
      * Sets the longest wait that the client accepts from limits that shape traffic; {@link Decision#waitFor()} is the wait.
-     * Default 0: they refuse instead.
+     * Default 0: they refuse instead. A {@link Guard} waits before the request passes.
      *
      * @param wait at most one day
      * @return a check that may be answered with a wait

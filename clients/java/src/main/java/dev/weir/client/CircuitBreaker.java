@@ -1,17 +1,19 @@
 package dev.weir.client;
 
 import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import java.util.function.LongSupplier;
 
-/** Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. */
+/**
+ * Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. An outage of a call that
+ * began before the last answer does not count: calls that were sent together to one frozen replica miss their deadlines
+ * together, while other replicas answer.
+ */
 final class CircuitBreaker {
-    /** Whether a call may be sent, and as what. */
-    enum Permit {
-        NONE,
-        CALL,
-        PROBE
-    }
+    /** The permit of one call, which began after that many answers. */
+    record Permit(boolean isProbe, long answers) {}
 
     /** The outcome of a call. {@link #UNKNOWN} says nothing about the service. */
     enum Outcome {
@@ -27,6 +29,7 @@ final class CircuitBreaker {
 
     private volatile BreakerState state = BreakerState.CLOSED;
     private volatile int failures;
+    private final AtomicLong answers = new AtomicLong();
     private long openedAtNs;
 
     /** With a threshold of 0 the circuit breaker never opens. */
@@ -41,20 +44,24 @@ final class CircuitBreaker {
         return state;
     }
 
-    /** Returns whether a call may be sent. The permit of each call that is sent must be passed to {@link #record}. */
-    Permit admit() {
-        return state == BreakerState.CLOSED ? Permit.CALL : admitProbe();
+    /** Returns empty if the call may not be sent. The permit of each call that is sent must be passed to {@link #record}. */
+    Optional<Permit> admit() {
+        return state == BreakerState.CLOSED ? permit(false) : admitProbe();
     }
 
-    private synchronized Permit admitProbe() {
+    private synchronized Optional<Permit> admitProbe() {
         if (state == BreakerState.CLOSED) {
-            return Permit.CALL;
+            return permit(false);
         }
         if (state == BreakerState.HALF_OPEN || clockNs.getAsLong() - openedAtNs < pauseNs) {
-            return Permit.NONE;
+            return Optional.empty();
         }
         change(BreakerState.HALF_OPEN);
-        return Permit.PROBE;
+        return permit(true);
+    }
+
+    private Optional<Permit> permit(boolean isProbe) {
+        return Optional.of(new Permit(isProbe, answers.get()));
     }
 
     void record(Permit permit, Outcome outcome) {
@@ -62,6 +69,7 @@ final class CircuitBreaker {
             case OUTAGE -> failed(permit);
             case UNKNOWN -> abandoned(permit);
             case ANSWER -> {
+                answers.incrementAndGet();
                 if (failures > 0 || state != BreakerState.CLOSED) {
                     succeeded();
                 }
@@ -77,9 +85,12 @@ final class CircuitBreaker {
     }
 
     private synchronized void failed(Permit permit) {
+        if (permit.answers() != answers.get()) {
+            return;
+        }
         failures = Math.min(failures + 1, threshold);
         // A call that was sent before the circuit breaker opened must not delay the next probe.
-        var opens = state == BreakerState.HALF_OPEN && permit == Permit.PROBE
+        var opens = state == BreakerState.HALF_OPEN && permit.isProbe()
                 || state == BreakerState.CLOSED && failures == threshold;
         if (threshold > 0 && opens) {
             openedAtNs = clockNs.getAsLong();
@@ -89,7 +100,9 @@ final class CircuitBreaker {
 
     /** If the call was the probe, the next call is. */
     private synchronized void abandoned(Permit permit) {
-        if (state == BreakerState.HALF_OPEN && permit == Permit.PROBE) {
+        // After an answer another call may be the probe.
+        var isCurrent = permit.answers() == answers.get();
+        if (state == BreakerState.HALF_OPEN && permit.isProbe() && isCurrent) {
             change(BreakerState.OPEN);
         }
     }

@@ -1,11 +1,14 @@
 package dev.weir.client;
 
+import io.grpc.Context;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Checks requests of a server; the common part of all middleware. It never fails: if the service does not decide, the
@@ -14,6 +17,8 @@ import java.util.concurrent.CompletableFuture;
  *
  * <p>Users cannot bypass the limit by making a check invalid: empty and overlong segments of the key are repaired, those
  * after the 32nd are dropped, and an empty key becomes {@code -}.
+ *
+ * <p>With {@link Check#withMaxWait} an allowed request passes after its {@link Decision#waitFor()}.
  */
 public final class Guard {
     private static final int MAX_SEGMENTS = 32;
@@ -52,14 +57,16 @@ public final class Guard {
     }
 
     /**
-     * Decides a request.
+     * Decides a request. If the server call of the current {@link Context} ends while the request waits, or the thread is
+     * interrupted, it does not pass: 503.
      *
      * @param check the check of the request
      * @return whether the request passes, and the answer if it does not
      */
     public Verdict judge(Check check) {
         try {
-            return decided(weir.check(guarded(check)));
+            var decision = weir.check(guarded(check));
+            return waited(decision.waitFor()) ? decided(decision) : Verdict.undecided(Map.of());
         } catch (WeirException error) {
             return undecided(check, error);
         }
@@ -73,8 +80,28 @@ public final class Guard {
      */
     public CompletableFuture<Verdict> judgeAsync(Check check) {
         return weir.checkAsync(guarded(check))
+                .thenCompose(decision -> weir.later(decision, decision.waitFor()))
                 .handle((decision, failure) ->
                         failure == null ? decided(decision) : undecided(check, Caller.error(failure)));
+    }
+
+    /** Waits, and returns whether neither the server call nor the thread was told to end meanwhile. */
+    private static boolean waited(Duration wait) {
+        if (wait.isZero()) {
+            return true;
+        }
+        var ended = new CountDownLatch(1);
+        Context.CancellationListener listener = cancelled -> ended.countDown();
+        var serverCall = Context.current();
+        serverCall.addListener(listener, Runnable::run);
+        try {
+            return !ended.await(wait.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            return false;
+        } finally {
+            serverCall.removeListener(listener);
+        }
     }
 
     private static Check guarded(Check check) {

@@ -78,10 +78,11 @@ public final class Slot implements AutoCloseable {
         settler.extend(reservation.hold(), ttl, timeout).whenComplete((time, failure) -> {
             if (failure == null) {
                 heldFor(time, askedNs);
-            } else if (Caller.error(failure).kind() == WeirException.Kind.NOT_FOUND) {
-                lost.complete(null);
-            } else {
+            } else if (Caller.error(failure).kind() != WeirException.Kind.NOT_FOUND) {
                 extendAfter(pauseNs, pauseNs);
+            } else if (!closed) {
+                // Otherwise it was released.
+                lost.complete(null);
             }
         });
     }

@@ -25,11 +25,12 @@ public interface Telemetry {
     default void leased(Check check, Decision decision) {}
 
     /**
-     * Called when the circuit breaker has changed its state. Must not block.
+     * Called when a client is created, and when its circuit breaker has changed its state. Must not block.
      *
+     * @param target the client's
      * @param state the new state
      */
-    void breakerChanged(BreakerState state);
+    void breakerChanged(String target, BreakerState state);
 
     /** The observation of a call. */
     @FunctionalInterface
@@ -55,7 +56,7 @@ public interface Telemetry {
             }
 
             @Override
-            public void breakerChanged(BreakerState state) {}
+            public void breakerChanged(String target, BreakerState state) {}
         };
     }
 }

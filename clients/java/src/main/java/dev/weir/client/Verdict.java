@@ -7,10 +7,11 @@ import java.util.Optional;
  * Tells a server what to do with a request.
  *
  * @param passes whether the request passes
- * @param status the HTTP status of the answer: 200 if the request passes; if not 429, or 503 if the service did not decide
+ * @param status the HTTP status of the answer: 200 if the request passes; if not 429, or 503 if the service did not decide,
+ *     or the request ended while it waited
  * @param headers the headers to add to the answer, also if the request passes
  * @param body a problem document (RFC 9457) if the request does not pass; otherwise empty
- * @param decision the service's decision; empty if it did not decide
+ * @param decision the service's decision; empty with 503, and if it did not decide
  */
 public record Verdict(
         boolean passes, int status, Map<String, String> headers, String body, Optional<Decision> decision) {

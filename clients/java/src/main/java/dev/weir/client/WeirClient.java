@@ -11,6 +11,7 @@ import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckBatchRequest;
 import weir.v1.Weir.ResetRequest;
@@ -45,14 +46,15 @@ public final class WeirClient implements AutoCloseable {
     WeirClient(WeirClientBuilder settings) {
         deadline = settings.deadline;
         connection = new Connection(settings.target, settings.credentials, settings.token, timer);
-        breaker = new CircuitBreaker(
-                settings.breakerFailures, settings.breakerPause, System::nanoTime, settings.telemetry::breakerChanged);
+        telemetry = settings.telemetry;
+        Consumer<BreakerState> listener = state -> telemetry.breakerChanged(settings.target, state);
+        breaker = new CircuitBreaker(settings.breakerFailures, settings.breakerPause, System::nanoTime, listener);
+        listener.accept(breaker.state());
         caller = new Caller(connection, breaker, settings.retries, settings.executor.orElseGet(WeirClient::executor));
         Optional<CheckStream> stream = settings.maxCoalesced == 0
                 ? Optional.empty()
                 : Optional.of(new CheckStream(connection, caller, timer, settings.retries, settings.maxCoalesced, deadline));
         settler = new Settler(caller, deadline);
-        telemetry = settings.telemetry;
         leases = new Leases(caller, new LeaseStream(connection, timer), timer);
         calls = new Checks(caller, stream, settler, telemetry, deadline, settings.onFailure, leases, settings.lease);
     }
@@ -153,6 +155,11 @@ public final class WeirClient implements AutoCloseable {
             return CompletableFuture.completedFuture(decided.decision());
         }
         return caller.published(calls.decide(check, step));
+    }
+
+    /** Returns a value after a delay. */
+    <A> CompletableFuture<A> later(A value, Duration delay) {
+        return delay.isZero() ? CompletableFuture.completedFuture(value) : caller.later(value, delay);
     }
 
     /**

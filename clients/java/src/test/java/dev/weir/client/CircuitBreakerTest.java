@@ -1,13 +1,16 @@
 package dev.weir.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.CircuitBreaker.Outcome;
 import dev.weir.client.CircuitBreaker.Permit;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
 class CircuitBreakerTest {
@@ -15,38 +18,72 @@ class CircuitBreakerTest {
     private final List<BreakerState> states = new ArrayList<>();
     private final CircuitBreaker breaker = new CircuitBreaker(2, Duration.ofSeconds(1), nowNs::get, states::add);
 
+    private Permit call() {
+        return breaker.admit().filter(permit -> !permit.isProbe()).orElseThrow();
+    }
+
+    private Permit probe() {
+        return breaker.admit().filter(Permit::isProbe).orElseThrow();
+    }
+
+    private void rejected() {
+        assertEquals(Optional.empty(), breaker.admit());
+    }
+
     private void open() {
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
+        breaker.record(call(), Outcome.OUTAGE);
+        breaker.record(call(), Outcome.OUTAGE);
     }
 
     @Test
     void onlyFailuresInARowOpenIt() {
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
-        breaker.record(Permit.CALL, Outcome.ANSWER);
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
-        assertEquals(Permit.CALL, breaker.admit());
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
-        assertEquals(Permit.NONE, breaker.admit());
+        breaker.record(call(), Outcome.OUTAGE);
+        breaker.record(call(), Outcome.ANSWER);
+        breaker.record(call(), Outcome.OUTAGE);
+        breaker.record(call(), Outcome.OUTAGE);
+        rejected();
         assertEquals(BreakerState.OPEN, breaker.state());
     }
 
     @Test
+    void outagesOfCallsThatBeganBeforeTheLastAnswerDoNotCount() {
+        var together = Stream.generate(this::call).limit(10).toList();
+        breaker.record(call(), Outcome.ANSWER);
+        together.forEach(permit -> breaker.record(permit, Outcome.OUTAGE));
+        assertEquals(BreakerState.CLOSED, breaker.state());
+        open();
+        assertEquals(BreakerState.OPEN, breaker.state());
+    }
+
+    @Test
+    void anAnswerToAnEarlierCallOutweighsTheOutageOfTheProbe() {
+        var early = call();
+        open();
+        nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
+        var probe = probe();
+        breaker.record(early, Outcome.ANSWER);
+        breaker.record(probe, Outcome.OUTAGE);
+        breaker.record(call(), Outcome.OUTAGE);
+        assertEquals(BreakerState.CLOSED, breaker.state());
+    }
+
+    @Test
     void oneCallAtATimeProbes() {
+        var early = call();
         open();
         nowNs.addAndGet(Duration.ofMillis(999).toNanos());
-        assertEquals(Permit.NONE, breaker.admit());
+        rejected();
         // A call that was sent before: it does not delay the probe.
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
+        breaker.record(early, Outcome.OUTAGE);
         nowNs.addAndGet(Duration.ofMillis(1).toNanos());
-        assertEquals(Permit.PROBE, breaker.admit());
-        assertEquals(Permit.NONE, breaker.admit());
-        breaker.record(Permit.PROBE, Outcome.OUTAGE);
-        assertEquals(Permit.NONE, breaker.admit());
+        var first = probe();
+        rejected();
+        breaker.record(first, Outcome.OUTAGE);
+        rejected();
         nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
-        assertEquals(Permit.PROBE, breaker.admit());
-        breaker.record(Permit.PROBE, Outcome.ANSWER);
-        assertEquals(Permit.CALL, breaker.admit());
+        var second = probe();
+        breaker.record(second, Outcome.ANSWER);
+        call();
         assertEquals(
                 List.of(
                         BreakerState.OPEN,
@@ -61,31 +98,31 @@ class CircuitBreakerTest {
     void aCancelledProbeLeavesItsPlaceToTheNextCall() {
         open();
         nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
-        assertEquals(Permit.PROBE, breaker.admit());
-        breaker.record(Permit.PROBE, Outcome.UNKNOWN);
+        breaker.record(probe(), Outcome.UNKNOWN);
         assertEquals(BreakerState.OPEN, breaker.state());
-        assertEquals(Permit.PROBE, breaker.admit());
-        assertEquals(Permit.NONE, breaker.admit());
+        probe();
+        rejected();
     }
 
     @Test
     void aCallThatIsNotTheProbeDoesNotGiveUpItsPlace() {
+        // They are sent before it opens.
+        var early = List.of(call(), call());
         open();
         nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
-        assertEquals(Permit.PROBE, breaker.admit());
-        // They were sent before it opened.
-        breaker.record(Permit.CALL, Outcome.UNKNOWN);
-        breaker.record(Permit.CALL, Outcome.OUTAGE);
+        probe();
+        breaker.record(early.get(0), Outcome.UNKNOWN);
+        breaker.record(early.get(1), Outcome.OUTAGE);
         assertEquals(BreakerState.HALF_OPEN, breaker.state());
-        assertEquals(Permit.NONE, breaker.admit());
+        rejected();
     }
 
     @Test
     void withoutAThresholdItNeverOpens() {
         var never = new CircuitBreaker(0, Duration.ZERO, nowNs::get, states::add);
         for (var i = 0; i < 100; i++) {
-            never.record(Permit.CALL, Outcome.OUTAGE);
+            never.record(never.admit().orElseThrow(), Outcome.OUTAGE);
         }
-        assertEquals(Permit.CALL, never.admit());
+        assertTrue(never.admit().isPresent());
     }
 }

@@ -74,15 +74,12 @@ class CoalesceTest {
 
     @Test
     void eachCheckHasItsOwnDeadline() {
-        try (var weir = server.client()
-                .coalesce()
-                .deadline(Duration.ofMillis(100))
-                .breaker(0, Duration.ZERO)
-                .build()) {
+        try (var weir = server.client().coalesce().build()) {
             Weir.streaming(weir, server);
             server.freeze();
             var late = weir.checkAsync(Check.of("user", "alex").withDeadline(Duration.ofSeconds(20)));
-            var error = assertThrows(WeirException.class, () -> weir.check("user", "berta"));
+            var hasty = Check.of("user", "berta").withDeadline(Duration.ofMillis(100));
+            var error = assertThrows(WeirException.class, () -> weir.check(hasty));
             assertEquals(Kind.DEADLINE_EXCEEDED, error.kind());
             server.thaw();
             assertTrue(late.join().allowed());

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.Context;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -13,6 +14,9 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import java.util.logging.Handler;
 import java.util.logging.LogRecord;
 import java.util.logging.Logger;
@@ -70,6 +74,39 @@ class GuardTest {
         assertTrue(guard.judge(Check.of(List.of())).decision().isPresent(), "an empty key");
         guard.judge(Check.of("user", "é".repeat(512) + "1"));
         assertEquals(98, guard.judge(Check.of("user", "é".repeat(512) + "2")).decision().orElseThrow().remaining());
+    }
+
+    /** A check of a key that lets a request pass every so often; others wait. */
+    private static Check queued(String key, Duration period) {
+        return Check.of(key).withLimits(Limit.leakyQueue(1, period, 5)).withMaxWait(Duration.ofHours(1));
+    }
+
+    @Test
+    void aRequestPassesAfterItsWait() {
+        var guard = Guard.failingOpen(weir);
+        var queued = queued("waits", Duration.ofMillis(500));
+        for (var judge : List.<Function<Check, Verdict>>of(guard::judge, check -> guard.judgeAsync(check).join())) {
+            // On a machine that is slower than the queue the next request waits.
+            Wait.until(Duration.ofSeconds(20), () -> {
+                var beganNs = System.nanoTime();
+                var verdict = judge.apply(queued);
+                var tookNs = System.nanoTime() - beganNs;
+                var waitNs = verdict.decision().orElseThrow().waitFor().toNanos();
+                assertTrue(verdict.passes());
+                assertTrue(tookNs >= waitNs, () -> tookNs + " ns, not " + waitNs);
+                return waitNs > 0;
+            });
+        }
+    }
+
+    @Test
+    void aRequestThatEndsWhileItWaitsDoesNotPass() throws Exception {
+        var guard = Guard.failingOpen(weir);
+        var queued = queued("ends", Duration.ofHours(1));
+        assertTrue(guard.judge(queued).passes());
+        var serverCall = Context.current().withCancellation();
+        CompletableFuture.delayedExecutor(100, TimeUnit.MILLISECONDS).execute(() -> serverCall.cancel(null));
+        assertEquals(503, serverCall.call(() -> guard.judge(queued)).status());
     }
 
     @Test

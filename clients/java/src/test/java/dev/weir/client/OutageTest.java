@@ -142,7 +142,7 @@ class OutageTest {
         try (var server = Weir.start(directory);
                 var weir = server.client()
                         .retries(0)
-                        .breaker(3, Duration.ofMillis(100))
+                        .breaker(3, Duration.ofSeconds(2))
                         .telemetry(telemetry)
                         .build()) {
             weir.awaitReady(LONG);

@@ -1,6 +1,7 @@
 package dev.weir.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.grpc.Context;
@@ -25,6 +26,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
@@ -33,9 +35,15 @@ import org.junit.jupiter.api.io.TempDir;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
+import weir.v1.Weir.CommitRequest;
+import weir.v1.Weir.CommitResponse;
 import weir.v1.Weir.Error;
+import weir.v1.Weir.ExtendRequest;
+import weir.v1.Weir.ExtendResponse;
 import weir.v1.Weir.LeaseRequest;
 import weir.v1.Weir.LeaseResponse;
+import weir.v1.Weir.ReserveRequest;
+import weir.v1.Weir.ReserveResponse;
 
 /** Streams of a stand-in service, which ends them at will. */
 class StreamsTest {
@@ -186,6 +194,82 @@ class StreamsTest {
             for (var check : underWay) {
                 assertTrue(check.get(20, TimeUnit.SECONDS).allowed());
             }
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    @Test
+    void aRejectedStreamOfLeasesDoesNotHideAnOutage() throws Exception {
+        var isDown = new AtomicBoolean();
+        var isRejected = new AtomicBoolean();
+        var server = serve(new Service() {
+            @Override
+            public StreamObserver<LeaseRequest> lease(StreamObserver<LeaseResponse> answers) {
+                isRejected.set(true);
+                return super.lease(answers);
+            }
+
+            @Override
+            public void check(CheckRequest request, StreamObserver<CheckResponse> answer) {
+                if (isDown.get()) {
+                    answer.onError(Status.UNAVAILABLE.asRuntimeException());
+                } else {
+                    super.check(request, answer);
+                }
+            }
+        });
+        try (var weir = client(server).lease().retries(0).breaker(4, Duration.ofHours(1)).build()) {
+            var round = new AtomicInteger();
+            // The third check of a key requests a lease, unless the machine is so slow that the key is not hot.
+            Wait.until(LONG, () -> {
+                isDown.set(false);
+                assertTrue(weir.check("answered", "" + round.incrementAndGet()).allowed());
+                isDown.set(true);
+                for (var i = 0; i < 3; i++) {
+                    assertThrows(WeirException.class, () -> weir.check("failed", "" + round));
+                }
+                return isRejected.get();
+            });
+            assertThrows(WeirException.class, () -> weir.check("failed", "last"));
+            assertEquals(BreakerState.OPEN, weir.breakerState());
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    @Test
+    void aSlotThatIsReleasedWhileItIsExtendedIsNotLost() throws Exception {
+        var extending = new CompletableFuture<StreamObserver<ExtendResponse>>();
+        var server = serve(new Service() {
+            @Override
+            public void reserve(ReserveRequest request, StreamObserver<ReserveResponse> answer) {
+                answer.onNext(ReserveResponse.newBuilder()
+                        .setDecision(ALLOWED)
+                        .setHold("held")
+                        .setExpiresAfter(Wire.duration(Duration.ofSeconds(3)))
+                        .build());
+                answer.onCompleted();
+            }
+
+            @Override
+            public void extend(ExtendRequest request, StreamObserver<ExtendResponse> answer) {
+                extending.complete(answer);
+            }
+
+            @Override
+            public void commit(CommitRequest request, StreamObserver<CommitResponse> answer) {
+                // It decides the extension after the release.
+                extending.join().onError(Status.NOT_FOUND.asRuntimeException());
+                answer.onNext(CommitResponse.getDefaultInstance());
+                answer.onCompleted();
+            }
+        });
+        try (var weir = client(server).build()) {
+            var slot = weir.slot(Check.of("exports", "alex"));
+            extending.get(20, TimeUnit.SECONDS);
+            slot.close();
+            assertThrows(TimeoutException.class, () -> slot.whenLost().get(200, TimeUnit.MILLISECONDS));
         } finally {
             server.shutdownNow();
         }

@@ -24,7 +24,8 @@ import java.util.function.BiFunction;
  * in the trailers; with UNAVAILABLE if the service does not decide and the guard fails closed. The headers have
  * {@code ratelimit} and {@code ratelimit-policy}.
  *
- * <p>A check blocks the server's thread, so do not use it with {@code directExecutor}.
+ * <p>A check, and its wait with {@link Check#withMaxWait}, block the server's thread, so do not use it with
+ * {@code directExecutor}. A call that ends while it waits is not handled.
  */
 public final class GuardInterceptor implements ServerInterceptor {
     private static final String RETRY_AFTER = "Retry-After";

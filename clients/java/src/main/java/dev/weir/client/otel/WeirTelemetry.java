@@ -28,16 +28,18 @@ import java.util.concurrent.TimeUnit;
  *   <li>{@code weir.client.checks}: checks by {@code outcome} (allowed, refused, error), {@code source} (service, lease,
  *       fallback; of an error service) and {@code domain};
  *   <li>{@code weir.client.duration}: seconds from a call to its answer, retries included;
- *   <li>{@code weir.client.breaker}: the state of the circuit breaker: 0 closed, 1 half-open, 2 open;
+ *   <li>{@code weir.client.breaker}: the state of the circuit breaker: 0 closed, 1 half-open, 2 open; by
+ *       {@code server.address}, the client's target;
  *   <li>the span {@code weir.check} for each call with checks.
  * </ul>
  */
 public final class WeirTelemetry implements Telemetry {
     private static final String SCOPE = "dev.weir.client";
     private static final List<Double> BUCKETS_S =
-            List.of(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0);
+            List.of(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0);
     private static final AttributeKey<String> OUTCOME = AttributeKey.stringKey("outcome");
     private static final AttributeKey<String> SOURCE = AttributeKey.stringKey("source");
+    private static final AttributeKey<String> ADDRESS = AttributeKey.stringKey("server.address");
     private static final AttributeKey<String> DOMAIN = AttributeKey.stringKey("domain");
 
     private final Tracer tracer;
@@ -63,7 +65,6 @@ public final class WeirTelemetry implements Telemetry {
                 .ofLongs()
                 .setDescription("The circuit breaker: 0 closed, 1 half-open, 2 open.")
                 .build();
-        breakerChanged(BreakerState.CLOSED);
     }
 
     /**
@@ -146,11 +147,12 @@ public final class WeirTelemetry implements Telemetry {
     }
 
     @Override
-    public void breakerChanged(BreakerState state) {
-        breaker.set(switch (state) {
+    public void breakerChanged(String target, BreakerState state) {
+        var value = switch (state) {
             case CLOSED -> 0;
             case HALF_OPEN -> 1;
             case OPEN -> 2;
-        });
+        };
+        breaker.set(value, Attributes.of(ADDRESS, target));
     }
 }

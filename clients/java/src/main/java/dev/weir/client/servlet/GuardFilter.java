@@ -19,7 +19,7 @@ import java.util.function.Function;
 
 /**
  * A servlet filter that checks each request: refused requests are answered with 429, and all responses get rate-limit
- * headers. In Spring Boot make it a bean.
+ * headers. In Spring Boot make it a bean. A check, and its wait with {@link Check#withMaxWait}, block the request's thread.
  */
 public final class GuardFilter implements Filter {
     private final Guard guard;

@@ -35,12 +35,13 @@ public final class RequestKeys {
 
     /**
      * Returns the route as the container maps it, so that users cannot make up new ones: the path of the servlet. Under a
-     * servlet for all paths, such as Spring's, this is the whole path.
+     * servlet for all paths, such as Spring's, this is the whole path. HEAD counts as GET, whose servlet answers it.
      *
      * @param request a request
      * @return the method and the path, as in {@code GET /trade}
      */
     public static String route(HttpServletRequest request) {
-        return request.getMethod() + " " + request.getServletPath();
+        var method = request.getMethod().equals("HEAD") ? "GET" : request.getMethod();
+        return method + " " + request.getServletPath();
     }
 }

@@ -8,6 +8,8 @@ import com.google.rpc.RetryInfo;
 import dev.weir.client.BreakerState;
 import dev.weir.client.Check;
 import dev.weir.client.Guard;
+import dev.weir.client.Limit;
+import dev.weir.client.Wait;
 import dev.weir.client.Weir;
 import io.grpc.Context;
 import io.grpc.Contexts;
@@ -31,8 +33,11 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -145,6 +150,40 @@ class GuardInterceptorTest {
             assertEquals(BreakerState.CLOSED, weir.breakerState());
         } finally {
             timer.shutdownNow();
+        }
+    }
+
+    @Test
+    void aCallThatEndsWhileItWaitsIsNotHandled() throws Exception {
+        var handled = new AtomicInteger();
+        var orders = new RateLimiterGrpc.RateLimiterImplBase() {
+            @Override
+            public void reset(ResetRequest request, StreamObserver<ResetResponse> answer) {
+                handled.incrementAndGet();
+                answer.onNext(ResetResponse.getDefaultInstance());
+                answer.onCompleted();
+            }
+        };
+        var threads = new ThreadPoolExecutor(4, 4, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>());
+        try (var limiter = Weir.start(directory); var weir = limiter.client().build()) {
+            var queued = Check.of("queue")
+                    .withLimits(Limit.leakyQueue(1, Duration.ofHours(1), 5))
+                    .withMaxWait(Duration.ofHours(1));
+            var interceptor = new GuardInterceptor(Guard.failingOpen(weir), (call, headers) -> Optional.of(queued));
+            connect(Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+                    .executor(threads)
+                    .addService(ServerInterceptors.intercept(orders, interceptor))
+                    .build()
+                    .start());
+            call("alex");
+            var hasty = RateLimiterGrpc.newBlockingStub(channel).withDeadlineAfter(200, TimeUnit.MILLISECONDS);
+            var late = assertThrows(StatusRuntimeException.class, () -> hasty.reset(ResetRequest.getDefaultInstance()));
+            assertEquals(Status.Code.DEADLINE_EXCEEDED, late.getStatus().getCode());
+            // No thread waits any more.
+            Wait.until(Duration.ofSeconds(20), () -> threads.getActiveCount() == 0);
+            assertEquals(1, handled.get());
+        } finally {
+            threads.shutdownNow();
         }
     }
 
