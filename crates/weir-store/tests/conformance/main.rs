@@ -10,6 +10,7 @@ mod calendar;
 mod draw;
 mod duplicates;
 mod fixture;
+mod full_ledgers;
 mod generator;
 mod holds;
 mod holds_together;

@@ -1,0 +1,74 @@
+//! Full ledgers: memory and Redis refuse the same reservations and leases as the reference.
+
+use std::sync::Arc;
+
+use weir_core::{
+    algorithm::{Bounds, find},
+    domain::{ManualClock, Micros, time::SECOND},
+    hold::{HoldId, MAX_HOLDS, OnExpiry, Outcome, Renewal, Reservation, Step, decide_with_holds, renew},
+};
+use weir_test_redis::{Options, Server};
+
+use super::holds::{Authority, Limits, Reference, START, in_memory, on_redis};
+
+/// More reservations with different ends than a ledger holds.
+const RESERVATIONS: i32 = 90;
+
+/// Returns TTLs from 10 s to a day, each an eighth or so longer than the one before.
+fn ttl(number: i32) -> Micros {
+    (10.0 * 8_640_f64.powf(f64::from(number) / f64::from(RESERVATIONS))) as Micros * SECOND
+}
+
+async fn fill(store: &Authority, clock: &ManualClock) {
+    let source: &[(&str, &str)] = &[("capacity", "100000"), ("count", "1"), ("period", "1h")];
+    let params = (find("token_bucket").expect("listed").parse)(&source, &Bounds::default()).expect("valid");
+    let (limits, mut reference) = (Limits::new(&[params.clone(), params]), Reference::default());
+    clock.set(START);
+    let (mut reserved, mut refused) = (0, 0);
+    for (step, kind) in [(0, 0), (1, 0), (0, 1), (2, 1)] {
+        for number in 0..RESERVATIONS {
+            let name = [number as u8, kind];
+            let on_expiry = if kind == 0 { OnExpiry::Keep } else { OnExpiry::Release };
+            let step = match step {
+                0 => Step::Reserve { ttl: ttl(number), on_expiry },
+                1 => Step::Extend { ttl: ttl((number + 3) % RESERVATIONS) },
+                _ => Step::Commit { actual: 2 },
+            };
+            let mut plan = limits.plan((number % 2) as usize, i64::from(step.is_new()));
+            plan.reservation = Some(Reservation { name: &name, step });
+            let (decisions, outcome, _) = decide_with_holds(&plan, &mut reference.view(&plan, START), START);
+            let verdict = store.verdict(&plan).await;
+            assert_eq!(
+                (verdict.reservation.as_deref(), &verdict.decisions),
+                (outcome.as_ref(), &decisions),
+                "{step:?}"
+            );
+            reserved += usize::from(matches!(outcome, Some(Outcome::Reserved { .. })));
+            refused += usize::from(matches!(outcome, Some(Outcome::Refused)));
+        }
+    }
+    assert_eq!(reserved, MAX_HOLDS / 2, "{refused} refused");
+    let mut granted = 0;
+    for number in 0..MAX_HOLDS as u64 + 10 {
+        let id = HoldId { owner: 100 + number, number: 1 };
+        let renewal = Renewal { id, sequence: 1, spent: 0, kept: 0, want: 5, ttl: SECOND };
+        let mut plan = limits.plan(0, 0);
+        plan.renewal = Some(&renewal);
+        let (_, grant) = renew(&plan, &mut reference.view(&plan, START), START, &renewal);
+        assert_eq!(store.verdict(&plan).await.grant.as_deref(), Some(&grant), "owner {number}");
+        granted += usize::from(grant.units > 0);
+    }
+    assert!(granted > 0 && granted < MAX_HOLDS, "{granted} granted");
+}
+
+#[tokio::test]
+async fn memory_refuses_what_the_reference_refuses() {
+    let clock = Arc::new(ManualClock::default());
+    fill(&Authority::Memory(in_memory(&clock)), &clock).await;
+}
+
+#[tokio::test]
+async fn redis_refuses_what_the_reference_refuses() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    fill(&on_redis(&server.url(), &clock), &clock).await;
+}
