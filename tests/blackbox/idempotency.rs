@@ -118,9 +118,13 @@ async fn a_reservation_is_repeated_while_it_is_open_though_its_answer_is_forgott
         answer.is_ok().then_some(())
     })
     .await;
-    let again = reserve(&mut client, request).await;
-    assert_eq!(again.hold, first.hold);
-    assert!(again.decision.expect("an answer").repeated_request);
+    for is_settled in [false, true] {
+        let again = reserve(&mut client, request.clone()).await;
+        assert_eq!(again.hold, first.hold);
+        assert!(again.decision.expect("a decision").repeated_request);
+        assert_eq!(again.expires_after == Some(Default::default()), is_settled);
+        commit(&mut client, &again.hold, Some(10)).await.expect("settled");
+    }
     let reserved = "weir_reservation_units_total{domain=\"default\",kind=\"reserved\"}";
     assert_eq!(server.metric(reserved).to_string(), "10");
 }

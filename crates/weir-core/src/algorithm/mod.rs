@@ -94,10 +94,10 @@ pub trait Algorithm: Sized {
         checked(self.fields().scaled(factor), &Bounds { max_period: MAX_PERIOD })
     }
 
-    /// Returns the limit, which was scaled by a request's factor, with at least the reach of the `unscaled` one: what
-    /// requests without the factor have charged to their common state is not cut.
+    /// Returns the limit with at least the reach of another one, from which a request's factor makes it differ: what was
+    /// charged under the other one to their common state is not cut.
     #[must_use]
-    fn reaching(self, _unscaled: &Self) -> Self {
+    fn reaching(self, _other: &Self) -> Self {
         self
     }
 
@@ -255,10 +255,10 @@ macro_rules! algorithms {
             }
 
             /// See [`Algorithm::reaching`].
-            pub(crate) fn reaching(self, unscaled: &Self) -> Self {
-                match (self, unscaled) {
-                    $((Self::$variant(scaled), Self::$variant(unscaled)) => Self::$variant(scaled.reaching(unscaled)),)+
-                    (scaled, _) => scaled,
+            pub(crate) fn reaching(self, other: &Self) -> Self {
+                match (self, other) {
+                    $((Self::$variant(params), Self::$variant(other)) => Self::$variant(params.reaching(other)),)+
+                    (params, _) => params,
                 }
             }
 

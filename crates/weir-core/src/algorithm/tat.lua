@@ -1,11 +1,11 @@
 -- The theoretical arrival time, as in tat.rs. A meter is {most, whole, part, den, depth micros, depth num, maker,
 -- furthest micros, furthest num}, a state {micros, num, maker}.
 
--- Returns the arrival time of a state, which another limit may have made, and whether it was clamped; `fi, fn` is how
--- far ahead of the clock it counts.
+-- Returns the arrival time of a state, which another limit may have made, or the same one under another factor, and
+-- whether it was clamped; `fi, fn` is how far ahead of the clock it counts.
 local function tat_foreign(s, maker, fi, fn, now)
   local ti, li = span_ceil(s[1], s[2]), now + fi
-  if s[3] ~= maker and span_less(li, fn, ti, 0) then return li, fn, true end
+  if floor((s[3] - 1) / 1024) ~= floor((maker - 1) / 1024) and span_less(li, fn, ti, 0) then return li, fn, true end
   return ti, 0, false
 end
 

@@ -33,8 +33,12 @@ impl EncodedState for Tat {
     }
 }
 
+/// Signatures that differ in less than this are of one limit under different factors of requests.
+const FACTORS: u32 = 1 << 10;
+
 /// The furthest time ahead of the clock that counts of another limit's arrival time, and the signature of a limit's
-/// own. Its own are never clamped here, since one further ahead means that a clock stepped back.
+/// own. Its own, under any factor of a request, are never clamped here, since one further ahead means that a clock
+/// stepped back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     furthest: Span,
@@ -50,8 +54,16 @@ impl Reach {
             hash ^ (hash >> 32)
         };
         let hash = signed.iter().fold(0, mix) as u32;
-        // Above every numerator.
-        Self { furthest, maker_less_one: hash.max((rate.den - 1) as u32) }
+        Self { furthest, maker_less_one: above_numerators(hash | 1 << 31, rate) }
+    }
+
+    /// Returns the reach of a limit with this rate that shares its states with another one, by factors of requests: at
+    /// least as far, and with a signature of the same limit.
+    fn reaching(self, other: Self, rate: Rate) -> Self {
+        let maker = other.maker_less_one / FACTORS * FACTORS + self.maker_less_one % FACTORS;
+        // Rounded up, as the parts of the other one's rate differ.
+        let furthest = self.furthest.max(Span::whole(other.furthest.ceil()));
+        Self { furthest, maker_less_one: above_numerators(maker, rate) }
     }
 
     /// Returns an arrival time with the limit's own signature.
@@ -59,8 +71,9 @@ impl Reach {
         Tat { micros: at.micros, num: at.num as u32, maker_less_one: self.maker_less_one }
     }
 
-    /// Returns the arrival time of a state, and whether it was clamped. If another limit made it, its fraction rounds
-    /// up, and it is clamped to the furthest that this limit could have made.
+    /// Returns the arrival time of a state, and whether it was clamped. If another limit made it, or the same one under
+    /// another factor, its fraction rounds up; if another limit did, it is clamped to the furthest that this limit could
+    /// have made.
     #[inline]
     pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let at = Span { micros: tat.micros, num: i64::from(tat.num) };
@@ -68,8 +81,9 @@ impl Reach {
         if is_own && at.num < rate.den {
             return (at, false);
         }
+        let is_of_limit = tat.maker_less_one / FACTORS == self.maker_less_one / FACTORS;
         let (at, furthest) = (Span::whole(at.ceil()), rate.add(now, self.furthest));
-        if at > furthest && !is_own { (furthest, true) } else { (at, false) }
+        if at > furthest && !is_of_limit { (furthest, true) } else { (at, false) }
     }
 
     /// Returns the numbers for `tat.lua`.
@@ -77,6 +91,11 @@ impl Reach {
         let Self { furthest, maker_less_one } = *self;
         [f64::from(maker_less_one) + 1.0, furthest.micros as f64, furthest.num as f64]
     }
+}
+
+/// Returns a signature, or one that is above the numerators of a rate.
+fn above_numerators(maker: u32, rate: Rate) -> u32 {
+    maker.max((rate.den - 1) as u32)
 }
 
 /// A limit of the GCRA family.
@@ -114,11 +133,9 @@ impl Meter {
         Ok(Self::new(limit, rate))
     }
 
-    /// Returns the meter with at least the reach of another one.
-    pub(crate) fn reaching(mut self, other: &Self) -> Self {
-        // Rounded up, as the parts of the other one's rate differ.
-        self.reach.furthest = self.reach.furthest.max(Span::whole(other.reach.furthest.ceil()));
-        self
+    /// See [`super::Algorithm::reaching`].
+    pub(crate) fn reaching(self, other: &Self) -> Self {
+        Self { reach: self.reach.reaching(other.reach, self.rate), ..self }
     }
 
     /// Decides one request by the generic cell rate algorithm: it passes while the arrival time after it stays within

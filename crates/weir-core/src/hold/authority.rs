@@ -160,14 +160,14 @@ pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units
     if level.limit.params.as_concurrency().is_some() {
         return state;
     }
-    level.limit.params.charge(state.as_ref(), units, at, level.phase()).or(state)
+    level.base().charge(state.as_ref(), units, at, level.phase()).or(state)
 }
 
 pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, state: Option<State>, now: Micros) {
     let Some(state) = state else { return };
     let level = &plan.levels()[index];
     let peek = StepInput { now, cost: 0, max_wait: None, phase: level.phase() };
-    let reset_after = level.limit.params.step(Some(&state), &peek).0.reset_after;
+    let reset_after = level.base().step(Some(&state), &peek).0.reset_after;
     let state_index = plan.state_of(index);
     if !states.has_entry(state_index) {
         // The units were granted, so they must count, also in a full store.

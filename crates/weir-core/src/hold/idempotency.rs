@@ -59,7 +59,7 @@ pub fn decide_with_holds(
         }
         Some(_) => (stand(states), refused, Idempotency::Conflict),
         // The answer is forgotten, but not what the request reserved.
-        None if plan.reservation.is_some_and(|it| reservation::open(states, it.name, now).is_some()) => {
+        None if plan.reservation.is_some_and(|it| reservation::made(states, it.name, now).is_some()) => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
             (decisions, outcome, Idempotency::Repeated)
         }

@@ -238,9 +238,10 @@ fn deadline(ttl: Micros, now: Micros) -> Micros {
     (now + ttl) / grid * grid
 }
 
-/// Returns the record of a reservation that is neither settled nor expired.
-pub(super) fn open(states: &impl Reservations, name: &[u8], now: Micros) -> Option<Record> {
-    states.record(name).filter(|record| matches!(record, Record::Open { .. }) && record.expires() > now)
+/// Returns the record of a reservation that is open, or was settled shortly before.
+pub(super) fn made(states: &impl Reservations, name: &[u8], now: Micros) -> Option<Record> {
+    let is_made = |record: &Record| matches!(record, Record::Open { .. } | Record::Settled { .. });
+    states.record(name).filter(|record| is_made(record) && record.expires() > now)
 }
 
 fn reserve(
@@ -251,7 +252,7 @@ fn reserve(
     deadline: Micros,
     on_expiry: OnExpiry,
 ) -> (Decisions, Outcome) {
-    if let Some(record) = open(states, name, now) {
+    if let Some(record) = made(states, name, now) {
         // It already exists: the request is repeated.
         let decisions =
             (0..plan.levels().len()).map(|index| Decision { allowed: true, ..peek(plan, states, index, now) });

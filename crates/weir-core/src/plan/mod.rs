@@ -12,6 +12,8 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 pub use decide::{decide, decide_into};
@@ -155,6 +157,15 @@ impl<'a> Level<'a> {
     /// Returns the parameters in force.
     pub fn params(&self) -> &Params {
         self.scaled.as_deref().unwrap_or(&self.limit.params)
+    }
+
+    /// Returns the parameters without the request's factor, under which units are held, with at least the reach of those
+    /// with it.
+    pub fn base(&self) -> Cow<'_, Params> {
+        match &self.scaled {
+            None => Cow::Borrowed(&self.limit.params),
+            Some(scaled) => Cow::Owned(self.limit.params.clone().reaching(scaled)),
+        }
     }
 
     /// Returns the encoded key that the state belongs to.

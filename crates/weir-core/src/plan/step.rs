@@ -72,14 +72,14 @@ fn step_by(
     let state = states.get(state_index);
     match states.outstanding(state_index) {
         Outstanding { units: 0, .. } => params.step(state, &input),
-        held => step_with_outstanding(params, &plan.levels[index].limit.params, state, held, &input),
+        held => step_with_outstanding(params, &plan.levels[index].base(), state, held, &input),
     }
 }
 
 /// Returns the time until a level's state and its outstanding units no longer matter, whatever the factor of the
 /// request.
 pub(crate) fn lifetime(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
-    step_by(&plan.levels[index].limit.params, plan, states, index, 0, now).0.reset_after
+    step_by(&plan.levels[index].base(), plan, states, index, 0, now).0.reset_after
 }
 
 /// Returns a preview of a level.

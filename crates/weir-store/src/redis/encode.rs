@@ -328,7 +328,7 @@ fn encoded_rule(level: &Level<'_>) -> Box<[u8]> {
         UndoRule::WithinWindow => -3,
     };
     int(&mut body, undo_rule);
-    level.scaled.iter().for_each(|_| numbers(&mut body, &limit.params.lua_params()));
+    level.scaled.iter().for_each(|_| numbers(&mut body, &level.base().lua_params()));
     body.into_vec().into()
 }
 

@@ -154,7 +154,7 @@ pub enum Authority {
 }
 
 impl Authority {
-    async fn forget(&mut self, clock: &Arc<ManualClock>) {
+    pub async fn forget(&mut self, clock: &Arc<ManualClock>) {
         match self {
             Self::Redis(store) => drop(store.clear().await.expect("cleared")),
             Self::Memory(store) => *store = in_memory(clock),

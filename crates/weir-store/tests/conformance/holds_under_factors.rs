@@ -10,8 +10,12 @@ use weir_core::{
 };
 use weir_test_redis::{Options, Server};
 
+fn limit(algorithm: &str, fields: &[(&str, &str)]) -> Params {
+    (find(algorithm).expect("an algorithm").parse)(&fields, &Bounds::default()).expect("a limit")
+}
+
 fn token_bucket(fields: &[(&str, &str)]) -> Params {
-    (find("token_bucket").expect("an algorithm").parse)(&fields, &Bounds::default()).expect("a limit")
+    limit("token_bucket", fields)
 }
 
 /// A state charged under a factor may last longer than the limit itself would keep one.
@@ -61,5 +65,31 @@ async fn a_factor_changes_nothing_of_what_is_held() {
         // A preview under a factor burns them.
         clock.set(START + 2_000_000);
         assert_eq!((left(0.1, 0).await, left(1.0, 0).await), (390, 39));
+    }
+}
+
+/// What was spent under a factor is not cut to what the limit itself could hold, though that holds a unit.
+#[tokio::test]
+async fn units_spent_under_a_factor_count_beside_a_hold() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    let gcra = limit("gcra", &[("burst", "15"), ("count", "30"), ("period", "1h")]);
+    let leaky_bucket = limit("leaky_bucket", &[("size", "10"), ("drip_rate", "1h")]);
+    let decay = limit("decay", &[("max", "10"), ("resolution", "1h"), ("decay", "2")]);
+    for (params, factor, most) in [(gcra, 10.0, 2), (leaky_bucket, 0.1, 99), (decay, 0.1, 99)] {
+        for mut store in [on_redis(&server.url(), &clock), Authority::Memory(in_memory(&clock))] {
+            store.forget(&clock).await;
+            clock.set(START);
+            let limits = Limits::new(&[params.clone(), params.clone()]);
+            let mut reserve = limits.plan(0, 1);
+            let step = Step::Reserve { ttl: 1_000_000_000, on_expiry: OnExpiry::Keep };
+            reserve.reservation = Some(Reservation { name: b"one", step });
+            assert!(store.verdict(&reserve).await.decisions[1].allowed);
+            let mut admitted = 0;
+            for _ in 0..200 {
+                let plan = limits.plan_under(factor, 0, 1).expect("a limit under a factor");
+                admitted += usize::from(store.verdict(&plan).await.decisions[1].allowed);
+            }
+            assert!(admitted <= most, "{admitted} of {most} under {factor}: {params:?}");
+        }
     }
 }

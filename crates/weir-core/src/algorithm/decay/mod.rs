@@ -228,8 +228,8 @@ impl Algorithm for Decay {
         checked(Fields { max, ..self.fields }, &Bounds { max_period: MAX_PERIOD })
     }
 
-    fn reaching(self, unscaled: &Self) -> Self {
-        Self { highest: self.highest.max(unscaled.highest), ..self }
+    fn reaching(self, other: &Self) -> Self {
+        Self { highest: self.highest.max(other.highest), ..self }
     }
 
     fn time_base(&self) -> String {

@@ -142,8 +142,8 @@ impl Algorithm for LeakyBucket {
         checked(Fields { size, drip_rate, ..self.fields }, &self.bounds)
     }
 
-    fn reaching(self, unscaled: &Self) -> Self {
-        Self { fullest: self.fullest.max(within_depth(&self.fields, unscaled.fullest)), ..self }
+    fn reaching(self, other: &Self) -> Self {
+        Self { fullest: self.fullest.max(within_depth(&self.fields, other.fullest)), ..self }
     }
 
     fn time_base(&self) -> String {

@@ -93,8 +93,8 @@ impl Algorithm for LeakyQueue {
         Some(self.fields.period)
     }
 
-    fn reaching(self, unscaled: &Self) -> Self {
-        Self { meter: self.meter.reaching(&unscaled.meter), ..self }
+    fn reaching(self, other: &Self) -> Self {
+        Self { meter: self.meter.reaching(&other.meter), ..self }
     }
 
     fn holdable(&self) -> Result<HoldAccuracy, &'static str> {

@@ -63,8 +63,8 @@ end
 
 local function make_reservation(kind, deadline)
   local _, before = find_record(reservation[1])
-  if before and before[1] == OPEN then
-    -- The reservation already exists, so an earlier attempt made it.
+  if before and before[1] ~= ANSWERED then
+    -- An earlier attempt made the reservation, which may be settled.
     for index = 1, count do
       decisions[index] = step(index, 0)
       decisions[index][1] = 1
