@@ -70,7 +70,7 @@ struct Keys {
 #[derive(Args)]
 struct Terms {
     /// The reason, for the audit log
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long)]
     reason: String,
     /// Duration, such as `1h`. Default: until it is ended
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
@@ -113,7 +113,7 @@ struct ChangeArgs {
     #[arg(long, value_name = "TIMES", value_parser = parse_times)]
     times: Option<f64>,
     /// Other parameters, as policy files write limits: `{ name: per-user, gcra: { burst: 99, count: 30, period: 60s } }`
-    #[arg(long, value_name = "YAML", allow_hyphen_values = true)]
+    #[arg(long, value_name = "YAML", allow_hyphen_values = true, value_parser = not_an_option)]
     limits: Option<String>,
     /// Lift the limits
     #[arg(long)]
@@ -320,6 +320,14 @@ pub(super) fn split(one: &str) -> Result<Vec<String>, Failure> {
 fn parse_times(text: &str) -> Result<f64, String> {
     let times = text.parse().ok().filter(|times: &f64| FACTORS.contains(&(1.0 / times)));
     times.ok_or_else(|| format!("--times must be {} to {}, not `{text}`", FACTORS.start(), FACTORS.end()))
+}
+
+/// Accepts a YAML list, `- …`, but not the next option, which stands here if an unquoted variable is empty.
+fn not_an_option(text: &str) -> Result<String, String> {
+    if text.starts_with("--") && !text.starts_with("---") {
+        return Err(format!("`{text}` is an option; write limits in YAML, such as `{{ gcra: [4, 5, 60] }}`"));
+    }
+    Ok(text.to_owned())
 }
 
 fn parse_moment(text: &str) -> Result<Timestamp, String> {

@@ -169,14 +169,14 @@ impl Settings {
             let file = source::file(path, &defaults, &mut origins);
             figment = figment.merge(file.map_err(|problems| ConfigError(problems.to_string()))?);
         }
-        let of_file = AUTHENTICATING.map(|key| (key, text_at(&figment, key), origins.of(key).map(str::to_owned)));
+        let of_file = PROTECTING.map(|(key, _)| (is_set(&figment, key), origins.of(key).map(str::to_owned)));
         let variables = source::environment(environment, &defaults, &mut origins).map_err(ConfigError)?;
         figment = figment.merge(variables).merge(flags.values(&mut origins));
-        for (key, before, origin) in of_file {
-            if before.is_some() && text_at(&figment, key).is_none() {
+        for ((key, protection), (was_set, origin)) in PROTECTING.into_iter().zip(of_file) {
+            if was_set && !is_set(&figment, key) {
                 let (name, origin) = (variable(key), origin.unwrap_or_default());
                 return Err(ConfigError(format!(
-                    "{name} is empty and would turn off the authentication by {key} of {origin}; unset the variable, or \
+                    "{name} is empty and would turn off {protection} by {key} of {origin}; unset the variable, or \
                      remove the setting from the file"
                 )));
             }
@@ -205,13 +205,27 @@ impl Settings {
     }
 }
 
-/// The settings that enable authentication. An empty variable, such as one that a template did not fill in, does not
-/// unset them.
-const AUTHENTICATING: [&str; 3] = ["auth.file", "grpc.tls.client_ca", "http.tls.client_ca"];
+/// The settings that enable or restrict authentication, or enable TLS, with what each does. An empty variable, such as
+/// one that a template did not fill in, does not unset them.
+const PROTECTING: [(&str, &str); 9] = [
+    ("auth.file", "the authentication"),
+    ("grpc.tls.client_ca", "the authentication"),
+    ("grpc.tls.client_names", "the restriction of clients"),
+    ("grpc.tls.cert", "TLS"),
+    ("grpc.tls.key", "TLS"),
+    ("http.tls.client_ca", "the authentication"),
+    ("http.tls.client_names", "the restriction of clients"),
+    ("http.tls.cert", "TLS"),
+    ("http.tls.key", "TLS"),
+];
 
-/// Returns the text of a setting that is not empty.
-fn text_at(figment: &Figment, key: &str) -> Option<String> {
-    figment.find_value(key).ok()?.into_string().filter(|text| !text.is_empty())
+/// Whether a setting is a text or a list that is not empty.
+fn is_set(figment: &Figment, key: &str) -> bool {
+    match figment.find_value(key) {
+        Ok(Value::String(_, text)) => !text.is_empty(),
+        Ok(Value::Array(_, items)) => !items.is_empty(),
+        _ => false,
+    }
 }
 
 /// Formats a figment error on one line: the setting and the problem.

@@ -56,17 +56,45 @@ fn variables_are_parsed_as_numbers_and_booleans() {
 }
 
 #[test]
-fn an_empty_variable_does_not_turn_off_authentication() {
-    let tls = "{ tls: { cert: c, key: k, client_ca: a } }";
+fn an_empty_variable_does_not_turn_off_authentication_or_tls() {
+    let tls = "{ tls: { cert: c, key: k, client_ca: a, client_names: [n] } }";
     let yaml = format!("auth: {{ file: a }}\ngrpc: {tls}\nhttp: {tls}");
-    for (key, place) in [("auth.file", "1:15"), ("grpc.tls.client_ca", "2:44"), ("http.tls.client_ca", "3:44")] {
-        let error = load(&yaml, &[(&variable(key), "")]).unwrap_err();
-        let expected =
-            format!("{} is empty and would turn off the authentication by {key} of weir.yaml:{place};", variable(key));
-        assert!(error.starts_with(&expected), "{error}");
-        assert!(load(&yaml, &[(&variable(key), "b")]).is_ok());
-        assert!(load("auth: { file: '' }", &[(&variable(key), "")]).is_ok());
+    let assert_rejected = |variables: &[(&str, &str)], key: &str, protection: &str, place: &str| {
+        let name = variable(key);
+        let expected = format!("{name} is empty and would turn off {protection} by {key} of weir.yaml:{place};");
+        let error = load(&yaml, variables).unwrap_err();
+        assert!(error.starts_with(&expected), "{variables:?}: {error}");
+    };
+    for (key, protection, place) in [
+        ("auth.file", "the authentication", "1:15"),
+        ("grpc.tls.client_ca", "the authentication", "2:44"),
+        ("grpc.tls.client_names", "the restriction of clients", "2:61"),
+        ("grpc.tls.cert", "TLS", "2:22"),
+        ("grpc.tls.key", "TLS", "2:30"),
+        ("http.tls.client_ca", "the authentication", "3:44"),
+        ("http.tls.client_names", "the restriction of clients", "3:61"),
+        ("http.tls.cert", "TLS", "3:22"),
+        ("http.tls.key", "TLS", "3:30"),
+    ] {
+        let name = variable(key);
+        assert_rejected(&[(&name, "")], key, protection, place);
+        assert!(load(&yaml, &[(&name, "b")]).is_ok());
+        assert!(load("auth: { file: '' }", &[(&name, "")]).is_ok());
     }
+    for empty in [",", "[]"] {
+        assert_rejected(
+            &[("WEIR_GRPC__TLS__CLIENT_NAMES", empty)],
+            "grpc.tls.client_names",
+            "the restriction of clients",
+            "2:61",
+        );
+    }
+    let all = ["CERT", "KEY", "CLIENT_CA", "CLIENT_NAMES"].map(|name| format!("WEIR_HTTP__TLS__{name}"));
+    let variables: Vec<_> = all.iter().map(|name| (name.as_str(), "")).collect();
+    assert_rejected(&variables, "http.tls.client_ca", "the authentication", "3:44");
+    let plain = "grpc: { tls: { cert: c, key: k } }";
+    let error = load(plain, &[("WEIR_GRPC__TLS__CERT", ""), ("WEIR_GRPC__TLS__KEY", "")]).unwrap_err();
+    assert!(error.contains("would turn off TLS by grpc.tls.cert of weir.yaml:1:22"), "{error}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ pub fn read(text: &str, bounds: &Bounds) -> Result<Arc<Override>, StoredOverride
         Stored { unlimited: true, .. } => Change::Unlimited,
         Stored { shadow: true, .. } => Change::Shadow,
         Stored { factor: Some(factor), .. } => Change::Factor(*factor),
-        Stored { limits: Some(limits), .. } => Change::Limits(LimitChanges::parse(limits, bounds)?),
+        Stored { limits: Some(limits), .. } => Change::Limits(LimitChanges::parse_stored(limits, bounds)?),
         _ => return Err(StoredOverrideError::Change),
     };
     let one = Override {

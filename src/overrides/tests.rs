@@ -6,14 +6,17 @@ use weir_core::{
     algorithm::Bounds,
     domain::{Clock, ManualClock, Micros, time::SECOND},
 };
-use weir_policy::{Policy, overrides::Change};
+use weir_policy::{
+    Policy,
+    overrides::{Change, LimitChanges},
+};
 use weir_store::{
     AnyStore, MemoryStore, SystemClock,
-    documents::{Changes, Documents, MemoryDocuments},
+    documents::{Change as DocumentChange, Changes, Documents, MemoryDocuments},
     memory::MemorySettings,
 };
 
-use super::{NewOverride, OverrideEnd, OverrideService};
+use super::{NewOverride, OverrideEnd, OverrideService, StoredOverride, document};
 use crate::{limiter::Limiter, telemetry::Metrics};
 
 /// Timeout on a busy machine.
@@ -92,6 +95,27 @@ async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
     let ends = service.audit(None, 1_000).await.expect("it is read");
     assert_eq!(ends.iter().filter(|event| event.actor == "weir (its end)" && event.after.is_none()).count(), 300);
     assert_eq!(service.cache.lock().ended(1).len(), 0);
+}
+
+#[tokio::test]
+async fn a_stored_override_that_a_new_one_may_not_be_stays_in_force() {
+    let (service, ..) = service();
+    let limits = "{ max: 600, duration: 3600000, minInterval: 1500 }";
+    assert!(LimitChanges::parse(limits, &Bounds::default()).is_err());
+    let document = serde_json::json!({
+        "id": "000000000001", "domain": "", "key": ["user"], "limits": limits, "reason": "a test", "author": "me",
+        "set_at_us": 0, "start_us": 0,
+    });
+    let name = document::name("", &["user".into()]);
+    let change = DocumentChange { name, document: Some(document.to_string()), expected: None, actor: "me".to_owned() };
+    // An id of 0, which the log of these documents begins with, is new only after a read of the empty log.
+    service.refresh().await;
+    service.documents.change(change).await.expect("it is stored");
+    service.refresh().await;
+    let listed = service.list(None, &[]).await.expect("they are read");
+    assert!(matches!(&listed[..], [StoredOverride::Readable(one)] if &*one.id == "000000000001"), "{listed:?}");
+    let handle = service.limiter.current();
+    assert!(handle.policy.overrides().active("", [&b"user"[..]].into_iter()).is_some());
 }
 
 #[tokio::test]

@@ -265,6 +265,15 @@ fn invalid_arguments_are_explained() {
         (&["unban"], "<KEY|--all-keys>"),
         (&["override", "set", "--reason", "x", "--shadow"], "<KEY|--all-keys>"),
         (&["override", "end", "--domain", "shop"], "<KEY|--all-keys>"),
+        // As with an empty `$REASON` that is not quoted.
+        (
+            &["ban", "user", "--reason", "--dry-run"],
+            "a value is required for '--reason <REASON>' but none was supplied",
+        ),
+        (
+            &["override", "set", "user", "--reason", "x", "--limits", "--dry-run"],
+            "'--limits <YAML>': `--dry-run` is an option; write limits in YAML",
+        ),
         (&["ban", "user", "--all-keys", "--reason", "x"], "cannot be used with '--all-keys'"),
         (&["ban", r"user/a\", "--reason", "x"], r"the key `user/a\` ends with a `\` that escapes nothing"),
         (&["check", "a", "--addr", "localhost"], "`localhost` has no port; write localhost:8081"),

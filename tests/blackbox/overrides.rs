@@ -202,7 +202,7 @@ async fn commands_set_list_and_end() {
         assert!(dry.out.contains(&format!("\n  changes no limit: {why}\n")) && !dry.out.contains("->"), "{dry:?}");
     }
     let changed = "- { name: trades, fixed_window: { count: 5, period: 1d } }";
-    let changed = server.run(&["override", "set", "user", "--limits", changed, "--reason", "- x", "--dry-run"]);
+    let changed = server.run(&["override", "set", "user", "--limits", changed, "--reason=- x", "--dry-run"]);
     assert!(changed.out.matches("->").count() == 1 && !changed.out.contains("changes no limit"), "{changed:?}");
     for (args, message) in [
         (&["override", "set", "user", "--factor", "0", "--reason", "x"][..], "a factor must be 0.000001 to 1000000"),

@@ -188,11 +188,31 @@ impl Override {
 }
 
 impl LimitChanges {
-    /// Reads a list of limit maps in YAML, or one map. A limit without a name applies to all limits of its algorithm.
+    /// Reads the limits of a new override: a list of limit maps in YAML, or one map. A limit without a name applies to
+    /// all limits of its algorithm.
     ///
     /// # Errors
     /// [`OverrideError::Limits`] with the problems.
     pub fn parse(text: &str, bounds: &Bounds) -> Result<Self, OverrideError> {
+        let parsed = Self::read(text, bounds)?;
+        for (index, limit) in parsed.iter().enumerate() {
+            if let Some(first) = parsed[..index].iter().position(|before| is_second_of(before, limit)) {
+                return Err(OverrideError::Limits(format!("limits[{first}] {}", two_limits(&parsed[first], limit))));
+            }
+        }
+        Self::checked(text, parsed)
+    }
+
+    /// Reads the limits of a stored override, as [`LimitChanges::parse`] does, but accepts a bucket without a name that
+    /// becomes two limits: former versions accepted it, and an upgrade does not put it out of force.
+    ///
+    /// # Errors
+    /// As [`LimitChanges::parse`].
+    pub fn parse_stored(text: &str, bounds: &Bounds) -> Result<Self, OverrideError> {
+        Self::checked(text, Self::read(text, bounds)?)
+    }
+
+    fn read(text: &str, bounds: &Bounds) -> Result<Vec<ParsedLimit>, OverrideError> {
         let wrong = |problems: Problems| OverrideError::Limits(problems.to_string());
         if text.len() > MAX_LIMITS_BYTES {
             return Err(OverrideError::Limits(format!("limits can have at most {MAX_LIMITS_BYTES} bytes")));
@@ -215,14 +235,16 @@ impl LimitChanges {
                 parsed.len()
             )));
         }
+        Ok(parsed)
+    }
+
+    fn checked(text: &str, parsed: Vec<ParsedLimit>) -> Result<Self, OverrideError> {
         for (index, limit) in parsed.iter().enumerate() {
             let is_for_the_same = |before: &&ParsedLimit| {
                 before.params.name() == limit.params.name() && (before.name.is_none() || before.name == limit.name)
             };
             let problem = if limit.shadow || limit.lease.is_some() {
                 "changes parameters alone, not `shadow` or `lease`".to_owned()
-            } else if let Some(first) = parsed[..index].iter().position(|before| is_second_of(before, limit)) {
-                return Err(OverrideError::Limits(format!("limits[{first}] {}", two_limits(&parsed[first], limit))));
             } else if let Some(before) = parsed[..index].iter().position(|before| is_for_the_same(&before)) {
                 format!("never applies, since limits[{before}] is for the same limits: name them")
             } else {

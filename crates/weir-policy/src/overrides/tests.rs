@@ -276,6 +276,16 @@ fn aliases_in_limits_are_bounded() {
 }
 
 #[test]
+fn a_stored_bucket_that_becomes_two_limits_stays_in_force() {
+    let bucket = "{ max: 600, duration: 3600000, minInterval: 1500 }";
+    assert!(LimitChanges::parse(bucket, &Bounds::default()).is_err());
+    let stored = LimitChanges::parse_stored(bucket, &Bounds::default()).unwrap();
+    assert_eq!(stored.targets().collect::<Vec<_>>(), [(None, "leaky_bucket"), (None, "gcra")]);
+    let twice = "[{ gcra: [0, 1, 1] }, { gcra: [0, 1, 2] }]";
+    assert!(LimitChanges::parse_stored(twice, &Bounds::default()).is_err());
+}
+
+#[test]
 fn bounds_name_the_field() {
     let long = "x".repeat(1_025);
     for (change, field) in [
