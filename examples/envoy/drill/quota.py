@@ -24,8 +24,10 @@ LEAST_USED = 0.95
 CONVERGED_IN = 11.0
 # The same after a replica was killed or stopped: what it assigned is used up first (docs/rlqs.md).
 KILLED_IN, STOPPED_IN = 30.0, 25.0
-# How long an Envoy takes to start.
-ENVOY_STARTS_IN = 5.0
+# How long a program may take until it listens.
+LISTENS_IN = 60.0
+# An answer that takes longer is slow, and so many of all answers may be: a slow machine is no outage.
+SLOW, SLOW_AT_MOST = 5.0, 0.01
 # Stored tokens of three Envoys that join one after the other, in seconds of the limit; and the lag of a busy machine.
 STORED, LAG = 0.1 * (1 + 1 / 2 + 1 / 3), 0.5
 
@@ -51,32 +53,56 @@ class Process:
         self.child.wait()
 
 
+async def listening(name, process, port):
+    """Waits until a program accepts connections."""
+    deadline = time.monotonic() + LISTENS_IN
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        if process.child.poll() is not None or time.monotonic() > deadline:
+            raise NotListening(f"{name} does not listen: it {'runs' if process.child.poll() is None else 'has ended'}")
+        await asyncio.sleep(0.05)
+
+
+class NotListening(Exception):
+    pass
+
+
 class Envoy:
-    """A proxy, its load, and what became of each second of it."""
+    """A proxy, its load, and what became of each second of it. `failed`: when each failed request began and ended."""
 
     def __init__(self, process, port, user):
         self.process, self.port, self.user = process, port, user
         self.demand = 0.0
-        self.admitted, self.denied, self.failed = [], 0, []
+        self.admitted, self.denied, self.slow, self.failed = [], 0, 0, []
         self.idle = []
 
     async def connect(self):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         return reader, writer
 
+    async def ask(self, reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nhost: shop\r\nx-user: " + self.user + b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+        if length:
+            await reader.readexactly(length)
+        return head
+
     async def one(self):
+        began = time.monotonic()
         pair = self.idle.pop() if self.idle else None
         try:
             if pair is None:
                 pair = await self.connect()
-            reader, writer = pair
-            writer.write(b"GET / HTTP/1.1\r\nhost: shop\r\nx-user: " + self.user + b"\r\n\r\n")
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
-            length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
-            if length:
-                await reader.readexactly(length)
-        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
-            self.failed.append(time.monotonic())
+            head = await asyncio.wait_for(self.ask(*pair), SLOW)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+            if isinstance(error, asyncio.TimeoutError):
+                self.slow += 1
+            else:
+                self.failed.append((began, time.monotonic()))
             if pair is not None:
                 pair[1].close()
             return
@@ -106,15 +132,20 @@ class Envoy:
 class Drill:
     def __init__(self, arguments, folder):
         self.rate, self.turn = arguments.rate, arguments.turn
+        self.programs = arguments.weir, arguments.envoy
         self.problems = []
-        self.folder, log = folder, open(folder / "log", "wb")
-        self.redis_port = free_port()
-        self.redis = Process(log, ["redis-server", "--port", str(self.redis_port), "--save", "", "--dir", str(folder)])
-        policy = folder / "limits.yaml"
+        self.folder, self.log = folder, open(folder / "log", "wb")
+        self.redis_port, self.grpc = free_port(), [free_port(), free_port()]
+        self.redis = Process(self.log, ["redis-server", "--port", str(self.redis_port), "--save", "", "--dir", str(folder)])
+        self.replicas, self.envoys = [], []
+
+    async def start(self):
+        """Starts each program when those that it needs listen: a replica that does not find Redis decides without it at first."""
+        await listening("Redis", self.redis, self.redis_port)
+        weir, proxy = self.programs
+        policy = self.folder / "limits.yaml"
         limit = f"{{ token_bucket: {{ capacity: {self.rate}, count: {self.rate}, period: 1s }} }}"
         policy.write_text(f"domain: quota\nschema: {{ user: {{ children: {{ '*': {{ limits: [{limit}] }} }} }} }}\n")
-        self.grpc = [free_port(), free_port()]
-        self.replicas = []
         for port in self.grpc:
             env = {
                 "WEIR_GRPC__LISTEN": f"127.0.0.1:{port}",
@@ -123,10 +154,15 @@ class Drill:
                 "WEIR_STORE__URL": f"redis://127.0.0.1:{self.redis_port}",
                 "WEIR_SHUTDOWN__DELAY": "0s",
             }
-            self.replicas.append(Process(log, [arguments.weir, "serve", "--limits", str(policy)], env))
-        self.envoys = [self.envoy(arguments.envoy, number, log) for number in range(3)]
+            self.replicas.append(Process(self.log, [weir, "serve", "--limits", str(policy)], env))
+        for port, replica in zip(self.grpc, self.replicas):
+            await listening("a replica", replica, port)
+        for number in range(3):
+            self.envoys.append(self.envoy(proxy, number))
+        for envoy in self.envoys:
+            await listening("an Envoy", envoy.process, envoy.port)
 
-    def envoy(self, program, number, log):
+    def envoy(self, program, number):
         port = free_port()
         text = EXAMPLE.read_text().replace("port_value: 10000", f"port_value: {port}")
         text = text.replace("port_value: 9901", f"port_value: {free_port()}")
@@ -143,7 +179,7 @@ class Drill:
         config = self.folder / f"envoy{number}.yaml"
         config.write_text(text)
         args = [program, "--config-path", str(config), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"]
-        return Envoy(Process(log, args), port, b"alex")
+        return Envoy(Process(self.log, args), port, b"alex")
 
     def demands(self, turn):
         for index, envoy in enumerate(self.envoys):
@@ -186,7 +222,7 @@ class Drill:
         return most
 
     async def run(self):
-        await asyncio.sleep(6)
+        await self.start()
         loads = [asyncio.create_task(envoy.load()) for envoy in self.envoys]
         self.demands(0)
         await self.pass_turn("begin")
@@ -194,11 +230,12 @@ class Drill:
             self.demands(turn)
             await self.pass_turn(f"demand moves ({turn})", settled=CONVERGED_IN)
         first = self.envoys[1]
-        first.process.end()
         killed = time.monotonic()
+        first.process.end()
         await self.pass_turn("an Envoy is killed")
         first.process.start()
-        back = time.monotonic() + ENVOY_STARTS_IN
+        await listening("the Envoy that was killed", first.process, first.port)
+        back = time.monotonic()
         await self.pass_turn("the Envoy is back", 25, settled=CONVERGED_IN)
         self.replicas[0].end()
         await self.pass_turn("a replica is killed", 40, settled=KILLED_IN)
@@ -221,11 +258,15 @@ class Drill:
         excess, bound = self.excess(), (STORED + LAG) * self.rate
         print(f"over the limit of {self.rate}/s, in any stretch of time: {excess:.0f} requests, of at most {bound:.0f}: "
               f"{STORED * self.rate:.0f} stored and {LAG * self.rate:.0f} by lag")
-        wrong = sum(envoy is not first or not killed <= moment <= back for envoy in self.envoys for moment in envoy.failed)
-        print(f"failed {len(first.failed)} of the Envoy that was killed, {wrong} others, "
-              f"refused {sum(envoy.denied for envoy in self.envoys)}")
+        wrong = sum(envoy is not first or ended < killed or began > back for envoy in self.envoys for began, ended in envoy.failed)
+        denied, slow = sum(envoy.denied for envoy in self.envoys), sum(envoy.slow for envoy in self.envoys)
+        slow_at_most = SLOW_AT_MOST * (denied + sum(len(envoy.admitted) for envoy in self.envoys))
+        print(f"failed {len(first.failed)} of the Envoy that was killed, {wrong} others, refused {denied}, "
+              f"without an answer in {SLOW:.0f} s {slow}, of at most {slow_at_most:.0f}")
         if wrong:
             self.problems.append(f"{wrong} requests failed while their Envoy ran")
+        if slow > slow_at_most:
+            self.problems.append(f"{slow} requests without an answer in {SLOW:.0f} s, of at most {slow_at_most:.0f}")
         if excess > bound:
             self.problems.append(f"{excess:.0f} requests over the limit, of at most {bound:.0f}")
 
@@ -256,6 +297,8 @@ def main():
         drill = Drill(arguments, Path(folder))
         try:
             asyncio.run(drill.run())
+        except NotListening as error:
+            drill.problems.append(str(error))
         finally:
             drill.end()
         if drill.problems:

@@ -56,13 +56,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.valkey.enabled }}redis://{{ include "weir.valkey.name" . }}:6379{{ else }}{{ .Values.store.url }}{{ end }}
 {{- end }}
 
-{{- /* The ports of the store: those of networkPolicy.storePorts and of store.url, as a JSON array. */}}
+{{- /* The ports of the store: those of networkPolicy.storePorts and of store.url, as a JSON array. Never empty: to Kubernetes no ports
+are all of them. */}}
 {{- define "weir.storePorts" -}}
 {{- $ports := list }}
-{{- range .Values.networkPolicy.storePorts }}{{ $ports = append $ports (int .) }}{{ end }}
-{{- /* A Sentinel without a port listens on 26379. What precedes the @ is a user and a password. */}}
+{{- range default (list 6379) .Values.networkPolicy.storePorts }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- /* A Sentinel without a port listens on 26379. Credentials end at the last @; after the hosts comes the master or the database. */}}
 {{- if hasPrefix "redis-sentinel:" .Values.store.url }}{{ $ports = append $ports 26379 }}{{ end }}
-{{- range regexFindAll ":[0-9]+(,|/|$)" (regexReplaceAll "^.*(//|@)" .Values.store.url "") -1 }}
+{{- $hosts := regexReplaceAll "^([^/]*//)?(.*@)?" .Values.store.url "" | regexFind "^[^/]*" }}
+{{- range regexFindAll ":[0-9]+(,|$)" $hosts -1 }}
 {{- $ports = append $ports (regexFind "[0-9]+" . | int) }}
 {{- end }}
 {{- $ports | uniq | toJson }}
