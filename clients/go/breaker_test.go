@@ -1,10 +1,14 @@
 package weir
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func TestBreaker(t *testing.T) {
@@ -111,4 +115,56 @@ func TestOutagesOfCallsThatBeganBeforeTheLastAnswerDoNotCount(t *testing.T) {
 	b.leave(early, answered)
 	b.leave(probe, outage)
 	in(BreakerClosed)
+}
+
+func TestAnAnswerFreesThePlaceOfTheProbe(t *testing.T) {
+	for _, end := range []outcome{unknown, outage} {
+		b := breaker{maxFailures: 1}
+		sent := func() permit {
+			t.Helper()
+			permit, err := b.enter()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return permit
+		}
+		early := sent()
+		b.leave(sent(), outage)
+		former := sent()
+		b.leave(early, answered)
+		b.leave(sent(), outage)
+		if probe := sent(); !former.probe || !probe.probe {
+			t.Fatal(former, probe)
+		}
+		// It is not the place of this one any more.
+		b.leave(former, end)
+		if permit, err := b.enter(); !errors.Is(err, ErrCircuitOpen) {
+			t.Errorf("%v: %v", end, permit)
+		}
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	notUTF8 := status.Error(codes.Internal, "grpc: error while marshaling: string field contains invalid UTF-8")
+	for _, test := range []struct {
+		name    string
+		ctx     context.Context
+		callers bool
+		err     error
+		want    outcome
+	}{
+		{"a decision", over, true, nil, answered},
+		{"an answer, after which the caller gives up", over, true, status.Error(codes.NotFound, ""), answered},
+		{"the caller's deadline", over, true, status.Error(codes.DeadlineExceeded, ""), unknown},
+		{"the caller's deadline, before its timer", t.Context(), true, status.Error(codes.DeadlineExceeded, ""), unknown},
+		{"an outage before the caller's deadline", t.Context(), true, status.Error(codes.Unavailable, ""), outage},
+		{"the client's deadline", t.Context(), false, status.Error(codes.DeadlineExceeded, ""), outage},
+		{"a request that is not sent", t.Context(), false, notUTF8, unknown},
+	} {
+		if got := outcomeOf(test.ctx, test.callers, asError(test.err)); got != test.want {
+			t.Errorf("%s: %v, not %v", test.name, got, test.want)
+		}
+	}
 }

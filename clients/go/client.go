@@ -198,6 +198,8 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 	if deadline == 0 {
 		deadline = c.deadline
 	}
+	end, ok := ctx.Deadline()
+	callers := ok && time.Until(end) < deadline
 	bounded, cancel := context.WithTimeout(outgoing(ctx), deadline)
 	defer cancel()
 	failure = asError(send(bounded))
@@ -210,7 +212,7 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 		}
 		failure = again
 	}
-	c.breaker.leave(permit, outcomeOf(ctx, failure))
+	c.breaker.leave(permit, outcomeOf(ctx, callers, failure))
 	if failure != nil && failure.Code == codes.Canceled && ctx.Err() == nil && c.closed.Load() {
 		// gRPC's status is Canceled, but the caller has cancelled nothing.
 		return asError(errClosed)
@@ -218,7 +220,8 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 	return failure
 }
 
-func outcomeOf(ctx context.Context, failure *Error) outcome {
+// outcomeOf takes whether the deadline of the call was the caller's.
+func outcomeOf(ctx context.Context, callers bool, failure *Error) outcome {
 	switch {
 	case failure == nil:
 		return answered
@@ -227,7 +230,8 @@ func outcomeOf(ctx context.Context, failure *Error) outcome {
 	case !failure.Outage():
 		return answered
 	// A deadline of the caller's context does not count either: the clients of a gRPC server set it, and could open the circuit breaker.
-	case ctx.Err() != nil:
+	// gRPC ends a call at its deadline before the timer of ctx has fired.
+	case callers && failure.Code == codes.DeadlineExceeded, ctx.Err() != nil:
 		return unknown
 	default:
 		return outage

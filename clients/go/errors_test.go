@@ -3,6 +3,8 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -109,13 +111,20 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 
 // In a gRPC server the deadline is that of its client, who could open the circuit breaker.
 func TestTheCallersDeadlineDoesNotOpenTheBreaker(t *testing.T) {
-	client := connect(t, silent(t), weir.WithOnFailure(weir.ReturnError), weir.WithBreaker(1, time.Hour))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	_, err := client.Check(ctx, trade)
-	failed(t, err, weir.ErrDeadlineExceeded)
-	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
-	_, err = client.Check(context.Background(), trade, weir.Deadline(10*time.Millisecond))
+	server, client := started(t, weir.WithBreaker(1, time.Hour))
+	check(t, client, trade)
+	server.Freeze(t)
+	// So many and so short that gRPC ends some of them before the timer of their context fires.
+	for range 2000 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Microsecond)
+		_, err := client.Check(ctx, trade)
+		cancel()
+		failed(t, err, weir.ErrDeadlineExceeded)
+		if client.BreakerState() != weir.BreakerClosed {
+			t.Fatal("the circuit breaker is open")
+		}
+	}
+	_, err := client.Check(context.Background(), trade, weir.Deadline(10*time.Millisecond))
 	failed(t, err, weir.ErrDeadlineExceeded)
 	equal(t, "breaker", client.BreakerState(), weir.BreakerOpen)
 }
@@ -128,6 +137,24 @@ func TestAProbeThatEndsWithItsClientLeavesTheBreakerOpen(t *testing.T) {
 	_, err = client.Check(context.Background(), trade)
 	failed(t, err, weir.ErrUnavailable)
 	equal(t, "breaker", client.BreakerState(), weir.BreakerHalfOpen)
+}
+
+func TestALongDeadline(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	for _, deadline := range []time.Duration{25 * time.Hour, math.MaxInt64} {
+		for _, option := range []weir.Option{weir.WithRetries(1), weir.WithCoalescing(0), weir.WithLease()} {
+			client := connect(t, server.Grpc, weir.WithDeadline(deadline), weir.WithBreaker(1, deadline), option)
+			hot := weir.Key{"hot", fmt.Sprint(deadline)}
+			for range 20 {
+				equal(t, "allowed", check(t, client, hot).Allowed, true)
+			}
+			equal(t, "allowed", check(t, client, hot, weir.Deadline(deadline)).Allowed, true)
+			slot, err := client.Slot(ctx, weir.Key{"exports", "alex"})
+			succeeded(t, err)
+			succeeded(t, slot.Release(ctx))
+			client.Close()
+		}
+	}
 }
 
 func TestOnFailure(t *testing.T) {

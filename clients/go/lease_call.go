@@ -118,7 +118,7 @@ func (s *leases) finish(call *leaseCall, answer *weirv1.LeaseResponse, err error
 	}
 	call.answer, call.failure, call.rejected = answer, failure, errors.Is(err, errNotServed)
 	s.tell(call)
-	result := outcomeOf(s.ctx, failure)
+	result := outcomeOf(s.ctx, false, failure)
 	if call.rejected {
 		result = unknown
 	}

@@ -20,7 +20,9 @@ import (
 	weir "github.com/OWNER/weir/clients/go"
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // token returns a new token, and its hash for the credentials file.
@@ -113,6 +115,61 @@ func TestTheCallersMetadataIsNotSent(t *testing.T) {
 			return decision.Source == source
 		})
 	}
+}
+
+// shard is the key of the context value that docs/deploying.md routes calls by.
+type shard struct{}
+
+func TestAnInterceptorMayAddMetadata(t *testing.T) {
+	// What has arrived, in the order of the calls: method and header.
+	arrived := make(chan string, 10)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		arrived <- method[strings.LastIndex(method, "/")+1:] + " " + strings.Join(md.Get("x-weir-key"), ",")
+		return status.Error(codes.NotFound, "")
+	}))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	succeeded(t, err)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+
+	route := weir.WithDialOptions(grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			options ...grpc.CallOption) error {
+			if user, ok := ctx.Value(shard{}).(string); ok {
+				ctx = metadata.AppendToOutgoingContext(ctx, "x-weir-key", user)
+			}
+			return invoke(ctx, method, request, reply, conn, options...)
+		}))
+	client := connect(t, listener.Addr().String(), route)
+	alex := context.WithValue(context.Background(), shard{}, "alex")
+	_, err = client.Check(alex, trade)
+	failed(t, err, weir.ErrNotFound)
+	equal(t, "call", <-arrived, "Check alex")
+	_, err = client.Reset(alex, "", trade)
+	failed(t, err, weir.ErrNotFound)
+	equal(t, "call", <-arrived, "Reset alex")
+	_, err = client.Check(context.Background(), trade)
+	failed(t, err, weir.ErrNotFound)
+	equal(t, "call", <-arrived, "Check ")
+
+	// A stream is opened for no caller, so its context has no value of theirs.
+	var opened atomic.Bool
+	streams := weir.WithDialOptions(grpc.WithChainStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
+			options ...grpc.CallOption) (grpc.ClientStream, error) {
+			if ctx.Value(shard{}) != nil {
+				t.Error("a value of a caller")
+			}
+			opened.Store(true)
+			return open(metadata.AppendToOutgoingContext(ctx, "x-weir-key", "all"), desc, conn, method, options...)
+		}))
+	coalesced := connect(t, listener.Addr().String(), streams, weir.WithCoalescing(0))
+	equal(t, "call", <-arrived, "CheckStream all")
+	_, err = coalesced.Check(alex, trade)
+	failed(t, err, weir.ErrNotFound)
+	equal(t, "opened", opened.Load(), true)
 }
 
 func TestAListVerifiesTheNameOfEachAddress(t *testing.T) {

@@ -54,7 +54,10 @@ func labels(set attribute.Set) string {
 
 func TestMetrics(t *testing.T) {
 	reader := metric.NewManualReader()
-	server, client := started(t, weir.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))), weir.WithBreaker(2, time.Hour))
+	provider := weir.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	server, client := started(t, provider, weir.WithBreaker(2, time.Hour))
+	other := weirtest.FreeAddress(t)
+	connect(t, other, provider)
 	for range 4 {
 		check(t, client, trade)
 	}
@@ -72,11 +75,28 @@ func TestMetrics(t *testing.T) {
 		"weir.client.checks{domain=default,outcome=allowed,source=fallback}": 2,
 		"weir.client.duration{domain=default}":                               6,
 		"weir.client.duration{domain=unknown}":                               1,
-		"weir.client.breaker{}":                                              int64(weir.BreakerOpen),
+		"weir.client.breaker{server.address=" + server.Grpc + "}":            int64(weir.BreakerOpen),
+		"weir.client.breaker{server.address=" + other + "}":                  int64(weir.BreakerClosed),
 	} {
 		equal(t, name, got[name], want)
 	}
-	equal(t, "series", len(got), 7)
+	equal(t, "series", len(got), 8)
+}
+
+func TestBucketsOfDurations(t *testing.T) {
+	reader := metric.NewManualReader()
+	_, client := started(t, weir.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	check(t, client, trade)
+	var collected metricdata.ResourceMetrics
+	succeeded(t, reader.Collect(ctx, &collected))
+	var bounds []float64
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		if data, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			bounds = data.DataPoints[0].Bounds
+		}
+	}
+	// The same in all client packages.
+	equal(t, "bounds", fmt.Sprint(bounds), "[0.0001 0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1]")
 }
 
 func TestMetricsOfGuardsWithoutADecision(t *testing.T) {

@@ -128,6 +128,7 @@ export async function withReservation<Value>(
 export async function endsByItself(settlement: Promise<unknown>, logger: Logger): Promise<void> {
   await settlement.catch((error: unknown) => {
     if (!(error instanceof WeirError)) throw error;
-    logger.warn(`a reservation is not settled, and ends with its ttl: ${error.code} (${error.message})`);
+    const what = error.code === "NOT_FOUND" ? "had ended before it was settled" : "is not settled, and ends with its ttl";
+    logger.warn(`a reservation ${what}: ${error.code} (${error.message})`);
   });
 }

@@ -76,7 +76,8 @@ test("the deadline ends a call that is not answered", async (t) => {
 });
 
 test("a retry that waits in vain tells why the first attempt failed", async (t) => {
-  const weir = new Client(`127.0.0.1:${await freePort()}`, { deadlineMs: 100 });
+  // Long enough for the first attempt to fail on a busy machine: the retry waits for a connection until the deadline.
+  const weir = new Client(`127.0.0.1:${await freePort()}`, { deadlineMs: 3_000 });
   t.after(() => weir.close());
   await assert.rejects(weir.ready(100));
   assert.equal((await failure(weir.check(["user", "alex"]))).code, "UNAVAILABLE");
@@ -158,6 +159,39 @@ test("outages of calls that began before the last answer do not count", async (t
     await failed;
     assert.equal(client.breakerState, state);
   }
+});
+
+test("an answer frees the place of the probe", async (t) => {
+  const replies: sendUnaryData<Buffer>[] = [];
+  const address = await startStandIn(t, (reply) => void replies.push(reply));
+  const client = await connect(t, address, { retries: 0, breaker: { failures: 1, openMs: 0 } });
+  const calls: Promise<unknown>[] = [];
+  /** Sends a call, and resolves with the function that ends it. */
+  const sent = async () => {
+    const call = client.check(["user", "alex"]).catch((error: unknown) => error);
+    calls.push(call);
+    while (replies.length < calls.length) {
+      const ended = await Promise.race([call, new Promise<void>((resolve) => setImmediate(resolve))]);
+      assert.equal(ended, undefined, "the call is not sent");
+    }
+    const reply = replies[calls.length - 1];
+    return async (code: status) => {
+      if (code === status.OK) reply?.(null, Buffer.alloc(0));
+      else reply?.({ code, details: "why" });
+      await call;
+    };
+  };
+  const early = await sent();
+  await (await sent())(status.UNAVAILABLE);
+  const former = await sent();
+  await early(status.OK);
+  assert.equal(client.breakerState, "closed");
+  await (await sent())(status.UNAVAILABLE);
+  const probe = await sent();
+  // It is not the place of this one any more.
+  await former(status.CANCELLED);
+  assert.equal((await failure(client.check(["user", "alex"]))).code, "CIRCUIT_OPEN");
+  await probe(status.OK);
 });
 
 test("malformed details of an error are left out", async (t) => {

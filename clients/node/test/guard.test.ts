@@ -36,6 +36,16 @@ test("a guard passes, refuses and says so in headers", async (t) => {
   assert.deepEqual((await weir.guard(["unlimited"])).headers, {});
 });
 
+test("a guard does not wait: limits that shape traffic refuse", async (t) => {
+  const weir = await connect(t, (await startWeir(t)).address);
+  const limits = [{ leakyQueue: { count: 1, periodMs: 3_600_000, burst: 5 } }];
+  // As JavaScript may call it.
+  const options: Record<string, unknown> = { limits, maxWaitMs: 36_000_000 };
+  assert.ok((await weir.guard(["queue"], options)).pass);
+  const refused = await weir.guard(["queue"], options);
+  assert.deepEqual([refused.pass, refused.headers["Retry-After"]], [false, "3600"]);
+});
+
 test("a guard repairs keys that would make the check invalid", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const remaining = async (segment: string) => (await weir.guard(["user", segment])).decision?.remaining;

@@ -8,6 +8,7 @@ import {
   MeterProvider,
   PeriodicExportingMetricReader,
   type DataPoint,
+  type Histogram,
 } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { openTelemetry } from "weir-client/opentelemetry";
@@ -57,6 +58,10 @@ test("metrics and spans", async (t) => {
   ]);
   const durations = await points("weir.client.duration");
   assert.deepEqual(durations.map(({ attributes }) => attributes["domain"]), ["default", "unknown"]);
+  const [timed] = durations as unknown as DataPoint<Histogram>[];
+  // The same in all client packages.
+  const bounds = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
+  assert.deepEqual(timed?.value.buckets.boundaries, bounds);
   const breaker = await points("weir.client.breaker");
   assert.deepEqual(breaker.map(({ value, attributes }) => [attributes["server.address"], value]), [[address, 2]]);
 

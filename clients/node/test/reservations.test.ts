@@ -93,6 +93,24 @@ test("a settlement that fails at the end of a block is logged, and fails no work
   for (const warning of warnings) assert.match(warning, fails);
 });
 
+test("a settlement at the end of a block says if there was nothing left to settle", async (t) => {
+  const service = await startWeir(t);
+  const warnings: string[] = [];
+  const logger = { warn: (line: string) => void warnings.push(line), error: assert.fail };
+  const weir = await connect(t, service.address, { logger });
+  {
+    await using slot = await weir.slot(SLOTS);
+    await using reservation = await weir.reserve(USER, { ttlMs: 60_000 });
+    assert.ok(slot.allowed && reservation.allowed);
+    // Without a snapshot the service forgets them.
+    await service.server.stop("SIGKILL");
+    await service.restart();
+    await weir.ready(10_000);
+  }
+  assert.equal(warnings.length, 2);
+  for (const warning of warnings) assert.match(warning, /^a reservation had ended before it was settled: NOT_FOUND/);
+});
+
 test("a slot is held while the work goes on, and given back", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const outcome = await weir.withSlot(SLOTS, {}, async (slot) => {

@@ -90,6 +90,23 @@ def test_an_abandoned_probe_leaves_its_place_to_the_next_call() -> None:
     assert breaker.state.name == "HALF_OPEN"
 
 
+def test_an_answer_frees_the_place_of_the_probe() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 1.0
+    former = breaker.enter()
+    # The answer to a call that was sent before it opened.
+    breaker.succeeded()
+    for _ in range(2):
+        breaker.failed(breaker.enter())
+    clock.now = 2.0
+    assert breaker.enter().is_probe
+    # It is not the place of this one any more.
+    breaker.abandoned(former)
+    with pytest.raises(weir.CircuitOpen):
+        breaker.enter()
+
+
 def test_a_call_that_is_not_the_probe_does_not_give_up_the_probes_place() -> None:
     clock = Clock()
     breaker = weir.Breaker(failures=2, open_for=1.0, clock=clock)
@@ -148,6 +165,23 @@ def test_listeners_hear_of_each_change() -> None:
     breaker.enter()
     breaker.succeeded()
     assert states == [State.OPEN, State.HALF_OPEN, State.CLOSED]
+
+
+def test_a_listener_that_fails_loses_no_permit(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(state: State) -> None:
+        raise ValueError(state.name)
+
+    clock = Clock()
+    breaker = weir.Breaker(failures=1, clock=clock)
+    states: list[State] = []
+    breaker.on_change(fails)
+    breaker.on_change(states.append)
+    breaker.failed(breaker.enter())
+    clock.now = 1.0
+    assert breaker.enter().is_probe
+    breaker.succeeded()
+    assert states == [State.OPEN, State.HALF_OPEN, State.CLOSED]
+    assert [record.getMessage() for record in caplog.records] == ["a listener of the circuit breaker has failed"] * 3
 
 
 def test_with_zero_failures_it_never_opens() -> None:

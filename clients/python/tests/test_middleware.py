@@ -92,6 +92,13 @@ def test_keys_of_requests() -> None:
     assert asgi.key_of("user", asgi.header("none", default=None))(scope) is None
     scope["user"] = Account(7, "the same for all")
     assert asgi.key_of(asgi.principal())(scope) == ["7"]
+    scope["user"] = Account(None, "carla")
+    assert asgi.key_of(asgi.principal())(scope) == ["carla"]
+    scope["user"] = Named("dora")
+    assert asgi.key_of(asgi.principal())(scope) == ["dora"]
+    scope["user"] = Faulty("the same for all")
+    with pytest.raises(AttributeError, match="email"):
+        asgi.key_of(asgi.principal())(scope)
     del scope["user"], scope["client"]
     assert asgi.key_of(asgi.principal(), asgi.client_address)(scope) == ["-", "-"]
 
@@ -100,9 +107,25 @@ def test_keys_of_requests() -> None:
 class Account:
     """A user with an identity; Starlette's SimpleUser has none."""
 
-    identity: int
+    identity: int | None
     display_name: str
     is_authenticated = True
+
+
+@dataclass
+class Named:
+    """A user of an application's own, without an identity."""
+
+    display_name: str
+    is_authenticated = True
+
+
+class Faulty(Named):
+    """A user whose identity has a fault."""
+
+    @property
+    def identity(self) -> str:
+        return str(self.email)  # type: ignore[attr-defined]
 
 
 class Shop(grpc.GenericRpcHandler):

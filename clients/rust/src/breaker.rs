@@ -212,6 +212,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_answer_frees_the_place_of_the_probe() {
+        pause();
+        let breaker = Breaker::new(BreakerSettings { failures: 1, open_for: Duration::ZERO });
+        let early = breaker.permit().expect("closed");
+        call(&breaker, true);
+        let former = breaker.permit().expect("a probe");
+        early.record(None);
+        call(&breaker, true);
+        let _probe = breaker.permit().expect("a probe");
+        // It is not the place of this one any more.
+        drop(former);
+        assert_eq!((breaker.state(), breaker.permit().err()), (BreakerState::HalfOpen, Some(Error::CircuitOpen)));
+    }
+
+    #[tokio::test]
     async fn with_zero_failures_it_never_opens() {
         let breaker = Breaker::new(BreakerSettings { failures: 0, ..BreakerSettings::default() });
         (0..100).for_each(|_| call(&breaker, true));

@@ -63,7 +63,9 @@ impl Client {
         let fails_closed = self.on_failure(&check) == Some(OnFailure::Deny);
         let error = match self.check(check.on_failure(OnFailure::Error)).await {
             Ok(decision) => {
-                sleep(decision.wait).await;
+                if decision.allowed && !decision.wait.is_zero() {
+                    sleep(decision.wait).await;
+                }
                 return Verdict::from(&decision);
             }
             Err(error) => error,

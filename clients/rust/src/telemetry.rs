@@ -49,8 +49,7 @@ mod api {
 
     const SCOPE: &str = "weir-client";
     /// Histogram bucket boundaries, the same in all client packages.
-    const BOUNDARIES_S: [f64; 13] =
-        [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0];
+    const BOUNDARIES_S: [f64; 13] = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0];
 
     pub(crate) struct Telemetry {
         checks: Counter<u64>,

@@ -20,6 +20,9 @@ use weir_client::{BreakerSettings, Check, OnFailure, Reserve};
 
 use support::{TRADE, Weir, dir, eventually, patient};
 
+/// The same in all client packages.
+const BOUNDARIES_S: [f64; 13] = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0];
+
 fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
     let labels: BTreeMap<_, _> = attributes.map(|label| (label.key.as_str(), label.value.to_string())).collect();
     labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
@@ -39,6 +42,9 @@ fn series(exporter: &InMemoryMetricExporter) -> BTreeMap<String, u64> {
                     series.extend(gauge.data_points().map(|point| (name(labels(point.attributes())), point.value())));
                 }
                 AggregatedMetrics::F64(MetricData::Histogram(timed)) => {
+                    for point in timed.data_points() {
+                        assert_eq!(point.bounds().collect::<Vec<_>>(), BOUNDARIES_S);
+                    }
                     series.extend(timed.data_points().map(|point| (name(labels(point.attributes())), point.count())));
                 }
                 other => panic!("{other:?}"),

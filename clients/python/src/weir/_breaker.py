@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -13,6 +14,8 @@ import grpc
 from weir import _fork
 from weir._times import Time, seconds
 from weir.errors import CircuitOpen, Outage, WeirError
+
+log = logging.getLogger("weir")
 
 
 class State(Enum):
@@ -134,4 +137,8 @@ class Breaker:
         if state is not self._state:
             self._state = state
             for listener in self._listeners:
-                listener(state)
+                try:
+                    listener(state)
+                except Exception:
+                    # The permit of a probe must not be lost with it: no later call would probe.
+                    log.exception("a listener of the circuit breaker has failed")

@@ -9,6 +9,7 @@ app.add_middleware(RateLimit, client=client, key=key_of("user", header("x-user")
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
@@ -88,7 +89,7 @@ def header(name: str, default: str | None = "-") -> Callable[[Scope], str | None
 def principal(default: str | None = "-") -> Callable[[Scope], str | None]:
     """Takes a segment from the user of Starlette's AuthenticationMiddleware. Add this middleware before that one.
 
-    The segment is the user's `identity`, or the `display_name` of one without.
+    The segment is the user's `identity`, or the `display_name` of one without it, or with None.
     """
 
     def part(scope: Scope) -> str | None:
@@ -100,10 +101,16 @@ def principal(default: str | None = "-") -> Callable[[Scope], str | None]:
 
 def _identity(user: Any) -> str:  # noqa: ANN401 - a BaseUser of Starlette
     try:
-        return str(user.identity)
-    except (AttributeError, NotImplementedError):
+        identity = user.identity
+    except NotImplementedError:
         # Starlette's SimpleUser has only a name.
-        return str(user.display_name)
+        identity = None
+    except AttributeError:
+        # An error of the property itself: with the name instead, the user would have a second count.
+        if inspect.getattr_static(user, "identity", None) is not None:
+            raise
+        identity = None
+    return str(user.display_name if identity is None else identity)
 
 
 def client_address(scope: Scope) -> str:

@@ -1,6 +1,9 @@
-use weir_client::{Check, OnFailure, Refusal, Verdict};
+use std::time::{Duration, Instant};
 
-use crate::support::{TRADE, Weir, dir, patient, started};
+use tokio::time::timeout;
+use weir_client::{Check, OnFailure, Refusal, Verdict, duration, proto::LeakyQueue};
+
+use crate::support::{TRADE, Weir, dir, eventually, patient, started};
 
 fn refused(verdict: Verdict) -> Refusal {
     match verdict {
@@ -37,6 +40,35 @@ async fn decisions_become_responses() {
     serde_json::from_str::<serde_json::Value>(refusal.body).unwrap();
     assert!(refused(weir.guard(Check::new(TRADE).cost(4)).await).headers.get("retry-after").is_none());
     assert!(passed(weir.guard(["unlimited"]).await).is_empty());
+}
+
+/// A check of a key that lets a request pass every so often; others wait.
+fn queued(period: Duration) -> Check {
+    let limit = LeakyQueue { count: 1, period: duration(period), burst: 5, ..LeakyQueue::default() };
+    Check::new(["queue"]).limits([limit]).max_wait(Duration::from_secs(3_600))
+}
+
+#[tokio::test]
+async fn a_request_passes_after_its_wait() {
+    let dir = dir();
+    let (_service, weir) = started(&dir);
+    let queued = queued(Duration::from_millis(500));
+    // On a machine that is slower than the queue the next request waits.
+    eventually("a request that waits", async || {
+        let began = Instant::now();
+        passed(weir.guard(&queued).await);
+        Some(()).filter(|()| began.elapsed() >= Duration::from_millis(250))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_ends_while_it_waits_does_not_pass() {
+    let dir = dir();
+    let (_service, weir) = started(&dir);
+    let queued = queued(Duration::from_secs(3_600));
+    passed(weir.guard(&queued).await);
+    timeout(Duration::from_millis(100), weir.guard(&queued)).await.unwrap_err();
 }
 
 #[tokio::test]

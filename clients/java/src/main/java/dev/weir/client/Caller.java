@@ -13,6 +13,8 @@ import java.util.function.Supplier;
 
 /** Sends calls with retries, behind the circuit breaker. */
 final class Caller {
+    private static final Duration MAX_TIME = Duration.ofDays(1);
+
     private final Connection connection;
     private final CircuitBreaker breaker;
     private final int retries;
@@ -28,7 +30,12 @@ final class Caller {
 
     /** Returns the deadline of a call that begins now. */
     static Deadline after(Duration timeout) {
-        return Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
+        return Deadline.after(bounded(timeout).toNanos(), TimeUnit.NANOSECONDS);
+    }
+
+    /** Returns a time of at most a day: timers do not take arbitrarily long ones. */
+    static Duration bounded(Duration time) {
+        return time.compareTo(MAX_TIME) < 0 ? time : MAX_TIME;
     }
 
     /** Returns whether idempotent calls are retried at all. */
@@ -83,7 +90,14 @@ final class Caller {
             return CompletableFuture.failedFuture(new WeirException(
                     WeirException.Kind.CIRCUIT_OPEN, "the last calls got no answer: the circuit breaker is open"));
         }
-        return call.get().whenComplete((answer, failure) -> breaker.record(
+        CompletableFuture<A> sent;
+        try {
+            sent = call.get();
+        } catch (RuntimeException | Error failed) {
+            breaker.record(permit.get(), CircuitBreaker.Outcome.UNKNOWN);
+            throw failed;
+        }
+        return sent.whenComplete((answer, failure) -> breaker.record(
                 permit.get(),
                 failure == null && !isOfService.test(answer) ? CircuitBreaker.Outcome.UNKNOWN : outcome(failure)));
     }
@@ -113,8 +127,10 @@ final class Caller {
 
     /** Returns a value for the caller after a delay. */
     <A> CompletableFuture<A> later(A value, Duration delay) {
-        return CompletableFuture.supplyAsync(
-                () -> value, CompletableFuture.delayedExecutor(delay.toNanos(), TimeUnit.NANOSECONDS, executor));
+        // With the executor itself, the thread of all delays would run it: a rejection would be lost there, and an executor
+        // such as Runnable::run would run the caller's code there.
+        return published(CompletableFuture.supplyAsync(
+                () -> value, CompletableFuture.delayedExecutor(delay.toNanos(), TimeUnit.NANOSECONDS)));
     }
 
     /** Waits for a future, which the call's deadline completes. */

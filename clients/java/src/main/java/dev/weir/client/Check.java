@@ -163,7 +163,7 @@ public final class Check {
     /**
      * Overrides the client's deadline, retries included.
      *
-     * @param timeout above 0
+     * @param timeout above 0; at most a day counts
      * @return a check with that deadline
      */
     public Check withDeadline(Duration timeout) {

@@ -1,5 +1,7 @@
 package dev.weir.client;
 
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
@@ -12,6 +14,8 @@ import java.util.function.LongSupplier;
  * together, while other replicas answer.
  */
 final class CircuitBreaker {
+    private static final Logger LOG = System.getLogger("dev.weir.client");
+
     /** The permit of one call, which began after that many answers. */
     record Permit(boolean isProbe, long answers) {}
 
@@ -109,6 +113,11 @@ final class CircuitBreaker {
 
     private void change(BreakerState next) {
         state = next;
-        listener.accept(next);
+        try {
+            listener.accept(next);
+        } catch (RuntimeException | Error failed) {
+            // The permit of a probe must not be lost with it: no later call would probe.
+            LOG.log(Level.WARNING, "Telemetry.breakerChanged has failed", failed);
+        }
     }
 }

@@ -65,11 +65,11 @@ public final class WeirClientBuilder {
     /**
      * Bounds each call, retries included. Default: 50 ms.
      *
-     * @param timeout above 0
+     * @param timeout above 0; at most a day counts
      * @return this
      */
     public WeirClientBuilder deadline(Duration timeout) {
-        deadline = Objects.requireNonNull(timeout);
+        deadline = Caller.bounded(timeout);
         return this;
     }
 
@@ -105,7 +105,7 @@ public final class WeirClientBuilder {
      * 5 and 1 s.
      *
      * @param failures outages in a row; 0: never
-     * @param pause the time for which calls fail at once, before one probes
+     * @param pause the time for which calls fail at once, before one probes; at most a day counts
      * @return this
      */
     public WeirClientBuilder breaker(int failures, Duration pause) {
@@ -113,7 +113,7 @@ public final class WeirClientBuilder {
             throw new IllegalArgumentException("failures must not be negative, but are " + failures);
         }
         breakerFailures = failures;
-        breakerPause = Objects.requireNonNull(pause);
+        breakerPause = Caller.bounded(pause);
         return this;
     }
 

@@ -1,6 +1,7 @@
 package dev.weir.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.CircuitBreaker.Outcome;
@@ -105,6 +106,24 @@ class CircuitBreakerTest {
     }
 
     @Test
+    void anAnswerFreesThePlaceOfTheProbe() {
+        for (var end : List.of(Outcome.UNKNOWN, Outcome.OUTAGE)) {
+            var early = call();
+            open();
+            nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
+            var former = probe();
+            breaker.record(early, Outcome.ANSWER);
+            open();
+            nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
+            var probe = probe();
+            // It is not the place of this one any more.
+            breaker.record(former, end);
+            rejected();
+            breaker.record(probe, Outcome.ANSWER);
+        }
+    }
+
+    @Test
     void aCallThatIsNotTheProbeDoesNotGiveUpItsPlace() {
         // They are sent before it opens.
         var early = List.of(call(), call());
@@ -115,6 +134,31 @@ class CircuitBreakerTest {
         breaker.record(early.get(1), Outcome.OUTAGE);
         assertEquals(BreakerState.HALF_OPEN, breaker.state());
         rejected();
+    }
+
+    @Test
+    void aListenerThatFailsLosesNoPermit() {
+        var failing = new CircuitBreaker(1, Duration.ofSeconds(1), nowNs::get, state -> {
+            throw new IllegalStateException("of the listener");
+        });
+        failing.record(failing.admit().orElseThrow(), Outcome.OUTAGE);
+        nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
+        var probe = failing.admit().filter(Permit::isProbe).orElseThrow();
+        failing.record(probe, Outcome.ANSWER);
+        assertEquals(BreakerState.CLOSED, failing.state());
+    }
+
+    @Test
+    void aProbeThatCannotBeSentLeavesItsPlaceToTheNextCall() {
+        open();
+        nowNs.addAndGet(Duration.ofSeconds(1).toNanos());
+        var caller = new Caller(null, breaker, 0, Runnable::run);
+        assertThrows(
+                IllegalStateException.class,
+                () -> caller.protect(() -> {
+                    throw new IllegalStateException("of an interceptor");
+                }));
+        probe();
     }
 
     @Test

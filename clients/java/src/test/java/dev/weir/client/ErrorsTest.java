@@ -53,6 +53,26 @@ class ErrorsTest {
     }
 
     @Test
+    void longDeadlinesAreTaken() {
+        var longest = Duration.ofSeconds(Long.MAX_VALUE);
+        for (var time : List.of(Duration.ofHours(25), longest)) {
+            var plain = server.client().deadline(time).breaker(1, time);
+            for (var builder : List.of(plain, server.client().deadline(time).coalesce(), server.client().deadline(time).lease())) {
+                try (var client = builder.build()) {
+                    client.awaitReady(time);
+                    for (var i = 0; i < 20; i++) {
+                        assertTrue(client.check("hot", time.toString()).allowed());
+                    }
+                    assertTrue(client.check(Check.of("many", "alex").withDeadline(time)).allowed());
+                    try (var slot = client.slot(Check.of("exports", time.toString()))) {
+                        assertTrue(slot.isHeld());
+                    }
+                }
+            }
+        }
+    }
+
+    @Test
     void invalidRequestsNameTheField() {
         var error = error(Kind.INVALID_REQUEST, () -> weir.check("user", ""));
         assertEquals(Optional.of("key[1]"), error.field());

@@ -2,6 +2,7 @@ package dev.weir.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.grpc.Context;
@@ -15,7 +16,11 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 import java.util.logging.Handler;
 import java.util.logging.LogRecord;
@@ -96,6 +101,33 @@ class GuardTest {
                 assertTrue(tookNs >= waitNs, () -> tookNs + " ns, not " + waitNs);
                 return waitNs > 0;
             });
+        }
+    }
+
+    @Test
+    void anExecutorThatRejectsCompletesAWait() {
+        var rejects = new AtomicBoolean();
+        Executor executor = task -> {
+            if (rejects.get()) {
+                throw new RejectedExecutionException("of the executor");
+            }
+            task.run();
+        };
+        try (var client = server.client().executor(executor).build()) {
+            var waits = client.later("value", Duration.ofMillis(1));
+            assertEquals("value", waits.join());
+            rejects.set(true);
+            var rejected = client.later("value", Duration.ofMillis(1)).orTimeout(20, TimeUnit.SECONDS);
+            var failure = assertThrows(CompletionException.class, rejected::join);
+            assertEquals(RejectedExecutionException.class, failure.getCause().getClass());
+        }
+    }
+
+    @Test
+    void noCodeOfTheCallerRunsOnTheThreadOfAllDelays() {
+        try (var client = server.client().executor(Runnable::run).build()) {
+            var thread = client.later("value", Duration.ofMillis(100)).thenApply(value -> Thread.currentThread().getName());
+            assertFalse(thread.join().contains("Delay"), thread.join());
         }
     }
 

@@ -5,12 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.weir.client.BreakerState;
 import dev.weir.client.Check;
 import dev.weir.client.OnFailure;
 import dev.weir.client.Source;
 import dev.weir.client.Weir;
 import dev.weir.client.WeirException;
 import io.opentelemetry.api.OpenTelemetry;
+import io.opentelemetry.api.common.AttributeKey;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.metrics.SdkMeterProvider;
 import io.opentelemetry.sdk.metrics.data.MetricData;
@@ -53,8 +55,12 @@ class WeirTelemetryTest {
                         point -> point.getValue()));
     }
 
-    private long breaker() {
-        return metric("weir.client.breaker").getLongGaugeData().getPoints().iterator().next().getValue();
+    /** The states of circuit breakers, by the target. */
+    private Map<String, Long> breakers() {
+        return metric("weir.client.breaker").getLongGaugeData().getPoints().stream()
+                .collect(Collectors.toMap(
+                        point -> point.getAttributes().get(AttributeKey.stringKey("server.address")),
+                        point -> point.getValue()));
     }
 
     @Test
@@ -72,7 +78,11 @@ class WeirTelemetryTest {
                     checks());
             var durations = metric("weir.client.duration").getHistogramData().getPoints();
             assertEquals(3, durations.stream().mapToLong(point -> point.getCount()).sum());
-            assertEquals(0, breaker());
+            assertEquals(Map.of(server.address(), 0L), breakers());
+            // The same in all client packages.
+            assertEquals(
+                    List.of(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0),
+                    durations.iterator().next().getBoundaries());
         }
         var attributes = spans.getFinishedSpanItems().stream().map(span -> span.getName() + span.getAttributes()).toList();
         assertTrue(attributes.get(0).contains("weir.checks=3"), attributes::toString);
@@ -102,15 +112,18 @@ class WeirTelemetryTest {
 
     @Test
     void tellsOfOutages() {
-        try (var nowhere = Weir.nowhere()
-                .onFailure(OnFailure.ALLOW)
-                .breaker(2, Duration.ofHours(1))
-                .telemetry(WeirTelemetry.create(openTelemetry))
-                .build()) {
+        try (var server = Weir.start(directory);
+                var other = server.client().telemetry(WeirTelemetry.create(openTelemetry)).build();
+                var nowhere = Weir.nowhere()
+                        .onFailure(OnFailure.ALLOW)
+                        .breaker(2, Duration.ofHours(1))
+                        .telemetry(WeirTelemetry.create(openTelemetry))
+                        .build()) {
             nowhere.check(ALEX);
             nowhere.check(ALEX);
             assertEquals(Map.of(List.of("allowed", "default", "fallback"), 2L), checks());
-            assertEquals(2, breaker());
+            assertEquals(Map.of("127.0.0.1:1", 2L, server.address(), 0L), breakers());
+            assertEquals(BreakerState.CLOSED, other.breakerState());
         }
     }
 }

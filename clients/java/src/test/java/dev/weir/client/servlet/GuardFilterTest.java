@@ -54,6 +54,7 @@ class GuardFilterTest {
             return switch (request.getServletPath()) {
                 case "/health" -> Optional.empty();
                 case "/login" -> Optional.of(Check.of("user", user, "login").withOnFailure(OnFailure.DENY));
+                case "/route" -> Optional.of(Check.of("user", RequestKeys.route(request)));
                 case "/principal" -> Optional.of(Check.of("user", RequestKeys.principal(request)));
                 default -> Optional.of(Check.of("user", user, request.getServletPath().substring(1)));
             };
@@ -63,7 +64,7 @@ class GuardFilterTest {
     private void serve(WeirClient weir) throws Exception {
         var context = new ServletContextHandler("/");
         context.addFilter(new FilterHolder(filter(weir)), "/*", EnumSet.of(DispatcherType.REQUEST));
-        for (var path : new String[] {"/health", "/login", "/trade", "/principal"}) {
+        for (var path : new String[] {"/health", "/login", "/trade", "/principal", "/route"}) {
             context.addServlet(new ServletHolder(new Welcome()), path);
         }
         http.setHandler(context);
@@ -71,7 +72,14 @@ class GuardFilterTest {
     }
 
     private HttpResponse<String> get(String path) throws Exception {
-        var request = HttpRequest.newBuilder(http.getURI().resolve(path)).header("X-User", "alex").build();
+        return send("GET", path);
+    }
+
+    private HttpResponse<String> send(String method, String path) throws Exception {
+        var request = HttpRequest.newBuilder(http.getURI().resolve(path))
+                .method(method, HttpRequest.BodyPublishers.noBody())
+                .header("X-User", "alex")
+                .build();
         return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
     }
 
@@ -92,6 +100,19 @@ class GuardFilterTest {
             assertTrue(refused.body().contains("Too Many Requests"));
             assertTrue(get("/health").headers().firstValue("RateLimit").isEmpty());
             assertTrue(get("/principal").headers().firstValue("RateLimit").orElseThrow().endsWith(";r=99"));
+        }
+    }
+
+    @Test
+    void headCountsAsGet() throws Exception {
+        try (var server = Weir.start(directory); var weir = server.client().build()) {
+            serve(weir);
+            var left = 99;
+            for (var method : new String[] {"GET", "HEAD", "GET"}) {
+                var passed = send(method, "/route");
+                assertEquals(200, passed.statusCode());
+                assertTrue(passed.headers().firstValue("RateLimit").orElseThrow().endsWith(";r=" + left--), method);
+            }
         }
     }
 
