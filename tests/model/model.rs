@@ -45,6 +45,8 @@ struct Level {
     depth: u8,
     shadow: bool,
     rule: Rule,
+    /// The rule without the request's factor.
+    base: Rule,
 }
 
 pub struct Model<'p> {
@@ -76,7 +78,8 @@ impl<'p> Model<'p> {
         let known = |level: &Level| self.states.get(&level.identity).filter(|state| lives(level, state)).copied();
         let before: Vec<_> = levels.iter().map(known).collect();
         let asked = levels.iter().zip(&before);
-        let steps: Vec<_> = asked.map(|(level, state)| step(&level.rule, *state, now, check.cost)).collect();
+        let steps: Vec<_> =
+            asked.map(|(level, state)| step(&level.rule, &level.base, *state, now, check.cost)).collect();
         let allowed = levels.iter().zip(&steps).all(|(level, (decision, _))| level.shadow || decision.allowed);
         let mut decided = Vec::new();
         for ((level, (decision, next)), state) in levels.into_iter().zip(steps).zip(before) {
@@ -84,7 +87,8 @@ impl<'p> Model<'p> {
             // A level that refuses stores nothing but the cut of its state.
             let commits = allowed || (independent && !level.shadow) || charges_denied || !decision.allowed;
             // A level that passes but is not charged reports its numbers without the charge.
-            let decision = if commits || !decision.allowed { decision } else { step(&level.rule, state, now, 0).0 };
+            let decision =
+                if commits || !decision.allowed { decision } else { step(&level.rule, &level.base, state, now, 0).0 };
             if commits && let Some(next) = next {
                 self.states.insert(level.identity, next);
             }
@@ -113,7 +117,8 @@ fn levels(policy: &Policy, check: &Check) -> Option<Vec<Level>> {
             }
             let ordinal = node.limits[..place].iter().filter(|other| kind(&other.rule).0 == kind(&rule).0).count();
             let who = limit.name.clone().ok_or_else(|| unnamed(&node.limits, place));
-            levels.push(level(limit, rule, &check.key[..=index], &pattern, ordinal, who));
+            let base = scale(&limit.rule, factor);
+            levels.push(level(limit, [rule, base], &check.key[..=index], &pattern, ordinal, who));
         }
     }
     Some(levels)
@@ -155,7 +160,7 @@ fn period(rule: &Rule) -> i64 {
 
 fn level(
     limit: &Limit,
-    rule: Rule,
+    [rule, base]: [Rule; 2],
     path: &[String],
     pattern: &[&str],
     ordinal: usize,
@@ -163,7 +168,14 @@ fn level(
 ) -> Level {
     let kind = kind(&rule);
     let shown_name = limit.name.clone().unwrap_or_else(|| format!("{}#{}{ordinal}", pattern.join("/"), kind.0));
-    Level { identity: (path.to_vec(), who, kind), shown_name, depth: path.len() as u8, shadow: limit.shadow, rule }
+    Level {
+        identity: (path.to_vec(), who, kind),
+        shown_name,
+        depth: path.len() as u8,
+        shadow: limit.shadow,
+        rule,
+        base,
+    }
 }
 
 fn within_bounds(rule: &Rule) -> bool {

@@ -4,13 +4,17 @@ use weir_core::domain::Decision;
 
 use super::{fraction::Fraction, generate::Rule};
 
+/// The time of one unit, and the most units.
+pub type Meter = (Fraction, i128);
+
 /// The state of one key under a limit: the units spent, never the units left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
-    /// The theoretical arrival time, and the limit that wrote it: the time of one unit, and the most units.
+    /// The theoretical arrival time, and the limit that wrote it, with and without the request's factor: the time of one
+    /// unit, and the most units.
     Arrival {
         at: Fraction,
-        maker: (Fraction, i128),
+        maker: [Meter; 2],
     },
     Window {
         start: i128,
@@ -69,60 +73,66 @@ fn decision(allowed: bool, limit: i128, remaining: i128, retry: Option<i128>, re
     }
 }
 
-/// Decides `cost` at `now` by one limit. Returns its answer, and the state to store if the answer is committed.
-pub fn step(rule: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
-    let (decision, next) = judge(rule, state, now, cost);
+/// Decides `cost` at `now` by one limit, which is `base` without the request's factor. Returns its answer, and the state
+/// to store if the answer is committed.
+pub fn step(rule: &Rule, base: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
+    let (decision, next) = judge(rule, base, state, now, cost);
     // If no unit is left, `next_after` is the retry time of a request for one unit.
-    let next_after = if decision.remaining == 0 { judge(rule, next, now, 1).0.retry_after } else { None };
+    let next_after = if decision.remaining == 0 { judge(rule, base, next, now, 1).0.retry_after } else { None };
     (Decision { next_after, ..decision }, next)
 }
 
-fn judge(rule: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
+fn judge(rule: &Rule, base: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
     let (now, cost) = (i128::from(now), i128::from(cost));
-    match *rule {
-        Rule::Gcra { burst, count, period } => arrival(i128::from(burst) + 1, count, period, state, now, cost),
-        Rule::TokenBucket { capacity, count, period } => arrival(i128::from(capacity), count, period, state, now, cost),
-        Rule::FixedWindow { count, period, charge_denied } => {
-            window(i128::from(count), i128::from(period), charge_denied, state, now, cost)
+    match (rule, meter(rule), meter(base)) {
+        (_, Some(meter), Some(base)) => arrival([meter, base], state, now, cost),
+        (Rule::FixedWindow { count, period, charge_denied }, ..) => {
+            window(i128::from(*count), i128::from(*period), *charge_denied, state, now, cost)
         }
+        _ => panic!("a factor changes no algorithm"),
     }
 }
 
-fn arrival(
-    most: i128,
-    count: u64,
-    period: i64,
-    state: Option<State>,
-    now: i128,
-    cost: i128,
-) -> (Decision, Option<State>) {
-    let (count, period) = (i128::from(count), i128::from(period));
-    let each = Fraction::new(period, count);
+fn meter(rule: &Rule) -> Option<Meter> {
+    let (most, count, period) = match *rule {
+        Rule::Gcra { burst, count, period } => (burst + 1, count, period),
+        Rule::TokenBucket { capacity, count, period } => (capacity, count, period),
+        Rule::FixedWindow { .. } => return None,
+    };
+    Some((Fraction::new(period.into(), count.into()), most.into()))
+}
+
+fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (Decision, Option<State>) {
+    let [(each, most), base] = limit;
     let depth = each.times(most);
     let present = Fraction::whole(now);
-    // A state that another limit wrote is cut to the furthest that this limit could have written.
-    let furthest = present.plus(depth);
+    // A state that another limit wrote is cut to the furthest that this limit could have written, with or without the
+    // factor. What this limit wrote under another factor rounds up.
+    let unscaled = present.plus(Fraction::whole(base.0.times(base.1).ceil()));
+    let furthest = if limit[0] != base && unscaled > present.plus(depth) { unscaled } else { present.plus(depth) };
     let (known, is_cut) = match state {
-        Some(State::Arrival { at, maker }) if maker == (each, most) => (Some(at), false),
-        Some(State::Arrival { at, .. }) if Fraction::whole(at.ceil()) > furthest => (Some(furthest), true),
-        Some(State::Arrival { at, .. }) => (Some(Fraction::whole(at.ceil())), false),
+        Some(State::Arrival { at, maker }) if maker == limit => (Some(at), false),
+        Some(State::Arrival { at, maker }) => {
+            let at = Fraction::whole(at.ceil());
+            if maker[1] != base && at > furthest { (Some(furthest), true) } else { (Some(at), false) }
+        }
         _ => (None, false),
     };
     let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
     let reset = |at: Fraction| at.minus(present).ceil();
-    let keep = |at: Fraction| Some(State::Arrival { at, maker: (each, most) });
+    let keep = |at: Fraction| Some(State::Arrival { at, maker: limit });
     if cost < 0 {
         let Some(known) = known else { return (pass(most, most, 0), None) };
         let at = known.minus(each.times(-cost)).max(present);
         return (pass(most, remaining(at), reset(at)), keep(at));
     }
-    let base = known.unwrap_or(present).max(present);
-    let new = base.plus(each.times(cost));
+    let spent = known.unwrap_or(present).max(present);
+    let new = spent.plus(each.times(cost));
     let early = new.minus(depth).minus(present);
     if cost > most || early > Fraction::whole(0) {
         let retry = (cost <= most).then(|| early.ceil());
-        let state = if is_cut { keep(base) } else { state };
-        return (decision(false, most, remaining(base), retry, reset(base)), state);
+        let state = if is_cut && cost > 0 { keep(spent) } else { state };
+        return (decision(false, most, remaining(spent), retry, reset(spent)), state);
     }
     (pass(most, remaining(new), reset(new)), if cost > 0 { keep(new) } else { state })
 }

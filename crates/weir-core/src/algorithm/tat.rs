@@ -10,31 +10,29 @@ use super::{
 };
 use crate::domain::{Decision, Micros, StepInput};
 
-/// A theoretical arrival time, and the signature of the limit that computed it, less one so that 2^32 fits.
+/// A theoretical arrival time, and the signature of the limit that computed it, less one: below 2^32, and beyond that a
+/// number of 20 bits for the factor of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tat {
     micros: Micros,
     num: u32,
-    maker_less_one: u32,
+    maker: u64,
 }
 
 impl EncodedState for Tat {
     /// Encodes the micros, the numerator and the signature, which is above the numerator.
     fn encode(&self) -> Vec<f64> {
-        vec![self.micros as f64, f64::from(self.num), f64::from(self.maker_less_one) + 1.0]
+        vec![self.micros as f64, f64::from(self.num), (self.maker + 1) as f64]
     }
 
     fn decode(numbers: &[f64]) -> Option<Self> {
         let [micros, num, maker] = *numbers else { return None };
         let micros = moment(micros)?;
-        let maker = whole(maker, 1, MAX_COUNT as i64)?;
-        let num = whole(num, 0, maker - 1)?;
-        Some(Self { micros, num: num as u32, maker_less_one: (maker - 1) as u32 })
+        let maker = whole(maker, 1, 1 << 52)?;
+        let num = whole(num, 0, (maker - 1).min(MAX_COUNT as i64 - 1))?;
+        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs() })
     }
 }
-
-/// Signatures that differ in less than this are of one limit under different factors of requests.
-const FACTORS: u32 = 1 << 10;
 
 /// The furthest time ahead of the clock that counts of another limit's arrival time, and the signature of a limit's
 /// own. Its own, under any factor of a request, are never clamped here, since one further ahead means that a clock
@@ -42,7 +40,7 @@ const FACTORS: u32 = 1 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     furthest: Span,
-    maker_less_one: u32,
+    maker: u64,
 }
 
 impl Reach {
@@ -54,21 +52,24 @@ impl Reach {
             hash ^ (hash >> 32)
         };
         let hash = signed.iter().fold(0, mix) as u32;
-        Self { furthest, maker_less_one: above_numerators(hash | 1 << 31, rate) }
+        // Above every numerator.
+        Self { furthest, maker: u64::from(hash).max((rate.den - 1).unsigned_abs()) }
     }
 
-    /// Returns the reach of a limit with this rate that shares its states with another one, by factors of requests: at
-    /// least as far, and with a signature of the same limit.
-    fn reaching(self, other: Self, rate: Rate) -> Self {
-        let maker = other.maker_less_one / FACTORS * FACTORS + self.maker_less_one % FACTORS;
+    /// Returns the reach of a limit that shares its states with another one, by factors of requests: at least as far, and
+    /// with a signature of the same limit.
+    fn reaching(self, other: Self) -> Self {
+        let factor = self.maker % ((1 << 20) - 1) + 1;
+        let is_of_limit = self.maker as u32 == other.maker as u32;
+        let maker = if is_of_limit { self.maker } else { factor << 32 | u64::from(other.maker as u32) };
         // Rounded up, as the parts of the other one's rate differ.
         let furthest = self.furthest.max(Span::whole(other.furthest.ceil()));
-        Self { furthest, maker_less_one: above_numerators(maker, rate) }
+        Self { furthest, maker }
     }
 
     /// Returns an arrival time with the limit's own signature.
     pub(crate) fn state(&self, at: Span) -> Tat {
-        Tat { micros: at.micros, num: at.num as u32, maker_less_one: self.maker_less_one }
+        Tat { micros: at.micros, num: at.num as u32, maker: self.maker }
     }
 
     /// Returns the arrival time of a state, and whether it was clamped. If another limit made it, or the same one under
@@ -77,25 +78,20 @@ impl Reach {
     #[inline]
     pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let at = Span { micros: tat.micros, num: i64::from(tat.num) };
-        let is_own = tat.maker_less_one == self.maker_less_one;
+        let is_own = tat.maker == self.maker;
         if is_own && at.num < rate.den {
             return (at, false);
         }
-        let is_of_limit = tat.maker_less_one / FACTORS == self.maker_less_one / FACTORS;
+        let is_of_limit = tat.maker as u32 == self.maker as u32;
         let (at, furthest) = (Span::whole(at.ceil()), rate.add(now, self.furthest));
         if at > furthest && !is_of_limit { (furthest, true) } else { (at, false) }
     }
 
     /// Returns the numbers for `tat.lua`.
     pub(crate) fn lua_params(&self) -> [f64; 3] {
-        let Self { furthest, maker_less_one } = *self;
-        [f64::from(maker_less_one) + 1.0, furthest.micros as f64, furthest.num as f64]
+        let Self { furthest, maker } = *self;
+        [(maker + 1) as f64, furthest.micros as f64, furthest.num as f64]
     }
-}
-
-/// Returns a signature, or one that is above the numerators of a rate.
-fn above_numerators(maker: u32, rate: Rate) -> u32 {
-    maker.max((rate.den - 1) as u32)
 }
 
 /// A limit of the GCRA family.
@@ -135,7 +131,7 @@ impl Meter {
 
     /// See [`super::Algorithm::reaching`].
     pub(crate) fn reaching(self, other: &Self) -> Self {
-        Self { reach: self.reach.reaching(other.reach, self.rate), ..self }
+        Self { reach: self.reach.reaching(other.reach), ..self }
     }
 
     /// Decides one request by the generic cell rate algorithm: it passes while the arrival time after it stays within
