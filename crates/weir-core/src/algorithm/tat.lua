@@ -2,8 +2,8 @@
 -- furthest micros, furthest num}, a state {micros, num, maker}.
 
 -- Returns the arrival time of a state, which another limit may have made, or the same one under another factor, and
--- whether it was clamped; `fi, fn` is how far ahead of the clock it counts.
--- The 32 lower bits of a maker, less one, are those of the limit.
+-- whether it was clamped; `fi, fn` is how far ahead of the clock it counts. The lower 32 bits of a maker, less one, are
+-- those of the limit.
 local function tat_foreign(s, maker, fi, fn, now)
   local ti, li = span_ceil(s[1], s[2]), now + fi
   if (s[3] - 1) % 4294967296 ~= (maker - 1) % 4294967296 and span_less(li, fn, ti, 0) then return li, fn, true end
