@@ -75,11 +75,11 @@ impl<'p> Model<'p> {
         let independent = check.independent.unwrap_or(self.policy.independent);
         // Expired states do not count, even if the limit has changed.
         let lives = |level: &Level, state: &State| state.ends(i128::from(level.identity.2.1)) > i128::from(now);
-        let known = |level: &Level| self.states.get(&level.identity).filter(|state| lives(level, state)).copied();
+        let known = |level: &Level| self.states.get(&level.identity).filter(|state| lives(level, state)).cloned();
         let before: Vec<_> = levels.iter().map(known).collect();
         let asked = levels.iter().zip(&before);
         let steps: Vec<_> =
-            asked.map(|(level, state)| step(&level.rule, &level.base, *state, now, check.cost)).collect();
+            asked.map(|(level, state)| step(&level.rule, &level.base, (*state).clone(), now, check.cost)).collect();
         let allowed = levels.iter().zip(&steps).all(|(level, (decision, _))| level.shadow || decision.allowed);
         let mut decided = Vec::new();
         for ((level, (decision, next)), state) in levels.into_iter().zip(steps).zip(before) {

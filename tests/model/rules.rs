@@ -7,15 +7,21 @@ use super::{fraction::Fraction, generate::Rule};
 /// The time of one unit, and the most units.
 pub type Meter = (Fraction, i128);
 
-/// The state of one key under a limit: the units spent, never the units left.
+/// The theoretical arrival time of a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrival {
+    at: Fraction,
+    /// The limit with and without the request's factor: the time of one unit, and the most units.
+    maker: [Meter; 2],
+    /// Units that other limits have charged since.
+    units: i128,
+}
+
+/// The state of one key under a limit: the units spent, never the units left.
+#[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// The theoretical arrival time, and the limit that wrote it, with and without the request's factor: the time of one
-    /// unit, and the most units.
-    Arrival {
-        at: Fraction,
-        maker: [Meter; 2],
-    },
+    /// The arrival time of the limit that wrote the state, then those of up to three others that wrote it before.
+    Arrivals(Vec<Arrival>),
     Window {
         start: i128,
         used: i128,
@@ -26,7 +32,7 @@ impl State {
     /// Returns the time from which the key counts as unused.
     pub fn ends(&self, rule_period: i128) -> i128 {
         match self {
-            Self::Arrival { at, .. } => at.ceil(),
+            Self::Arrivals(all) => all.iter().map(|arrival| arrival.at.ceil()).max().unwrap_or(i128::MIN),
             Self::Window { used: 0, .. } => i128::MIN,
             Self::Window { start, .. } => start + rule_period,
         }
@@ -78,7 +84,7 @@ fn decision(allowed: bool, limit: i128, remaining: i128, retry: Option<i128>, re
 pub fn step(rule: &Rule, base: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
     let (decision, next) = judge(rule, base, state, now, cost);
     // If no unit is left, `next_after` is the retry time of a request for one unit.
-    let next_after = if decision.remaining == 0 { judge(rule, base, next, now, 1).0.retry_after } else { None };
+    let next_after = if decision.remaining == 0 { judge(rule, base, next.clone(), now, 1).0.retry_after } else { None };
     (Decision { next_after, ..decision }, next)
 }
 
@@ -110,31 +116,43 @@ fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (D
     // factor. What this limit wrote under another factor rounds up.
     let unscaled = present.plus(Fraction::whole(base.0.times(base.1).ceil()));
     let furthest = if limit[0] != base && unscaled > present.plus(depth) { unscaled } else { present.plus(depth) };
-    let (known, is_cut) = match state {
-        Some(State::Arrival { at, maker }) if maker == limit => (Some(at), false),
-        Some(State::Arrival { at, maker }) => {
-            let at = Fraction::whole(at.ceil());
-            if maker[1] != base && at > furthest { (Some(furthest), true) } else { (Some(at), false) }
+    let all = match state {
+        Some(State::Arrivals(all)) => all,
+        _ => Vec::new(),
+    };
+    let own = all.iter().find(|arrival| arrival.maker[1] == base);
+    let (known, is_cut) = match own.or(all.first()) {
+        Some(arrival) => {
+            let at = if arrival.maker == limit { arrival.at } else { Fraction::whole(arrival.at.ceil()) };
+            let furthest = if own.is_some() && at > furthest { at } else { furthest };
+            let at = at.plus(each.times(arrival.units));
+            (Some(if at > furthest { furthest } else { at }), at > furthest)
         }
-        _ => (None, false),
+        None => (None, false),
     };
     let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
     let reset = |at: Fraction| at.minus(present).ceil();
-    let keep = |at: Fraction| Some(State::Arrival { at, maker: limit });
+    // The other limits keep their arrival times until these are an hour ago, and are charged as well.
+    let keep = |at: Fraction, charged: i128| {
+        let others = all.iter().filter(|other| other.maker[1] != base && other.at.ceil() > now - 3_600_000_000).take(3);
+        let others = others.map(|other| Arrival { units: (other.units + charged).clamp(0, 1 << 32), ..*other });
+        Some(State::Arrivals([Arrival { at, maker: limit, units: 0 }].into_iter().chain(others).collect()))
+    };
+    let unchanged = || (!all.is_empty()).then(|| State::Arrivals(all.clone()));
     if cost < 0 {
         let Some(known) = known else { return (pass(most, most, 0), None) };
         let at = known.minus(each.times(-cost)).max(present);
-        return (pass(most, remaining(at), reset(at)), keep(at));
+        return (pass(most, remaining(at), reset(at)), keep(at, cost));
     }
     let spent = known.unwrap_or(present).max(present);
     let new = spent.plus(each.times(cost));
     let early = new.minus(depth).minus(present);
     if cost > most || early > Fraction::whole(0) {
         let retry = (cost <= most).then(|| early.ceil());
-        let state = if is_cut && cost > 0 { keep(spent) } else { state };
+        let state = if is_cut && cost > 0 { keep(spent, 0) } else { unchanged() };
         return (decision(false, most, remaining(spent), retry, reset(spent)), state);
     }
-    (pass(most, remaining(new), reset(new)), if cost > 0 { keep(new) } else { state })
+    (pass(most, remaining(new), reset(new)), if cost > 0 { keep(new, cost) } else { unchanged() })
 }
 
 fn window(

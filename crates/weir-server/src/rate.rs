@@ -13,8 +13,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use weir_core::{
     algorithm::{
+        meter::{Meter, Tat},
         span,
-        tat::{Meter, Tat},
     },
     domain::{Micros, StepInput},
 };

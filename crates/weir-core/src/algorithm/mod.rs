@@ -12,6 +12,7 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
+pub mod meter;
 pub mod params;
 #[cfg(test)]
 pub(crate) mod properties;
@@ -20,7 +21,7 @@ mod runs;
 mod sliding;
 pub mod span;
 mod state;
-pub mod tat;
+mod tat;
 
 use crate::domain::{Decision, Micros, StepInput};
 pub use aligned::EDGES;
@@ -143,8 +144,7 @@ pub trait Algorithm: Sized {
     /// the sustained rate. Rounded up; at least 1 µs.
     fn window(&self) -> Micros;
 
-    /// Returns the most that it admits in any span of time, whatever the costs of the requests; `None` if it has no
-    /// such bound.
+    /// Returns the most that it admits in any span of time, at any costs; `None` if there is no such bound.
     fn rate_bound(&self) -> Option<RateBound> {
         None
     }
@@ -352,6 +352,11 @@ macro_rules! algorithms {
             /// See [`EncodedState::encode`].
             pub fn encode(&self) -> Vec<f64> {
                 match self { $(Self::$variant(state) => state.encode(),)+ }
+            }
+
+            /// See [`EncodedState::kept_until`].
+            pub(crate) fn kept_until(&self) -> Option<Micros> {
+                match self { $(Self::$variant(state) => state.kept_until(),)+ }
             }
 
             /// See [`EncodedState::decode`]; `None` also for an algorithm that is not in the list.

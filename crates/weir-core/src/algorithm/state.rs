@@ -1,5 +1,7 @@
 //! States as numbers: their encoding in the Lua half and in snapshots.
 
+use crate::domain::Micros;
+
 /// A state that is encoded as numbers.
 pub trait EncodedState: Sized {
     /// Returns the numbers in the order of the Lua half's table; whole ones are below 2^53. At most 65,535 of them.
@@ -7,6 +9,12 @@ pub trait EncodedState: Sized {
 
     /// Returns the state that encodes to exactly these numbers; `None` if there is none.
     fn decode(numbers: &[f64]) -> Option<Self>;
+
+    /// Returns until when the state matters beyond the `reset_after` of its limit's decisions, to other limits; `None` if
+    /// it does not.
+    fn kept_until(&self) -> Option<Micros> {
+        None
+    }
 }
 
 /// The largest integer up to which a double represents every integer exactly.

@@ -3,34 +3,109 @@
 //! It is the state of the whole GCRA family. `tat.lua` is the same in Lua.
 
 use super::{
-    ParamError,
-    params::{MAX_COUNT, check_span},
+    params::MAX_COUNT,
     span::{Rate, Span},
     state::{EncodedState, moment, whole},
 };
-use crate::domain::{Decision, Micros, StepInput};
+use crate::domain::{Decision, Micros, StepInput, time::SECOND};
 
-/// A theoretical arrival time, and the signature of the limit that computed it, less one: below 2^32, and beyond that a
-/// number of 20 bits for the factor of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tat {
-    micros: Micros,
-    num: u32,
-    maker: u64,
+/// Maximum number of other limits whose arrival times a state keeps.
+const MAX_OTHERS: usize = 3;
+
+/// Time for which it keeps them once they are in the past. Without its own, a limit would take over that of another one,
+/// by which it may be used up.
+const KEPT_PASSED: Micros = 3_600 * SECOND;
+
+/// The theoretical arrival times of a key: that of the limit that wrote the state, and those of others that wrote it
+/// before. So limits that are in force together, as during a rollout, each admit no more than they would alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tat(Repr);
+
+/// As small as one arrival time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Repr {
+    /// The arrival time of one limit, as in [`Arrival`].
+    One { num: u32, micros: Micros, maker: u64 },
+    /// The arrival time of the limit that wrote the state, then those of others, the latest first.
+    Several(Box<[Arrival]>),
 }
 
-impl EncodedState for Tat {
-    /// Encodes the micros, the numerator and the signature, which is above the numerator.
-    fn encode(&self) -> Vec<f64> {
-        vec![self.micros as f64, f64::from(self.num), (self.maker + 1) as f64]
+/// The arrival time of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    micros: Micros,
+    num: u32,
+    /// The signature of the limit, less one: below 2^32, and beyond that a number of 20 bits for the factor of a
+    /// request.
+    maker: u64,
+    /// Units that other limits have charged since, at most 2^32. They are added by the limit's own rate, which the
+    /// others do not know.
+    units: u64,
+}
+
+impl Arrival {
+    fn is_of(&self, maker: u64) -> bool {
+        self.maker as u32 == maker as u32
     }
 
-    fn decode(numbers: &[f64]) -> Option<Self> {
-        let [micros, num, maker] = *numbers else { return None };
+    fn span(&self) -> Span {
+        Span { micros: self.micros, num: i64::from(self.num) }
+    }
+
+    fn decode(micros: f64, num: f64, maker: f64, units: f64) -> Option<Self> {
         let micros = moment(micros)?;
         let maker = whole(maker, 1, 1 << 52)?;
         let num = whole(num, 0, (maker - 1).min(MAX_COUNT as i64 - 1))?;
-        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs() })
+        let units = whole(units, 0, MAX_COUNT as i64)?.unsigned_abs();
+        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs(), units })
+    }
+}
+
+impl Tat {
+    fn of(arrivals: &[Arrival]) -> Option<Self> {
+        match *arrivals {
+            [] => None,
+            [Arrival { micros, num, maker, .. }] => Some(Self(Repr::One { num, micros, maker })),
+            ref several => Some(Self(Repr::Several(several.into()))),
+        }
+    }
+
+    /// Returns the arrival time of the limit that wrote the state, and those of the others.
+    fn arrivals(&self) -> (Arrival, &[Arrival]) {
+        match &self.0 {
+            Repr::One { num, micros, maker } => (Arrival { micros: *micros, num: *num, maker: *maker, units: 0 }, &[]),
+            // Never empty.
+            Repr::Several(all) => (all[0], &all[1..]),
+        }
+    }
+}
+
+impl EncodedState for Tat {
+    /// Encodes the micros, the numerator and the signature, which is above the numerator; for each other limit also the
+    /// units.
+    fn encode(&self) -> Vec<f64> {
+        let (own, others) = self.arrivals();
+        let numbers = |arrival: &Arrival| {
+            let Arrival { micros, num, maker, units } = *arrival;
+            [micros as f64, f64::from(num), (maker + 1) as f64, units as f64]
+        };
+        let [micros, num, maker, _] = numbers(&own);
+        [micros, num, maker].into_iter().chain(others.iter().flat_map(numbers)).collect()
+    }
+
+    fn decode(numbers: &[f64]) -> Option<Self> {
+        let (&[micros, num, maker], others) = numbers.split_first_chunk()?;
+        let (others, rest) = others.as_chunks();
+        if !rest.is_empty() || others.len() > MAX_OTHERS {
+            return None;
+        }
+        let own = Arrival::decode(micros, num, maker, 0.0);
+        let others = others.iter().map(|&[micros, num, maker, units]| Arrival::decode(micros, num, maker, units));
+        Self::of(&[own].into_iter().chain(others).collect::<Option<Vec<_>>>()?)
+    }
+
+    fn kept_until(&self) -> Option<Micros> {
+        self.arrivals().1.iter().map(|other| other.span().ceil()).max()
     }
 }
 
@@ -58,7 +133,7 @@ impl Reach {
 
     /// Returns the reach of a limit that shares its states with another one, by factors of requests: at least as far, and
     /// with a signature of the same limit.
-    fn reaching(self, other: Self) -> Self {
+    pub(super) fn reaching(self, other: Self) -> Self {
         let factor = self.maker % ((1 << 20) - 1) + 1;
         let is_of_limit = self.maker as u32 == other.maker as u32;
         let maker = if is_of_limit { self.maker } else { factor << 32 | u64::from(other.maker as u32) };
@@ -67,127 +142,108 @@ impl Reach {
         Self { furthest, maker }
     }
 
-    /// Returns an arrival time with the limit's own signature.
-    pub(crate) fn state(&self, at: Span) -> Tat {
-        Tat { micros: at.micros, num: at.num as u32, maker: self.maker }
+    /// Returns a state of this limit alone.
+    #[inline]
+    pub(crate) fn alone(&self, at: Span) -> Tat {
+        Tat(Repr::One { micros: at.micros, num: at.num as u32, maker: self.maker })
     }
 
-    /// Returns the arrival time of a state, and whether it was clamped. If another limit made it, or the same one under
-    /// another factor, its fraction rounds up; if another limit did, it is clamped to the furthest that this limit could
-    /// have made.
+    /// Returns the arrival time of a state of this limit alone; `None` if it is not that of exactly this limit.
     #[inline]
-    pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
-        let at = Span { micros: tat.micros, num: i64::from(tat.num) };
-        let is_own = tat.maker == self.maker;
-        if is_own && at.num < rate.den {
-            return (at, false);
+    fn read_alone(&self, tat: &Tat, rate: Rate) -> Option<Span> {
+        match tat.0 {
+            Repr::One { num, micros, maker } if maker == self.maker && i64::from(num) < rate.den => {
+                Some(Span { micros, num: i64::from(num) })
+            }
+            _ => None,
         }
-        let is_of_limit = tat.maker as u32 == self.maker as u32;
-        let (at, furthest) = (Span::whole(at.ceil()), rate.add(now, self.furthest));
-        if at > furthest && !is_of_limit { (furthest, true) } else { (at, false) }
+    }
+
+    /// Returns the limit's arrival time in any state, and whether it was clamped. If the limit has none of its own in it,
+    /// that of the limit that wrote it counts, at most the furthest that this limit could have made. One that was made by
+    /// another limit, or under another factor, has its fraction rounded up.
+    pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
+        let (latest, others) = tat.arrivals();
+        let own = [&latest].into_iter().chain(others).find(|arrival| arrival.is_of(self.maker));
+        let arrival = own.unwrap_or(&latest);
+        let mut at = arrival.span();
+        if arrival.maker != self.maker || at.num >= rate.den {
+            at = Span::whole(at.ceil());
+        }
+        let furthest = rate.add(now, self.furthest);
+        let furthest = if own.is_some() { furthest.max(at) } else { furthest };
+        let at = rate.add(at, rate.span(arrival.units));
+        (at.min(furthest), at > furthest)
+    }
+
+    /// Returns the state in which this limit is now at `at`, after `charged` units, below 0 for a refund, to the state
+    /// before. They are charged to the other limits too.
+    fn write(&self, before: &Tat, at: Tat, charged: i64, now: Micros) -> Tat {
+        let (latest, others) = before.arrivals();
+        let others = [&latest].into_iter().chain(others);
+        let others = others
+            .filter(|other| !other.is_of(self.maker) && other.span().ceil() > now - KEPT_PASSED)
+            .map(|other| Arrival { units: other.units.saturating_add_signed(charged).min(MAX_COUNT), ..*other });
+        let own = at.arrivals().0;
+        let all: Vec<_> = [own].into_iter().chain(others.take(MAX_OTHERS)).collect();
+        Tat::of(&all).unwrap_or(at)
+    }
+
+    /// Decides one request by `step`, which is given the limit's own arrival time.
+    #[inline(always)]
+    pub(crate) fn step(
+        &self,
+        state: Option<&Tat>,
+        rate: Rate,
+        input: &StepInput,
+        step: impl FnOnce(Option<Span>) -> (Decision, Option<Tat>),
+    ) -> (Decision, Option<Tat>) {
+        let known = state.and_then(|tat| self.read_alone(tat, rate));
+        match state {
+            Some(tat) if known.is_none() => self.step_beside(tat, rate, input, step),
+            _ => step(known),
+        }
+    }
+
+    /// Decides one request by a state that another limit has written, or a request with another factor. A refusal stores
+    /// a clamped arrival time, so that it lasts no longer than the answer says.
+    #[cold]
+    fn step_beside(
+        &self,
+        tat: &Tat,
+        rate: Rate,
+        input: &StepInput,
+        step: impl FnOnce(Option<Span>) -> (Decision, Option<Tat>),
+    ) -> (Decision, Option<Tat>) {
+        let (at, is_clamped) = self.read(tat, rate, Span::whole(input.now));
+        let (decision, next) = step(Some(at));
+        let charged = if decision.allowed { input.cost } else { 0 };
+        let next = next.or_else(|| (is_clamped && input.cost > 0).then(|| self.alone(at)));
+        (decision, next.map(|next| self.write(tat, next, charged, input.now)))
+    }
+
+    /// Returns the state with `units` charged now by `charge`, which is given the limit's own arrival time.
+    pub(crate) fn charge(
+        &self,
+        state: Option<&Tat>,
+        rate: Rate,
+        units: u64,
+        now: Micros,
+        charge: impl FnOnce(Option<Span>) -> Tat,
+    ) -> Tat {
+        let known = state.and_then(|tat| self.read_alone(tat, rate));
+        match state {
+            Some(tat) if known.is_none() => {
+                let at = self.read(tat, rate, Span::whole(now)).0;
+                self.write(tat, charge(Some(at)), i64::try_from(units).unwrap_or(i64::MAX), now)
+            }
+            _ => charge(known),
+        }
     }
 
     /// Returns the numbers for `tat.lua`.
     pub(crate) fn lua_params(&self) -> [f64; 3] {
         let Self { furthest, maker } = *self;
         [(maker + 1) as f64, furthest.micros as f64, furthest.num as f64]
-    }
-}
-
-/// A limit of the GCRA family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meter {
-    /// Maximum units at once.
-    pub(crate) limit: u64,
-    /// The time that one unit takes.
-    pub(crate) rate: Rate,
-    /// The time that `limit` units take.
-    pub(crate) depth: Span,
-    /// The signature of its own arrival times, and the furthest that counts of others.
-    pub(crate) reach: Reach,
-}
-
-impl Meter {
-    /// Creates a meter of `limit` units at once, then `rate`.
-    pub fn new(limit: u64, rate: Rate) -> Self {
-        let depth = rate.span(limit);
-        Self {
-            limit,
-            rate,
-            depth,
-            reach: Reach::new(rate, depth, &[rate.whole, rate.part, rate.den, depth.micros, depth.num]),
-        }
-    }
-
-    /// Creates a meter of `limit` units at once, then `count` per `period`.
-    ///
-    /// # Errors
-    /// [`ParamError`] names `field`, where `limit` comes from, when that is too much to stay exact.
-    pub(crate) fn checked(field: &str, limit: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
-        let rate = Rate::new(count, period);
-        check_span(field, limit, rate)?;
-        Ok(Self::new(limit, rate))
-    }
-
-    /// See [`super::Algorithm::reaching`].
-    pub(crate) fn reaching(self, other: &Self) -> Self {
-        Self { reach: self.reach.reaching(other.reach), ..self }
-    }
-
-    /// Decides one request by the generic cell rate algorithm: it passes while the arrival time after it stays within
-    /// `depth` of the clock. A refusal stores a clamped state, so that it lasts no longer than the answer says.
-    // The list wraps the result once more; out of line it would be copied on the way, which takes as long as the
-    // step.
-    #[inline(always)]
-    pub fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
-        let (rate, now) = (self.rate, Span::whole(input.now));
-        let (tat, is_clamped) = state.map_or((now, false), |tat| self.reach.read(tat, rate, now));
-        if input.cost < 0 {
-            let back = rate.sub(tat, rate.span(input.cost.unsigned_abs())).max(now);
-            return (self.pass(back, now), state.map(|_| self.reach.state(back)));
-        }
-        let clamped = (is_clamped && input.cost > 0).then(|| self.reach.state(tat));
-        let cost = input.cost.unsigned_abs();
-        let base = tat.max(now);
-        if cost > self.limit {
-            return (self.refuse(base, now, None), clamped);
-        }
-        let next = rate.add(base, rate.span(cost));
-        let early = rate.sub(rate.sub(next, self.depth), now);
-        if early > Span::whole(0) {
-            return (self.refuse(base, now, Some(early.ceil())), clamped);
-        }
-        (self.pass(next, now), (cost > 0).then(|| self.reach.state(next)))
-    }
-
-    /// Returns the state with `units` charged now, whether they fit or not. It is at most twice the depth ahead,
-    /// unless it was before, so that a moment plus it stays exact in a double.
-    pub(crate) fn charge(&self, state: Option<&Tat>, units: u64, now: Micros) -> Tat {
-        let (rate, now) = (self.rate, Span::whole(now));
-        let at = state.map_or(now, |tat| self.reach.read(tat, rate, now).0).max(now);
-        let furthest = rate.add(now, rate.add(self.depth, self.depth));
-        let next = rate.add(at, rate.span(units.min(self.limit))).min(furthest);
-        self.reach.state(next.max(at))
-    }
-
-    fn pass(&self, at: Span, now: Span) -> Decision {
-        Decision::pass(self.limit, self.remaining(at, now), self.rate.sub(at, now).ceil())
-    }
-
-    fn refuse(&self, at: Span, now: Span, retry_after: Option<Micros>) -> Decision {
-        Decision::refuse(self.limit, self.remaining(at, now), retry_after, self.rate.sub(at, now).ceil())
-    }
-
-    /// Returns the largest cost that passes at the arrival time `at`, which is not before `now`.
-    fn remaining(&self, at: Span, now: Span) -> u64 {
-        let room = self.rate.sub(self.rate.add(self.depth, now), at);
-        self.rate.units_within(room, self.limit)
-    }
-
-    /// Returns the numbers for `tat.lua`: most, whole, part, den, the depth in micros and parts, and the reach.
-    pub(crate) fn lua_params(&self) -> Vec<f64> {
-        let Self { limit, rate, depth, reach } = self;
-        let numbers = [*limit as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];
-        [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
     }
 }

@@ -6,7 +6,7 @@ use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::RenewalKind};
 use crate::{
     algorithm::State,
     domain::{Decision, Micros, StepInput},
-    plan::{Decisions, Plan, States, decide, lifetime},
+    plan::{Decisions, Plan, States, decide, lasts, lifetime},
 };
 
 /// States whose units may be held. Indexes are those of [`Plan::state_of`].
@@ -129,7 +129,8 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
 pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
     let reset_after = lifetime(plan, states, index, now);
     if let Some(state) = states.get(index).cloned() {
-        states.put(index, state, reset_after);
+        let lasts = lasts(&state, reset_after, now);
+        states.put(index, state, lasts);
     }
     states.keep_ledger(index, reset_after);
 }
@@ -173,5 +174,6 @@ pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, stat
         // The units were granted, so they must count, also in a full store.
         states.force_room();
     }
-    states.put(state_index, state, reset_after);
+    let lasts = lasts(&state, reset_after, now);
+    states.put(state_index, state, lasts);
 }

@@ -6,7 +6,7 @@ use super::{
     Plan,
     dry_run::dry_run,
     independent::{independent, over_limit_only},
-    step::{Decisions, States, charges_anyway, no_room, passes, put_if_room, step},
+    step::{Decisions, States, charges_anyway, lasts, no_room, passes, put_if_room, step},
 };
 use crate::{
     algorithm::State,
@@ -49,7 +49,7 @@ fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl 
         next.push(state);
     }
     if passes(plan, decisions) && make_room(plan, states, decisions, &mut next) {
-        commit(plan, states, decisions, &mut next);
+        commit(plan, states, decisions, &mut next, now);
     } else {
         settle_refusal(plan, states, decisions, next, now);
     }
@@ -81,7 +81,7 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decision
 
 /// Charges a request that passes: first the non-shadow levels, whose room is reserved, then the shadow levels that
 /// fit.
-fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next: &mut Next) {
+fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next: &mut Next, now: Micros) {
     for shadow in [false, true] {
         for (index, (decision, next)) in decisions.iter().zip(next.iter_mut()).enumerate() {
             if plan.levels[index].limit.shadow != shadow {
@@ -91,7 +91,8 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next
             if let Some(state) = next.take()
                 && (!shadow || states.has_entry(state_index) || states.reserve(1))
             {
-                states.put(state_index, state, decision.reset_after);
+                let lasts = lasts(&state, decision.reset_after, now);
+                states.put(state_index, state, lasts);
             }
         }
     }
@@ -103,7 +104,7 @@ fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Dec
     for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
         if !decision.allowed || charges_anyway(plan, index, plan.total_cost(index)) {
             if let Some(state) = next {
-                put_if_room(plan, states, index, state, decision.reset_after);
+                put_if_room(plan, states, index, state, decision.reset_after, now);
             }
         } else {
             *decision = step(plan, states, index, 0, now).0;

@@ -29,7 +29,7 @@ impl<S> Scratch<'_, S> {
 impl<S: States> States for Scratch<'_, S> {
     fn get(&self, index: usize) -> Option<&State> {
         match self.put_at(index) {
-            Some((_, state, reset_after)) => (*reset_after > 0).then_some(state),
+            Some((_, state, lasts)) => (*lasts > 0).then_some(state),
             None => self.states.get(index),
         }
     }
@@ -51,10 +51,10 @@ impl<S: States> States for Scratch<'_, S> {
         self.has_room(count)
     }
 
-    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+    fn put(&mut self, index: usize, state: State, lasts: Micros) {
         match self.put.iter_mut().find(|(state_index, ..)| *state_index == index) {
-            Some(put) => *put = (index, state, reset_after),
-            None => self.put.push((index, state, reset_after)),
+            Some(put) => *put = (index, state, lasts),
+            None => self.put.push((index, state, lasts)),
         }
     }
 }

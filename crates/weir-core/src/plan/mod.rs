@@ -22,7 +22,7 @@ pub use duplicates::firsts;
 use duplicates::{find_duplicates_of_many, totals};
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
 pub use step::{Decisions, States};
-pub(crate) use step::{lifetime, no_room, passes, peek};
+pub(crate) use step::{lasts, lifetime, no_room, passes, peek};
 
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},

@@ -18,8 +18,7 @@ const RETRY_WHEN_FULL: Micros = SECOND;
 
 /// The states that a plan needs, which must not change while it is decided. Indexes are those of [`Plan::state_of`].
 pub trait States {
-    /// Returns the stored state while it is valid: until its `reset_after` has passed, even if the limit has changed
-    /// since.
+    /// Returns the stored state until it expires, even if the limit has changed since.
     fn get(&self, index: usize) -> Option<&State>;
 
     /// Returns the units that are held and not settled yet ([`crate::hold`]). Every decision counts them as charged
@@ -40,8 +39,8 @@ pub trait States {
     /// allows requests when it is full returns `true`, and keeps only the states that fit.
     fn reserve(&mut self, count: usize) -> bool;
 
-    /// Stores a state, which expires `reset_after` from now. Room for a new one must have been reserved.
-    fn put(&mut self, index: usize, state: State, reset_after: Micros);
+    /// Stores a state, which expires `lasts` from now. Room for a new one must have been reserved.
+    fn put(&mut self, index: usize, state: State, lasts: Micros);
 }
 
 /// Whether a level charges `cost` even when another level refuses.
@@ -82,6 +81,11 @@ pub(crate) fn lifetime(plan: &Plan<'_>, states: &impl States, index: usize, now:
     step_by(&plan.levels[index].base(), plan, states, index, 0, now).0.reset_after
 }
 
+/// Returns how long a state matters, if its limit alone needs it for `reset_after`.
+pub(crate) fn lasts(state: &State, reset_after: Micros, now: Micros) -> Micros {
+    state.kept_until().map_or(reset_after, |until| reset_after.max(until - now))
+}
+
 /// Returns a preview of a level.
 pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Decision {
     step(plan, states, index, 0, now).0
@@ -98,11 +102,13 @@ pub(super) fn put_if_room(
     index: usize,
     state: State,
     reset_after: Micros,
+    now: Micros,
 ) -> bool {
     let state_index = plan.state_of(index);
     let room = states.has_entry(state_index) || states.reserve(1);
     if room {
-        states.put(state_index, state, reset_after);
+        let lasts = lasts(&state, reset_after, now);
+        states.put(state_index, state, lasts);
     }
     room
 }

@@ -54,7 +54,8 @@ fn function(head: &str, text: &str, returned: &str) -> String {
 }
 
 /// Builds the body of an algorithm's function: the shared code that it uses and its own code. It returns the step, the
-/// charge, the `next_after` function, and the undo by mark; `false` for those that the algorithm lacks.
+/// charge, the `next_after` function, the function of how long a state is kept, and the undo by mark; `false` for those
+/// that the algorithm lacks.
 fn algorithm(entry: &Entry) -> String {
     let mut text = entry.lua.to_owned();
     for (file, part) in LUA_PRELUDE.iter().rev() {
@@ -65,8 +66,8 @@ fn algorithm(entry: &Entry) -> String {
             text.insert_str(0, part);
         }
     }
-    let [charge, next] = ["charge", "next"].map(|what| format!("{}_{what}", entry.name));
-    let defined = [&*charge, &next, "runs_without"]
+    let [charge, next, kept] = ["charge", "next", "kept"].map(|what| format!("{}_{what}", entry.name));
+    let defined = [&*charge, &next, &kept, "runs_without"]
         .map(|name| if text.contains(&format!("local function {name}(")) { name } else { "false" });
     format!("{text}return {}, {}\n", entry.name, defined.join(", "))
 }

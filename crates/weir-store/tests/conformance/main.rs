@@ -16,6 +16,7 @@ mod holds;
 mod holds_together;
 mod holds_under_factors;
 mod layout;
+mod limits_together;
 mod memory;
 mod outage_charges;
 mod redis;

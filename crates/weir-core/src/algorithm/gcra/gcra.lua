@@ -3,3 +3,7 @@ local gcra = tat_step
 local function gcra_charge(p, s, now, units, phase)
   return tat_charge(p, s, now, units)
 end
+
+local function gcra_kept(s)
+  return tat_kept(s)
+end

@@ -7,7 +7,7 @@ use super::{
     Algorithm, Bounds, HoldAccuracy, ParamError, RateBound,
     fields::fields,
     kinds::{Period, Units},
-    tat::{Meter, Tat},
+    meter::{Meter, Tat},
 };
 use crate::domain::{Decision, Micros, StepInput};
 

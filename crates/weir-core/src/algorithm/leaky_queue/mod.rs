@@ -7,9 +7,9 @@ use super::{
     Algorithm, Bounds, HoldAccuracy, ParamError,
     fields::fields,
     kinds::{Period, Units, Wait},
+    meter::{Meter, Tat},
     params::SHAPES,
     span::Span,
-    tat::{Meter, Tat},
 };
 use crate::domain::{Decision, Micros, StepInput};
 

@@ -161,3 +161,62 @@ fn a_request_leaves_no_more_under_any_factor_than_it_refunds() {
         }
     });
 }
+
+/// Limits whose parameters have no part in the meaning of their states share them while they are in force together.
+#[test]
+fn limits_in_turns_admit_no_more_than_each_alone() {
+    let families = rates().filter(|entry| limits(entry).all(|limit| limit.params.sibling_period().is_some()));
+    let families: Vec<(_, Vec<_>)> = families
+        .map(|entry| {
+            let limits = limits(entry).map(|limit| limit.params);
+            (entry, limits.filter(|limit| limit.starting_full().is_none()).collect())
+        })
+        .collect();
+    assert_eq!(families.len(), 4);
+    cases(400, |random| {
+        for (index, (entry, limits)) in families.iter().enumerate() {
+            let mut random = random.fork(index as u64);
+            let mut now = 1_790_000_000_000_000 + random.within(0, DAY);
+            let (mut shared, mut expires): (Option<State>, _) = (None, 0);
+            let mut alone: Vec<(_, Option<State>)> =
+                (0..random.within(2, 4)).map(|_| (&limits[random.below(limits.len())], None)).collect();
+            let spans: Vec<_> = alone.iter().map(|(limit, _)| limit.window()).collect();
+            for _ in 0..100 {
+                let (limit, own) = {
+                    let place = random.below(alone.len());
+                    &mut alone[place]
+                };
+                let max_wait = random.pick(&[None, Some(0), Some(1 << 20)]);
+                let input = |cost| StepInput { now, cost, max_wait, phase: 0 };
+                shared = shared.filter(|_| expires > now);
+                let peek = limit.step(shared.as_ref(), &input(0)).0;
+                let cost = random.pick(&[1, 1, peek.remaining as i64, peek.limit as i64, random.clone().within(1, 5)]);
+                let input = input(cost.max(1));
+                let (decision, next) = limit.step(shared.as_ref(), &input);
+                let (by_itself, next_alone) = limit.step(own.as_ref(), &input);
+                if decision.allowed {
+                    let context = || format!("{shared:?} and alone {own:?}: {input:?} under {limit:?}");
+                    assert!(by_itself.allowed, "{} admits more than alone: {}", entry.name, context());
+                    assert!(by_itself.wait <= decision.wait, "{} waits less than alone: {}", entry.name, context());
+                    *own = next_alone.or(own.take());
+                }
+                if let Some(state) = next {
+                    expires = now + decision.reset_after.max(state.kept_until().map_or(0, |until| until - now));
+                    shared = Some(state);
+                }
+                let edge = random.pick(&[
+                    decision.retry_after.unwrap_or(0),
+                    decision.reset_after,
+                    random.clone().pick(&spans),
+                ]);
+                now += match random.below(8) {
+                    0..4 => 0,
+                    4 => edge,
+                    5 => random.within(0, edge),
+                    6 => random.magnitude(edge),
+                    _ => random.magnitude(1 << 24),
+                };
+            }
+        }
+    });
+}

@@ -63,21 +63,15 @@ pub struct SmoothBursty {
 struct BucketView {
     /// The time at which the store is full, not before now.
     at: Span,
-    /// Whether the state was clamped.
-    is_clamped: bool,
     /// Time until the key is as if never used; 0 if it is now.
     reset_after: Micros,
 }
 
 impl SmoothBursty {
-    fn view(&self, state: Option<&Tat>, now: Micros) -> BucketView {
-        let full = Span::whole(now);
-        let known = state.map(|tat| self.reach.read(tat, self.rate, full));
-        match known.map(|(at, is_clamped)| (at, is_clamped, at.ceil() + self.kept - now)) {
-            Some((at, is_clamped, reset_after)) if reset_after > 0 => {
-                BucketView { at: at.max(full), is_clamped, reset_after }
-            }
-            _ => BucketView { at: self.unused(now), is_clamped: false, reset_after: 0 },
+    fn view(&self, known: Option<Span>, now: Micros) -> BucketView {
+        match known.map(|at| (at, at.ceil() + self.kept - now)) {
+            Some((at, reset_after)) if reset_after > 0 => BucketView { at: at.max(Span::whole(now)), reset_after },
+            _ => BucketView { at: self.unused(now), reset_after: 0 },
         }
     }
 
@@ -98,14 +92,36 @@ impl SmoothBursty {
 
     /// Like `pass`, and also returns the state to store.
     fn write(&self, at: Span, now: Micros, wait: Micros) -> (Decision, Tat) {
-        (self.pass(at, at.ceil() + self.kept - now, now, wait), self.reach.state(at))
+        (self.pass(at, at.ceil() + self.kept - now, now, wait), self.reach.alone(at))
+    }
+
+    fn step_at(&self, known: Option<Span>, input: &StepInput) -> (Decision, Option<Tat>) {
+        let now = input.now;
+        let view = self.view(known, now);
+        let BucketView { at, reset_after } = view;
+        let spent = self.rate.span(input.cost.unsigned_abs());
+        if input.cost < 0 {
+            return self.refund(known, &view, spent, now);
+        }
+        let wait = (at.ceil() - self.fields.max_burst - now).max(0);
+        if input.cost == 0 {
+            return (self.pass(at, reset_after, now, wait), None);
+        }
+        let never = spent > Span::whole(MAX_DEPTH);
+        let late = wait - accepted_wait(self.fields.max_wait, input.max_wait).unwrap_or(0);
+        if never || late > 0 {
+            let Decision { limit, remaining, .. } = self.pass(at, reset_after, now, 0);
+            return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), None);
+        }
+        let (decision, next) = self.write(self.rate.add(at, spent), now, wait);
+        (decision, Some(next))
     }
 
     /// Handles a refund.
-    fn refund(&self, state: Option<&Tat>, view: &BucketView, spent: Span, now: Micros) -> (Decision, Option<Tat>) {
+    fn refund(&self, known: Option<Span>, view: &BucketView, spent: Span, now: Micros) -> (Decision, Option<Tat>) {
         if view.reset_after == 0 {
             // As if never used, and stays so.
-            let forgotten = state.map(|_| self.reach.state(Span::whole(now - self.kept)));
+            let forgotten = known.map(|_| self.reach.alone(Span::whole(now - self.kept)));
             return (self.pass(view.at, 0, now, 0), forgotten);
         }
         let (decision, next) = self.write(self.rate.sub(view.at, spent).max(Span::whole(now)), now, 0);
@@ -141,31 +157,13 @@ impl Algorithm for SmoothBursty {
 
     #[inline]
     fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
-        let now = input.now;
-        let view = self.view(state, now);
-        let BucketView { at, is_clamped, reset_after } = view;
-        let spent = self.rate.span(input.cost.unsigned_abs());
-        if input.cost < 0 {
-            return self.refund(state, &view, spent, now);
-        }
-        let wait = (at.ceil() - self.fields.max_burst - now).max(0);
-        if input.cost == 0 {
-            return (self.pass(at, reset_after, now, wait), None);
-        }
-        let never = spent > Span::whole(MAX_DEPTH);
-        let late = wait - accepted_wait(self.fields.max_wait, input.max_wait).unwrap_or(0);
-        if never || late > 0 {
-            let Decision { limit, remaining, .. } = self.pass(at, reset_after, now, 0);
-            let clamped = is_clamped.then(|| self.reach.state(at));
-            return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), clamped);
-        }
-        let (decision, next) = self.write(self.rate.add(at, spent), now, wait);
-        (decision, Some(next))
+        self.reach.step(state, self.rate, input, |known| self.step_at(known, input))
     }
 
     fn next_after(&self, state: Option<&Tat>, input: &StepInput, _: &Decision) -> Option<Micros> {
         let (rate, stored) = (self.rate, Span::whole(self.fields.max_burst));
-        let (BucketView { at, reset_after, .. }, permit) = (self.view(state, input.now), rate.span(1));
+        let known = state.map(|tat| self.reach.read(tat, rate, Span::whole(input.now)).0);
+        let (BucketView { at, reset_after }, permit) = (self.view(known, input.now), rate.span(1));
         // Without a request, a key that starts empty remains empty.
         let fills = permit <= stored && (self.fields.start == Start::Full || reset_after > 0);
         fills.then(|| rate.sub(rate.add(at, permit), stored).ceil() - input.now)

@@ -3,3 +3,7 @@ local token_bucket = tat_step
 local function token_bucket_charge(p, s, now, units, phase)
   return tat_charge(p, s, now, units)
 end
+
+local function token_bucket_kept(s)
+  return tat_kept(s)
+end

@@ -19,7 +19,7 @@ end
 
 -- Decoded limits by their encoded rule: the plans of a call share few, so each is decoded once.
 local limits = {}
--- Functions of the algorithms in use: step, charge, next_after and undo by mark.
+-- Functions of the algorithms in use: step, charge, next_after, how long a state is kept, and undo by mark.
 local algorithms = {}
 -- Functions of hold.lua, loaded when there are holds.
 local holds

@@ -32,7 +32,7 @@ end
 
 local function put(index, state)
   local place = input[states_at + index]
-  states[place], resets[place], changed = state, decisions[index][5], true
+  states[place], resets[place], changed = state, lasts(rules[index], state, decisions[index][5]), true
 end
 
 local function charges_anyway(index, units)
@@ -70,8 +70,9 @@ local function all_or_nothing()
   for index = 1, count do
     local state = next_states[index]
     if state then
-      local place = input[states_at + index]
-      states[place], resets[place], changed = state, decisions[index][5], true
+      local place, reset = input[states_at + index], decisions[index][5]
+      if state[4] then reset = lasts(rules[index], state, reset) end
+      states[place], resets[place], changed = state, reset, true
     end
   end
 end
@@ -86,7 +87,7 @@ local function charge_non_shadow()
         put(index, state)
         if charge >= REPORTS then
           local place = input[states_at + index]
-          counted[place] = value_of(place, decisions[index][5], state)
+          counted[place] = value_of(place, resets[place], state)
         end
       end
       allowed = allowed and decisions[index][1] == 1

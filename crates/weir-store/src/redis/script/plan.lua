@@ -33,8 +33,8 @@ local function read_limit(text)
     algorithms[number] = algorithm
   end
   local limit = {
-    step = algorithm[1], charge = algorithm[2], next = algorithm[3], without = algorithm[4], params = params, base = base or params,
-    period = period, shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
+    step = algorithm[1], charge = algorithm[2], next = algorithm[3], kept = algorithm[4], without = algorithm[5],
+    params = params, base = base or params, period = period, shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
   }
   limits[text] = limit
   return limit

@@ -1,0 +1,68 @@
+//! Two limits for one key at the same time, as during a rollout: together they admit no more than the larger one.
+
+use std::sync::Arc;
+
+use super::holds::{Authority, Limits, START, in_memory, on_redis};
+use weir_core::{
+    algorithm::{Bounds, Params, find},
+    domain::{ManualClock, Micros, time::SECOND},
+};
+use weir_test_redis::{Options, Server};
+
+fn limit(algorithm: &str, fields: &[(&str, &str)]) -> Params {
+    (find(algorithm).expect("an algorithm").parse)(&fields, &Bounds::default()).expect("a limit")
+}
+
+fn token_bucket(capacity: &str, count: &str, period: &str) -> Params {
+    limit("token_bucket", &[("capacity", capacity), ("count", count), ("period", period)])
+}
+
+/// Returns how many requests pass, one for each limit in turns at each of these times.
+async fn admitted(
+    store: &Authority,
+    clock: &Arc<ManualClock>,
+    limits: &[Params; 2],
+    times: impl Iterator<Item = Micros>,
+) -> usize {
+    let limits = limits.clone().map(|params| Limits::new(&[params.clone(), params]));
+    let mut admitted = 0;
+    for time in times {
+        clock.set(START + time);
+        for limits in &limits {
+            admitted += usize::from(store.verdict(&limits.plan(0, 1)).await.decisions[1].allowed);
+        }
+    }
+    admitted
+}
+
+async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
+    let by_size = [token_bucket("105", "1", "1s"), token_bucket("50", "1", "1s")];
+    let by_burst = ["104", "49"].map(|burst| limit("gcra", &[("burst", burst), ("count", "1"), ("period", "1s")]));
+    let in_queues =
+        ["104", "49"].map(|burst| limit("leaky_queue", &[("burst", burst), ("count", "1"), ("period", "1s")]));
+    for limits in [by_size, by_burst, in_queues] {
+        // 60 of each a second for five seconds.
+        let times = || (0..300).map(|number| number * SECOND / 60);
+        assert_eq!(admitted(&store, clock, &limits, times()).await, 105 + 4, "{limits:?}");
+        store.forget(clock).await;
+        let [large, small] = limits;
+        assert_eq!(admitted(&store, clock, &[small, large], times()).await, 105 + 4);
+        store.forget(clock).await;
+    }
+    // A state of the small limit alone would last for 100 ms. The large one admits 50, until 50 of each are its 100.
+    let limits = [token_bucket("100", "1", "1h"), token_bucket("1", "10", "1s")];
+    let admitted = admitted(&store, clock, &limits, (0..200).map(|number| number * SECOND / 5)).await;
+    assert_eq!(admitted, 50 + 200);
+}
+
+#[tokio::test]
+async fn in_memory_limits_in_force_together_admit_no_more_than_the_larger() {
+    let clock = Arc::new(ManualClock::default());
+    count(Authority::Memory(in_memory(&clock)), &clock).await;
+}
+
+#[tokio::test]
+async fn on_redis_limits_in_force_together_admit_no_more_than_the_larger() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    count(on_redis(&server.url(), &clock), &clock).await;
+}
