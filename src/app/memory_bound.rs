@@ -11,7 +11,7 @@ use super::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{
-        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_WATCHES},
+        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_WATCHES, READ_AHEAD_BYTES},
         incomplete_calls,
         rlqs::HOLDERS_OF_A_BUCKET,
     },
@@ -101,7 +101,7 @@ impl MemoryBound {
             part(
                 "streams of checks (grpc.max_open_streams)",
                 grpc.max_open_streams,
-                STREAM_BYTES + STREAM_MESSAGE_BYTES,
+                STREAM_BYTES + STREAM_MESSAGE_BYTES + READ_AHEAD_BYTES,
             ),
             part(
                 "unfinished HTTP bodies, and what they are read into",

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt, TryStreamExt};
 use tonic::metadata::MetadataValue;
 use weir::proto::{CheckBatchRequest, CheckRequest};
 
@@ -23,6 +24,7 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const CHECK: &str = "/weir.v1.RateLimiter/Check";
+const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 /// Maximum memory growth in bytes: memory kept by allocators, and buffers of open connections.
 const MOST_GROWTH: usize = 64 << 20;
 /// Number of answers for another client during the abuse.
@@ -112,6 +114,44 @@ async fn rapid_reset_closes_the_connection() {
         raw.end().expect("closed in good order")
     });
     assert_ne!(ended.await.expect("joined"), Some(ENHANCE_YOUR_CALM));
+}
+
+/// Most libraries send each message of a stream in a frame of its own, of which HTTP/2 holds few.
+#[tokio::test]
+async fn a_stream_may_be_a_thousand_messages_ahead_of_its_answers() {
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "1000").start();
+    let one_by_one = |_| async {
+        tokio::task::yield_now().await;
+        check(&["user", "alex"])
+    };
+    let checks = futures_util::stream::iter(0..3_000).then(one_by_one);
+    let answers = server.client().await.check_stream(checks).await.expect("a stream").into_inner();
+    assert_eq!(answers.try_fold(0, async |answered, _| Ok(answered + 1)).await.expect("no error"), 3_000);
+
+    // The shortest ones, which arrive at once.
+    let ended = tokio::task::spawn_blocking({
+        let address = server.grpc.clone();
+        move || {
+            let mut raw = Raw::connect(&address, 65_535).expect("a connection");
+            raw.call(CHECK_STREAM).expect("a call");
+            raw.messages(&check(&["a"]), 1_500).expect("sent");
+            raw.no_more().expect("said");
+            raw.end().expect("closed in good order")
+        }
+    });
+    assert_ne!(ended.await.expect("joined"), Some(ENHANCE_YOUR_CALM));
+    let flooded = "weir_connections_closed_total{listener=\"grpc\",reason=\"flooded\"}";
+    assert_eq!(server.metric(flooded), 0.0);
+
+    let ended = others_are_answered(&server, move |address| {
+        let mut raw = Raw::connect(address, 65_535).expect("a connection");
+        raw.call(CHECK_STREAM).expect("a call");
+        while raw.message(&check(&["user", "alex"])).is_ok() {}
+        raw.end()
+    })
+    .await;
+    assert!(ended.iter().all(|end| !matches!(end, Ok(Some(code)) if *code != ENHANCE_YOUR_CALM)), "{ended:?}");
+    assert_eq!(server.metric(flooded), ended.len() as f64);
 }
 
 #[tokio::test]

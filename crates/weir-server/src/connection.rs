@@ -28,7 +28,7 @@ use crate::{
     connected::Connected,
     connection_slots::ConnectionSlot,
     drain::Drain,
-    ending::{FIRST_CALL_TIMEOUT, abuse, after_grace, count, force_close},
+    ending::{FIRST_CALL_TIMEOUT, abuse, after_grace, count, force_close, is_flood},
     fair_queue::{FairQueue, FairStream},
     http::builder,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
@@ -185,7 +185,12 @@ impl<R: Serve> Connection<R> {
         let (mut revoked, mut abuse) = (pin!(until_revoked), pin!(abuse(&unread, &rapid_resets.1)));
         let mut why = tokio::select! {
             biased;
-            result = connection.as_mut() => return result,
+            result = connection.as_mut() => {
+                if result.as_ref().err().is_some_and(|error| is_flood(&**error)) {
+                    count(CloseReason::Flooded, &metrics);
+                }
+                return result;
+            }
             why = abuse.as_mut() => why,
             () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,

@@ -1,6 +1,6 @@
 //! The end of a connection: what closes it, and how long it stays open after GOAWAY.
 
-use std::{future::pending, time::Duration};
+use std::{error::Error, future::pending, time::Duration};
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,12 @@ pub(crate) async fn abuse(unread: &Unread, rapid_resets: &CancellationToken) -> 
     }
 }
 
+/// Whether HTTP/2 has ended a connection because its client sent more small frames than its streams could read.
+pub(crate) fn is_flood(error: &(dyn Error + 'static)) -> bool {
+    let Some(error) = error.downcast_ref::<h2::Error>() else { return error.source().is_some_and(is_flood) };
+    error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+}
+
 pub(crate) fn count(why: CloseReason, metrics: &ListenerMetrics) {
     match why {
         CloseReason::Age => metrics.aged.increment(1),
@@ -34,6 +40,7 @@ pub(crate) fn count(why: CloseReason, metrics: &ListenerMetrics) {
         CloseReason::Evicted => metrics.evicted.increment(1),
         CloseReason::Unread => metrics.left_unread.increment(1),
         CloseReason::RapidReset => metrics.rapid_resets.increment(1),
+        CloseReason::Flooded => metrics.flooded.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }

@@ -16,9 +16,11 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Maximum read buffer over HTTP/1, in bytes; the head of a request must fit in it.
 const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
 /// Flow-control window of a connection, in bytes: held for streams that do not read their requests because their
-/// answers are not read. Four such streams block all others. For a distant client a large batch takes a round trip for
+/// answers are not read. Eight such streams block all others. For a distant client a large batch takes a round trip for
 /// each 64 KiB.
-pub const MAX_HELD_REQUEST_BYTES: u32 = 256 << 10;
+// Half of it is h2's budget for unread frames of less than 256 bytes, beyond which it ends the connection. It must cover
+// what is read in one turn, which is 12 KiB: 179 KB of the budget if all messages are as small as can be.
+pub const MAX_HELD_REQUEST_BYTES: u32 = 512 << 10;
 /// Flow-control window of a stream, in bytes: the default of HTTP/2.
 const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
 /// Bytes of answers that a stream buffers for a slow reader before it stops producing.

@@ -36,6 +36,8 @@ pub enum CloseReason {
     Unread,
     /// Its client reset too many calls as soon as they were made.
     RapidReset,
+    /// Its client sent more small messages than its streams could read.
+    Flooded,
     /// It has been idle for too long.
     Idle,
     /// It has reached its maximum age.

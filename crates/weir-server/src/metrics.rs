@@ -21,7 +21,8 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (
         CONNECTIONS_ENDED,
         "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections; \
-         unread: its client read too few of the answers; taken_back: it made calls only to cancel them).",
+         unread: its client read too few of the answers; taken_back: it made calls only to cancel them; flooded: it sent \
+         more small messages than its streams could read).",
     ),
     (
         REQUESTS_REJECTED,
@@ -53,6 +54,7 @@ pub struct ListenerMetrics {
     pub(crate) evicted: Counter,
     pub(crate) left_unread: Counter,
     pub(crate) rapid_resets: Counter,
+    pub(crate) flooded: Counter,
     pub(crate) too_fast: Counter,
     pub(crate) unread: Counter,
     /// Requests rejected at the limit on concurrency.
@@ -77,6 +79,7 @@ impl ListenerMetrics {
             evicted: counter(CONNECTIONS_ENDED, "evicted"),
             left_unread: counter(CONNECTIONS_ENDED, "unread"),
             rapid_resets: counter(CONNECTIONS_ENDED, "taken_back"),
+            flooded: counter(CONNECTIONS_ENDED, "flooded"),
             too_fast: counter(REQUESTS_REJECTED, "rate"),
             unread: counter(REQUESTS_REJECTED, "unread"),
             too_many: counter(REQUESTS_REJECTED, "concurrency"),

@@ -1,6 +1,7 @@
 //! The messages of a stream until its termination, at most at the rate of its connection.
 
 use std::{
+    collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -16,6 +17,10 @@ use crate::transport::status::Rejected;
 /// Maximum number of messages, from a client that never pauses, between two polls of the termination.
 const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
 
+/// Bytes of messages that are read although no check can be started yet. HTTP/2 would hold them frame by frame, and ends
+/// the connection when it holds too many small ones, of which many clients send one for each message.
+pub const READ_AHEAD_BYTES: usize = 128 << 10;
+
 /// Size above that of any valid check. A stream keeps memory for its largest message until it ends.
 pub const LARGE_MESSAGE_BYTES: usize = 64 << 10;
 
@@ -24,8 +29,9 @@ pub(super) struct Messages<M> {
     termination: Termination,
     /// Set if the connection has a rate limit.
     pace: Option<Pace>,
-    /// A message that was read before its time.
-    early: Option<Bytes>,
+    /// Messages that were read ahead, and then the end of the stream if that came.
+    early: VecDeque<Option<Result<Bytes, Status>>>,
+    early_bytes: usize,
     messages_since_poll: u32,
     large: Option<Large>,
 }
@@ -40,7 +46,15 @@ struct Large {
 impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     /// Returns these messages, no faster than `pace`, until the `termination`.
     pub(super) fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
-        Self { messages, termination, pace, early: None, messages_since_poll: 0, large: None }
+        Self {
+            messages,
+            termination,
+            pace,
+            early: VecDeque::new(),
+            early_bytes: 0,
+            messages_since_poll: 0,
+            large: None,
+        }
     }
 
     /// Counts large messages with the unread answers of this connection; the stream ends if one has no room. Each
@@ -75,25 +89,39 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         self.termination.poll(cx).map(|status| Some(Err(status)))
     }
 
+    /// Reads ahead while no further check can be started.
+    pub(super) fn read_ahead(&mut self, cx: &mut Context<'_>) {
+        while self.early_bytes < READ_AHEAD_BYTES && !matches!(self.early.back(), Some(None | Some(Err(_)))) {
+            let Poll::Ready(next) = self.poll_received(cx) else { break };
+            self.early_bytes += early_bytes(&next);
+            self.early.push_back(next);
+        }
+    }
+
     /// Polls the next message that the rate permits.
     fn poll_paced(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if self.pace.is_none() {
-            return self.poll_message(cx);
+        if self.pace.is_some() && self.early.is_empty() {
+            let next = ready!(self.poll_received(cx));
+            self.early_bytes += early_bytes(&next);
+            self.early.push_back(next);
         }
-        if self.early.is_none() {
-            match ready!(self.poll_message(cx)) {
-                Some(Ok(message)) => self.early = Some(message),
-                end => return Poll::Ready(end),
+        if let (Some(pace), Some(Some(Ok(_)))) = (&mut self.pace, self.early.front())
+            && pace.poll_acquire(cx).is_pending()
+        {
+            self.read_ahead(cx);
+            return Poll::Pending;
+        }
+        match self.early.pop_front() {
+            Some(next) => {
+                self.early_bytes -= early_bytes(&next);
+                Poll::Ready(next)
             }
+            None => self.poll_received(cx),
         }
-        if let Some(pace) = &mut self.pace {
-            ready!(pace.poll_acquire(cx));
-        }
-        Poll::Ready(self.early.take().map(Ok))
     }
 
     /// Polls the next received message. A large one is counted as long as the stream keeps memory for it.
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         let next = ready!(self.messages.poll_next_unpin(cx));
         if let (Some(large), Some(Ok(message))) = (&mut self.large, &next)
             && message.len() > large.bytes
@@ -106,4 +134,9 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         }
         Poll::Ready(next)
     }
+}
+
+/// Returns what a message takes while it is kept.
+fn early_bytes(next: &Option<Result<Bytes, Status>>) -> usize {
+    size_of_val(next) + next.as_ref().and_then(|next| next.as_ref().ok()).map_or(0, Bytes::len)
 }

@@ -57,7 +57,7 @@ use crate::{auth::Access, telemetry::Transport};
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
-pub use messages::LARGE_MESSAGE_BYTES;
+pub use messages::{LARGE_MESSAGE_BYTES, READ_AHEAD_BYTES};
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;
 use reservation::Settling;

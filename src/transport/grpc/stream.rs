@@ -214,6 +214,11 @@ where
                 Poll::Pending => break,
             }
         }
+        if this.in_flight.len() >= MAX_IN_FLIGHT
+            && let Some(messages) = &mut this.messages
+        {
+            messages.read_ahead(cx);
+        }
         this.end_burst();
         match ready!(this.in_flight.poll_next_unpin(cx)) {
             Some(answer) => Poll::Ready(Some(Ok(answer))),

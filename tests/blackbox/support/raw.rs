@@ -125,6 +125,13 @@ impl Raw {
         self.frame(DATA, 0, 1, &framed(message))
     }
 
+    /// Sends a message `count` times on stream 1, each in a frame of its own, all in one write.
+    pub fn messages(&mut self, message: &impl prost::Message, count: usize) -> io::Result<()> {
+        let mut frame = Vec::new();
+        put_frame(&mut frame, DATA, 0, 1, &framed(message));
+        self.write(&frame.repeat(count))
+    }
+
     /// Sends the only message of stream 1.
     pub fn only_message(&mut self, message: &impl prost::Message) -> io::Result<()> {
         self.frame(DATA, END_STREAM, 1, &framed(message))
