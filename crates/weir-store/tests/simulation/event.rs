@@ -30,10 +30,21 @@ pub enum Event {
     Directed(usize),
     /// Faults and load end.
     Heal,
-    /// Each replica gets one more check, which the store must decide if this is true.
-    LastChecks(bool),
+    /// Each replica gets one more check.
+    LastChecks(Expected),
     /// All replicas drain and stop.
     Stop,
+}
+
+/// What is expected of a check after the last fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing, since it may meet dead connections.
+    Anything,
+    /// The store decides it.
+    Decision,
+    /// The store admits it, since all limits have had time to recover, whatever was held.
+    Admission,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use weir_core::{
 
 use super::{
     case::Case,
-    event::Event,
+    event::{Event, Expected},
     oracle::Mark,
     redis::{Held, PREFIX, Redis},
     replica::{Answer, Outcome, START},
 };
 
 /// Upper bound of the duration of a hold.
-const MOST_TTL: Micros = 300_000;
+pub const MOST_TTL: Micros = 300_000;
 
 /// One limit of one key.
 struct Series {
@@ -105,7 +105,7 @@ pub struct Record {
     survivors: HashSet<u64>,
     /// By replica process: the units that it counts as lost because the store may have charged them.
     unknown: HashMap<u64, u64>,
-    last_checks: Vec<u64>,
+    last_checks: Vec<(u64, Expected)>,
     /// Held slots: check, user, start and end.
     held: Vec<(u64, usize, Micros, Micros)>,
     anchor: u8,
@@ -215,9 +215,9 @@ impl Record {
         }
     }
 
-    /// Records that the store must decide this check.
-    pub fn must_succeed(&mut self, check: u64) {
-        self.last_checks.push(check);
+    /// Records what is expected of this check.
+    pub fn expect(&mut self, check: u64, expected: Expected) {
+        self.last_checks.push((check, expected));
     }
 
     /// Returns the series of the limits on a user's key.

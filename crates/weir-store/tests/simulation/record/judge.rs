@@ -10,6 +10,7 @@ use weir_core::{
 use super::{Loss, MOST_TTL, Record};
 use crate::{
     case::{Case, Scene},
+    event::Expected,
     oracle::{Mark, judge},
     redis::{Granted, PREFIX, Redis},
     replica::{Answer, Outcome, START},
@@ -37,15 +38,16 @@ impl Record {
         }
     }
 
-    /// Recovery: once all faults have ended, the store decides.
+    /// Recovery: once all faults have ended, the store decides, and once all limits have recovered, it admits.
     fn judge_recovery(&self, redis: &Redis) -> Result<(), String> {
-        for check in &self.last_checks {
+        for (check, expected) in self.last_checks.iter().filter(|(_, expected)| *expected != Expected::Anything) {
             let answer = self.answers.iter().find(|(_, answer)| answer.check == *check);
             match answer.map(|(_, answer)| &answer.outcome) {
                 Some(Outcome::Admitted { at, .. }) if redis.superseded.contains_key(&(START + at)) => {
                     return Err(format!("long after the last fault, a server that was replaced decides check {check}"));
                 }
-                Some(Outcome::Admitted { .. } | Outcome::Refused { .. } | Outcome::Held { .. }) => {}
+                Some(Outcome::Admitted { .. } | Outcome::Held { .. }) => {}
+                Some(Outcome::Refused { .. }) if *expected == Expected::Decision => {}
                 other => return Err(format!("long after the last fault, check {check}: {other:?}")),
             }
         }

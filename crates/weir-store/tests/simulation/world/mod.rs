@@ -29,9 +29,9 @@ use self::{
 };
 use super::{
     case::{Case, Faults, Policy},
-    event::{Due, Event, Fault},
+    event::{Due, Event, Expected, Fault},
     network::Simulated,
-    record::Record,
+    record::{MOST_TTL, Record},
     redis::Redis,
     replica::{Check, Kind, Replica, START},
     topology::Topology,
@@ -47,8 +47,11 @@ const RECOVERY: Micros = SECOND;
 const FINAL_CHECKS: u64 = 50;
 const FINAL_CHECK_INTERVAL: Micros = 50_000;
 const MAY_FAIL: u64 = 40;
+/// Time from the last fault until all limits have recovered from the checks before: the longest TTL of a hold, and a
+/// second.
+const RECOVERED: Micros = RECOVERY + FINAL_CHECKS as Micros * FINAL_CHECK_INTERVAL + MOST_TTL + SECOND;
 /// Time for the recovery and the end.
-const STOPPING: Micros = 6 * SECOND;
+const STOPPING: Micros = RECOVERED + 3 * SECOND;
 
 /// A slot for a replica process, possibly empty.
 #[derive(Default)]
@@ -147,9 +150,11 @@ impl World {
         self.after(self.case.length, Event::Heal);
         for number in 0..FINAL_CHECKS {
             let after = RECOVERY + number as Micros * FINAL_CHECK_INTERVAL;
-            self.after(self.case.length + after, Event::LastChecks(number >= MAY_FAIL));
+            let expected = if number < MAY_FAIL { Expected::Anything } else { Expected::Decision };
+            self.after(self.case.length + after, Event::LastChecks(expected));
         }
-        self.after(self.case.length + STOPPING / 2 + SECOND, Event::Stop);
+        self.after(self.case.length + RECOVERED, Event::LastChecks(Expected::Admission));
+        self.after(self.case.length + RECOVERED + SECOND, Event::Stop);
     }
 
     /// Runs to the end, or to the first violation that is detected immediately.
@@ -224,14 +229,11 @@ impl World {
                 let goes_on = |seat: &&Seat| seat.draining_since.is_none();
                 self.record.healed(self.seats.iter().filter(goes_on).map(|seat| seat.life));
             }
-            Event::LastChecks(must_succeed) => {
+            Event::LastChecks(expected) => {
                 for seat in 0..self.seats.len() {
                     self.resume(seat);
-                    let number = self.checks + 1;
+                    self.record.expect(self.checks + 1, expected);
                     self.ask(seat);
-                    if must_succeed {
-                        self.record.must_succeed(number);
-                    }
                 }
             }
             Event::Stop => (0..self.seats.len()).for_each(|seat| self.drain(seat)),
