@@ -121,21 +121,30 @@ fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (D
         _ => Vec::new(),
     };
     let own = all.iter().find(|arrival| arrival.maker[1] == base);
-    let (known, is_cut) = match own.or(all.first()) {
+    // Of equal ones the first.
+    let furthest_of_all = all.iter().rev().max_by_key(|arrival| arrival.at.ceil());
+    let (known, is_cut) = match own.or(furthest_of_all) {
         Some(arrival) => {
             let at = if arrival.maker == limit { arrival.at } else { Fraction::whole(arrival.at.ceil()) };
             let furthest = if own.is_some() && at > furthest { at } else { furthest };
-            let at = at.plus(each.times(arrival.units));
+            let at = at.plus(each.times(own.map_or(0, |own| own.units)));
             (Some(if at > furthest { furthest } else { at }), at > furthest)
         }
         None => (None, false),
     };
     let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
     let reset = |at: Fraction| at.minus(present).ceil();
-    // The other limits keep their arrival times until these are an hour ago, and are charged as well.
+    // The other limits keep their arrival times until these are an hour ago, and are charged as well. Of more than three,
+    // the nearest is forgotten.
     let keep = |at: Fraction, charged: i128| {
-        let others = all.iter().filter(|other| other.maker[1] != base && other.at.ceil() > now - 3_600_000_000).take(3);
+        let others = all.iter().filter(|other| other.maker[1] != base && other.at.ceil() > now - 3_600_000_000);
         let others = others.map(|other| Arrival { units: (other.units + charged).clamp(0, 1 << 32), ..*other });
+        let mut others: Vec<_> = others.collect();
+        if others.len() > 3 {
+            // Of equal ones the first.
+            let nearest = (0..others.len()).min_by_key(|at| others[*at].at.ceil()).unwrap_or_default();
+            others.remove(nearest);
+        }
         Some(State::Arrivals([Arrival { at, maker: limit, units: 0 }].into_iter().chain(others).collect()))
     };
     let unchanged = || (!all.is_empty()).then(|| State::Arrivals(all.clone()));

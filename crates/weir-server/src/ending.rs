@@ -27,7 +27,8 @@ pub(crate) async fn abuse(unread: &Unread, rapid_resets: &CancellationToken) -> 
     }
 }
 
-/// Whether HTTP/2 has ended a connection because its client sent more small frames than its streams could read.
+/// Whether HTTP/2 has ended a connection for what its client sent: more small frames than its streams could read, or
+/// endless headers or resets.
 pub(crate) fn is_flood(error: &(dyn Error + 'static)) -> bool {
     let Some(error) = error.downcast_ref::<h2::Error>() else { return error.source().is_some_and(is_flood) };
     error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)

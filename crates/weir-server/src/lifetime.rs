@@ -36,7 +36,7 @@ pub enum CloseReason {
     Unread,
     /// Its client reset too many calls as soon as they were made.
     RapidReset,
-    /// Its client sent more small messages than its streams could read.
+    /// HTTP/2 closed it for abuse, or for more small messages than its streams could read.
     Flooded,
     /// It has been idle for too long.
     Idle,

@@ -21,8 +21,8 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (
         CONNECTIONS_ENDED,
         "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections; \
-         unread: its client read too few of the answers; taken_back: it made calls only to cancel them; flooded: it sent \
-         more small messages than its streams could read).",
+         unread: its client read too few of the answers; taken_back: it made calls only to cancel them; flooded: HTTP/2 \
+         closed it for abuse, or for more small messages than its streams could read).",
     ),
     (
         REQUESTS_REJECTED,

@@ -2,14 +2,15 @@
 -- maker, furthest micros, furthest num}. A state is {micros, num, maker} of the limit that wrote it, followed by
 -- {micros, num, maker, units} for each of the others. The lower 32 bits of a maker, less one, are those of the limit.
 
--- Returns the limit's arrival time in a state, and whether it was clamped.
+-- Returns the limit's arrival time in a state, or the furthest of others, and whether it was clamped.
 local function tat_read(s, now, maker, fi, fn, whole, part, den)
-  local own, units, limit = nil, 0, (maker - 1) % 4294967296
+  local own, units, limit, most = nil, 0, (maker - 1) % 4294967296, 1
   if (s[3] - 1) % 4294967296 == limit then own = 1 end
   for at = 4, #s, 4 do
     if not own and (s[at + 2] - 1) % 4294967296 == limit then own, units = at, s[at + 3] end
+    if span_ceil(s[at], s[at + 1]) > span_ceil(s[most], s[most + 1]) then most = at end
   end
-  local at = own or 1
+  local at = own or most
   local ti, tn, li, ln = s[at], s[at + 1], now + fi, fn
   if s[at + 2] ~= maker or tn >= den then ti, tn = span_ceil(ti, tn), 0 end
   if own and span_less(li, ln, ti, tn) then li, ln = ti, tn end
@@ -19,18 +20,23 @@ local function tat_read(s, now, maker, fi, fn, whole, part, den)
   return ti, tn, false
 end
 
--- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, with `charged` units more.
+-- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, with `charged` units more. Of
+-- more than three, the nearest is dropped.
 local function tat_write(s, own, charged, now)
-  local limit, length = (own[3] - 1) % 4294967296, 3
+  local limit, length, nearest = (own[3] - 1) % 4294967296, 3
   for at = 0, #s, 4 do
     -- The first has no units.
     local from = at == 0 and 1 or at
     local micros, num, maker = s[from], s[from + 1], s[from + 2]
-    if length < 15 and (maker - 1) % 4294967296 ~= limit and span_ceil(micros, num) > now - 3600000000 then
+    if (maker - 1) % 4294967296 ~= limit and span_ceil(micros, num) > now - 3600000000 then
       local units = math.max((at > 0 and s[at + 3] or 0) + charged, 0)
       own[length + 1], own[length + 2], own[length + 3], own[length + 4] = micros, num, maker, min(units, 4294967296)
+      if not nearest or span_ceil(micros, num) < span_ceil(own[nearest], own[nearest + 1]) then nearest = length + 1 end
       length = length + 4
     end
+  end
+  if length > 15 then
+    for _ = 1, 4 do table.remove(own, nearest) end
   end
   return own
 end

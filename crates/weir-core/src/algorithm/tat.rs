@@ -52,6 +52,10 @@ impl Arrival {
         Span { micros: self.micros, num: i64::from(self.num) }
     }
 
+    fn ceil(&self) -> Micros {
+        self.span().ceil()
+    }
+
     fn decode(micros: f64, num: f64, maker: f64, units: f64) -> Option<Self> {
         let micros = moment(micros)?;
         let maker = whole(maker, 1, 1 << 52)?;
@@ -105,7 +109,7 @@ impl EncodedState for Tat {
     }
 
     fn kept_until(&self) -> Option<Micros> {
-        self.arrivals().1.iter().map(|other| other.span().ceil()).max()
+        self.arrivals().1.iter().map(Arrival::ceil).max()
     }
 }
 
@@ -160,19 +164,23 @@ impl Reach {
     }
 
     /// Returns the limit's arrival time in any state, and whether it was clamped. If the limit has none of its own in it,
-    /// that of the limit that wrote it counts, at most the furthest that this limit could have made. One that was made by
+    /// the furthest of the others counts, at most as far as this limit could have made it. One that was made by
     /// another limit, or under another factor, has its fraction rounded up.
     pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let (latest, others) = tat.arrivals();
-        let own = [&latest].into_iter().chain(others).find(|arrival| arrival.is_of(self.maker));
-        let arrival = own.unwrap_or(&latest);
+        let all = || [&latest].into_iter().chain(others);
+        let own = all().find(|arrival| arrival.is_of(self.maker));
+        let furthest =
+            || all().fold(&latest, |most, arrival| if arrival.ceil() > most.ceil() { arrival } else { most });
+        let units = own.map_or(0, |arrival| arrival.units);
+        let arrival = own.unwrap_or_else(furthest);
         let mut at = arrival.span();
         if arrival.maker != self.maker || at.num >= rate.den {
             at = Span::whole(at.ceil());
         }
         let furthest = rate.add(now, self.furthest);
         let furthest = if own.is_some() { furthest.max(at) } else { furthest };
-        let at = rate.add(at, rate.span(arrival.units));
+        let at = rate.add(at, rate.span(units));
         (at.min(furthest), at > furthest)
     }
 
@@ -182,10 +190,15 @@ impl Reach {
         let (latest, others) = before.arrivals();
         let others = [&latest].into_iter().chain(others);
         let others = others
-            .filter(|other| !other.is_of(self.maker) && other.span().ceil() > now - KEPT_PASSED)
+            .filter(|other| !other.is_of(self.maker) && other.ceil() > now - KEPT_PASSED)
             .map(|other| Arrival { units: other.units.saturating_add_signed(charged).min(MAX_COUNT), ..*other });
-        let own = at.arrivals().0;
-        let all: Vec<_> = [own].into_iter().chain(others.take(MAX_OTHERS)).collect();
+        let mut all: Vec<_> = [at.arrivals().0].into_iter().chain(others).collect();
+        if all.len() > 1 + MAX_OTHERS {
+            // The one whose loss makes the least room.
+            let nearest =
+                (1..all.len()).fold(1, |least, at| if all[at].ceil() < all[least].ceil() { at } else { least });
+            all.remove(nearest);
+        }
         Tat::of(&all).unwrap_or(at)
     }
 

@@ -70,8 +70,12 @@ local function hold_step(level, now, cost, max_wait)
     all = hold_on_top(level, now, units)
     decision, state = step(p, all, now, cost, max_wait, phase)
     all = state or all
-    if state and cost > 0 then
-      state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
+    if cost > 0 and decision[1] == 0 then
+      -- A refusal stores a state that is clamped without the outstanding units too: a cost that never passes changes
+      -- nothing else.
+      state = select(2, step(p, s, now, decision[2] + 1, max_wait, phase))
+    elseif state and cost > 0 then
+      state = charge(p, s, now, cost, phase)
     elseif state then
       state = select(2, step(p, s, now, cost, max_wait, phase))
     end

@@ -28,10 +28,15 @@ pub(super) fn step_with_outstanding(
         (Decision { remaining, reset_after, next_after, ..refunded }, next)
     } else {
         let (decision, next) = under(state, input);
-        // A refusal stores a state that was clamped.
-        let units = if decision.allowed { input.cost.unsigned_abs() } else { 0 };
-        let charged = || params.charge(state, units, input.now, input.phase);
-        let next = next.and_then(|_| if input.cost > 0 { charged() } else { params.step(state, input).1 });
+        let next = match input.cost {
+            0 => next.and_then(|_| params.step(state, input).1),
+            _ if decision.allowed => {
+                next.and_then(|_| params.charge(state, input.cost.unsigned_abs(), input.now, input.phase))
+            }
+            // A refusal stores a state that is clamped without the outstanding units too: a cost that never passes
+            // changes nothing else.
+            _ => params.step(state, &StepInput { cost: decision.limit as i64 + 1, ..*input }).1,
+        };
         (decision, next)
     };
     // Outstanding units may count as spent as late as at their deadline, on top of the state at that time, if that

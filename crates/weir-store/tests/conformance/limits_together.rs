@@ -6,6 +6,7 @@ use super::holds::{Authority, Limits, START, in_memory, on_redis};
 use weir_core::{
     algorithm::{Bounds, Params, find},
     domain::{ManualClock, Micros, time::SECOND},
+    hold::{OnExpiry, Reservation, Step},
 };
 use weir_test_redis::{Options, Server};
 
@@ -35,6 +36,22 @@ async fn admitted(
     admitted
 }
 
+/// A unit is held, and a larger limit has used up the key: a refusal lasts no longer than it says.
+async fn refuse_beside_a_hold(store: &Authority, clock: &Arc<ManualClock>) {
+    let [large, small] = [token_bucket("100", "1", "36s"), token_bucket("10", "1", "1s")]
+        .map(|params| Limits::new(&[params.clone(), params]));
+    clock.set(START);
+    let mut reserve = small.plan(0, 1);
+    let step = Step::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
+    reserve.reservation = Some(Reservation { name: b"one", step });
+    assert!(store.verdict(&reserve).await.decisions[1].allowed);
+    assert!(store.verdict(&large.plan(0, 99)).await.decisions[1].allowed);
+    let refused = store.verdict(&small.plan(0, 1)).await.decisions[1];
+    assert_eq!((refused.allowed, refused.retry_after), (false, Some(2 * SECOND)));
+    clock.set(START + 2 * SECOND);
+    assert!(store.verdict(&small.plan(0, 1)).await.decisions[1].allowed);
+}
+
 async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
     let by_size = [token_bucket("105", "1", "1s"), token_bucket("50", "1", "1s")];
     let by_burst = ["104", "49"].map(|burst| limit("gcra", &[("burst", burst), ("count", "1"), ("period", "1s")]));
@@ -53,6 +70,8 @@ async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
     let limits = [token_bucket("100", "1", "1h"), token_bucket("1", "10", "1s")];
     let admitted = admitted(&store, clock, &limits, (0..200).map(|number| number * SECOND / 5)).await;
     assert_eq!(admitted, 50 + 200);
+    store.forget(clock).await;
+    refuse_beside_a_hold(&store, clock).await;
 }
 
 #[tokio::test]

@@ -49,6 +49,29 @@ fn a_changed_capacity_applies_at_once() {
 }
 
 #[test]
+fn of_several_limits_the_furthest_arrival_time_counts_and_is_kept() {
+    let fast = [
+        parse("token_bucket", &[("capacity", "10"), ("count", "10"), ("period", "100ms")]),
+        parse("token_bucket", &[("capacity", "10"), ("count", "10"), ("period", "200ms")]),
+        parse("token_bucket", &[("capacity", "10"), ("count", "10"), ("period", "300ms")]),
+        parse("token_bucket", &[("capacity", "10"), ("count", "10"), ("period", "400ms")]),
+    ];
+    let slow = parse("token_bucket", &[("capacity", "50"), ("count", "1"), ("period", "1h")]);
+    let other = parse("token_bucket", &[("capacity", "60"), ("count", "1"), ("period", "1h")]);
+    let mut key = Key::new();
+    assert!(key.decide(&slow, 0, 50).allowed);
+    assert!(!key.decide(&fast[0], 0, 1).allowed, "used up by the slow one");
+    assert!(key.decide(&fast[0], S, 1).allowed, "its own units have come back");
+    assert_eq!(key.decide(&other, S, 0).remaining, 10);
+    // Of more limits than a state keeps, those are forgotten whose units come back first.
+    for fast in &fast {
+        key.decide(fast, 2 * S, 1);
+        assert!(key.decide(fast, 3 * S, 1).allowed);
+    }
+    assert_eq!(key.decide(&slow, 3 * S, 0).remaining, 0);
+}
+
+#[test]
 fn the_window_is_the_time_to_fill_the_bucket() {
     assert_eq!(parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]).window(), 6 * S);
 }

@@ -19,15 +19,23 @@ local function restore(index)
   return true
 end
 
+-- Whether a state from before the charge would still matter to its own limit. The stored one may last longer for others.
+local function lasts_for(index, before)
+  if before == '' then return false end
+  local expires, state = unpacked(before)
+  local rule = rules[index]
+  return expires > now and state and rule.step(rule.params, state, now, 0, max_wait, input[phases_at + index])[5] > 0
+end
+
 -- Returns the mark of the newest units.
 local function mark_of(state)
   return state[#state - 1]
 end
 
 -- Gives back a level's charge after other writes, if the whole charge still counts: by its mark, within its period or
--- window, or, with continuous refill, while the state from before the charge is unexpired. Later, time has given some
--- of it back, so the charge stays. It also stays if a refund would take units charged by other plans. Returns whether
--- it was given back.
+-- window, or, with continuous refill, while the state from before the charge would matter to this limit. Later, time
+-- has given some of it back, so the charge stays. It also stays if a refund would take units charged by other plans.
+-- Returns whether it was given back.
 local function give_back(index)
   local period, phase, before = rules[index].period, input[phases_at + index], input[befores_at + index]
   local units, place = input[charged_units_at + index], input[states_at + index]
@@ -45,7 +53,7 @@ local function give_back(index)
     if states[place] and states[place][1] ~= charged_to then return false end
   elseif period > 0 then
     if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return false end
-  elseif before == '' or unpacked(before) <= now then
+  elseif not lasts_for(index, before) then
     return false
   end
   local decision, state = step(index, -units)
