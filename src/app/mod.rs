@@ -45,7 +45,7 @@ use source::Source;
 
 use crate::{
     admin::HealthAndMetrics,
-    config::{ResetRule, Settings},
+    config::{AdminRule, ResetRule, Settings},
     explorer::Explorer,
     limiter::Limiter,
     overrides::OverrideService,
@@ -174,6 +174,7 @@ impl App {
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, quotas.clone(), &grpc_metrics).await
         };
+        let admits_local_operators = settings.admin == AdminRule::Local;
         // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
@@ -184,6 +185,7 @@ impl App {
                 security.authentication("grpc"),
                 observer.clone(),
                 Connected::new(drain.clone()),
+                admits_local_operators,
             ),
             workers: grpc_workers.handles(),
             settings: ConnectionSettings {
@@ -205,6 +207,7 @@ impl App {
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
+                admits_local_operators,
             ),
             workers: http_workers.handles(),
             settings: ConnectionSettings {
@@ -227,7 +230,7 @@ impl App {
                     HttpRoutes::new(http::pages(admin.clone()), 0, &port_metrics, Connected::new(drain.clone()));
                 Some(Server {
                     listener: listen("metrics.listen", &address).await?,
-                    service: Guarded::new(pages, None, None, Connected::new(drain.clone())),
+                    service: Guarded::new(pages, None, None, Connected::new(drain.clone()), false),
                     workers: http_workers.handles(),
                     settings: ConnectionSettings {
                         name: "metrics",

@@ -53,14 +53,19 @@ pub enum AuthError {
     #[error("the role `{}` is required", .0.name())]
     Role(Role),
     /// An operator's call from another machine while authentication is disabled.
-    #[error("without authentication only loopback addresses and unix sockets may call this: set auth.file")]
+    #[error(
+        "without authentication only loopback addresses and unix sockets, without a proxy, may call this: set auth.file"
+    )]
     NotLocal,
+    /// An operator's call while authentication is disabled and the setting `admin` requires it.
+    #[error("only authenticated clients may call this (setting `admin`): set auth.file")]
+    NoOperators,
 }
 
 impl AuthError {
     /// Whether the client is unauthenticated; otherwise it is not permitted to make this call.
     pub fn is_unauthenticated(self) -> bool {
-        !matches!(self, Self::Role(_) | Self::NotLocal)
+        !matches!(self, Self::Role(_) | Self::NotLocal | Self::NoOperators)
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Settings {
     pub limit_spec: LimitSpecRule,
     /// The clients that may reset keys.
     pub reset: ResetRule,
+    /// The clients that may make operators' calls.
+    pub admin: AdminRule,
     /// Maximum period of a limit.
     pub max_period: Time,
     /// The client of a control plane (xDS).
@@ -96,6 +98,7 @@ impl Default for Settings {
             limits_allow_empty: false,
             limit_spec: LimitSpecRule::default(),
             reset: ResetRule::default(),
+            admin: AdminRule::default(),
             max_period: Time(Bounds::default().max_period),
             xds: XdsSettings::default(),
             idempotency: IdempotencySettings::default(),
@@ -131,6 +134,17 @@ pub enum ResetRule {
     /// Clients with the role `reset` if authentication is enabled, otherwise every client.
     #[default]
     Allow,
+    /// Only authenticated clients with that role.
+    Authenticated,
+}
+
+/// The clients that may make operators' calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdminRule {
+    /// Clients with the role `admin` if authentication is enabled, otherwise those of this machine.
+    #[default]
+    Local,
     /// Only authenticated clients with that role.
     Authenticated,
 }

@@ -29,8 +29,6 @@ use crate::{
     auth::{Role, Roles},
     limiter::Limiter,
     transport::{
-        Peer,
-        guard::is_local,
         http::{Sites, body, problem::Problem},
         rlqs::Quotas,
     },
@@ -126,13 +124,9 @@ impl Explorer {
 
 type Reply = Result<Response, Problem>;
 
-/// Returns the client's roles. If authentication is disabled: all, but `admin` only for loopback clients.
-async fn session(Extension(Peer(peer)): Extension<Peer>, roles: Option<Extension<Roles>>) -> Response {
-    let may = |role: &Role| match &roles {
-        Some(Extension(roles)) => roles.has(*role),
-        None => *role != Role::Admin || is_local(peer),
-    };
-    let roles: Vec<_> = Role::ALL.iter().filter(|role| may(role)).map(|role| role.name()).collect();
+/// Returns the client's roles.
+async fn session(Extension(roles): Extension<Roles>) -> Response {
+    let roles: Vec<_> = Role::ALL.iter().filter(|role| roles.has(**role)).map(|role| role.name()).collect();
     json_reply(&json!({ "roles": roles, "weir": env!("CARGO_PKG_VERSION") }))
 }
 

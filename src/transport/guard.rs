@@ -8,7 +8,7 @@ use std::{
 };
 
 use hyper::{
-    Request, Response,
+    HeaderMap, Request, Response,
     body::{Body, Bytes, Frame, Incoming, SizeHint},
 };
 use weir_server::{AnswerBytes, Connected, InFlight, SMALL_ANSWER_BYTES, Serve, UnreadAnswer};
@@ -19,7 +19,7 @@ use super::{
     observer::{ObservedRequest, RequestObserver, given_id, return_id},
     status::Rejected,
 };
-use crate::auth::{Access, AuthError, Role};
+use crate::auth::{Access, AuthError, Role, Roles};
 
 /// The surfaces of a port, without authentication and connection limits.
 pub trait Routes: Clone + Send + Sync + 'static {
@@ -59,19 +59,23 @@ pub struct Guarded<R> {
     observer: Option<Arc<RequestObserver>>,
     connected: Connected,
     identity: Option<Arc<ConnectionIdentity>>,
-    /// Whether the client is on this machine.
+    /// Whether operators' calls from this machine are admitted while authentication is disabled.
+    admits_local_operators: bool,
+    /// Whether the connection is from this machine.
     is_local: bool,
 }
 
 impl<R: Routes> Guarded<R> {
     /// Guards these routes by authentication, if it is enabled, and an observer, if requests are reported.
+    /// `admits_local_operators`: without authentication, this machine may make operators' calls.
     pub fn new(
         routes: R,
         authentication: Option<Authentication>,
         observer: Option<Arc<RequestObserver>>,
         connected: Connected,
+        admits_local_operators: bool,
     ) -> Self {
-        Self { routes, authentication, observer, connected, identity: None, is_local: false }
+        Self { routes, authentication, observer, connected, identity: None, admits_local_operators, is_local: false }
     }
 
     /// Returns the observed request, if requests are reported, and whether it is admitted.
@@ -95,12 +99,25 @@ impl<R: Routes> Guarded<R> {
                     self.connected.authenticate();
                 }
             }
-            None if !self.is_local && R::access(path) == Access::Named(Role::Admin) => {
-                return Err(AuthError::NotLocal.into());
-            }
-            None => {}
+            None => match R::access(path) {
+                Access::Named(Role::Admin) => self.admit_operator(request.headers())?,
+                Access::Authenticated => {
+                    let is_operator = self.admit_operator(request.headers()).is_ok();
+                    let roles = Role::ALL.into_iter().filter(|role| is_operator || *role != Role::Admin);
+                    request.extensions_mut().insert(roles.collect::<Roles>());
+                }
+                _ => {}
+            },
         }
         Ok(self.connected.begin())
+    }
+
+    /// Admits an operator's call while authentication is disabled.
+    fn admit_operator(&self, headers: &HeaderMap) -> Result<(), AuthError> {
+        if !self.admits_local_operators {
+            return Err(AuthError::NoOperators);
+        }
+        if self.is_local && !is_forwarded(headers) { Ok(()) } else { Err(AuthError::NotLocal) }
     }
 }
 
@@ -146,9 +163,15 @@ impl<R: Routes> Serve for Guarded<R> {
     }
 }
 
-/// Whether a client is on this machine: at a loopback address or on a unix socket.
-pub fn is_local(peer: Option<SocketAddr>) -> bool {
+/// Whether a connection is from this machine: from a loopback address or on a unix socket.
+fn is_local(peer: Option<SocketAddr>) -> bool {
     peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
+}
+
+/// Whether a proxy says that it sends the request for another client. One that forwards TCP alone cannot be recognized.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let by_proxy = |name: &str| matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-");
+    headers.keys().any(|name| by_proxy(name.as_str()))
 }
 
 /// A response body. Its request is in flight until this is dropped.
@@ -193,7 +216,25 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
     use super::*;
+
+    #[test]
+    fn requests_through_a_proxy_are_recognized() {
+        for (name, expected) in [
+            ("forwarded", true),
+            ("via", true),
+            ("x-forwarded-for", true),
+            ("x-forwarded-proto", true),
+            ("x-real-ip", true),
+            ("x-request-id", false),
+            ("forward", false),
+        ] {
+            let header = (HeaderName::from_static(name), HeaderValue::from_static(""));
+            assert_eq!(is_forwarded(&[header].into_iter().collect()), expected, "{name}");
+        }
+    }
 
     #[test]
     fn loopback_addresses_and_unix_sockets_are_local() {

@@ -48,7 +48,7 @@ impl Routes for HttpRoutes {
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
-        if matches!(Self::access(request.uri().path()), Access::Named(_) | Access::Authenticated) {
+        if matches!(Self::access(request.uri().path()), Access::Named(_)) {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
         let id = given_id(request.headers());

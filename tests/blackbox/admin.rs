@@ -166,3 +166,39 @@ async fn a_replica_in_memory_lists_itself() {
     let listed = server.run(&["replicas"]);
     assert!(listed.out.contains(&replica.id) && listed.out.starts_with("id "), "{}", listed.out);
 }
+
+#[tokio::test]
+async fn without_authentication_requests_through_a_proxy_are_not_local() {
+    let server = Setup::new().policy(POLICY).env("WEIR_HTTP__UI__ENABLED", "true").start();
+    for header in ["forwarded", "x-forwarded-for", "x-real-ip"] {
+        let ask = |request: &str, body: &[u8]| {
+            let mut client = Client::connect(&server.http).expect("it accepts connections");
+            client.ask(request, &[(header, "192.0.2.1")], body).expect("an answer")
+        };
+        for page in PAGES {
+            assert_eq!(ask(&format!("POST {page}"), b"{}").status, 403, "{header} {page}");
+        }
+        let roles = ask("GET /ui/api/session", b"").json()["roles"].clone();
+        assert_eq!(roles, json!(["check", "reset", "metrics"]), "{header}");
+        let mut request = tonic::Request::new(ListReplicasRequest {});
+        request.metadata_mut().insert(header, "192.0.2.1".parse().expect("a value"));
+        let status = AdminClient::new(server.channel().await).list_replicas(request).await.expect_err("it is denied");
+        assert_eq!(status.code(), Code::PermissionDenied, "{header}");
+    }
+}
+
+#[tokio::test]
+async fn operators_calls_may_need_authentication() {
+    let setup = || Setup::new().policy(POLICY).env("WEIR_ADMIN", "authenticated").env("WEIR_HTTP__UI__ENABLED", "true");
+    let without = setup().start();
+    let (by_grpc, by_http) = list_replicas(&without, None).await;
+    let status = by_grpc.expect_err("it is denied");
+    assert_eq!((status.code(), by_http.status), (Code::PermissionDenied, 403));
+    assert!(status.message().contains("(setting `admin`)"), "{status}");
+    let session = Client::connect(&without.http).expect("it accepts connections").ask("GET /ui/api/session", &[], b"");
+    assert_eq!(session.expect("an answer").json()["roles"], json!(["check", "reset", "metrics"]));
+    let admin = token();
+    let callers = ["callers:\n", &caller("ops", "admin", &admin, "")].concat();
+    let (by_grpc, by_http) = list_replicas(&setup().credentials(&callers).start(), Some(&admin.token)).await;
+    assert!(by_grpc.is_ok() && by_http.status == 200, "{by_grpc:?} {by_http:?}");
+}
