@@ -19,9 +19,9 @@ mod store_log;
 
 use std::{path::PathBuf, sync::Arc};
 
-use tokio::{task::JoinSet, time::MissedTickBehavior};
+use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tracing::{info, warn};
-use weir_policy::{Loaded, watch::watch};
+use weir_policy::{Loaded, watch::watch as watch_policy};
 use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMetrics,
@@ -96,15 +96,18 @@ pub struct App {
 
 impl App {
     /// Loads the policy and the snapshot, wires the parts, and listens. With `start_empty` the snapshot is set aside
-    /// instead of loaded, and the file of overrides if it is damaged.
+    /// instead of loaded, and the file of overrides if it is damaged. Each change of `hangups` reloads the files.
     ///
     /// # Errors
     /// [`AppError`] names the cause.
-    pub async fn bind(mut settings: Settings, start_empty: bool) -> Result<Self, AppError> {
-        // Also without files: SIGHUP would end a process that does not handle it.
+    pub async fn bind(
+        mut settings: Settings,
+        start_empty: bool,
+        hangups: &watch::Receiver<()>,
+    ) -> Result<Self, AppError> {
         let files = if settings.control_plane().is_some() { PathBuf::new() } else { settings.limits.clone() };
         let metrics = Metrics::with_settings(&settings.metrics);
-        let reload = Reload::new("limits", watch(&files), metrics.read_timeouts("limits"));
+        let reload = Reload::new("limits", watch_policy(&files), hangups, metrics.read_timeouts("limits"));
         let (source, Loaded { policy, empty, hash, .. }) = Source::open(&settings, &metrics).await?;
         metrics.max_keys(settings.store.max_keys);
         if policy.is_awaited() {
@@ -121,7 +124,7 @@ impl App {
             );
         }
         fd_limit::raise([settings.grpc.max_connections, settings.http.max_connections, MAX_METRICS_CONNECTIONS]);
-        let mut security = Security::open(&settings, &metrics)?;
+        let mut security = Security::open(&settings, &metrics, hangups)?;
         // Processes that reach one file by several links lock the same file.
         settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);
         let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;

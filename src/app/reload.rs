@@ -11,8 +11,7 @@ use std::{
 
 use metrics::Counter;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     task::spawn_blocking,
     time::{self, sleep, timeout},
 };
@@ -39,15 +38,21 @@ pub(super) struct Reload {
     /// The setting that names the files, as logged.
     setting: &'static str,
     watch: FileWatch,
-    hangup: Option<Signal>,
+    hangups: watch::Receiver<()>,
     timeouts: Counter,
     timeout: Duration,
 }
 
 impl Reload {
-    /// Creates a reload for the files of this watch; `timeouts` counts reads that timed out.
-    pub(super) fn new(setting: &'static str, watch: FileWatch, timeouts: Counter) -> Self {
-        Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), timeouts, timeout: READ_TIMEOUT }
+    /// Creates a reload for the files of this watch, also at each change of `hangups`; `timeouts` counts reads that
+    /// timed out.
+    pub(super) fn new(
+        setting: &'static str,
+        watch: FileWatch,
+        hangups: &watch::Receiver<()>,
+        timeouts: Counter,
+    ) -> Self {
+        Self { setting, watch, hangups: hangups.clone(), timeouts, timeout: READ_TIMEOUT }
     }
 
     /// Polls the files every `poll`, or less often if there are very many, forever. `read` loads what `apply` puts in
@@ -59,11 +64,11 @@ impl Reload {
         read: impl Fn() -> T + Clone + Send + 'static,
         mut apply: impl FnMut(T) -> bool + Send + 'static,
     ) {
-        let Self { setting, mut watch, mut hangup, timeouts, timeout: read_timeout } = self;
+        let Self { setting, mut watch, mut hangups, timeouts, timeout: read_timeout } = self;
         let (hung, log) = (Arc::new(Semaphore::new(MAX_HUNG_READS)), LogLimit::every(LOG_EVERY));
         let (mut requested, mut backoff, mut retry_at) = (false, BACKOFF.0, None);
         loop {
-            requested |= pause(watch.pause(poll), &mut hangup).await;
+            requested |= pause(watch.pause(poll), &mut hangups).await;
             requested |= retry_at.is_some_and(|at| time::Instant::now() >= at);
             let mut reading = match Arc::clone(&hung).try_acquire_owned() {
                 Err(_) => None,
@@ -120,7 +125,7 @@ impl Reload {
                     };
                     tokio::select! {
                         () = back => {}
-                        requested_now = pause(backoff, &mut hangup) => requested |= requested_now,
+                        requested_now = pause(backoff, &mut hangups) => requested |= requested_now,
                     }
                     backoff = BACKOFF.1.min(2 * backoff);
                 }
@@ -129,12 +134,12 @@ impl Reload {
     }
 }
 
-/// Waits for this time, or for the signal: `true`.
-async fn pause(time: Duration, hangup: &mut Option<Signal>) -> bool {
+/// Waits for this time, or for a hangup: `true`.
+async fn pause(time: Duration, hangups: &mut watch::Receiver<()>) -> bool {
     let requested = async {
-        match hangup {
-            Some(hangup) => drop(hangup.recv().await),
-            None => pending().await,
+        if hangups.changed().await.is_err() {
+            // The thread that receives signals has died.
+            pending().await
         }
     };
     tokio::select! {
@@ -163,7 +168,8 @@ mod tests {
             move || vec![file.clone()]
         });
         let (timeouts, counted) = counter();
-        let reload = Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, timeouts) };
+        let reload =
+            Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, &no_hangups(), timeouts) };
         // The first read hangs until it is released, and reports when it returns; the others do not hang.
         let (release, hanging) = mpsc::channel();
         let (hanging, returned) = (Arc::new(Mutex::new(Some(hanging))), Arc::new(AtomicBool::new(false)));
@@ -206,7 +212,7 @@ mod tests {
     async fn a_panic_of_what_puts_files_in_force_is_that_of_the_reload() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
-        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), counter().0);
+        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), &no_hangups(), counter().0);
         let running = tokio::spawn(reload.run(Duration::from_millis(1), || (), |()| -> bool { panic!("a fault") }));
         std::fs::write(file.path(), "1").unwrap();
         let ended = timeout(Duration::from_secs(60), running).await.expect("it ends");
@@ -217,7 +223,7 @@ mod tests {
     async fn unusable_files_are_read_again_until_they_are_used() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
-        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), counter().0);
+        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), &no_hangups(), counter().0);
         let (reads, applied) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let read = {
             let reads = Arc::clone(&reads);
@@ -237,6 +243,10 @@ mod tests {
         sleep(3 * REREAD_DELAY).await;
         assert_eq!(reads.load(Ordering::SeqCst), 3, "no more once they are in force");
         running.abort();
+    }
+
+    fn no_hangups() -> watch::Receiver<()> {
+        watch::channel(()).1
     }
 
     /// Returns a counter, and a function that reads it.

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 use weir_server::{
     metrics::TlsMetrics,
@@ -29,21 +30,27 @@ pub(super) struct Security {
     /// The reload tasks, to run beside the service.
     pub reloads: Vec<BoxFuture<'static, ()>>,
     poll: Duration,
+    hangups: watch::Receiver<()>,
     metrics: Arc<Metrics>,
 }
 
 impl Security {
-    /// Loads the files that the settings name.
+    /// Loads the files that the settings name; each change of `hangups` reloads them.
     ///
     /// # Errors
     /// [`AppError`] names the setting and the file.
-    pub(super) fn open(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Self, AppError> {
+    pub(super) fn open(
+        settings: &Settings,
+        metrics: &Arc<Metrics>,
+        hangups: &watch::Receiver<()>,
+    ) -> Result<Self, AppError> {
         let mut security = Self {
             auth: None,
             grpc: None,
             http: None,
             reloads: Vec::new(),
             poll: settings.limits_poll.duration(),
+            hangups: hangups.clone(),
             metrics: Arc::clone(metrics),
         };
         security.grpc = security.tls("grpc", &settings.grpc.tls, GRPC)?;
@@ -76,7 +83,8 @@ impl Security {
         }
         let paths = settings.files();
         let setting = if listener == "grpc" { "grpc.tls" } else { "http.tls" };
-        let reload = Reload::new(setting, FileWatch::new(move || paths.clone()), self.metrics.read_timeouts(setting));
+        let watch = FileWatch::new(move || paths.clone());
+        let reload = Reload::new(setting, watch, &self.hangups, self.metrics.read_timeouts(setting));
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
         let files = TlsFiles::read(settings, protocols, None).map_err(wrong)?;
         if files.has_ended() {
@@ -100,7 +108,7 @@ impl Security {
             let path = path.clone();
             move || vec![path.clone()]
         });
-        let reload = Reload::new("auth.file", watch, self.metrics.read_timeouts("auth.file"));
+        let reload = Reload::new("auth.file", watch, &self.hangups, self.metrics.read_timeouts("auth.file"));
         let credentials = file::load(&path).map_err(AppError::Auth)?;
         info!(path = %path.display(), callers = credentials.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(credentials));

@@ -8,11 +8,14 @@ use std::{
 };
 
 use clap::Args;
-use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
+use tokio::{runtime::Handle, sync::watch, task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
 use weir_settings::file::is_set;
 
-use super::{CommandResult, Failure, SettingsArgs, located, signals::StopSignals};
+use super::{
+    CommandResult, Failure, SettingsArgs, located,
+    signals::{EarlyHangups, StopSignals},
+};
 use crate::{
     app::{App, AppError, RunOutcome},
     config::{SettingOrigins, Settings},
@@ -53,15 +56,17 @@ impl Serve {
     }
 
     pub(super) fn run(self) -> CommandResult {
+        let hangups = EarlyHangups::listen()?;
         let file = self.settings.file();
         let (settings, origins) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
-        run(settings, Some(origins), file.as_deref(), self.start_empty)
+        run(hangups, settings, Some(origins), file.as_deref(), self.start_empty)
     }
 }
 
 /// Serves with these settings, which were read from `file`; `origins` has the position of each.
 pub(super) fn run(
+    hangups: EarlyHangups,
     settings: Settings,
     origins: Option<SettingOrigins>,
     file: Option<&Path>,
@@ -75,13 +80,13 @@ pub(super) fn run(
         credentials = path(&settings.auth.file),
         "starting"
     );
-    let signals = StopSignals::listen()?;
+    let (signals, hangups) = StopSignals::listen(hangups)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("weir-control")
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(serve(settings, origins, start_empty, signals));
+    let ended = runtime.block_on(serve(settings, origins, start_empty, signals, hangups));
     // The process ends next. Dropping the runtime would wait for threads that read files, one of which may hang
     // forever, and an unfinished startup would panic in a runtime that is shut down.
     std::mem::forget(runtime);
@@ -93,6 +98,7 @@ async fn serve(
     origins: Option<SettingOrigins>,
     start_empty: bool,
     mut signals: StopSignals,
+    hangups: watch::Receiver<()>,
 ) -> CommandResult {
     let (runtime, limits) = (Handle::current(), settings.limits.clone());
     let failure = |error: AppError| match &origins {
@@ -100,7 +106,7 @@ async fn serve(
         None => error.into(),
     };
     // On the blocking pool, as it reads files and may hang there.
-    let mut starting = spawn_blocking(move || runtime.block_on(App::bind(settings, start_empty)));
+    let mut starting = spawn_blocking(move || runtime.block_on(App::bind(settings, start_empty, &hangups)));
     let app = loop {
         tokio::select! {
             bound = &mut starting => break bound?.map_err(failure)?,

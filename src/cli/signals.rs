@@ -1,10 +1,10 @@
-//! Signals that end a service.
+//! The signals of a service: SIGTERM and SIGINT end it, SIGHUP reloads its files.
 
 use std::{io, sync::mpsc, thread, time::Duration};
 
 use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
+    runtime::{Builder, Runtime},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::{Instant, timeout_at},
 };
@@ -17,14 +17,34 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Longest wait for the log line about ending at once.
 const FINAL_LOG_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// SIGHUP before the service receives signals. It is handled before the settings are read: systemd takes a service that
+/// a hangup ends for one that has ended as it should, and does not restart it.
+pub(super) struct EarlyHangups {
+    runtime: Runtime,
+    hangup: Signal,
+}
+
+impl EarlyHangups {
+    /// Installs the handler: from now on the signal does not end the process.
+    pub(super) fn listen() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let hangup = {
+            let _within = runtime.enter();
+            signal(SignalKind::hangup())?
+        };
+        Ok(Self { runtime, hangup })
+    }
+}
+
 /// SIGTERM and SIGINT, received on a thread of their own, which nothing that hangs elsewhere can block. A second signal
 /// ends the process there, unless it arrives within [`DEBOUNCE`] of the first.
 pub(super) struct StopSignals(watch::Receiver<&'static str>);
 
 impl StopSignals {
-    /// Installs the handlers: from now on the signals do not end the process.
-    pub(super) fn listen() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    /// Installs the handlers: from now on the signals do not end the process. Also returns the hangups: each changes
+    /// the channel, early ones too.
+    pub(super) fn listen(early: EarlyHangups) -> io::Result<(Self, watch::Receiver<()>)> {
+        let EarlyHangups { runtime, mut hangup } = early;
         let (mut terminate, mut interrupt) = {
             let _within = runtime.enter();
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
@@ -36,6 +56,7 @@ impl StopSignals {
             }
         };
         let (sender, first) = watch::channel("");
+        let (requests, hangups) = watch::channel(());
         let listen = async move {
             sender.send_replace(next().await);
             let debounce_end = Instant::now() + DEBOUNCE;
@@ -43,8 +64,14 @@ impl StopSignals {
             next().await;
             exit_immediately();
         };
-        thread::Builder::new().name("weir-signals".to_owned()).spawn(move || runtime.block_on(listen))?;
-        Ok(Self(first))
+        let forward = async move {
+            while hangup.recv().await.is_some() {
+                requests.send_replace(());
+            }
+        };
+        let both = async move { tokio::join!(listen, forward) };
+        thread::Builder::new().name("weir-signals".to_owned()).spawn(move || runtime.block_on(both))?;
+        Ok((Self(first), hangups))
     }
 
     /// Waits for the first signal, and returns its name.
@@ -70,4 +97,22 @@ fn exit_immediately() -> ! {
         let _ = logged.recv_timeout(FINAL_LOG_TIMEOUT);
     }
     std::process::exit(EXIT_FORCED)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn early_hangups_request_a_reload() {
+        let early = EarlyHangups::listen().unwrap();
+        kill_process(getpid(), Signal::HUP).unwrap();
+        let (_stop, mut hangups) = StopSignals::listen(early).unwrap();
+        timeout(Duration::from_secs(60), hangups.changed()).await.expect("it is forwarded").unwrap();
+        kill_process(getpid(), Signal::HUP).unwrap();
+        timeout(Duration::from_secs(60), hangups.changed()).await.expect("so is a later one").unwrap();
+    }
 }

@@ -10,7 +10,7 @@ use weir_settings::file::is_set;
 
 use super::{Environment, Failure, translate};
 use crate::{
-    cli::{CommandResult, serve, variables},
+    cli::{CommandResult, serve, signals::EarlyHangups, variables},
     config::{Settings, variable},
     telemetry,
 };
@@ -26,6 +26,7 @@ pub(crate) fn serve_drop_in() -> CommandResult {
     if env::args_os().len() > 1 {
         return Err(Failure("as `ratelimit` it takes no arguments; call it `weir` for its commands".to_owned()));
     }
+    let hangups = EarlyHangups::listen()?;
     let environment = Environment::of_process(variables());
     let translation = translate::translate(&environment).map_err(Failure)?;
     let mut obstacles: Vec<_> = translation.required().map(str::to_owned).collect();
@@ -57,7 +58,7 @@ pub(crate) fn serve_drop_in() -> CommandResult {
     for entry in &translation.not_needed {
         info!(entry, "a variable is not needed");
     }
-    serve::run(settings, None, None, false)
+    serve::run(hangups, settings, None, None, false)
 }
 
 /// Returns the paths that envoyproxy/ratelimit reads besides its policy directory when it watches the root: those that
